@@ -1,0 +1,1 @@
+"""The ground floor: errors and the clock. It imports nothing of CairnMQ."""

@@ -1,0 +1,44 @@
+"""The clock seam: monotonic seconds for timeouts, wall-clock microseconds for time stamps."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Where time comes from. Any thread may call it."""
+
+    def monotonic_s(self) -> float:
+        """Seconds that never go back; the zero is arbitrary."""
+        ...
+
+    def wall_us(self) -> int:
+        """Microseconds since 1970-01-01 UTC; may jump."""
+        ...
+
+
+class SystemClock:
+    """The machine's own clocks."""
+
+    def monotonic_s(self) -> float:
+        return time.monotonic()
+
+    def wall_us(self) -> int:
+        return time.time_ns() // 1000
+
+
+class ManualClock:
+    """A clock that moves only when told to, for tests and simulation."""
+
+    def __init__(self, start_s: float = 1000.0) -> None:
+        self.now_s = start_s
+
+    def advance(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    def monotonic_s(self) -> float:
+        return self.now_s
+
+    def wall_us(self) -> int:
+        return int(self.now_s * 1_000_000)

@@ -1,0 +1,50 @@
+"""Every error tells the place, the reason and the remedy, in one line."""
+
+from __future__ import annotations
+
+
+class CairnError(Exception):
+    """Something CairnMQ can explain: `str()` of it is a sentence fit for a user."""
+
+    def __init__(self, place: str, reason: str, remedy: str = "") -> None:
+        super().__init__(f"{place}: {reason}" + (f"; {remedy}" if remedy else ""))
+        self.place = place
+        self.reason = reason
+        self.remedy = remedy
+
+
+class DiskError(CairnError):
+    """The operating system refused an operation on a file."""
+
+
+class DiskFull(DiskError):
+    """No space was left; nothing was written, and what was there before is whole."""
+
+
+class JournalError(CairnError):
+    """The journal can't do what was asked."""
+
+
+class JournalFailed(JournalError):
+    """A write or sync failed. Nothing more is confirmed; the process must restart and recover."""
+
+
+class CorruptJournal(JournalError):
+    """Bytes that were once durable can't be read back. Nothing was changed."""
+
+    def __init__(self, place: str, reason: str, remedy: str, first_lsn: int, end_lsn: int) -> None:
+        super().__init__(place, reason, remedy)
+        self.first_lsn = first_lsn
+        self.end_lsn = end_lsn
+
+
+class ForeignStore(JournalError):
+    """The files are not CairnMQ's, belong to another store, or come from a newer version."""
+
+
+class StoreError(CairnError):
+    """The store can't do what was asked; its state is unchanged."""
+
+
+class StoreInUse(StoreError):
+    """Another process holds the store directory."""

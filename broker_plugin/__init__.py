@@ -1,0 +1,1 @@
+"""Options; chooses the parts and joins them into a running broker."""

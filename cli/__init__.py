@@ -1,0 +1,1 @@
+"""The cairnmq command."""

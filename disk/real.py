@@ -1,0 +1,127 @@
+"""The disk seam over the operating system: pread, pwrite, fdatasync, fsync of the directory."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from ..base.errors import DiskError, DiskFull
+from .seam import Buffer
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_REMEDIES = {
+    errno.EACCES: "check the owner and the permissions",
+    errno.EPERM: "check the owner and the permissions",
+    errno.EROFS: "the file system is mounted read-only",
+    errno.EIO: "the disk failed: look into the kernel log",
+    errno.ENOTDIR: "name a directory",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+}
+
+
+def disk_error(place: str, action: str, error: OSError) -> DiskError:
+    """The `DiskError` that tells what *error* means at *place*."""
+    if error.errno in _FULL:
+        return DiskFull(place, f"no space left ({action}: {error.strerror})", "free some space or raise the quota")
+    return DiskError(place, f"{action} failed: {error.strerror}", _REMEDIES.get(error.errno or 0, ""))
+
+
+class RealFile:
+    """A file descriptor. See `seam.File` for the promises."""
+
+    def __init__(self, path: str, flags: int) -> None:
+        self.name = os.path.basename(path)
+        self._path = path
+        try:
+            self._fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise disk_error(path, "open", error) from error
+
+    def size_bytes(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def read_at(self, offset: int, size_bytes: int) -> bytes:
+        try:
+            data = os.pread(self._fd, size_bytes, offset)
+            while len(data) < size_bytes:
+                more = os.pread(self._fd, size_bytes - len(data), offset + len(data))
+                if not more:
+                    break
+                data += more
+        except OSError as error:
+            raise disk_error(self._path, f"read of {size_bytes} bytes at {offset}", error) from error
+        return data
+
+    def write_at(self, offset: int, data: Buffer) -> None:
+        try:
+            done = os.pwrite(self._fd, data, offset)
+            if done != len(data):
+                view = memoryview(data)
+                while done < len(view):
+                    done += os.pwrite(self._fd, view[done:], offset + done)
+        except OSError as error:
+            raise disk_error(self._path, f"write of {len(data)} bytes at {offset}", error) from error
+
+    def sync(self) -> None:
+        try:
+            os.fdatasync(self._fd)
+        except OSError as error:
+            raise disk_error(self._path, "fdatasync", error) from error
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class RealDirectory:
+    """A directory on disk; files are made with mode 0600, the directory with 0700, whatever the umask."""
+
+    def __init__(self, path: str, *, create: bool = False) -> None:
+        self.path = path
+        try:
+            if create and not os.path.isdir(path):
+                os.makedirs(path, mode=0o700)
+                os.chmod(path, 0o700)
+                _sync_directory(os.path.dirname(os.path.abspath(path)))
+            os.listdir(path)
+        except OSError as error:
+            raise disk_error(path, "create" if create else "open", error) from error
+
+    def names(self) -> list[str]:
+        try:
+            return sorted(os.listdir(self.path))
+        except OSError as error:
+            raise disk_error(self.path, "list", error) from error
+
+    def create(self, name: str) -> RealFile:
+        return RealFile(os.path.join(self.path, name), os.O_RDWR | os.O_CREAT | os.O_EXCL)
+
+    def open(self, name: str, *, writable: bool = False) -> RealFile:
+        return RealFile(os.path.join(self.path, name), os.O_RDWR if writable else os.O_RDONLY)
+
+    def rename(self, old: str, new: str) -> None:
+        try:
+            os.replace(os.path.join(self.path, old), os.path.join(self.path, new))
+        except OSError as error:
+            raise disk_error(os.path.join(self.path, old), f"rename to {new}", error) from error
+
+    def unlink(self, name: str) -> None:
+        try:
+            os.unlink(os.path.join(self.path, name))
+        except OSError as error:
+            raise disk_error(os.path.join(self.path, name), "unlink", error) from error
+
+    def sync(self) -> None:
+        try:
+            _sync_directory(self.path)
+        except OSError as error:
+            raise disk_error(self.path, "fsync", error) from error
+
+
+def _sync_directory(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,302 @@
+"""The journal: records are appended in memory, gathered into blocks, and made durable a group at a time.
+
+Threads. One thread at a time, the *appender*, calls `append`, `seal`, `advance_base` and `flush`; there is no lock per
+record. One thread at a time, the *writer*, calls `write_out`; it takes only blocks that were sealed. With a `Flusher`
+the writer is its thread; without one, `flush` is both. Any thread may read `durable_lsn` and call `read_record` for a
+durable record.
+
+Group commit. `append` returns the record's LSN at once. `seal` closes the gathered block and gives it to the writer,
+which writes all sealed blocks, syncs once, and moves `durable_lsn` up: everything below it survives a power cut. At
+most `max_write_buffers` sealed blocks wait; then `append` waits for the writer, or writes itself where there is none.
+
+A power cut leaves every durable block, and any part of what was not yet durable; recovery cuts at the first gap.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from ..base.clock import Clock
+from ..base.errors import DiskError, JournalError, JournalFailed
+from ..disk.seam import File
+from . import block
+from .block import BLOCK_HEAD_BYTES, MAX_RECORDS, padded
+from .container import DATA_OFFSET
+from .lookup import FoundRecord, read_record
+from .mark import MarkFile
+from .pool import Pool
+from .record import HEAD, HEAD_BYTES, MAX_PAYLOAD_BYTES
+
+BLOCK_LIMIT_BYTES = 1 << 20
+"""A block is sealed before it grows past this, so that a flush never needs one huge buffer."""
+OWN_LSN = -1
+"""As a message or transaction id: the record's own LSN, for the first record of an object."""
+
+_pack_head = HEAD.pack_into
+
+
+class _Sealed(NamedTuple):
+    lsn: int
+    prev_lsn: int
+    heads: memoryview
+    payloads: list[bytes]
+    payload_bytes: int
+
+    @property
+    def end_lsn(self) -> int:
+        return self.lsn + padded(BLOCK_HEAD_BYTES + len(self.heads) + self.payload_bytes)
+
+
+class Journal:
+    """An append-only log, open for writing. `opening.open_log` makes it."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        mark: MarkFile,
+        clock: Clock,
+        *,
+        incarnation: int,
+        slot: int,
+        prev_lsn: int,
+        durable_lsn: int,
+        base_lsn: int,
+        max_write_buffers: int,
+    ) -> None:
+        """Start writing in the empty *slot*, behind the block at *prev_lsn*."""
+        self.pool = pool
+        self.container_bytes = pool.container_bytes
+        self.log_id = int.from_bytes(pool.log_uuid.bytes[:8], "little")
+        self.incarnation = incarnation
+        self.durable_lsn = durable_lsn
+        """Every byte below it is on the disk."""
+        self.base_lsn = base_lsn
+        """Every record below it is dead."""
+        self.failure: JournalError | None = None
+        self.flushes = 0
+        self.wait_for_writer: Callable[[], None] | None = None
+        """Set by a `Flusher`: waits until it has written something."""
+        self._mark = mark
+        self._clock = clock
+        self._max_sealed = max_write_buffers
+        self._sealed: deque[_Sealed] = deque()
+        self._write_lock = threading.Lock()
+        self._writing_slot = -1
+        self._writing_file: File | None = None
+        self._durable_base = base_lsn
+        self._heads = bytearray(HEAD_BYTES * 1024)
+        self._payloads: list[bytes] = []
+        self._begin = self._first_head = self._prev_lsn = 0
+        self._size = self._limit = self._place = self._count = 0
+        self._begin_block(slot * self.container_bytes + DATA_OFFSET, prev_lsn)
+
+    # ---- the appender's side --------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        type: int,
+        payload: bytes = b"",
+        *,
+        time_us: int,
+        flags: int = 0,
+        undo_prev: int = 0,
+        message_id: int = 0,
+        queue_id: int = 0,
+        txn_id: int = 0,
+        extra: int = 0,
+    ) -> int:
+        """Add a record; its LSN. It is durable once `durable_lsn` passes that.
+
+        *payload* is kept by reference until written. Raises `JournalFailed` once a write has failed.
+        """
+        size = len(payload)
+        need = HEAD_BYTES + size
+        if self._size + need > self._limit:
+            self._make_room(size)
+        number = self._count
+        at = number * HEAD_BYTES
+        lsn = self._first_head + at
+        if at == len(self._heads):
+            self._heads.extend(bytes(at))
+        _pack_head(
+            self._heads, at, type, flags, number, self._place, size, crc32c(payload), undo_prev,
+            lsn if message_id < 0 else message_id, queue_id, lsn if txn_id < 0 else txn_id, time_us, extra,
+        )  # fmt: skip
+        if size:
+            self._payloads.append(payload)
+            self._place += size
+        self._size += need
+        self._count = number + 1
+        return lsn
+
+    @property
+    def next_lsn(self) -> int:
+        """Where the next block begins at the earliest: every record appended so far lies below."""
+        return self._begin + (padded(self._size) if self._count else 0)
+
+    @property
+    def has_unsealed(self) -> bool:
+        return self._count > 0
+
+    @property
+    def waiting(self) -> int:
+        """How many sealed blocks wait for the writer."""
+        return len(self._sealed)
+
+    def seal(self) -> bool:
+        """Give what has gathered to the writer; whether there was anything."""
+        if not self._count:
+            return False
+        if self.failure is not None:
+            raise self.failure
+        table = memoryview(self._heads)[: self._count * HEAD_BYTES]
+        sealed = _Sealed(self._begin, self._prev_lsn, table, self._payloads, self._place)
+        self._sealed.append(sealed)
+        self._heads = bytearray(HEAD_BYTES * 1024)
+        self._begin_block(sealed.end_lsn, sealed.lsn)
+        return True
+
+    def flush(self) -> int:
+        """Make everything appended so far durable, from this thread; the durable LSN. Not with a `Flusher`."""
+        self.seal()
+        return self.write_out()
+
+    def advance_base(self, base_lsn: int) -> None:
+        """Every record below *base_lsn* is dead, by records that are durable. Never goes back (checklist E25)."""
+        if base_lsn > self.base_lsn:
+            self.base_lsn = base_lsn
+
+    def container_start(self, lsn: int) -> int:
+        """The first LSN of the container that holds *lsn*."""
+        return lsn - lsn % self.container_bytes
+
+    def close(self) -> None:
+        """Flush, write the closing mark, release the files. The writer must be at rest."""
+        try:
+            if self.failure is None:
+                self.flush()
+                self.write_mark(closed=True)
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Release the files and write nothing, as a killed process would."""
+        if self._writing_file is not None:
+            self._writing_file.close()
+        self._mark.close()
+        self.pool.close()
+
+    # ---- the writer's side ----------------------------------------------------------------------------------------
+
+    def write_out(self) -> int:
+        """Write and sync all sealed blocks; the new durable LSN. Raises `JournalFailed`, for ever, if the disk does."""
+        with self._write_lock:
+            if self.failure is not None:
+                raise self.failure
+            if not self._sealed:
+                return self.durable_lsn
+            try:
+                end, base = self._write_blocks()
+            except DiskError as error:
+                self.failure = JournalFailed(
+                    error.place, error.reason, "nothing more is confirmed; restart the broker to recover"
+                )
+                raise self.failure from error
+            self.flushes += 1
+            self.durable_lsn = end
+            if base > self._durable_base:
+                self._durable_base = base
+                if self.pool.release_below(base):
+                    self.pool.trim()
+            return end
+
+    def write_mark(self, *, closed: bool = False) -> None:
+        """Write down in the mark what is durable now."""
+        with self._write_lock:
+            if self.failure is None and (self._mark.mark.durable_lsn != self.durable_lsn or closed):
+                self._mark.write(
+                    durable_lsn=self.durable_lsn, base_lsn=self._durable_base, incarnation=self.incarnation,
+                    time_us=self._clock.wall_us(), closed=closed,
+                )  # fmt: skip
+
+    def read_record(self, lsn: int) -> FoundRecord:
+        """A durable record read back from the disk. Any thread."""
+        slot = lsn // self.container_bytes
+        try:
+            return self.pool.read(slot, lambda file: read_record(file, lsn, self.container_bytes, self.log_id))
+        except KeyError:
+            raise JournalError(f"LSN {lsn}", "no container holds it any more") from None
+
+    # ---- inside ---------------------------------------------------------------------------------------------------
+
+    def _begin_block(self, lsn: int, prev_lsn: int) -> None:
+        self._begin = lsn
+        self._prev_lsn = prev_lsn
+        self._first_head = lsn + BLOCK_HEAD_BYTES
+        self._size = BLOCK_HEAD_BYTES
+        self._place = 0
+        self._count = 0
+        self._payloads = []
+        room = self.container_bytes - lsn % self.container_bytes if lsn % self.container_bytes else 0
+        self._limit = min(room, BLOCK_LIMIT_BYTES, BLOCK_HEAD_BYTES + MAX_RECORDS * HEAD_BYTES)
+
+    def _make_room(self, payload_bytes: int) -> None:
+        """Seal the block, and go on to the next container if the record does not fit behind it."""
+        if payload_bytes > MAX_PAYLOAD_BYTES:
+            raise JournalError(
+                "journal",
+                f"a payload of {payload_bytes} bytes, a record takes {MAX_PAYLOAD_BYTES}",
+                "write it in chunks",
+            )
+        if self._count and self.seal():
+            self._wait_for_room()
+        if self._size + HEAD_BYTES + payload_bytes > self._limit:
+            slot = -(-self._begin // self.container_bytes)
+            self._begin_block(slot * self.container_bytes + DATA_OFFSET, self._prev_lsn)
+
+    def _wait_for_room(self) -> None:
+        while self._max_sealed and len(self._sealed) >= self._max_sealed:
+            if self.failure is not None:
+                raise self.failure
+            if self.wait_for_writer is None:
+                self.write_out()
+            else:
+                self.wait_for_writer()
+
+    def _write_blocks(self) -> tuple[int, int]:
+        base = self.base_lsn
+        end = self.durable_lsn
+        for _ in range(len(self._sealed)):
+            sealed = self._sealed[0]
+            slot, offset = divmod(sealed.lsn, self.container_bytes)
+            file = self._file_for(slot, sealed.prev_lsn)
+            data = block.encode(
+                sealed.heads, sealed.payloads, sealed.payload_bytes, lsn=sealed.lsn, prev_lsn=sealed.prev_lsn,
+                incarnation=self.incarnation, durable_lsn=self.durable_lsn, base_lsn=base, log_id=self.log_id,
+            )  # fmt: skip
+            file.write_at(offset, data)
+            end = sealed.lsn + len(data)
+            self._sealed.popleft()
+        if self._writing_file is not None:
+            self._writing_file.sync()
+        return end, base
+
+    def _file_for(self, slot: int, prev_lsn: int) -> File:
+        if slot == self._writing_slot and self._writing_file is not None:
+            return self._writing_file
+        if self._writing_file is not None:
+            self._writing_file.sync()  # the old container must be whole before the log goes on behind it
+            self._writing_file.close()
+            self._writing_file = None
+        self._writing_file = self.pool.take(
+            slot, incarnation=self.incarnation, prev_lsn=prev_lsn, base_lsn=self._durable_base,
+            time_us=self._clock.wall_us(),
+        )  # fmt: skip
+        self._writing_slot = slot
+        return self._writing_file
+

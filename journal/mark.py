@@ -1,0 +1,121 @@
+"""The mark: a small file beside the containers that says whose log this is and how far it was known to be durable.
+
+Blocks claim what was durable *before* them; the mark claims the rest when the log falls idle or is closed, in a file of
+its own, so that even a lost newest container is noticed. It exists from formatting on and is written in turn into one
+of two places 4096 bytes apart: a torn write leaves the older one. A stale mark costs nothing but detection.
+
+offset  size  field
+     0     4  crc32c          of bytes 4 .. 88
+     4     4  magic           "CNMK"
+     8     2  format          1
+    10     2  flags           1: the log was closed
+    12     4  incarnation     the last one that was begun
+    16    16  log UUID
+    32     8  container size  in bytes
+    40     8  sequence        the higher of the two places counts
+    48     8  durable_lsn     every byte below it is on the disk
+    56     8  base_lsn        every record below it is dead
+    64     8  time_us
+    72    16  zeros
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+from uuid import UUID
+
+from crc32c import crc32c
+
+from ..base.errors import ForeignStore
+from ..disk.seam import SECTOR_BYTES, Directory, File
+
+FORMAT = 1
+MAGIC = 0x4B4D4E43
+HEAD = struct.Struct("<IIHHI16sQQQQQ16x")
+NAME = "log.mark"
+PLACES = (0, 4096)
+
+
+class Mark(NamedTuple):
+    """The fields of the table above, without checksum, magic and format."""
+
+    closed: bool
+    incarnation: int
+    log_uuid: UUID
+    container_bytes: int
+    sequence: int
+    durable_lsn: int
+    base_lsn: int
+    time_us: int
+
+
+def encode(mark: Mark) -> bytes:
+    body = HEAD.pack(
+        0, MAGIC, FORMAT, int(mark.closed), mark.incarnation, mark.log_uuid.bytes, mark.container_bytes, mark.sequence,
+        mark.durable_lsn, mark.base_lsn, mark.time_us,
+    )  # fmt: skip
+    return (struct.pack("<I", crc32c(body[4:])) + body[4:]).ljust(SECTOR_BYTES, b"\0")
+
+
+def decode(data: bytes, place: str) -> Mark | None:
+    """None if *data* is not a whole mark; `ForeignStore` if it is of a newer format."""
+    if len(data) < HEAD.size:
+        return None
+    crc, magic, version, flags, incarnation, uuid, *rest = HEAD.unpack_from(data)
+    if magic != MAGIC:
+        return None
+    if version > FORMAT:
+        raise ForeignStore(
+            place,
+            f"store format {version} is newer than this program's format {FORMAT}",
+            "use the CairnMQ version that wrote it",
+        )
+    if crc != crc32c(data[4 : HEAD.size]):
+        return None
+    return Mark(bool(flags & 1), incarnation, UUID(bytes=uuid), *rest)
+
+
+def read(directory: Directory) -> Mark | None:
+    """The newest whole mark in *directory*; None if the file is there but holds none, which no crash can cause."""
+    file = directory.open(NAME)
+    try:
+        found = [decode(file.read_at(place, SECTOR_BYTES), f"{directory.path}/{NAME}") for place in PLACES]
+    finally:
+        file.close()
+    return max((mark for mark in found if mark), key=lambda mark: mark.sequence, default=None)
+
+
+class MarkFile:
+    """The mark, opened for writing. One thread at a time."""
+
+    def __init__(self, file: File, mark: Mark) -> None:
+        self._file = file
+        self.mark = mark
+
+    @classmethod
+    def format(cls, directory: Directory, mark: Mark) -> MarkFile:
+        """Write the first mark of a new log: made under another name, so that it is never seen half."""
+        temporary = NAME + ".new"
+        if temporary in directory.names():
+            directory.unlink(temporary)
+        file = directory.create(temporary)
+        for place in PLACES:
+            file.write_at(place, encode(mark))
+        file.sync()
+        directory.rename(temporary, NAME)
+        directory.sync()
+        return cls(file, mark)
+
+    def write(self, *, durable_lsn: int, base_lsn: int, incarnation: int, time_us: int, closed: bool = False) -> None:
+        """Write and sync the next mark."""
+        mark = self.mark._replace(
+            sequence=self.mark.sequence + 1, durable_lsn=durable_lsn, base_lsn=base_lsn,
+            incarnation=incarnation, time_us=time_us, closed=closed,
+        )  # fmt: skip
+        self._file.write_at(PLACES[mark.sequence % 2], encode(mark))
+        self._file.sync()
+        self.mark = mark
+
+    def close(self) -> None:
+        self._file.close()

@@ -1,0 +1,174 @@
+"""Formatting a log, and opening one for writing: from its files to a `Journal` that stands behind its last block.
+
+Opening never appends behind what it found: it starts a new incarnation in a new container. Whatever the log shows that
+no claim proves durable was perhaps only in the page cache, and a failed sync may have left it marked clean there; so
+it is written again, in place and byte for byte, and synced, before anything is shown. A crash in between changes
+nothing: the same bytes are found again, or were never confirmed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from ..base.clock import Clock
+from ..base.errors import CorruptJournal
+from ..disk.seam import SECTOR_BYTES, Directory, File
+from . import container
+from .block import Block
+from .log import Journal
+from .mark import NAME as MARK_NAME
+from .mark import Mark, MarkFile
+from .pool import Pool
+from .reader import Damage, LogReader
+from .record import RecordType
+
+DEFAULT_CONTAINER_BYTES = 1 << 20
+MIN_CONTAINER_BYTES = 512 << 10
+
+
+@dataclass
+class OpenReport:
+    """What opening a log found and did."""
+
+    log_uuid: UUID
+    container_bytes: int
+    incarnation: int
+    base_lsn: int
+    end_lsn: int
+    closed_cleanly: bool
+    records: int
+    torn: Damage | None
+    rewritten_bytes: int
+    remarks: list[str] = field(default_factory=list)
+
+
+def container_size(requested_bytes: int) -> int:
+    """The container size that *requested_bytes* gives: at least 512 KiB, rounded up to the sector (checklist E59)."""
+    size = max(requested_bytes, MIN_CONTAINER_BYTES)
+    return -(-size // SECTOR_BYTES) * SECTOR_BYTES
+
+
+def is_formatted(directory: Directory) -> bool:
+    """Whether *directory* holds a log (perhaps a damaged one)."""
+    return MARK_NAME in directory.names()
+
+
+def format_log(directory: Directory, container_bytes: int, log_uuid: UUID, time_us: int) -> None:
+    """Make an empty log. A crash leaves either no mark, so no log, or a log that opens."""
+    mark = Mark(True, 0, log_uuid, container_size(container_bytes), 0, 0, 0, time_us)
+    MarkFile.format(directory, mark).close()
+
+
+def open_log(
+    directory: Directory,
+    clock: Clock,
+    *,
+    visit: Callable[[Block], None],
+    initial_containers: int = 2,
+    max_write_buffers: int = 10,
+) -> tuple[Journal, OpenReport]:
+    """Read the log, give every block from the base on to *visit* in order, and open it for writing.
+
+    Raises `CorruptJournal` if something that was durable can't be read, `ForeignStore` for what is not ours, and then
+    has changed nothing.
+    """
+    reader = LogReader(directory)
+    unproven: deque[tuple[int, int]] = deque()
+    records = 0
+    last_lsn = 0
+    torn: Damage | None = None
+    for found in reader.scan():
+        if isinstance(found, Damage):
+            if not found.torn:
+                raise _corrupt(directory, found)
+            torn = found
+            break
+        visit(found)
+        records += found.head.records
+        last_lsn = found.lsn
+        unproven.append((found.lsn, found.end_lsn - found.lsn))
+        while unproven and unproven[0][0] < reader.durable_lsn:
+            unproven.popleft()
+    report = OpenReport(
+        log_uuid=reader.log_uuid,
+        container_bytes=reader.container_bytes,
+        incarnation=reader.incarnation + 1,
+        base_lsn=reader.base_lsn,
+        end_lsn=reader.end_lsn,
+        closed_cleanly=reader.mark.closed and not unproven and torn is None,
+        records=records,
+        torn=torn,
+        rewritten_bytes=sum(size for _, size in unproven),
+        remarks=reader.remarks,
+    )
+    _rewrite(reader, unproven)
+    journal = _resume(reader, clock, last_lsn, initial_containers, max_write_buffers)
+    return journal, report
+
+
+def _resume(
+    reader: LogReader, clock: Clock, last_lsn: int, initial_containers: int, max_write_buffers: int
+) -> Journal:
+    """The journal, standing in a new container, with its opening record durable."""
+    size = reader.container_bytes
+    slot = max((*reader.heads, (reader.end_lsn - 1) // size, reader.base_lsn // size - 1), default=-1) + 1
+    if not last_lsn and not reader.heads:
+        slot = reader.base_lsn // size
+    base_lsn = reader.base_lsn if last_lsn else slot * size  # with no block to start from, the log starts here
+    incarnation = reader.incarnation + 1
+    mark = MarkFile(reader.directory.open(MARK_NAME, writable=True), reader.mark)
+    mark.write(durable_lsn=reader.end_lsn, base_lsn=base_lsn, incarnation=incarnation, time_us=clock.wall_us())
+    pool = Pool(reader.directory, size, reader.log_uuid, keep=initial_containers)
+    for number in reader.free:
+        pool.adopt(number, None)
+    for used, head in reader.heads.items():
+        reachable = base_lsn // size <= used <= reader.end_lsn // size and last_lsn
+        pool.adopt(head.number, used if reachable else None)
+    while pool.lacks_spare() and pool.full is None:
+        pool.prepare()
+    journal = Journal(
+        pool, mark, clock, incarnation=incarnation, slot=slot, prev_lsn=last_lsn, durable_lsn=reader.end_lsn,
+        base_lsn=base_lsn, max_write_buffers=max_write_buffers,
+    )  # fmt: skip
+    try:
+        journal.append(RecordType.LOG_OPEN, time_us=clock.wall_us(), extra=reader.end_lsn)
+        journal.flush()
+    except BaseException:
+        journal.abandon()
+        raise
+    return journal
+
+
+def _rewrite(reader: LogReader, unproven: Iterable[tuple[int, int]]) -> None:
+    """Write the blocks that no claim proves durable again, and sync them; clear away half-made containers."""
+    files: dict[int, File] = {}
+    directory = reader.directory
+    try:
+        for lsn, size_bytes in unproven:
+            slot, offset = divmod(lsn, reader.container_bytes)
+            if slot not in files:
+                files[slot] = directory.open(container.file_name(reader.heads[slot].number), writable=True)
+                files[slot].write_at(0, files[slot].read_at(0, SECTOR_BYTES))
+            files[slot].write_at(offset, files[slot].read_at(offset, size_bytes))
+        for file in files.values():
+            file.sync()
+    finally:
+        for file in files.values():
+            file.close()
+    for name in directory.names():
+        if name.endswith(container.SUFFIX + ".new"):
+            directory.unlink(name)
+    directory.sync()
+
+
+def _corrupt(directory: Directory, damage: Damage) -> CorruptJournal:
+    return CorruptJournal(
+        directory.path,
+        f"LSN {damage.first_lsn} to {damage.end_lsn} was durable and can't be read ({damage.why})",
+        "nothing was changed; `cairnmq dump` shows what is whole; restore the files from a backup",
+        damage.first_lsn,
+        damage.end_lsn,
+    )

@@ -1,0 +1,169 @@
+"""Containers: which file holds which slot of the log, which files are free, and where new ones come from.
+
+A container is written with zeros and synced, under a temporary name, before its real name appears: overwriting blocks
+that were written before is two to ten times faster to sync than writing into space that was only reserved, and no
+disk can be too full for it later. `prepare` does that work ahead of need and off the append path.
+
+A container may be reused once a base LSN at or beyond its end is *durable*: a crash must never find an older base
+that still counts on it. Slots are freed in ascending order for the same reason.
+
+Threads: every method takes the pool's lock; none is called per message.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import TypeVar
+from uuid import UUID
+
+from ..base.errors import DiskError, DiskFull
+from ..disk.seam import Directory, File
+from . import container
+from .container import ContainerHead
+
+T = TypeVar("T")
+_ZEROS = bytes(1 << 20)
+_KEEP_OPEN = 32
+
+
+class Pool:
+    """The containers of one log."""
+
+    def __init__(self, directory: Directory, container_bytes: int, log_uuid: UUID, *, keep: int) -> None:
+        """*keep*: how many containers the log keeps at least, used and free together."""
+        self.directory = directory
+        self.container_bytes = container_bytes
+        self.log_uuid = log_uuid
+        self.full: DiskFull | None = None
+        """Set while no container can be made ahead of need because the disk is full."""
+        self._keep = keep
+        self._lock = threading.Lock()
+        self._used: dict[int, int] = {}  # slot to container number
+        self._free: deque[int] = deque()
+        self._next_number = 1
+        self._reading: OrderedDict[int, File] = OrderedDict()  # by slot, the latest used last
+
+    def adopt(self, number: int, slot: int | None) -> None:
+        """Take over a container found on opening: it holds *slot*, or is free."""
+        with self._lock:
+            self._next_number = max(self._next_number, number + 1)
+            if slot is None:
+                self._free.append(number)
+            else:
+                self._used[slot] = number
+
+    def slots(self) -> dict[int, int]:
+        """Slot to container number, of the containers in use."""
+        with self._lock:
+            return dict(self._used)
+
+    @property
+    def free_count(self) -> int:
+        return len(self._free)
+
+    def lacks_spare(self) -> bool:
+        """Whether `prepare` has something to do."""
+        return not self._free or len(self._free) + len(self._used) < self._keep
+
+    def read(self, slot: int, use: Callable[[File], T]) -> T:
+        """What *use* makes of the file that holds *slot*; `KeyError` if none does. A few files are kept open."""
+        with self._lock:
+            file = self._reading.get(slot) or self._open_for_reading(slot)
+            self._reading.move_to_end(slot)
+            return use(file)
+
+    def take(self, slot: int, *, incarnation: int, prev_lsn: int, base_lsn: int, time_us: int) -> File:
+        """Start *slot* in a free container, making one if none is ready; the file, for the caller to close.
+
+        The container's head is written, not yet synced.
+        """
+        with self._lock:
+            number = self._free.popleft() if self._free else None
+        if number is None:
+            number = self._make()
+        file = self.directory.open(container.file_name(number), writable=True)
+        head = ContainerHead(
+            incarnation, self.log_uuid, self.container_bytes, number, slot * self.container_bytes,
+            prev_lsn, base_lsn, time_us,
+        )  # fmt: skip
+        file.write_at(0, container.encode_head(head))
+        with self._lock:
+            self._used[slot] = number
+        return file
+
+    def prepare(self) -> None:
+        """Make one container ahead of need if a spare is lacking. A full disk is remembered in `full`, not raised."""
+        if not self.lacks_spare():
+            self.full = None
+            return
+        try:
+            made = self._make()
+        except DiskFull as error:
+            self.full = error
+            return
+        self.full = None
+        with self._lock:
+            self._free.append(made)
+
+    def release_below(self, base_lsn: int) -> int:
+        """Free the containers whose slots end at or below the durable *base_lsn*; how many there were."""
+        with self._lock:
+            dead = sorted(slot for slot in self._used if (slot + 1) * self.container_bytes <= base_lsn)
+            for slot in dead:
+                self._free.append(self._used.pop(slot))
+                if slot in self._reading:
+                    self._reading.pop(slot).close()
+            return len(dead)
+
+    def trim(self) -> None:
+        """Give containers back to the file system once more than half of them are free (checklist E62)."""
+        while True:
+            with self._lock:
+                total = len(self._free) + len(self._used)
+                if len(self._free) * 2 <= total or total <= self._keep or len(self._free) < 2:
+                    return
+                surplus = self._free.pop()
+            self.directory.unlink(container.file_name(surplus))
+
+    def close(self) -> None:
+        with self._lock:
+            for file in self._reading.values():
+                file.close()
+            self._reading.clear()
+
+    def _open_for_reading(self, slot: int) -> File:
+        file = self.directory.open(container.file_name(self._used[slot]))
+        self._reading[slot] = file
+        if len(self._reading) > _KEEP_OPEN:
+            self._reading.popitem(last=False)[1].close()
+        return file
+
+    def _make(self) -> int:
+        with self._lock:
+            number = self._next_number
+            self._next_number += 1
+        name = container.file_name(number)
+        temporary = name + ".new"
+        file = self.directory.create(temporary)
+        try:
+            for offset in range(0, self.container_bytes, len(_ZEROS)):
+                file.write_at(offset, _ZEROS[: self.container_bytes - offset])
+            file.sync()
+            self.directory.rename(temporary, name)
+            self.directory.sync()
+        except DiskError:
+            self._discard(temporary)
+            raise
+        finally:
+            file.close()
+        return number
+
+    def _discard(self, name: str) -> None:
+        """A container that could not be made leaves no file behind, or the disk would stay full."""
+        try:
+            if name in self.directory.names():
+                self.directory.unlink(name)
+        except DiskError:
+            pass  # the error that led here is the one to report

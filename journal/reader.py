@@ -1,0 +1,306 @@
+"""The one reader of journals: recovery and the tools see the log through it. It never writes.
+
+It follows the chain of blocks from the base. Where the chain breaks it resynchronises at the next sector that holds a
+whole block of this log at its own LSN, and says what lies between:
+
+* nothing, when that block starts a container and names the last block read as its predecessor: the rest of the old
+  container was left unused, or an earlier recovery cut a torn tail there;
+* `Damage` otherwise. It is *corrupt* if a surviving claim (a block's or the mark's durable LSN) says that the place was
+  once on the disk, and *torn* if none does: then nothing from there on was ever confirmed, and recovery cuts there.
+
+A reader may look at a log that is being written: it then ends where the writing goes on. A container that is recycled
+while it is read is noticed by its head, and reading goes on at the new base.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+
+from ..base.errors import DiskError, ForeignStore
+from ..disk.seam import SECTOR_BYTES, Directory, File
+from . import block, container, mark
+from .block import BadBlock, Block
+from .container import DATA_OFFSET, BadContainer, ContainerHead
+from .lookup import FoundRecord, read_record
+from .mark import Mark
+
+_WINDOW_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class Damage:
+    """No block of the chain can be read in `first_lsn .. end_lsn`."""
+
+    first_lsn: int
+    end_lsn: int
+    why: str
+    torn: bool
+    """No claim says that these bytes were ever on the disk."""
+
+
+class LogReader:
+    """Reads one log. One thread at a time; the log may be written meanwhile."""
+
+    def __init__(self, directory: Directory) -> None:
+        """Read the mark and all container heads of *directory*. Raises `ForeignStore` if it holds no log of ours."""
+        self.directory = directory
+        self.mark = read_mark(directory)
+        self.log_uuid = self.mark.log_uuid
+        self.log_id = int.from_bytes(self.log_uuid.bytes[:8], "little")
+        self.container_bytes = self.mark.container_bytes
+        self.heads: dict[int, ContainerHead] = {}
+        """Slot to the head of the container that holds it."""
+        self.free: list[int] = []
+        """Numbers of containers that hold no part of the log."""
+        self.remarks: list[str] = []
+        """What could not be read, and what does not belong in the directory, in words."""
+        self.base_lsn = self.mark.base_lsn
+        self.durable_lsn = self.mark.durable_lsn
+        """The highest claim seen so far."""
+        self.incarnation = self.mark.incarnation
+        """The highest one seen so far."""
+        self.last: Block | None = None
+        """The last block of the chain that `scan` gave; its head stays valid."""
+        self.end_lsn = 0
+        """Where the chain ended in the last `scan`."""
+        self._open: tuple[int, _Window] | None = None
+        self._read_heads()
+
+    def scan(self, from_lsn: int = 0) -> Iterator[Block | Damage]:
+        """The blocks from the base (or from the container of *from_lsn*) on, in order, and the damage between them.
+
+        What follows a torn `Damage` was never confirmed: recovery stops there.
+        """
+        start = max(from_lsn, self.base_lsn)
+        lsn = self._first_block(start // self.container_bytes)
+        self.last = None
+        self.end_lsn = lsn
+        try:
+            while True:
+                found = self._block_at(lsn)
+                if isinstance(found, Block) and (self.last is None or found.head.prev_lsn == self.last.lsn):
+                    self._note(found)
+                    self.last = found
+                    lsn = self.end_lsn = found.end_lsn
+                    yield found
+                    continue
+                successor = self._successor(lsn)
+                if successor is not None:
+                    lsn = successor
+                    continue
+                if self._moved_on(lsn):
+                    lsn = self._first_block(self.base_lsn // self.container_bytes)
+                    self.last = None
+                    continue
+                damage = self._damage(lsn, found)
+                if damage is None:
+                    return
+                yield damage
+                lsn = damage.end_lsn
+                self.last = None
+                if not isinstance(self._block_at(lsn), Block):
+                    return
+        finally:
+            self._close()
+
+    def read_record(self, lsn: int) -> FoundRecord:
+        """The record whose head stands at *lsn*. Raises `JournalError`, or `KeyError` if its slot is gone."""
+        file = self._open_slot(lsn // self.container_bytes)
+        try:
+            return read_record(file, lsn, self.container_bytes, self.log_id)
+        finally:
+            file.close()
+
+    def _read_heads(self) -> None:
+        self.heads.clear()
+        self.free.clear()
+        for name in self.directory.names():
+            number = container.file_number(name)
+            if number is None:
+                if name != mark.NAME:
+                    self.remarks.append(f"{self.directory.path}/{name}: not a file of the journal, left alone")
+                continue
+            self._read_head(name, number)
+
+    def _read_head(self, name: str, number: int) -> None:
+        place = f"{self.directory.path}/{name}"
+        try:
+            file = self.directory.open(name)
+            try:
+                size = file.size_bytes()
+                head = container.read_head(file, place)
+            finally:
+                file.close()
+        except BadContainer as error:
+            if size == self.container_bytes:
+                self.free.append(number)
+            else:
+                self.remarks.append(f"{place}: {error}")
+            return
+        except DiskError as error:
+            self.remarks.append(str(error))
+            return
+        if head.log_uuid != self.log_uuid:
+            self.remarks.append(f"{place}: it belongs to log {head.log_uuid}, not to {self.log_uuid}; left alone")
+        elif head.number != number:
+            self.remarks.append(f"{place}: it was written as {container.file_name(head.number)}; left alone")
+        elif size != self.container_bytes:
+            self.remarks.append(f"{place}: it has {size} bytes, a container has {self.container_bytes}; left alone")
+        else:
+            self.heads[head.slot] = head
+            self.base_lsn = max(self.base_lsn, head.base_lsn)
+            self.incarnation = max(self.incarnation, head.incarnation)
+
+    def _first_block(self, slot: int) -> int:
+        return slot * self.container_bytes + DATA_OFFSET
+
+    def _open_slot(self, slot: int) -> File:
+        return self.directory.open(container.file_name(self.heads[slot].number))
+
+    def _window(self, slot: int) -> _Window | None:
+        if self._open is not None and self._open[0] == slot:
+            return self._open[1]
+        self._close()
+        if slot not in self.heads:
+            return None
+        window = _Window(self._open_slot(slot), self.container_bytes)
+        self._open = (slot, window)
+        return window
+
+    def _close(self) -> None:
+        if self._open is not None:
+            self._open[1].file.close()
+            self._open = None
+
+    def _block_at(self, lsn: int) -> Block | BadBlock:
+        slot, offset = divmod(lsn, self.container_bytes)
+        window = self._window(slot)
+        if window is None:
+            return BadBlock(lsn, "no container holds it")
+        try:
+            head = block.peek(window.at(offset, block.BLOCK_HEAD_BYTES), lsn, self.log_id)
+            return block.decode(window.at(offset, head.size_bytes), lsn, self.log_id)
+        except BadBlock as error:
+            return error
+        except DiskError as error:
+            return BadBlock(lsn, str(error))
+
+    def _note(self, found: Block) -> None:
+        self.durable_lsn = max(self.durable_lsn, found.head.durable_lsn)
+        self.base_lsn = max(self.base_lsn, found.head.base_lsn)
+        self.incarnation = max(self.incarnation, found.head.incarnation)
+
+    def _successor(self, lsn: int) -> int | None:
+        """The first block of a later slot that names the last block read as its predecessor."""
+        if self.last is None:
+            return None
+        following = -(-lsn // self.container_bytes)  # nearly always it is the very next one
+        for slot in chain((following,), _sorted_above(self.heads, following)):
+            first = self._block_at(self._first_block(slot))
+            if isinstance(first, Block) and first.head.prev_lsn == self.last.lsn:
+                return first.lsn
+        return None
+
+    def _moved_on(self, lsn: int) -> bool:
+        """Whether the writer has reclaimed the place meanwhile; then the heads and the base are read anew."""
+        slot = lsn // self.container_bytes
+        if slot not in self.heads:
+            return False
+        try:
+            file = self._open_slot(slot)
+            try:
+                now = container.read_head(file, self.directory.path)
+            finally:
+                file.close()
+        except (BadContainer, DiskError):
+            return False
+        if now == self.heads[slot]:
+            return False
+        before = self.base_lsn
+        self._close()
+        self.mark = read_mark(self.directory)
+        self.base_lsn = max(self.base_lsn, self.mark.base_lsn)
+        self._read_heads()
+        return self.base_lsn > max(before, lsn)
+
+    def _damage(self, lsn: int, found: Block | BadBlock) -> Damage | None:
+        """What is wrong from *lsn* on; None if the log simply ends there."""
+        next_lsn = 0
+        claim = self.durable_lsn
+        for later in self._whole_blocks_after(lsn):
+            next_lsn = next_lsn or later.lsn
+            claim = max(claim, later.head.durable_lsn)
+            if claim > lsn:
+                break
+        torn = claim <= lsn
+        self.durable_lsn = max(self.durable_lsn, claim)
+        why = found.why if isinstance(found, BadBlock) else f"its block follows the one at LSN {found.head.prev_lsn}"
+        if not next_lsn and torn:
+            begun = self._looks_begun(lsn)
+            return Damage(lsn, lsn + SECTOR_BYTES, why, True) if begun else None
+        return Damage(lsn, next_lsn or claim, why, torn)
+
+    def _looks_begun(self, lsn: int) -> bool:
+        window = self._window(lsn // self.container_bytes)
+        if window is None:
+            return False
+        try:
+            block.peek(window.at(lsn % self.container_bytes, block.BLOCK_HEAD_BYTES), lsn, self.log_id)
+        except (BadBlock, DiskError):
+            return False
+        return True
+
+    def _whole_blocks_after(self, lsn: int) -> Iterator[Block]:
+        """Every whole block behind *lsn*, chained or not, found sector by sector."""
+        for slot in sorted(slot for slot in self.heads if slot >= lsn // self.container_bytes):
+            at = max(self._first_block(slot), lsn)
+            end = (slot + 1) * self.container_bytes
+            while at < end:
+                found = self._block_at(at)
+                if isinstance(found, Block) and at > lsn:
+                    yield found
+                    at = found.end_lsn
+                else:
+                    at += SECTOR_BYTES
+
+
+class _Window:
+    """Reads one container through a buffer, so that a scan costs a system call per 4 MiB."""
+
+    def __init__(self, file: File, size_bytes: int) -> None:
+        self.file = file
+        self._size = size_bytes
+        self._start = 0
+        self._data = memoryview(b"")
+
+    def at(self, offset: int, wanted_bytes: int) -> memoryview:
+        """At least *wanted_bytes* from *offset* on, fewer only where the container ends."""
+        wanted = max(0, min(wanted_bytes, self._size - offset))
+        begin = offset - self._start
+        if begin < 0 or begin + wanted > len(self._data):
+            size = min(max(wanted, _WINDOW_BYTES), self._size - offset)
+            self._data, self._start = memoryview(self.file.read_at(offset, size)), offset
+            begin = 0
+        return self._data[begin:]
+
+
+def _sorted_above(slots: Iterable[int], slot: int) -> Iterator[int]:
+    yield from sorted(other for other in slots if other > slot)
+
+
+def read_mark(directory: Directory) -> Mark:
+    """The mark of the log in *directory*; `ForeignStore` if there is none."""
+    if mark.NAME not in directory.names():
+        raise ForeignStore(
+            directory.path, f"no journal: {mark.NAME} is missing", "name the directory of a CairnMQ store"
+        )
+    found = mark.read(directory)
+    if found is None:
+        raise ForeignStore(
+            f"{directory.path}/{mark.NAME}",
+            "it holds no whole mark",
+            "restore it from a backup; the containers are untouched",
+        )
+    return found

@@ -1,0 +1,1 @@
+"""From journal and SQL to the in-memory maps: how it becomes true again."""

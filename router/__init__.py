@@ -1,0 +1,1 @@
+"""Terminals: workers that speak AMQP and the core that decides."""

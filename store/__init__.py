@@ -1,0 +1,1 @@
+"""What is true: messages, transactions and wiring, behind the MessageStore interface."""

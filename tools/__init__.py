@@ -1,0 +1,1 @@
+"""Tools beside the broker, never through it: they read journals."""
