@@ -1,0 +1,24 @@
+"""The `cairnmq` command: one group, a file per verb."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from ..base.errors import CairnError
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="cairnmq")
+def cairnmq() -> None:
+    """CairnMQ: a durable AMQP 1.0 broker, and the tools to look into its journal."""
+
+
+def main() -> None:
+    """Run the command; an error CairnMQ can explain is one line on standard error and exit status 1."""
+    try:
+        cairnmq()
+    except CairnError as error:
+        print(f"cairnmq: {error}", file=sys.stderr)
+        sys.exit(1)
