@@ -1,0 +1,105 @@
+"""The writer's thread: it flushes as soon as the last flush is done, and takes whatever has gathered meanwhile.
+
+Natural batching, without a timer: under load a block holds what arrived during one sync. When nothing has come for a
+while it writes the mark, so that rot in the last blocks is noticed too. A second thread makes containers ahead of need.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+
+from ..base.errors import DiskError, JournalError, JournalFailed
+from .log import Journal
+
+IDLE_MARK_S = 0.2
+"""The mark is written when the log has been idle this long."""
+FULL_RETRY_S = 1.0
+"""How often a full disk is tried again."""
+
+
+class Flusher:
+    """Runs a journal's writer in a thread of its own. `kick` is the appender's; the callbacks run on the flusher."""
+
+    def __init__(
+        self, journal: Journal, on_durable: Callable[[int], None], on_failure: Callable[[JournalError], None]
+    ) -> None:
+        """*on_durable* gets the durable LSN after each flush; *on_failure* the error that ended the journal, once."""
+        self._journal = journal
+        self._on_durable = on_durable
+        self._on_failure = on_failure
+        self._at_rest = True
+        self._stopping = False
+        self._bell: SimpleQueue[None] = SimpleQueue()
+        self._room = threading.Semaphore(0)
+        self._spare_bell = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._run, name="cairnmq-flusher", daemon=True),
+            threading.Thread(target=self._keep_spares, name="cairnmq-containers", daemon=True),
+        ]
+        journal.wait_for_writer = self._wait_for_room
+        for thread in self._threads:
+            thread.start()
+
+    def kick(self) -> None:
+        """Have what was appended so far made durable: now if the flusher is at rest, else with its next flush."""
+        if self._at_rest and self._journal.seal():
+            self._at_rest = False
+            self._bell.put(None)
+
+    def stop(self) -> None:
+        """Let the running flush end, and the threads with it."""
+        self._stopping = True
+        self._bell.put(None)
+        self._spare_bell.set()
+        for thread in self._threads:
+            thread.join()
+        self._journal.wait_for_writer = None
+
+    def _wait_for_room(self) -> None:
+        self._bell.put(None)
+        self._room.acquire(timeout=0.05)
+
+    def _run(self) -> None:
+        journal = self._journal
+        while not self._stopping:
+            try:
+                self._bell.get(timeout=IDLE_MARK_S)
+            except Empty:
+                self._mark()
+                continue
+            if not journal.waiting:
+                continue
+            try:
+                durable = journal.write_out()
+            except JournalFailed as error:
+                self._room.release()
+                self._on_failure(error)
+                return
+            self._room.release()
+            if journal.pool.lacks_spare():
+                self._spare_bell.set()
+            self._at_rest = True  # before the call: what it makes the appender append may be sealed at once
+            self._on_durable(durable)
+
+    def _mark(self) -> None:
+        try:
+            self._journal.write_mark()
+        except DiskError:
+            pass  # a stale mark costs detection only; a disk that is really broken fails the next flush
+
+    def _keep_spares(self) -> None:
+        pool = self._journal.pool
+        while not self._stopping:
+            self._spare_bell.wait(FULL_RETRY_S if pool.full else None)
+            self._spare_bell.clear()
+            while pool.lacks_spare() and not self._stopping:
+                try:
+                    pool.prepare()
+                except DiskError:
+                    break  # the writer will need the container and report the error
+                if pool.full:
+                    break
+            if not pool.lacks_spare():
+                pool.full = None

@@ -1,0 +1,44 @@
+"""What recovery found and did, for people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..journal.opening import OpenReport
+
+
+@dataclass
+class RecoveryReport:
+    """Counts, and in words whatever was dropped or looked wrong."""
+
+    log: OpenReport
+    seconds: float
+    created: bool
+    queues: int
+    messages: int
+    discarded: int
+    """Messages whose content never became complete, or that never reached a queue."""
+    homeless: dict[int, int] = field(default_factory=dict)
+    """Queue id unknown to SQL to the number of messages kept on it, delivered to nobody."""
+
+    def lines(self) -> list[str]:
+        """One line each."""
+        log = self.log
+        if self.created:
+            return ["new store"]
+        how = "closed cleanly" if log.closed_cleanly else "not closed cleanly"
+        found = [
+            f"recovered {self.messages} messages on {self.queues} queues from {log.records} records "
+            f"in {self.seconds:.2f} s (LSN {log.base_lsn} to {log.end_lsn}; {how})"
+        ]
+        if log.torn is not None:
+            found.append(f"cut a torn tail at LSN {log.torn.first_lsn}: {log.torn.why}; nothing confirmed was lost")
+        if log.rewritten_bytes:
+            found.append(f"wrote {log.rewritten_bytes} bytes again that no claim proved to be on the disk")
+        if self.discarded:
+            found.append(f"discarded {self.discarded} messages that were never whole or never on a queue")
+        found += [
+            f"kept {count} messages of queue id {queue_id}, which SQL does not know; they are delivered to nobody"
+            for queue_id, count in sorted(self.homeless.items())
+        ]
+        return found + log.remarks

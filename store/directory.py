@@ -1,0 +1,70 @@
+"""The store directory: its layout, and the lock that lets one process have it.
+
+STORE/lock              held with flock by the broker that runs on it
+STORE/wiring.sqlite     queues and the store's identity, in SQL
+STORE/journal/          the log's containers and its mark
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+
+from ..base.errors import DiskError, ForeignStore, StoreInUse
+from ..disk.real import RealDirectory, disk_error
+from .wiring import FILE_NAME as WIRING_NAME
+
+JOURNAL_NAME = "journal"
+LOCK_NAME = "lock"
+
+
+class StoreDirectory:
+    """A store directory, locked for this process until `close`."""
+
+    def __init__(self, path: str) -> None:
+        """Create the directory if need be and lock it. Raises `StoreInUse`, `ForeignStore`, `DiskError`."""
+        self.path = path
+        root = RealDirectory(path, create=True)
+        strangers = set(root.names()) - {JOURNAL_NAME, LOCK_NAME, WIRING_NAME, WIRING_NAME + "-journal"}
+        if strangers and WIRING_NAME not in root.names():
+            raise ForeignStore(
+                path, f"not a CairnMQ store, and not empty (it holds {min(strangers)!r})", "name another directory"
+            )
+        self._lock_fd = _lock(path)
+        try:
+            self.journal = RealDirectory(os.path.join(path, JOURNAL_NAME), create=True)
+        except DiskError:
+            self.close()
+            raise
+
+    @property
+    def wiring_path(self) -> str:
+        return os.path.join(self.path, WIRING_NAME)
+
+    def close(self) -> None:
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+            self._lock_fd = -1
+
+
+def _lock(path: str) -> int:
+    place = os.path.join(path, LOCK_NAME)
+    try:
+        fd = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise disk_error(place, "open", error) from error
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
+        os.close(fd)
+        raise StoreInUse(
+            path, f"another broker has it (process {holder})", "stop that one, or name another --store-dir"
+        ) from error
+    try:
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    except OSError as error:  # a full disk: the lock itself holds
+        os.close(fd)
+        raise disk_error(place, "write", error) from error
+    return fd

@@ -1,0 +1,85 @@
+"""The MessageStore interface: what the broker and the cluster ask of a store.
+
+Every call that changes something returns the LSN at which it is recorded, at once; it is *durable*, and only then may
+anyone be told, when `durable_lsn` has passed that LSN. So a whole batch needs one look. `kick` asks for what was
+recorded so far to be made durable; the store's owner hears of it in its `on_durable` callback, once per flush.
+
+Threads: one thread at a time makes the calls (the broker's core), but `load_piece` is for any thread. Message ids are
+never 0 and never used again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, Protocol
+
+from .wiring import QueueRow
+
+
+class StoredMessage(NamedTuple):
+    """A message that recovery found on a queue; its place among the others is its position."""
+
+    message_id: int
+    position: int
+
+
+class MessageStore(Protocol):
+    """Durable messages and the queues they are on (store design, checklist E64)."""
+
+    durable_lsn: int
+
+    def queues(self) -> Iterable[QueueRow]:
+        """The durable queues known when the store was opened."""
+        ...
+
+    def messages_of(self, queue_id: int) -> list[StoredMessage]:
+        """The messages on a queue when the store was opened, in order. To be asked once."""
+        ...
+
+    def create_queue(self, name: str, done: Callable[[QueueRow | Exception], None]) -> None:
+        """Create a durable queue. *done* gets it or the error, on another thread."""
+        ...
+
+    def put(self, queue_id: int, content: bytes, time_us: int) -> tuple[int, int]:
+        """Store a whole message on a queue: its id, and the LSN to wait for."""
+        ...
+
+    def stage(self, piece: bytes, time_us: int) -> int:
+        """Begin a message that arrives in pieces; its id. It is on no queue yet, and a crash discards it."""
+        ...
+
+    def append_content(self, message_id: int, piece: bytes, time_us: int, *, last: bool) -> None:
+        """The next piece of a staged message."""
+        ...
+
+    def enqueue(self, message_id: int, queue_id: int, time_us: int) -> int:
+        """Put a complete staged message on a queue; the LSN to wait for."""
+        ...
+
+    def dequeue(self, message_id: int, queue_id: int, time_us: int) -> int:
+        """Take a message off a queue, and delete it with the last one; the LSN to wait for."""
+        ...
+
+    def destroy(self, message_id: int, time_us: int) -> int:
+        """Delete a message that is on no queue."""
+        ...
+
+    def piece_count(self, message_id: int) -> int:
+        """In how many pieces `load_piece` gives the content."""
+        ...
+
+    def load_piece(self, message_id: int, number: int) -> bytes:
+        """A piece of a durable message's content, read back from the disk. Any thread."""
+        ...
+
+    def kick(self) -> None:
+        """Have everything recorded so far made durable soon."""
+        ...
+
+    def full(self) -> str:
+        """Why nothing more can be stored just now; empty if it can. Taking messages off works all the same."""
+        ...
+
+    def close(self) -> None:
+        """Make everything durable and let go of the files."""
+        ...

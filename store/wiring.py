@@ -1,0 +1,140 @@
+"""Wiring stands in SQL: which queues there are, and whose store this is.
+
+Every call commits before it returns, and may take milliseconds: never call it on the core. `read_queue_names` is for
+tools and opens the file read-only.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from uuid import UUID
+
+from sqlalchemy import (
+    Boolean,
+    Column,
+    Engine,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    create_engine,
+    event,
+    insert,
+    select,
+    update,
+)
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import DBAPIError, IntegrityError
+
+from ..base.errors import ForeignStore, StoreError
+
+FILE_NAME = "wiring.sqlite"
+SCHEMA_VERSION = 1
+
+_metadata = MetaData()
+_store = Table(
+    "store",
+    _metadata,
+    Column("uuid", String(36), primary_key=True),
+    Column("schema_version", Integer, nullable=False),
+    Column("formatted", Boolean, nullable=False),
+)
+_queues = Table(
+    "queue",
+    _metadata,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("name", String(1024), nullable=False, unique=True),
+    sqlite_autoincrement=True,  # an id is never used again: the journal may still know it
+)
+
+
+@dataclass(frozen=True)
+class QueueRow:
+    """A durable queue as SQL knows it."""
+
+    id: int
+    name: str
+
+
+class Wiring:
+    """The wiring of one store. Any thread; calls block on SQL."""
+
+    def __init__(self, engine: Engine, place: str) -> None:
+        self._engine = engine
+        self.place = place
+
+    @classmethod
+    def open(cls, path: str) -> Wiring:
+        """Open or create the SQLite file at *path*."""
+        if not os.path.exists(path):
+            os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+        engine = create_engine(URL.create("sqlite", database=path))
+
+        @event.listens_for(engine, "connect")
+        def durable(connection: object, _: object) -> None:
+            cursor = connection.cursor()  # type: ignore[attr-defined]
+            cursor.execute("PRAGMA synchronous=EXTRA")  # EXTRA also syncs the directory after a commit
+            cursor.execute("PRAGMA foreign_keys=ON")
+            cursor.close()
+
+        return cls(engine, path)
+
+    def identify(self, new_uuid: UUID) -> tuple[UUID, bool]:
+        """The store's UUID, *new_uuid* if it has none yet, and whether its journal was formatted."""
+        try:
+            _metadata.create_all(self._engine)
+            with self._engine.begin() as sql:
+                row = sql.execute(select(_store)).one_or_none()
+                if row is None:
+                    values = {"uuid": str(new_uuid), "schema_version": SCHEMA_VERSION, "formatted": False}
+                    sql.execute(insert(_store).values(values))
+                    return new_uuid, False
+        except DBAPIError as error:
+            raise ForeignStore(self.place, f"not a wiring database of CairnMQ ({error.orig})") from error
+        if row.schema_version > SCHEMA_VERSION:
+            raise ForeignStore(
+                self.place,
+                f"schema version {row.schema_version} is newer than this program's {SCHEMA_VERSION}",
+                "use the CairnMQ version that wrote it",
+            )
+        return UUID(row.uuid), bool(row.formatted)
+
+    def set_formatted(self) -> None:
+        """Note that the journal exists: from now on its absence is a loss, not a beginning."""
+        with self._engine.begin() as sql:
+            sql.execute(update(_store).values(formatted=True))
+
+    def queues(self) -> list[QueueRow]:
+        with self._engine.connect() as sql:
+            return [QueueRow(row.id, row.name) for row in sql.execute(select(_queues).order_by(_queues.c.id))]
+
+    def create_queue(self, name: str) -> QueueRow:
+        """The durable queue *name*, created if it does not exist. Raises `StoreError` if SQL refuses."""
+        try:
+            with self._engine.begin() as sql:
+                row = sql.execute(select(_queues).where(_queues.c.name == name)).one_or_none()
+                if row is not None:
+                    return QueueRow(row.id, row.name)
+                made = sql.execute(insert(_queues).values(name=name))
+                assert made.inserted_primary_key is not None
+                return QueueRow(int(made.inserted_primary_key[0]), name)
+        except (DBAPIError, IntegrityError) as error:
+            raise StoreError(self.place, f"queue {name!r} can't be created ({error.orig})") from error
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+
+def read_queue_names(path: str) -> dict[int, str]:
+    """Queue id to name from the wiring file at *path*, opened read-only; empty if there is none."""
+    if not os.path.exists(path):
+        return {}
+    engine = create_engine(URL.create("sqlite", database=f"file:{path}", query={"mode": "ro", "uri": "true"}))
+    try:
+        with engine.connect() as sql:
+            return {row.id: row.name for row in sql.execute(select(_queues))}
+    except DBAPIError as error:
+        raise ForeignStore(path, f"not a wiring database of CairnMQ ({error.orig})") from error
+    finally:
+        engine.dispose()
