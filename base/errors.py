@@ -18,7 +18,7 @@ class DiskError(CairnError):
 
 
 class DiskFull(DiskError):
-    """No space was left; nothing was written, and what was there before is whole."""
+    """No space was left; any part of what was to be written may have been."""
 
 
 class JournalError(CairnError):

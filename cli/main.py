@@ -7,12 +7,16 @@ import sys
 import click
 
 from ..base.errors import CairnError
+from .broker import broker
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="cairnmq")
 def cairnmq() -> None:
     """CairnMQ: a durable AMQP 1.0 broker, and the tools to look into its journal."""
+
+
+cairnmq.add_command(broker)
 
 
 def main() -> None:
@@ -22,3 +26,6 @@ def main() -> None:
     except CairnError as error:
         print(f"cairnmq: {error}", file=sys.stderr)
         sys.exit(1)
+
+
+from . import dump as _dump  # noqa: E402, F401  registers the verb

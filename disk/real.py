@@ -38,7 +38,10 @@ class RealFile:
             raise disk_error(path, "open", error) from error
 
     def size_bytes(self) -> int:
-        return os.fstat(self._fd).st_size
+        try:
+            return os.fstat(self._fd).st_size
+        except OSError as error:
+            raise disk_error(self._path, "fstat", error) from error
 
     def read_at(self, offset: int, size_bytes: int) -> bytes:
         try:

@@ -45,8 +45,8 @@ class JournalStore:
     def start(self, on_durable: Callable[[int], None], on_failure: Callable[[JournalError], None]) -> None:
         """Start the threads.
 
-        *on_durable* gets each new durable LSN on the flusher's thread, *on_failure* the error that ends the journal. The
-        owner passes the LSN on to `became_durable`, in the thread that makes the calls.
+        *on_durable* gets each new durable LSN on the flusher's thread, *on_failure* the error that ends the journal;
+        the owner passes the LSN on to `became_durable`, in the thread that makes the calls.
         """
         self._flusher = Flusher(self.journal, on_durable, on_failure)
         self._sql = ThreadPoolExecutor(1, "cairnmq-sql")

@@ -1,0 +1,113 @@
+"""The little of AMQP's type system that is read outside proton: primitive values and lists of them.
+
+Every size is checked against the bytes that are there before anything is taken from them (security A1). Nested values
+are skipped by their size, never descended into, so depth is no concern (A2).
+"""
+
+from __future__ import annotations
+
+import struct
+
+Primitive = None | bool | int | float | str | bytes
+
+
+class Malformed(Exception):
+    """The bytes are not what AMQP's encoding allows."""
+
+
+class Opaque:
+    """A value that is skipped: compound, or of a type nothing here reads."""
+
+    def __repr__(self) -> str:
+        return "OPAQUE"
+
+
+OPAQUE = Opaque()
+Value = Primitive | Opaque
+
+_FIXED_BYTES = {4: 0, 5: 1, 6: 2, 7: 4, 8: 8, 9: 16}
+_NUMBERS = {
+    0x50: "B", 0x60: ">H", 0x70: ">I", 0x80: ">Q", 0x51: "b", 0x61: ">h", 0x71: ">i", 0x81: ">q",
+    0x52: "B", 0x53: "B", 0x54: "b", 0x55: "b", 0x72: ">f", 0x82: ">d", 0x83: ">q",
+}  # fmt: skip
+_CONSTANTS: dict[int, Primitive] = {0x40: None, 0x41: True, 0x42: False, 0x43: 0, 0x44: 0}
+
+
+def extent(data: bytes | memoryview, at: int) -> tuple[int, int, int]:
+    """The code, first content byte and end of the value at *at*."""
+    if at >= len(data):
+        raise Malformed(f"a value is missing at byte {at}")
+    code = data[at]
+    category = code >> 4
+    at += 1
+    if category in _FIXED_BYTES:
+        end = at + _FIXED_BYTES[category]
+    elif category in (0xA, 0xC, 0xE):
+        if at >= len(data):
+            raise Malformed("a size is cut off")
+        end = at + 1 + data[at]
+        at += 1
+    elif category in (0xB, 0xD, 0xF):
+        if at + 4 > len(data):
+            raise Malformed("a size is cut off")
+        end = at + 4 + int.from_bytes(data[at : at + 4])
+        at += 4
+    else:
+        raise Malformed(f"no type has the code 0x{code:02x}")
+    if end > len(data):
+        raise Malformed(f"a value of {end - at} bytes, where {len(data) - at} are left")
+    return code, at, end
+
+
+def read(data: bytes | memoryview, at: int) -> tuple[Value, int]:
+    """The value at *at* and where the next one starts."""
+    code, start, end = extent(data, at)
+    if code in _CONSTANTS:
+        return _CONSTANTS[code], end
+    if code in _NUMBERS:
+        number: int | float = struct.unpack_from(_NUMBERS[code], data, start)[0]
+        return number, end
+    if code == 0x56:
+        return bool(data[start]), end
+    if code in (0xA0, 0xB0):
+        return bytes(data[start:end]), end
+    if code in (0xA1, 0xB1, 0xA3, 0xB3):
+        try:
+            return str(data[start:end], "utf-8" if code in (0xA1, 0xB1) else "ascii"), end
+        except UnicodeDecodeError as error:
+            raise Malformed("a string is not UTF-8, or a symbol not ASCII") from error
+    return OPAQUE, end
+
+
+def read_list(data: bytes | memoryview, at: int) -> tuple[list[Value], int]:
+    """The list at *at*, nested values as `OPAQUE`, and where the next value starts."""
+    code, start, end = extent(data, at)
+    if code == 0x45:
+        return [], end
+    if code not in (0xC0, 0xD0):
+        raise Malformed(f"a list is expected, found type 0x{code:02x}")
+    width = 1 if code == 0xC0 else 4
+    if start + width > end:
+        raise Malformed("a list without a count")
+    count = int.from_bytes(data[start : start + width])
+    if count > end - start - width:
+        raise Malformed(f"{count} values can't stand in {end - start - width} bytes")
+    at = start + width
+    body = data[:end]
+    values: list[Value] = []
+    for _ in range(count):
+        value, at = read(body, at)
+        values.append(value)
+    return values, end
+
+
+def descriptor(data: bytes | memoryview, at: int) -> tuple[int, int]:
+    """The numeric descriptor of the described value at *at*, and where the value itself starts."""
+    if at + 1 >= len(data) or data[at] != 0:
+        raise Malformed("a described value is expected")
+    if data[at + 1] == 0x53 and at + 2 < len(data):
+        return data[at + 2], at + 3
+    value, end = read(data, at + 1)
+    if not isinstance(value, int):
+        raise Malformed("only numeric descriptors are known")
+    return value, end

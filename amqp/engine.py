@@ -1,0 +1,483 @@
+"""One AMQP connection over proton's engine: bytes in, events out; no socket, no thread, no clock.
+
+`push` feeds what arrived, `process` digests it: rare events come back as a list, the frequent ones (transfers and
+outcomes) are gathered on their links, so that a terminal handles a whole read at once. `output`/`consumed` hand out
+what is to be sent. One thread at a time, but it may change from call to call.
+
+Proton frees nothing by itself here: pointers of a link are dead once it is `closed`, all of them after `free`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import Enum, auto
+from typing import NamedTuple
+
+from . import proton
+from .link import ABORTED, MORE, SETTLED, Link, Outcome, Terminus
+from .proton import ACCEPTED, MODIFIED, NULL, RECEIVED, Pointer, ffi, lib, text
+
+OUTGOING_LIMIT_BYTES = 1 << 20
+"""So many bytes of a session may wait in proton; the rest waits as references to content that exists anyway."""
+SESSION_WINDOW_BYTES = 64 << 20
+CAPABILITIES = ("ANONYMOUS-RELAY",)
+
+_DELIVERY = int(lib.PN_DELIVERY)
+
+
+class Kind(Enum):
+    """The rare events."""
+
+    OPENED = auto()
+    ATTACHED = auto()
+    FLOW = auto()
+    DETACHED = auto()
+    CLOSED = auto()
+
+
+class Event(NamedTuple):
+    """*link* is None for events of the connection; *text* the peer's or proton's error, if any."""
+
+    kind: Kind
+    link: Link | None = None
+    text: str = ""
+    closed: bool = True
+    """On DETACHED: the link's terminus is given up, not only the link."""
+
+
+class Limits(NamedTuple):
+    """What a connection may ask of the broker; see `security` defaults."""
+
+    max_frame_bytes: int = 64 << 10
+    max_message_bytes: int = 256 << 20
+    channel_max: int = 255
+    idle_timeout_ms: int = 60_000
+    max_links: int = 1024
+
+
+class Engine:
+    """Proton's connection and transport, driven through C functions."""
+
+    def __init__(self, container_id: str, limits: Limits) -> None:
+        self.links: dict[Pointer, Link] = {}
+        self.touched: list[Link] = []
+        """Links with something in their `inbox` or `outcomes`; the terminal empties it."""
+        self.blocked: set[Link] = set()
+        """Links whose `outbox` waits for room in proton."""
+        self.input_failed = False
+        self._limits = limits
+        self._events: list[Event] = []
+        self._closed_seen = False
+        self._connection = lib.pn_connection()
+        self._collector = lib.pn_collector()
+        self._transport = lib.pn_transport()
+        lib.pn_connection_set_container(self._connection, container_id.encode())
+        lib.pn_connection_collect(self._connection, self._collector)
+        proton.put_symbols(lib.pn_connection_offered_capabilities(self._connection), CAPABILITIES)
+        lib.pn_transport_set_server(self._transport)
+        lib.pn_transport_set_max_frame(self._transport, limits.max_frame_bytes)
+        lib.pn_transport_set_channel_max(self._transport, limits.channel_max)
+        lib.pn_transport_set_idle_timeout(self._transport, limits.idle_timeout_ms)
+        lib.pn_transport_bind(self._transport, self._connection)
+        self._buffer = ffi.new("char[]", limits.max_frame_bytes)
+        self._buffer_bytes = limits.max_frame_bytes
+        self._out = bytearray(limits.max_frame_bytes)
+        self._out_pointer = ffi.from_buffer("char[]", self._out)
+        self._tag_bytes = ffi.new("uint64_t *")
+        self._tag = ffi.new("pn_delivery_tag_t *", {"size": 8, "start": ffi.cast("char *", self._tag_bytes)})
+        self._next_tag = 0
+        self._handlers: dict[int, Callable[[Pointer], None]] = {
+            int(lib.PN_CONNECTION_REMOTE_OPEN): self._on_open,
+            int(lib.PN_CONNECTION_REMOTE_CLOSE): self._on_close,
+            int(lib.PN_SESSION_REMOTE_OPEN): self._on_begin,
+            int(lib.PN_SESSION_REMOTE_CLOSE): self._on_end,
+            int(lib.PN_LINK_REMOTE_OPEN): self._on_attach,
+            int(lib.PN_LINK_REMOTE_CLOSE): self._on_detach,
+            int(lib.PN_LINK_REMOTE_DETACH): self._on_detach,
+            int(lib.PN_LINK_FLOW): self._on_flow,
+            int(lib.PN_TRANSPORT_ERROR): self._on_transport_error,
+            int(lib.PN_TRANSPORT_CLOSED): self._on_transport_closed,
+        }
+
+    # ---- bytes ----------------------------------------------------------------------------------------------------
+
+    def push(self, data: bytes | memoryview) -> None:
+        """Feed bytes that arrived. Call `process` afterwards."""
+        size = len(data)
+        pointer = ffi.from_buffer("char[]", data)
+        done = 0
+        while done < size:
+            taken = lib.pn_transport_push(self._transport, pointer + done, size - done)
+            if taken < 0:
+                self.input_failed = True
+                return
+            done += taken
+            if not taken:
+                self._digest()
+
+    def push_end(self) -> None:
+        """The peer sends nothing more."""
+        lib.pn_transport_close_tail(self._transport)
+
+    def output(self) -> memoryview:
+        """The next bytes to send, empty if there are none now. Valid until the next call of anything."""
+        pending = lib.pn_transport_pending(self._transport)
+        if pending <= 0:
+            return memoryview(b"")
+        size = lib.pn_transport_peek(self._transport, self._out_pointer, min(pending, len(self._out)))
+        return memoryview(self._out)[: max(size, 0)]
+
+    def consumed(self, size_bytes: int) -> None:
+        """So much of `output` was sent."""
+        lib.pn_transport_pop(self._transport, size_bytes)
+
+    def output_ended(self) -> bool:
+        """Whether nothing will ever be sent again."""
+        return bool(lib.pn_transport_pending(self._transport) < 0)
+
+    def abort_output(self) -> None:
+        """The peer can't be reached any more."""
+        lib.pn_transport_close_head(self._transport)
+
+    def tick(self, now_ms: int) -> int:
+        """Let time pass: heartbeats and the peer's time-out. When to call again, 0 for never."""
+        return int(lib.pn_transport_tick(self._transport, now_ms))
+
+    # ---- events ---------------------------------------------------------------------------------------------------
+
+    def process(self) -> list[Event]:
+        """Digest everything; the rare events in order. See `touched` for the frequent ones."""
+        self._digest()
+        events, self._events = self._events, []
+        return events
+
+    def _digest(self) -> None:
+        collector, peek, pop = self._collector, lib.pn_collector_peek, lib.pn_collector_pop
+        type_of, delivery_of, link_of = lib.pn_event_type, lib.pn_event_delivery, lib.pn_delivery_link
+        links, handlers = self.links, self._handlers
+        pn_link: Pointer = NULL
+        link: Link | None = None
+        while True:
+            event = peek(collector)
+            if not event:
+                return
+            kind = type_of(event)
+            if kind == _DELIVERY:
+                delivery = delivery_of(event)
+                owner = link_of(delivery)
+                if owner != pn_link:
+                    pn_link, link = owner, links.get(owner)
+                if link is not None:
+                    if link.sender:
+                        self._outcome(link, delivery)
+                    else:
+                        self._transfer(link, delivery)
+                    if not link.touched:
+                        link.touched = True
+                        self.touched.append(link)
+            else:
+                handler = handlers.get(kind)
+                if handler is not None:
+                    handler(event)
+                    pn_link = NULL
+            pop(collector)
+
+    def _transfer(self, link: Link, delivery: Pointer) -> None:
+        if not lib.pn_delivery_readable(delivery):
+            return  # the sender settled a delivery that was read before
+        size = lib.pn_delivery_pending(delivery)
+        flags = MORE if lib.pn_delivery_partial(delivery) else 0
+        if lib.pn_delivery_aborted(delivery):
+            flags = ABORTED | SETTLED
+            data = b""
+        elif size:
+            if size > self._buffer_bytes:
+                self._buffer = ffi.new("char[]", size)
+                self._buffer_bytes = size
+            size = lib.pn_link_recv(link.pn, self._buffer, size)
+            data = ffi.unpack(self._buffer, size) if size > 0 else b""
+        elif flags:
+            return
+        else:
+            data = b""
+        if flags & MORE:
+            link.grown_bytes += size
+            if link.grown_bytes > self._limits.max_message_bytes:
+                self.close_link(
+                    link, "amqp:link:message-size-exceeded", f"messages of up to {self._limits.max_message_bytes} bytes"
+                )
+                return
+        else:
+            link.grown_bytes = 0
+            lib.pn_link_advance(link.pn)
+            if link.presettled or lib.pn_delivery_settled(delivery):
+                flags |= SETTLED
+        link.inbox.append((delivery, data, flags))
+
+    def _outcome(self, link: Link, delivery: Pointer) -> None:
+        state = lib.pn_delivery_remote_state(delivery)
+        settled = lib.pn_delivery_settled(delivery)
+        if not settled and (not state or state == RECEIVED):
+            return
+        tag = link.unsettled.get(delivery)
+        if tag is None:
+            return
+        failed = undeliverable = False
+        if state == MODIFIED:
+            disposition = lib.pn_delivery_remote(delivery)
+            failed = bool(lib.pn_disposition_is_failed(disposition))
+            undeliverable = bool(lib.pn_disposition_is_undeliverable(disposition))
+        if settled:
+            del link.unsettled[delivery]
+            lib.pn_delivery_settle(delivery)
+            link.outcomes.append(Outcome(None, tag, state, failed, undeliverable))
+        else:
+            link.unsettled[delivery] = None  # its outcome is known; it waits to be settled by this side
+            link.outcomes.append(Outcome(delivery, tag, state, failed, undeliverable))
+
+    def _on_open(self, event: Pointer) -> None:
+        self._events.append(Event(Kind.OPENED, text=text(lib.pn_connection_remote_container(self._connection)) or ""))
+
+    def _on_close(self, event: Pointer) -> None:
+        self._lose_links()
+        lib.pn_connection_close(self._connection)
+        error = proton.condition_text(lib.pn_connection_remote_condition(self._connection))
+        self._closed(error)
+
+    def _on_begin(self, event: Pointer) -> None:
+        session = lib.pn_event_session(event)
+        lib.pn_session_set_incoming_capacity(session, SESSION_WINDOW_BYTES)
+        lib.pn_session_open(session)
+
+    def _on_end(self, event: Pointer) -> None:
+        session = lib.pn_event_session(event)
+        for link in [link for link in self.links.values() if link.session == session]:
+            self._lose(link)
+        lib.pn_session_close(session)
+        lib.pn_session_free(session)
+
+    def _on_attach(self, event: Pointer) -> None:
+        pn = lib.pn_event_link(event)
+        name, sender = text(lib.pn_link_name(pn)) or "", bool(lib.pn_link_is_sender(pn))
+        link = Link(pn, lib.pn_link_session(pn), name, sender=sender)
+        self.links[pn] = link
+        link.presettled = int(lib.pn_link_remote_snd_settle_mode(pn)) == int(lib.PN_SND_SETTLED)
+        lib.pn_link_set_snd_settle_mode(pn, lib.pn_link_remote_snd_settle_mode(pn))
+        lib.pn_link_set_rcv_settle_mode(pn, lib.pn_link_remote_rcv_settle_mode(pn))
+        if len(self.links) > self._limits.max_links:
+            most = self._limits.max_links
+            self.close_link(link, "amqp:resource-limit-exceeded", f"a connection may have {most} links")
+            return
+        self._events.append(Event(Kind.ATTACHED, link))
+
+    def _on_detach(self, event: Pointer) -> None:
+        pn = lib.pn_event_link(event)
+        link = self.links.get(pn)
+        if link is None:  # the answer to a detach of ours
+            lib.pn_link_free(pn)
+            return
+        closed = int(lib.pn_event_type(event)) == int(lib.PN_LINK_REMOTE_CLOSE)
+        if closed:
+            lib.pn_link_close(link.pn)
+        else:
+            lib.pn_link_detach(link.pn)
+        self._lose(link, closed)
+        lib.pn_link_free(link.pn)
+
+    def _on_flow(self, event: Pointer) -> None:
+        link = self.links.get(lib.pn_event_link(event))
+        if link is not None and link.sender:
+            self._events.append(Event(Kind.FLOW, link))
+
+    def _on_transport_error(self, event: Pointer) -> None:
+        self._closed(proton.condition_text(lib.pn_transport_condition(self._transport)))
+
+    def _on_transport_closed(self, event: Pointer) -> None:
+        self._closed("")
+
+    def _closed(self, error: str) -> None:
+        if not self._closed_seen:
+            self._closed_seen = True
+            self._events.append(Event(Kind.CLOSED, text=error))
+
+    def _lose(self, link: Link, closed: bool = True) -> None:
+        """The link is gone for good; tell the terminal, once."""
+        if self.links.pop(link.pn, None) is not None:
+            link.closed = True
+            self.blocked.discard(link)
+            self._events.append(Event(Kind.DETACHED, link, closed=closed))
+
+    def _lose_links(self) -> None:
+        for link in list(self.links.values()):
+            self._lose(link)
+
+    # ---- what the terminal asks for -------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        lib.pn_connection_open(self._connection)
+
+    def close(self, condition: str = "", description: str = "") -> None:
+        """Close the connection, with an error if *condition* names one."""
+        if condition:
+            proton.set_condition(lib.pn_connection_condition(self._connection), condition, description)
+        if lib.pn_connection_state(self._connection) & proton.LOCAL_UNINIT:
+            lib.pn_connection_open(self._connection)
+        lib.pn_connection_close(self._connection)
+
+    def terminus_of(self, link: Link) -> Terminus:
+        """What the peer asked for at this side of the link."""
+        pn = link.pn
+        terminus = lib.pn_link_remote_source(pn) if link.sender else lib.pn_link_remote_target(pn)
+        kind = int(lib.pn_terminus_get_type(terminus))
+        mode = int(lib.pn_terminus_get_distribution_mode(terminus))
+        return Terminus(
+            address=text(lib.pn_terminus_get_address(terminus)),
+            dynamic=bool(lib.pn_terminus_is_dynamic(terminus)),
+            browse=mode == int(lib.PN_DIST_MODE_COPY),
+            coordinator=kind == int(lib.PN_COORDINATOR),
+            absent=kind == int(lib.PN_UNSPECIFIED),
+        )
+
+    def open_link(self, link: Link, address: str | None) -> None:
+        """Answer the attach: the termini as asked for, with *address* where a dynamic node was made."""
+        pn = link.pn
+        source, target = lib.pn_link_source(pn), lib.pn_link_target(pn)
+        lib.pn_terminus_copy(source, lib.pn_link_remote_source(pn))
+        lib.pn_terminus_copy(target, lib.pn_link_remote_target(pn))
+        if address is not None:
+            lib.pn_terminus_set_address(source if link.sender else target, address.encode())
+        if not link.sender:
+            lib.pn_link_set_max_message_size(pn, self._limits.max_message_bytes)
+        lib.pn_link_open(pn)
+
+    def close_link(self, link: Link, condition: str = "", description: str = "") -> None:
+        """Detach for good, with an error if *condition* names one; as a refused attach if it was not answered yet."""
+        if link.closed:
+            return
+        if lib.pn_link_state(link.pn) & proton.LOCAL_UNINIT:
+            lib.pn_link_open(link.pn)  # without a terminus: that and the detach behind it are how a refusal looks
+        if condition:
+            proton.set_condition(lib.pn_link_condition(link.pn), condition, description)
+        lib.pn_link_close(link.pn)
+        self._lose(link)
+
+    def grant(self, link: Link, credit: int) -> None:
+        """Allow the peer to send so many messages more."""
+        if not link.closed:
+            lib.pn_link_flow(link.pn, credit)
+
+    def credit_limit(self, link: Link) -> tuple[int, bool]:
+        """Up to which count of `sent` the peer wants messages, and whether it wants the rest of its credit back."""
+        return link.sent + int(lib.pn_link_credit(link.pn)), bool(lib.pn_link_get_drain(link.pn))
+
+    def drained(self, link: Link) -> None:
+        """There is nothing more for the peer's credit now: give it back, once all that waits was sent."""
+        if link.closed:
+            return
+        link.drain_due = bool(link.outbox or link.sending)
+        if not link.drain_due:
+            link.sent += max(0, int(lib.pn_link_drained(link.pn)))
+
+    def accept(self, link: Link, deliveries: Iterable[Pointer]) -> None:
+        """Settle incoming deliveries as accepted."""
+        if link.closed:
+            return
+        update, settle = lib.pn_delivery_update, lib.pn_delivery_settle
+        for delivery in deliveries:
+            update(delivery, ACCEPTED)
+            settle(delivery)
+
+    def reject(self, link: Link, deliveries: Iterable[Pointer], condition: str, description: str) -> None:
+        """Settle incoming deliveries as rejected, and say why."""
+        if link.closed:
+            return
+        for delivery in deliveries:
+            local = lib.pn_delivery_local(delivery)
+            proton.set_condition(lib.pn_disposition_condition(local), condition, description)
+            lib.pn_delivery_update(delivery, proton.REJECTED)
+            lib.pn_delivery_settle(delivery)
+
+    def settle(self, link: Link, deliveries: Iterable[Pointer]) -> None:
+        """Settle deliveries without an outcome."""
+        if link.closed:
+            return
+        for delivery in deliveries:
+            link.unsettled.pop(delivery, None)
+            lib.pn_delivery_settle(delivery)
+
+    def confirm_outcome(self, link: Link, deliveries: Iterable[tuple[Pointer, int]]) -> None:
+        """Settle outgoing deliveries with the outcome the receiver gave, now that it is durable."""
+        if link.closed:
+            return
+        for delivery, state in deliveries:
+            link.unsettled.pop(delivery, None)
+            lib.pn_delivery_update(delivery, state)
+            lib.pn_delivery_settle(delivery)
+
+    def pump(self, link: Link) -> None:
+        """Move messages from the outbox into proton while there is room; their tags come back in their `Outcome`."""
+        if link.closed:
+            return
+        outbox, pn = link.outbox, link.pn
+        make, put, advance, settle = lib.pn_delivery, lib.pn_link_send, lib.pn_link_advance, lib.pn_delivery_settle
+        unsettled, presettled = link.unsettled, link.presettled
+        room = OUTGOING_LIMIT_BYTES - lib.pn_session_outgoing_bytes(link.session)
+        if link.sending is not None and room > 0:
+            room = self._send_pieces(link, room)
+        while outbox and room > 0 and link.sending is None:
+            tag, content = outbox.popleft()
+            self._next_tag += 1
+            self._tag_bytes[0] = self._next_tag
+            delivery = make(pn, self._tag[0])
+            if type(content) is bytes:
+                put(pn, content, len(content))
+                advance(pn)
+                link.sent += 1
+                if presettled:
+                    settle(delivery)
+                else:
+                    unsettled[delivery] = tag
+                room -= len(content) + 64
+            else:
+                link.sending = (delivery, tag, content, 0)  # type: ignore[assignment]
+                room = self._send_pieces(link, room)
+        if outbox or link.sending is not None:
+            self.blocked.add(link)
+            return
+        self.blocked.discard(link)
+        if link.drain_due:
+            self.drained(link)
+
+    def _send_pieces(self, link: Link, room: int) -> int:
+        assert link.sending is not None
+        delivery, tag, content, number = link.sending
+        while number < content.pieces and room > 0:
+            data = content.piece(number)
+            lib.pn_link_send(link.pn, data, len(data))
+            room -= len(data)
+            number += 1
+        if number < content.pieces:
+            link.sending = (delivery, tag, content, number)
+            return room
+        link.sending = None
+        lib.pn_link_advance(link.pn)
+        link.sent += 1
+        if link.presettled:
+            lib.pn_delivery_settle(delivery)
+        else:
+            link.unsettled[delivery] = tag
+        return room
+
+    def abort_sending(self, link: Link) -> None:
+        """Take back the long message that is on its way out, because its content can't be read."""
+        assert link.sending is not None
+        lib.pn_delivery_abort(link.sending[0])
+
+    def free(self) -> None:
+        """Give everything back to proton. Nothing may be called afterwards."""
+        self.links.clear()
+        lib.pn_transport_unbind(self._transport)
+        lib.pn_decref(self._transport)
+        lib.pn_collector_release(self._collector)
+        lib.pn_connection_release(self._connection)
+        lib.pn_collector_free(self._collector)

@@ -1,0 +1,109 @@
+"""A message's header section: what the sender asked for, and how a redelivery is marked.
+
+The header is the one section an intermediary may change. It stands first, if it is there at all; everything behind it
+is passed on byte for byte.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from .codec import Malformed, Value, descriptor, extent, read_list
+
+HEADER = 0x70
+_CACHE_LIMIT = 1024
+
+
+class Header(NamedTuple):
+    """The fields of a header section, with AMQP's defaults, and its length in bytes."""
+
+    durable: bool = False
+    priority: int = 4
+    ttl_ms: int | None = None
+    first_acquirer: bool = False
+    delivery_count: int = 0
+    size_bytes: int = 0
+
+
+NO_HEADER = Header()
+_cache: dict[bytes, Header] = {}
+
+
+def parse(content: bytes) -> Header:
+    """The header of an encoded message. Raises `Malformed`.
+
+    Messages of one sender mostly carry the same header, so decoded ones are kept, in a bounded cache.
+    """
+    if content[:4] == b"\x00Sp\xc0" and len(content) > 4:
+        raw = content[: 5 + content[4]]
+        found = _cache.get(raw)
+        if found is None:
+            found = _parse(raw)
+            if len(_cache) >= _CACHE_LIMIT:
+                _cache.clear()
+            _cache[raw] = found
+        return found
+    if content[:2] == b"\x00S" and content[2:3] != b"p":
+        return NO_HEADER
+    return _parse(content)
+
+
+def _parse(content: bytes) -> Header:
+    if not content:
+        return NO_HEADER
+    section, at = descriptor(content, 0)
+    if section != HEADER:
+        return NO_HEADER
+    values, end = read_list(content, at)
+    fields: list[Value] = [*values[:5], *[None] * (5 - len(values))]
+    durable, priority, ttl, first, count = fields
+    try:
+        return Header(
+            bool(durable) if durable is not None else False,
+            _number(priority, 4, 0xFF),
+            None if ttl is None else _number(ttl, 0, 0xFFFFFFFF),
+            bool(first) if first is not None else False,
+            _number(count, 0, 0xFFFFFFFF),
+            end,
+        )
+    except TypeError as error:
+        raise Malformed(f"header: {error}") from error
+
+
+def _number(value: Value, default: int, most: int) -> int:
+    if value is None:
+        return default
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+        raise TypeError(f"a number is expected, found {value!r}")
+    return value
+
+
+def redelivered(content: bytes, failed_attempts: int) -> bytes:
+    """*content* with a header that says it was acquired before and failed to be delivered so many times."""
+    header = parse(content)
+    fields = b"".join(
+        (
+            b"\x41" if header.durable else b"\x42",
+            struct.pack("BB", 0x50, header.priority),
+            b"\x40" if header.ttl_ms is None else struct.pack(">BI", 0x70, header.ttl_ms),
+            b"\x42",
+            struct.pack(">BI", 0x70, min(header.delivery_count + failed_attempts, 0xFFFFFFFF)),
+        )
+    )
+    return b"\x00\x53\x70\xc0" + bytes((len(fields) + 1, 5)) + fields + content[header.size_bytes :]
+
+
+def address_of(content: bytes) -> str | None:
+    """The `to` field of the properties section, for links whose messages name their own target. Raises `Malformed`."""
+    at = 0
+    while at < len(content):
+        section, start = descriptor(content, at)
+        if section == 0x73:
+            fields, _ = read_list(content, start)
+            to = fields[2] if len(fields) > 2 else None
+            return to if isinstance(to, str) else None
+        if section > 0x73:
+            return None
+        at = extent(content, start)[2]
+    return None

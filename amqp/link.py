@@ -1,0 +1,99 @@
+"""A link of an engine: plain data that the engine fills and the terminal empties."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, NamedTuple, Protocol
+
+from .proton import Pointer
+
+WHOLE = 0
+MORE = 1
+SETTLED = 2
+ABORTED = 4
+"""Flags of a fragment: the message goes on; the sender wants no outcome; it takes the message back."""
+
+Fragment = tuple[Pointer, bytes, int]
+"""What one transfer brought: the delivery, bytes of the message, and flags."""
+
+
+class Content(Protocol):
+    """A message too long to be handled as one piece of bytes. Any thread."""
+
+    @property
+    def pieces(self) -> int: ...
+
+    def piece(self, number: int) -> bytes: ...
+
+
+class Outcome(NamedTuple):
+    """What a receiver said of a delivery."""
+
+    delivery: Pointer
+    """The delivery if it still waits to be settled by this side, else None."""
+    tag: Any
+    """What was given in the outbox with it."""
+    state: int
+    failed: bool = False
+    undeliverable: bool = False
+
+
+class Terminus(NamedTuple):
+    """What a remote attach asks for, read from the terminus on this side of the link."""
+
+    address: str | None
+    dynamic: bool
+    browse: bool
+    coordinator: bool
+    absent: bool
+
+
+class Link:
+    """One link. *sender* is this side's view: True when messages go out on it."""
+
+    __slots__ = (
+        "channel",
+        "closed",
+        "drain_due",
+        "grown_bytes",
+        "inbox",
+        "name",
+        "outbox",
+        "outcomes",
+        "pn",
+        "presettled",
+        "sender",
+        "sending",
+        "sent",
+        "session",
+        "touched",
+        "unsettled",
+    )
+
+    def __init__(self, pn: Pointer, session: Pointer, name: str, *, sender: bool) -> None:
+        self.pn = pn
+        self.session = session
+        self.name = name
+        self.sender = sender
+        self.closed = False
+        """The link is gone: nothing may be done on it or its deliveries any more."""
+        self.presettled = False
+        self.touched = False
+        self.channel: Any = None
+        """The terminal's own."""
+        self.inbox: list[Fragment] = []
+        self.grown_bytes = 0
+        """Of the message that is arriving in pieces."""
+        self.outcomes: list[Outcome] = []
+        self.unsettled: dict[Pointer, Any] = {}
+        self.outbox: deque[tuple[Any, bytes | Content]] = deque()
+        self.sending: tuple[Pointer, Any, Content, int] | None = None
+        """The delivery, tag, content and next piece of a long message on its way out."""
+        self.sent = 0
+        """Deliveries begun and credit given back: what the peer's credit is counted from."""
+        self.drain_due = False
+
+    def unsent(self) -> list[Any]:
+        """The tags of everything forwarded that the peer has not settled, in order."""
+        half_sent = [self.sending[1]] if self.sending is not None else []
+        return [*self.unsettled.values(), *half_sent, *(tag for tag, _ in self.outbox)]

@@ -1,0 +1,164 @@
+"""The broker: finds the queue that an address means, opens drivers on it, and holds back what is not durable yet.
+
+All of it runs on the core. Nothing here blocks: what takes time (SQL, the disk) answers later, through `post` of the
+core. Everything that must not be told before it is durable waits in one line, in LSN order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, Protocol
+from uuid import uuid4
+
+from ..base.clock import Clock
+from ..base.errors import CairnError
+from ..channel.words import DriverEnd, Open, TerminalEnd
+from ..store.interface import MessageStore
+from ..store.wiring import QueueRow
+from .consumer import Browser, Consumer
+from .entry import Entry
+from .producer import AnonymousProducer, QueueProducer
+from .queue import Queue
+
+MAX_NAME_BYTES = 1024
+
+
+class Post(Protocol):
+    """Have something done on the core. Any thread."""
+
+    def __call__(self, action: Callable[..., None], *args: Any) -> None: ...
+
+
+class Broker:
+    """All queues of one broker."""
+
+    def __init__(
+        self, store: MessageStore, clock: Clock, post: Post, *, auto_create: Sequence[str] = ("*",), credit: int = 1000
+    ) -> None:
+        """*auto_create*: patterns of names for which a durable queue is made on first use; *credit*: per sender."""
+        self.store = store
+        self.clock = clock
+        self.queues: dict[str, Queue] = {}
+        self._post = post
+        self._auto_create = tuple(auto_create)
+        self._credit = credit
+        self._creating: dict[str, list[Callable[[Queue | Exception], None]]] = {}
+        self._dirty: dict[Queue, None] = {}
+        self._waiting: deque[tuple[int, Callable[..., None], tuple[Any, ...]]] = deque()
+        self._owned: dict[object, list[Queue]] = {}
+        for row in store.queues():
+            queue = self.queues[row.name] = Queue(row.name, row.id)
+            for stored in store.messages_of(row.id):
+                entry = Entry(stored.message_id, next(queue.positions), None)
+                # whether it had been sent to somebody before the restart is not known: say that it may have been
+                entry.acquired = True
+                entry.failures = 1
+                queue.ready.append(entry)
+
+    # ---- channels -------------------------------------------------------------------------------------------------
+
+    def open(self, wish: Open, terminal: TerminalEnd) -> None:
+        if wish.dynamic:
+            self._open_on(self._make_dynamic(wish.connection), wish, terminal, made=True)
+        elif wish.address is None:
+            if wish.to_client:
+                terminal.failure("amqp:invalid-field", "a source needs an address, or to be dynamic")
+            else:
+                terminal.opened(AnonymousProducer(self, terminal), None, self._credit)
+        else:
+            self.find(wish.address, lambda found: self._answer(found, wish, terminal))
+
+    def find(self, address: str, then: Callable[[Queue | Exception], None]) -> None:
+        """The queue that *address* means, made if need be and allowed; *then* gets it or why not, perhaps later."""
+        queue = self.queues.get(address)
+        if queue is not None:
+            then(queue)
+            return
+        reason = self._why_not_created(address)
+        if reason:
+            then(LookupError(reason))
+            return
+        waiting = self._creating.setdefault(address, [])
+        waiting.append(then)
+        if len(waiting) == 1:
+            self.store.create_queue(address, lambda row: self._post(self._created, address, row))
+
+    def _why_not_created(self, address: str) -> str:
+        if not any(fnmatchcase(address, pattern) for pattern in self._auto_create) or address.startswith("$"):
+            return f"there is no queue {address!r}, and none is made for it"
+        if not address or len(address.encode()) > MAX_NAME_BYTES:
+            return f"a queue's name has 1 to {MAX_NAME_BYTES} bytes, this one has {len(address.encode())}"
+        return ""
+
+    def _created(self, name: str, row: QueueRow | Exception) -> None:
+        found: Queue | Exception
+        if isinstance(row, Exception):
+            found = row
+        else:
+            found = self.queues[name] = Queue(name, row.id)
+        for then in self._creating.pop(name):
+            then(found)
+
+    def _answer(self, found: Queue | Exception, wish: Open, terminal: TerminalEnd) -> None:
+        if isinstance(found, Queue):
+            self._open_on(found, wish, terminal)
+        elif isinstance(found, LookupError):
+            terminal.failure("amqp:not-found", str(found.args[0]))
+        else:
+            why = str(found) if isinstance(found, CairnError) else "see the broker's log"
+            terminal.failure("amqp:internal-error", why)
+
+    def _open_on(self, queue: Queue, wish: Open, terminal: TerminalEnd, made: bool = False) -> None:
+        driver: DriverEnd
+        if not wish.to_client:
+            driver = QueueProducer(self, terminal, queue)
+        elif wish.browse:
+            driver = Browser(self, terminal, queue)
+        else:
+            driver = Consumer(self, terminal, queue, presettled=wish.presettled)
+        terminal.opened(driver, queue.name if made else None, 0 if wish.to_client else self._credit)
+
+    def _make_dynamic(self, connection: object) -> Queue:
+        queue = Queue(f"dynamic-{uuid4()}", 0)
+        queue.owner = connection
+        self.queues[queue.name] = queue
+        self._owned.setdefault(connection, []).append(queue)
+        return queue
+
+    def connection_closed(self, connection: object) -> None:
+        for queue in self._owned.pop(connection, ()):
+            queue.gone = True
+            del self.queues[queue.name]
+            for taker in [*queue.consumers, *queue.browsers]:
+                assert isinstance(taker, Consumer | Browser)
+                taker.terminal.failure("amqp:resource-deleted", f"the queue {queue.name!r} went with its connection")
+
+    # ---- steps ----------------------------------------------------------------------------------------------------
+
+    def touch(self, queue: Queue) -> None:
+        """Something changed there: hand out its messages at the end of the step."""
+        self._dirty[queue] = None
+
+    def when_durable(self, lsn: int, action: Callable[..., None], *args: Any) -> None:
+        """Do *action* when the record at *lsn* is on the disk; with 0, when everything before it in line is."""
+        if lsn < self.store.durable_lsn and not self._waiting:
+            action(*args)
+        else:
+            self._waiting.append((lsn, action, args))
+
+    def durable(self) -> None:
+        """The store's durable LSN has moved: do what waited for it."""
+        waiting, durable_lsn = self._waiting, self.store.durable_lsn
+        while waiting and waiting[0][0] < durable_lsn:
+            _, action, args = waiting.popleft()
+            action(*args)
+
+    def finish_step(self) -> None:
+        while self._dirty:
+            dirty, self._dirty = self._dirty, {}
+            for queue in dirty:
+                if not queue.gone:
+                    queue.dispatch()
+        self.store.kick()

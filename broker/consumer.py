@@ -1,0 +1,167 @@
+"""Consumers and browsers: drivers of channels on which a client receives."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..amqp.proton import ACCEPTED, MODIFIED, REJECTED
+from ..channel.words import Delivery, Forward, Fragment, OutcomeOf, TerminalEnd
+from .entry import Entry
+from .queue import Queue
+
+if TYPE_CHECKING:
+    from .broker import Broker
+
+
+class _Receiving:
+    """What both kinds have in common: the client's credit. Core only."""
+
+    def __init__(self, broker: Broker, terminal: TerminalEnd, queue: Queue) -> None:
+        self.terminal = terminal
+        self._broker = broker
+        self._queue = queue
+        self._limit = 0
+        self._forwarded = 0
+
+    def room(self) -> int:
+        return self._limit - self._forwarded
+
+    def post(self, fragments: Sequence[Fragment]) -> None:
+        """A client that receives sends nothing."""
+
+    def _forward(self, messages: list[Forward]) -> None:
+        self._forwarded += len(messages)
+        self.terminal.forward(messages)
+
+
+class Consumer(_Receiving):
+    """Takes messages off a queue: for good with the outcome accepted or rejected, back on it otherwise."""
+
+    def __init__(self, broker: Broker, terminal: TerminalEnd, queue: Queue, *, presettled: bool) -> None:
+        super().__init__(broker, terminal, queue)
+        self._presettled = presettled
+        self._closed = False
+        queue.consumers.append(self)
+
+    def request(self, limit: int, drain: bool) -> None:
+        self._limit = limit
+        if drain:
+            self._queue.dispatch()
+            self._forwarded = max(self._forwarded, limit)  # the client's remaining credit is spent
+            self.terminal.drained()
+        else:
+            self._broker.touch(self._queue)
+
+    def take(self, entries: list[Entry]) -> None:
+        if self._presettled:
+            self._take_for_good(entries)
+            return
+        store = self._broker.store
+        self._forward(
+            [
+                (entry, entry.content if entry.content is not None and not entry.acquired else entry.outgoing(store))
+                for entry in entries
+            ]
+        )
+
+    def _take_for_good(self, entries: list[Entry]) -> None:
+        """At most once: they are off the queue, durably, before they are sent."""
+        store = self._broker.store
+        self._forwarded += len(entries)
+        lsn = 0
+        messages: list[Forward] = []
+        for entry in entries:
+            content = entry.outgoing(store)
+            if entry.message_id and not isinstance(content, bytes):  # its records may be reclaimed before it is sent
+                content = b"".join(content.piece(number) for number in range(content.pieces))
+            messages.append((entry, content))
+            lsn = self._remove(entry) or lsn
+        self._broker.when_durable(lsn, self.terminal.forward, messages)
+
+    def _remove(self, entry: Entry) -> int:
+        entry.gone = True
+        if not entry.message_id:
+            return 0
+        broker = self._broker
+        return broker.store.dequeue(entry.message_id, self._queue.queue_id, broker.clock.wall_us())
+
+    def outcomes(self, outcomes: Sequence[OutcomeOf]) -> None:
+        dequeue, queue, queue_id = self._broker.store.dequeue, self._queue, self._queue.queue_id
+        now_us = self._broker.clock.wall_us()
+        settle: list[tuple[Delivery, int]] = []
+        lsn = 0
+        came_back = False
+        for delivery, entry, state, failed, undeliverable in outcomes:
+            if state in (ACCEPTED, REJECTED):
+                entry.gone = True
+                if entry.message_id:
+                    lsn = dequeue(entry.message_id, queue_id, now_us)
+            else:
+                came_back = True
+                if state == MODIFIED:
+                    entry.failures += failed
+                    if undeliverable:
+                        entry.excluded = (entry.excluded or set()) | {self}
+                entry.acquired = True
+                queue.give_back(entry)
+            if delivery is not None:
+                settle.append((delivery, state))
+        if came_back:
+            self._broker.touch(queue)
+        if settle:
+            self._broker.when_durable(lsn, self.terminal.settle, settle)
+
+    def close(self, returned: Sequence[Any], lost: bool) -> None:
+        if self in self._queue.consumers:
+            self._queue.consumers.remove(self)
+        for entry in returned:
+            if entry.gone:
+                continue
+            entry.acquired = True
+            entry.failures += lost
+            self._queue.give_back(entry)
+        self._broker.touch(self._queue)
+
+
+class Browser(_Receiving):
+    """Looks at a queue's messages in order, and takes none (distribution mode `copy`)."""
+
+    def __init__(self, broker: Broker, terminal: TerminalEnd, queue: Queue) -> None:
+        super().__init__(broker, terminal, queue)
+        self._seen = 0
+        self._ahead: deque[Entry] = deque()
+        queue.browsers.append(self)
+
+    def request(self, limit: int, drain: bool) -> None:
+        self._limit = limit
+        self.look()
+        if drain:
+            self._forwarded = max(self._forwarded, limit)
+            self.terminal.drained()
+
+    def look(self) -> None:
+        store = self._broker.store
+        messages: list[Forward] = []
+        while len(messages) < self.room():
+            if not self._ahead:
+                self._ahead.extend(self._queue.snapshot(self._seen))
+                if not self._ahead:
+                    break
+                self._seen = self._ahead[-1].position
+            entry = self._ahead.popleft()
+            if not entry.gone:
+                messages.append((entry, entry.outgoing(store)))
+        if messages:
+            self._forward(messages)
+
+    def outcomes(self, outcomes: Sequence[OutcomeOf]) -> None:
+        """The message stays where it is, whatever the client says of its copy."""
+        settle = [(outcome.delivery, outcome.state) for outcome in outcomes if outcome.delivery is not None]
+        if settle:
+            self.terminal.settle(settle)
+
+    def close(self, returned: Sequence[Any], lost: bool) -> None:
+        if self in self._queue.browsers:
+            self._queue.browsers.remove(self)

@@ -1,0 +1,89 @@
+"""A message's place on a queue."""
+
+from __future__ import annotations
+
+from ..amqp import header
+from ..channel.words import Pieces
+from ..store.interface import MessageStore
+
+
+class Entry:
+    """One message on one queue. `message_id` is 0 if it is not stored; `content` None if only the store holds it."""
+
+    __slots__ = ("acquired", "content", "excluded", "failures", "gone", "message_id", "position")
+
+    def __init__(self, message_id: int, position: int, content: bytes | Pieces | None) -> None:
+        self.message_id = message_id
+        self.position = position
+        """Its order on the queue; kept when it comes back."""
+        self.content = content
+        self.failures = 0
+        """Deliveries that did not succeed, on top of what the header said on arrival."""
+        self.acquired = False
+        """Somebody may have seen it before."""
+        self.gone = False
+        """Taken off the queue for good; browsers that hold it pass it by."""
+        self.excluded: set[object] | None = None
+        """Consumers that said it is undeliverable to them."""
+
+    def __lt__(self, other: Entry) -> bool:
+        return self.position < other.position
+
+    def outgoing(self, store: MessageStore) -> bytes | Pieces:
+        """What to send: the content, with a header that tells a redelivery from a first delivery."""
+        content = self.content
+        if content is None:
+            content = StoredContent(store, self.message_id)
+        if not self.acquired:
+            return content
+        if isinstance(content, bytes):
+            return header.redelivered(content, self.failures)
+        return RedeliveredContent(content, self.failures)
+
+
+class StoredContent:
+    """Content that is read back from the store piece by piece as it is sent."""
+
+    __slots__ = ("_message_id", "_store", "pieces")
+
+    def __init__(self, store: MessageStore, message_id: int) -> None:
+        self._store = store
+        self._message_id = message_id
+        self.pieces = store.piece_count(message_id)
+
+    def piece(self, number: int) -> bytes:
+        return self._store.load_piece(self._message_id, number)
+
+
+class HeldContent:
+    """Long content held in memory as the fragments it came in: of messages that are not stored."""
+
+    __slots__ = ("_fragments",)
+
+    def __init__(self, fragments: list[bytes]) -> None:
+        self._fragments = fragments
+
+    @property
+    def pieces(self) -> int:
+        return len(self._fragments)
+
+    def piece(self, number: int) -> bytes:
+        return self._fragments[number]
+
+
+class RedeliveredContent:
+    """Long content whose header, at the start of its first piece, is rewritten."""
+
+    __slots__ = ("_content", "_failures")
+
+    def __init__(self, content: Pieces, failures: int) -> None:
+        self._content = content
+        self._failures = failures
+
+    @property
+    def pieces(self) -> int:
+        return self._content.pieces
+
+    def piece(self, number: int) -> bytes:
+        piece = self._content.piece(number)
+        return piece if number else header.redelivered(piece, self._failures)

@@ -1,0 +1,265 @@
+"""Producers: drivers of channels on which a client sends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..amqp import header
+from ..amqp.codec import Malformed
+from ..channel.words import ABORTED, MORE, SETTLED, Delivery, Fragment, OutcomeOf, TerminalEnd
+from .entry import Entry, HeldContent
+from .queue import Queue
+
+if TYPE_CHECKING:
+    from .broker import Broker
+
+PIECE_BYTES = 64 * 1024
+"""A message that grows past this while it arrives is stored piece by piece."""
+
+
+class _Growing:
+    """A message that arrives in several fragments."""
+
+    __slots__ = ("held", "held_bytes", "message_id", "pieces", "queue")
+
+    def __init__(self) -> None:
+        self.held: list[bytes] = []
+        self.held_bytes = 0
+        self.queue: Queue | None = None
+        """Known once enough has arrived to tell; then pieces are stored, or held if they need no storing."""
+        self.message_id = 0
+        self.pieces: list[bytes] = []
+
+
+class Producer:
+    """What both kinds have in common: whole messages in batches, long ones piece by piece. Core only."""
+
+    def __init__(self, broker: Broker, terminal: TerminalEnd) -> None:
+        self.terminal = terminal
+        self._broker = broker
+        self._store = broker.store
+        self._growing: _Growing | None = None
+
+    def post(self, fragments: Sequence[Fragment]) -> None:
+        whole: list[Fragment] = []
+        for fragment in fragments:
+            if not fragment[2] & (MORE | ABORTED) and self._growing is None:
+                whole.append(fragment)
+                continue
+            self._accept(whole)
+            whole = []
+            self._grow(*fragment)
+        if whole:
+            self._accept(whole)
+
+    def request(self, limit: int, drain: bool) -> None:
+        """A client that sends wants nothing."""
+
+    def outcomes(self, outcomes: Sequence[OutcomeOf]) -> None:
+        """Nothing was forwarded, so nothing is answered."""
+
+    def close(self, returned: Sequence[Any], lost: bool) -> None:
+        self._drop_growing()
+
+    def _accept(self, fragments: list[Fragment]) -> None:
+        raise NotImplementedError
+
+    def _queue_of(self, start: bytes) -> Queue | None:
+        """Where a long message goes that begins with *start*; None if nowhere."""
+        raise NotImplementedError
+
+    def _put(self, queue: Queue, fragments: Sequence[Fragment]) -> None:
+        """Whole messages for one queue: record them, and confirm and show them once all of them are durable."""
+        store, queue_id = self._store, queue.queue_id
+        now_us = self._broker.clock.wall_us()
+        full = store.full() if queue_id else ""
+        positions = queue.positions
+        entries: list[Entry] = []
+        confirmed: list[Delivery] = []
+        unwanted: list[Delivery] = []
+        lsn = 0
+        for delivery, content, flags in fragments:
+            message_id = 0
+            try:
+                durable = header.parse(content).durable
+            except Malformed as error:
+                self.terminal.reject((delivery,), 1, "amqp:decode-error", str(error))
+                continue
+            if durable and queue_id:
+                if full:
+                    self._reject_full(delivery, full)
+                    continue
+                message_id, lsn = store.put(queue_id, content, now_us)
+            entries.append(Entry(message_id, next(positions), content))
+            if flags & SETTLED:
+                unwanted.append(delivery)
+            else:
+                confirmed.append(delivery)
+        self._show(lsn, queue, entries, confirmed, unwanted)
+
+    def _show(
+        self, lsn: int, queue: Queue, entries: list[Entry], confirmed: list[Delivery], unwanted: list[Delivery]
+    ) -> None:
+        if lsn or queue.waiting:
+            queue.waiting += 1
+            self._broker.when_durable(lsn, self._stored, queue, entries, confirmed, unwanted, 1)
+        else:
+            self._stored(queue, entries, confirmed, unwanted, 0)
+
+    def _stored(
+        self, queue: Queue, entries: list[Entry], confirmed: list[Delivery], unwanted: list[Delivery], waited: int
+    ) -> None:
+        queue.waiting -= waited
+        queue.add(entries)
+        self._broker.touch(queue)
+        if confirmed:
+            self.terminal.confirm(confirmed, len(confirmed))
+        if unwanted:
+            self.terminal.release(unwanted, len(unwanted))
+
+    def _reject_full(self, delivery: Delivery, why: str) -> None:
+        self.terminal.reject((delivery,), 1, "amqp:resource-limit-exceeded", f"the store is full: {why}")
+
+    # ---- messages that arrive in pieces ---------------------------------------------------------------------------
+
+    def _grow(self, delivery: Delivery, data: bytes, flags: int) -> None:
+        growing = self._growing
+        if flags & ABORTED:
+            self._drop_growing()
+            self.terminal.release((delivery,), 1)
+            return
+        if growing is None:
+            growing = self._growing = _Growing()
+        growing.held.append(data)
+        growing.held_bytes += len(data)
+        if flags & MORE:
+            if growing.held_bytes >= PIECE_BYTES:
+                self._hold_piece(growing)
+            return
+        self._growing = None
+        if growing.queue is None:
+            self._accept([(delivery, b"".join(growing.held), flags)])
+        else:
+            self._finish(growing, growing.queue, delivery, flags)
+
+    def _hold_piece(self, growing: _Growing) -> None:
+        piece = b"".join(growing.held)
+        if growing.queue is None:
+            queue = self._queue_of(piece)
+            if queue is None:
+                return  # it is refused as a whole when it is complete
+            growing.queue = queue
+            try:
+                durable = header.parse(piece).durable
+            except Malformed:
+                durable = False  # refused at the end
+            if durable and queue.queue_id and not self._store.full():
+                growing.message_id = self._store.stage(piece, self._broker.clock.wall_us())
+            else:
+                growing.pieces.append(piece)
+        elif growing.message_id:
+            self._store.append_content(growing.message_id, piece, self._broker.clock.wall_us(), last=False)
+        else:
+            growing.pieces.append(piece)
+        growing.held, growing.held_bytes = [], 0
+
+    def _finish(self, growing: _Growing, queue: Queue, delivery: Delivery, flags: int) -> None:
+        now_us = self._broker.clock.wall_us()
+        rest = b"".join(growing.held)
+        lsn = 0
+        if growing.message_id:
+            self._store.append_content(growing.message_id, rest, now_us, last=True)
+            lsn = self._store.enqueue(growing.message_id, queue.queue_id, now_us)
+            entry = Entry(growing.message_id, next(queue.positions), None)
+        else:
+            pieces = [*growing.pieces, rest]
+            try:
+                durable = header.parse(pieces[0]).durable
+            except Malformed as error:
+                self.terminal.reject((delivery,), 1, "amqp:decode-error", str(error))
+                return
+            if durable and queue.queue_id:
+                self._reject_full(delivery, self._store.full() or "it was when the message began")
+                return
+            entry = Entry(0, next(queue.positions), HeldContent(pieces))
+        settled = bool(flags & SETTLED)
+        self._show(lsn, queue, [entry], [] if settled else [delivery], [delivery] if settled else [])
+
+    def _drop_growing(self) -> None:
+        growing, self._growing = self._growing, None
+        if growing is not None and growing.message_id:
+            self._store.destroy(growing.message_id, self._broker.clock.wall_us())
+
+
+class QueueProducer(Producer):
+    """Sends to one queue."""
+
+    def __init__(self, broker: Broker, terminal: TerminalEnd, queue: Queue) -> None:
+        super().__init__(broker, terminal)
+        self._queue = queue
+
+    def _accept(self, fragments: list[Fragment]) -> None:
+        if not self._queue.gone:
+            self._put(self._queue, fragments)
+            return
+        for delivery, _, _ in fragments:
+            self.terminal.reject((delivery,), 1, "amqp:not-found", f"the queue {self._queue.name!r} is gone")
+
+    def _queue_of(self, start: bytes) -> Queue | None:
+        return None if self._queue.gone else self._queue
+
+
+class AnonymousProducer(Producer):
+    """Sends to wherever each message's `to` says (the anonymous relay)."""
+
+    def __init__(self, broker: Broker, terminal: TerminalEnd) -> None:
+        super().__init__(broker, terminal)
+        self._held: list[Fragment] = []
+        """What came while a queue is being made."""
+        self._making = False
+
+    def _accept(self, fragments: list[Fragment]) -> None:
+        self._held.extend(fragments)
+        if not self._making:
+            self._route()
+
+    def _route(self) -> None:
+        while self._held:
+            delivery, content, _ = self._held[0]
+            try:
+                address = header.address_of(content)
+            except Malformed as error:
+                self._refuse(delivery, "amqp:decode-error", str(error))
+                continue
+            if address is None:
+                self._refuse(delivery, "amqp:not-found", "the message names no address in its `to`")
+                continue
+            self._making = True
+            self._broker.find(address, self._found)
+            if self._making:
+                return
+
+    def _found(self, found: Queue | Exception) -> None:
+        was_waiting = self._making and bool(self._held)
+        self._making = False
+        if not was_waiting:
+            return
+        delivery = self._held[0][0]
+        if isinstance(found, Queue):
+            self._put(found, (self._held.pop(0),))
+        elif isinstance(found, LookupError):
+            self._refuse(delivery, "amqp:not-found", str(found.args[0]))
+        else:
+            self._refuse(delivery, "amqp:internal-error", str(found))
+
+    def _refuse(self, delivery: Delivery, condition: str, why: str) -> None:
+        del self._held[0]
+        self.terminal.reject((delivery,), 1, condition, why)
+
+    def _queue_of(self, start: bytes) -> Queue | None:
+        try:
+            address = header.address_of(start)
+        except Malformed:
+            return None
+        return self._broker.queues.get(address or "")

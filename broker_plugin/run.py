@@ -1,0 +1,80 @@
+"""A running broker: the store, the broker and the router, joined."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from ..base.clock import SystemClock
+from ..base.errors import JournalError
+from ..broker.broker import Broker
+from ..recovery.recover import Progress, open_store
+from ..router.core import Core
+from ..router.router import Router
+from .options import BrokerOptions
+
+log = logging.getLogger(__name__)
+
+
+class RunningBroker:
+    """A broker in this process, with threads of its own. Any thread."""
+
+    def __init__(self, options: BrokerOptions, progress: Progress | None = None) -> None:
+        """Recover the store and start. Raises `CairnError`, and then nothing runs and nothing was changed."""
+        clock = SystemClock()
+        self.failure: BaseException | None = None
+        self._ended = threading.Event()
+        self._router = Router(options.router, clock, "cairnmq")
+        try:
+            self._store, self.recovery = open_store(options.store_dir, clock, options.store, progress)
+        except BaseException:
+            self._router.stop()
+            raise
+        self._core = Core(self._finish_step, self._fail)
+        self._broker = Broker(
+            self._store, clock, self._post, auto_create=options.auto_create, credit=options.credit
+        )
+        self._store.start(self._durable, self._journal_failed)
+        self._router.start(self._broker, self._core)
+
+    @property
+    def address(self) -> str:
+        """Where it listens, as host:port."""
+        return self._router.address
+
+    @property
+    def port(self) -> int:
+        return self._router.port
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until the broker has failed; whether it has."""
+        return self._ended.wait(timeout_s)
+
+    def stop(self) -> None:
+        """Shut down cleanly: clients are told, all that was recorded is made durable, or `JournalFailed` is raised."""
+        self._router.stop()
+        self._core.run()
+        self._store.close()
+
+    def _finish_step(self) -> None:
+        self._broker.finish_step()
+
+    def _post(self, action: Callable[..., None], *args: Any) -> None:
+        self._core.post(action, *args)
+        self._router.ring()
+
+    def _durable(self, lsn: int) -> None:
+        self._post(self._became_durable, lsn)
+
+    def _became_durable(self, lsn: int) -> None:
+        self._store.became_durable(lsn)
+        self._broker.durable()
+
+    def _journal_failed(self, error: JournalError) -> None:
+        self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        self.failure = error
+        self._ended.set()

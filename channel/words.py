@@ -1,0 +1,140 @@
+"""What a terminal and a driver say to each other (AMQ RFC005), a batch at a time.
+
+A *channel* is one link. Its *terminal* end is the worker's: it speaks AMQP. Its *driver* end is the core's: it decides.
+All words but `lookup` are asynchronous (F20): a terminal's words reach the driver as actions of the core, a driver's
+words reach the terminal as work of its connection, each in the order they were said. Nothing is copied (F24): a
+fragment is passed on as the bytes it was read into.
+
+RFC005's names, and the words here: open `Drivers.open` / `TerminalEnd.opened`; post `DriverEnd.post`; request
+`DriverEnd.request`; forward `TerminalEnd.forward`; confirm `TerminalEnd.confirm` and `DriverEnd.outcomes`; failure
+`TerminalEnd.failure`; close `DriverEnd.close`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+Delivery = Any
+"""A terminal's handle of an incoming or outgoing delivery; the driver only hands it back."""
+
+WHOLE, MORE, SETTLED, ABORTED = 0, 1, 2, 4
+"""Flags of a posted fragment: the message goes on; the sender wants no outcome; it takes the message back."""
+
+Fragment = tuple[Delivery, bytes, int]
+
+
+class Pieces(Protocol):
+    """A message too long to be handed on as one piece of bytes. Any thread."""
+
+    @property
+    def pieces(self) -> int: ...
+
+    def piece(self, number: int) -> bytes: ...
+
+
+Forward = tuple[Any, bytes | Pieces]
+"""A message on its way to a client: the driver's tag, which comes back with the outcome, and the content."""
+
+
+class OutcomeOf(NamedTuple):
+    """What a client said of a forwarded message."""
+
+    delivery: Delivery | None
+    """Set if the delivery waits to be settled by this side."""
+    tag: Any
+    state: int
+    """An AMQP outcome; 0 if it was settled without one."""
+    failed: bool = False
+    undeliverable: bool = False
+
+
+class Open(NamedTuple):
+    """A client's wish for a channel."""
+
+    to_client: bool
+    """The client wants to receive."""
+    address: str | None
+    dynamic: bool = False
+    """A node is to be made for this channel."""
+    browse: bool = False
+    """Messages are only looked at."""
+    presettled: bool = False
+    """Messages to the client are settled as they are sent: at most once."""
+    connection: object = None
+    """Whose it is; nodes made for a channel go with it."""
+
+
+class DriverEnd(Protocol):
+    """The core's end of a channel. Called on the core only."""
+
+    def post(self, fragments: Sequence[Fragment]) -> None:
+        """Messages, or pieces of them, came from the client (F6 to F9)."""
+        ...
+
+    def request(self, limit: int, drain: bool) -> None:
+        """The client wants messages up to the *limit*-th of this channel (F10); with *drain*, now or never."""
+        ...
+
+    def outcomes(self, outcomes: Sequence[OutcomeOf]) -> None:
+        """The client told what became of forwarded messages (F22)."""
+        ...
+
+    def close(self, returned: Sequence[Any], lost: bool) -> None:
+        """The channel is gone (F5). *returned*: tags of messages without an outcome; *lost*: nobody said goodbye.
+
+        Said again for messages that crossed with it.
+        """
+        ...
+
+
+class TerminalEnd(Protocol):
+    """The worker's end of a channel. Called on the core; the work is done later, on the worker."""
+
+    def opened(self, driver: DriverEnd, address: str | None, credit: int) -> None:
+        """The channel is open; *address* if a node was made for it; *credit* messages may be posted."""
+        ...
+
+    def failure(self, condition: str, description: str) -> None:
+        """The channel can't be opened, or not go on: close it with that AMQP error."""
+        ...
+
+    def confirm(self, deliveries: Sequence[Delivery], credit: int) -> None:
+        """Posted messages are stored, or need no storing: settle them as accepted, and give back the credit."""
+        ...
+
+    def release(self, deliveries: Sequence[Delivery], credit: int) -> None:
+        """Settle posted messages that want no outcome, and give back the credit."""
+        ...
+
+    def reject(self, deliveries: Sequence[Delivery], credit: int, condition: str, description: str) -> None:
+        """Posted messages are refused, with that AMQP error."""
+        ...
+
+    def forward(self, messages: Sequence[Forward]) -> None:
+        """Send these to the client."""
+        ...
+
+    def drained(self) -> None:
+        """Nothing more for now: give the client its credit back."""
+        ...
+
+    def settle(self, deliveries: Sequence[tuple[Delivery, int]]) -> None:
+        """The outcomes the client gave are durable: settle with them."""
+        ...
+
+
+class Drivers(Protocol):
+    """What a terminal finds drivers with (F1). Called on the core."""
+
+    def open(self, wish: Open, terminal: TerminalEnd) -> None:
+        """Answered by `opened` or `failure`, at once or later."""
+        ...
+
+    def connection_closed(self, connection: object) -> None:
+        """All channels of *connection* are gone."""
+        ...
+
+    def finish_step(self) -> None:
+        """A batch of actions was handled: hand out messages, have what was recorded made durable."""
+        ...

@@ -1,0 +1,134 @@
+"""`cairnmq broker`: run a broker until it is told to stop."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import signal
+import sys
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import click
+
+from ..base.errors import CairnError
+from ..broker_plugin.options import BrokerOptions, Limits, RouterOptions, StoreOptions
+from ..broker_plugin.run import RunningBroker
+
+Command = Callable[..., Any]
+
+
+def _option(name: str, default: float, kind: click.ParamType, text: str) -> Callable[[Command], Command]:
+    return click.option(name, default=default, show_default=True, type=kind, help=text)
+
+
+@click.command("broker")
+@click.option("--store-dir", required=True, type=click.Path(file_okay=False), help="Where messages are kept.")
+@click.option("--port", default=5672, show_default=True, type=click.IntRange(0, 65535), help="0 for any free one.")
+@click.option("--listen", "host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--anonymous", count=True, help="Let anyone in; on an address other than loopback, say it twice.")
+@click.option("--auto-create", multiple=True, default=["*"], show_default=True, help="Names of queues made on first use.")
+@click.option("--no-auto-create", is_flag=True, help="Make no queues on first use.")
+@_option("--container-size", 1 << 20, click.IntRange(1), "Bytes, at least 512 KiB; for a new store.")
+@_option("--initial-containers", 2, click.IntRange(1), "How many the journal keeps at least.")
+@_option("--max-write-buffers", 10, click.IntRange(0), "Blocks that may wait for the disk; 0 for any number.")
+@_option("--worker-threads", 1, click.IntRange(1, 64), "Threads that speak AMQP.")
+@_option("--credit", 1000, click.IntRange(1), "Unsettled messages a sender may have.")
+@_option("--max-frame-size", 64 << 10, click.IntRange(512, 16 << 20), "Bytes.")
+@_option("--max-message-size", 256 << 20, click.IntRange(1), "Bytes.")
+@_option("--idle-timeout", 60.0, click.FloatRange(0), "Seconds of silence a connection survives; 0 for any number.")
+@click.option("-v", "--verbose", is_flag=True, help="Say more on standard error.")
+def broker(
+    store_dir: str,
+    port: int,
+    host: str,
+    anonymous: int,
+    auto_create: tuple[str, ...],
+    no_auto_create: bool,
+    container_size: int,
+    initial_containers: int,
+    max_write_buffers: int,
+    worker_threads: int,
+    credit: int,
+    max_frame_size: int,
+    max_message_size: int,
+    idle_timeout: float,
+    verbose: bool,
+) -> None:
+    """Run a durable AMQP 1.0 broker until SIGTERM or Ctrl-C."""
+    _check_anonymous(host, anonymous)
+    level = logging.DEBUG if verbose else logging.INFO
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    sys.setswitchinterval(0.0005)  # else the flusher may wait 5 ms for the interpreter after each sync
+    options = BrokerOptions(
+        store_dir,
+        StoreOptions(container_size, initial_containers, max_write_buffers),
+        RouterOptions(
+            host,
+            port,
+            worker_threads,
+            limits=Limits(max_frame_size, max_message_size, idle_timeout_ms=int(idle_timeout * 1000)),
+        ),
+        () if no_auto_create else auto_create,
+        credit,
+    )
+    stop = _Stop()
+    running = RunningBroker(options, _Progress())
+    print(f"listening on {running.address}")
+    print(f"storing in {store_dir}")
+    for line in running.recovery.lines():
+        print(line)
+    sys.stdout.flush()
+    while not running.wait(0.2) and not stop.asked:
+        pass
+    if running.failure is not None:
+        raise CairnError("broker", f"stopped: {running.failure}")
+    print("shutting down", flush=True)
+    running.stop()
+    print("stopped; everything is on the disk", flush=True)
+
+
+def _check_anonymous(host: str, said: int) -> None:
+    try:
+        loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        loopback = False
+    if not loopback and said < 2:
+        raise CairnError(
+            f"--listen {host}",
+            "everyone who reaches this address could read and write all messages",
+            "say --anonymous twice if that is meant, or listen on 127.0.0.1",
+        )
+
+
+class _Stop:
+    """Set by SIGTERM and Ctrl-C."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        signal.signal(signal.SIGTERM, self._ask)
+        signal.signal(signal.SIGINT, self._ask)
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        self.asked = True
+
+
+class _Progress:
+    """Says how far recovery is, once a second, from the second second on."""
+
+    def __init__(self) -> None:
+        self._begun_s = self._said_s = time.monotonic()
+
+    def __call__(self, done_bytes: int, total_bytes: int) -> None:
+        now_s = time.monotonic()
+        if now_s - self._said_s < 1.0 or not done_bytes:
+            return
+        self._said_s = now_s
+        left_s = (now_s - self._begun_s) * max(0, total_bytes - done_bytes) / done_bytes
+        print(
+            f"recovering: {done_bytes >> 20} of at most {total_bytes >> 20} MiB read, {left_s:.0f} s to go",
+            file=sys.stderr,
+            flush=True,
+        )

@@ -1,0 +1,310 @@
+"""A terminal: the worker's side of one connection. It speaks AMQP to the client, and RFC005's words to the drivers.
+
+What one read brought is handed over as one action per link, never message by message. What the core says comes back as
+work, done in order when the worker gets to it. All methods are the worker's, except those of `ChannelEnd`, which the
+core calls and which only note work down.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..amqp.engine import Engine, Event, Kind, Limits
+from ..amqp.front import Front, Stage
+from ..amqp.link import Link, Terminus
+from ..base.errors import CairnError
+from ..channel.words import Delivery, DriverEnd, Drivers, Forward, Open
+
+if TYPE_CHECKING:
+    from .core import Core
+
+log = logging.getLogger(__name__)
+
+Work = tuple[Callable[..., None], tuple[Any, ...]]
+
+
+class Terminal:
+    """One connection, without its socket: bytes in, bytes out, actions to the core, work from it."""
+
+    def __init__(
+        self,
+        name: str,
+        core: Core,
+        drivers: Drivers,
+        container_id: str,
+        limits: Limits,
+        *,
+        anonymous: bool,
+        wake: Callable[[Terminal], None],
+    ) -> None:
+        """*name* is for the log; *wake* is called on the core when the first work is noted down."""
+        self.name = name
+        self.core = core
+        self.closed = False
+        self.engine = Engine(container_id, limits)
+        self._drivers = drivers
+        self._front: Front | None = Front(anonymous=anonymous)
+        self._prelude = b""  # what the front answers, to be sent before anything of the engine
+        self._wake = wake
+        self._work: deque[Work] = deque()
+        self._scheduled = False
+        self._goodbye = False
+
+    # ---- bytes ----------------------------------------------------------------------------------------------------
+
+    def feed(self, data: bytes | memoryview) -> None:
+        """Bytes came from the client."""
+        front = self._front
+        if front is not None:
+            answer, data = front.feed(bytes(data))
+            self._prelude += answer
+            if front.stage is Stage.REFUSED:
+                log.info("%s: refused: %s", self.name, front.why)
+                self._end()
+                return
+            if front.stage is not Stage.OPEN:
+                return
+            self._front = None
+        if data:
+            self.engine.push(data)
+        self._digest()
+
+    def feed_end(self) -> None:
+        """The client closed its side, or the connection broke."""
+        self.engine.push_end()
+        self._digest()
+        self._end()
+
+    def output(self) -> bytes | memoryview:
+        """What to send next; empty if there is nothing now."""
+        if self._prelude:
+            return self._prelude
+        if self._front is not None:
+            return b""
+        return self.engine.output()
+
+    def sent(self, size_bytes: int) -> None:
+        """So much of `output` was sent."""
+        if self._prelude:
+            self._prelude = self._prelude[size_bytes:]
+            return
+        self.engine.consumed(size_bytes)
+        for link in list(self.engine.blocked):
+            self.pump(link)
+
+    def finished(self) -> bool:
+        """Whether the socket can be closed: everything was said."""
+        return self.closed and not self._prelude and (self._front is not None or self.engine.output_ended())
+
+    def tick(self, now_ms: int) -> None:
+        """Time has passed: send a heartbeat, or notice that the client is silent."""
+        if self._front is None:
+            self.engine.tick(now_ms)
+            self._digest()
+
+    def authenticating(self) -> bool:
+        """Whether the client has not come as far as AMQP yet."""
+        return self._front is not None
+
+    # ---- from the client to the core ------------------------------------------------------------------------------
+
+    def _digest(self) -> None:
+        events = self.engine.process()
+        # transfers and outcomes first: a detach behind them in the same read must not overtake them
+        for link in self.engine.touched:
+            link.touched = False
+            self._hand_over(link)
+        self.engine.touched.clear()
+        for event in events:
+            self._on_event(event)
+
+    def _hand_over(self, link: Link) -> None:
+        channel = link.channel
+        if link.inbox:
+            fragments, link.inbox = link.inbox, []
+            if channel is not None and channel.driver is not None:
+                self.core.post(channel.driver.post, fragments)
+        if link.outcomes:
+            outcomes, link.outcomes = link.outcomes, []
+            if channel is not None and channel.driver is not None:
+                self.core.post(channel.driver.outcomes, outcomes)
+
+    def _on_event(self, event: Event) -> None:
+        link = event.link
+        if event.kind is Kind.OPENED:
+            log.debug("%s: opened by container %r", self.name, event.text)
+            self.engine.open()
+        elif event.kind is Kind.CLOSED:
+            if event.text:
+                log.info("%s: %s", self.name, event.text)
+            self._end()
+        elif link is None:
+            return
+        elif event.kind is Kind.ATTACHED:
+            self._attach(link)
+        elif event.kind is Kind.FLOW:
+            self._request(link)
+        elif event.kind is Kind.DETACHED:
+            self._detached(link, lost=False)
+
+    def _attach(self, link: Link) -> None:
+        terminus = self.engine.terminus_of(link)
+        refusal = _refusal(link, terminus)
+        if refusal is not None:
+            self.engine.close_link(link, *refusal)
+            return
+        channel = link.channel = ChannelEnd(self, link)
+        self.core.post(
+            self._drivers.open,
+            Open(link.sender, terminus.address, terminus.dynamic, terminus.browse, link.presettled, self),
+            channel,
+        )
+
+    def _request(self, link: Link) -> None:
+        channel = link.channel
+        if channel is not None and channel.driver is not None:
+            self.core.post(channel.driver.request, *self.engine.credit_limit(link))
+
+    def _detached(self, link: Link, lost: bool) -> None:
+        channel, link.channel = link.channel, None
+        if channel is not None and channel.driver is not None:
+            returned = [tag for tag in link.unsent() if tag is not None]
+            self.core.post(channel.driver.close, returned, lost)
+
+    def _end(self) -> None:
+        """The connection is over: give everything back that it held."""
+        if self.closed:
+            return
+        self.closed = True
+        for link in list(self.engine.links.values()):
+            link.closed = True
+            self._detached(link, lost=True)
+        self.core.post(self._drivers.connection_closed, self)
+
+    def shut_down(self) -> None:
+        """Say goodbye to the client."""
+        if self._front is not None:
+            self._end()
+        elif not self._goodbye:
+            self._goodbye = True
+            self.engine.close("amqp:connection:forced", "the broker shuts down")
+
+    def free(self) -> None:
+        """Give the engine's memory back. The last call."""
+        self._work.clear()
+        self.engine.free()
+
+    # ---- from the core to the client ------------------------------------------------------------------------------
+
+    def note(self, action: Callable[..., None], *args: Any) -> None:
+        """Note work down for the worker. On the core."""
+        self._work.append((action, args))
+        if not self._scheduled:
+            self._scheduled = True
+            self._wake(self)
+
+    def do_work(self) -> None:
+        """Do what the core noted down."""
+        self._scheduled = False  # before the work: what is noted from here on wakes the worker again
+        work = self._work
+        while work:
+            action, args = work.popleft()
+            action(*args)
+        if self._front is None and not self.closed:
+            self._digest()
+
+    def pump(self, link: Link) -> None:
+        """Send what waits on *link*; if its content can't be read back, that link is closed and says so."""
+        try:
+            self.engine.pump(link)
+        except CairnError as error:
+            log.error("%s: link %s: %s", self.name, link.name, error)
+            self.engine.abort_sending(link)
+            self.engine.close_link(link, "amqp:internal-error", str(error))
+
+
+class ChannelEnd:
+    """The worker's end of one channel, and what the core holds of it (`channel.words.TerminalEnd`)."""
+
+    def __init__(self, terminal: Terminal, link: Link) -> None:
+        self.driver: DriverEnd | None = None
+        self._terminal = terminal
+        self._link = link
+        self._engine = terminal.engine
+
+    # on the core: note it down
+
+    def opened(self, driver: DriverEnd, address: str | None, credit: int) -> None:
+        self._terminal.note(self._do_opened, driver, address, credit)
+
+    def failure(self, condition: str, description: str) -> None:
+        self._terminal.note(self._do_failure, condition, description)
+
+    def confirm(self, deliveries: Sequence[Delivery], credit: int) -> None:
+        self._terminal.note(self._do_confirm, deliveries, credit)
+
+    def release(self, deliveries: Sequence[Delivery], credit: int) -> None:
+        self._terminal.note(self._do_release, deliveries, credit)
+
+    def reject(self, deliveries: Sequence[Delivery], credit: int, condition: str, description: str) -> None:
+        self._terminal.note(self._do_reject, deliveries, credit, condition, description)
+
+    def forward(self, messages: Sequence[Forward]) -> None:
+        self._terminal.note(self._do_forward, messages)
+
+    def drained(self) -> None:
+        self._terminal.note(self._engine.drained, self._link)
+
+    def settle(self, deliveries: Sequence[tuple[Delivery, int]]) -> None:
+        self._terminal.note(self._engine.confirm_outcome, self._link, deliveries)
+
+    # on the worker: do it
+
+    def _do_opened(self, driver: DriverEnd, address: str | None, credit: int) -> None:
+        link, terminal = self._link, self._terminal
+        if link.closed or terminal.closed:
+            terminal.core.post(driver.close, (), True)
+            return
+        self.driver = driver
+        self._engine.open_link(link, address)
+        if not link.sender:
+            self._engine.grant(link, credit)
+        else:
+            limit, drain = self._engine.credit_limit(link)
+            if limit or drain:
+                terminal.core.post(driver.request, limit, drain)
+
+    def _do_failure(self, condition: str, description: str) -> None:
+        self._engine.close_link(self._link, condition, description)
+
+    def _do_confirm(self, deliveries: Sequence[Delivery], credit: int) -> None:
+        self._engine.accept(self._link, deliveries)
+        self._engine.grant(self._link, credit)
+
+    def _do_release(self, deliveries: Sequence[Delivery], credit: int) -> None:
+        self._engine.settle(self._link, deliveries)
+        self._engine.grant(self._link, credit)
+
+    def _do_reject(self, deliveries: Sequence[Delivery], credit: int, condition: str, description: str) -> None:
+        self._engine.reject(self._link, deliveries, condition, description)
+        self._engine.grant(self._link, credit)
+
+    def _do_forward(self, messages: Sequence[Forward]) -> None:
+        link, terminal = self._link, self._terminal
+        if link.closed or terminal.closed:  # they crossed with the detach: the driver takes them back
+            assert self.driver is not None
+            terminal.core.post(self.driver.close, [tag for tag, _ in messages], True)
+            return
+        link.outbox.extend(messages)
+        terminal.pump(link)
+
+
+def _refusal(link: Link, terminus: Terminus) -> tuple[str, str] | None:
+    if terminus.coordinator:
+        return "amqp:not-implemented", "transactions are not supported yet"
+    if terminus.absent and link.sender:
+        return "amqp:invalid-field", "a source is missing"
+    return None

@@ -1,0 +1,225 @@
+"""A worker: a thread that owns connections, their sockets and their proton engines (router guide C1, C4, C5).
+
+Its loop: wait for sockets; let every terminal digest what came; play the core, or leave it to who does; do the work
+that came back; write. Everything one turn of the loop brought goes through the core as one step.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+
+from ..base.clock import Clock
+from .core import Core
+from .terminal import Terminal
+
+log = logging.getLogger(__name__)
+
+READ_BYTES = 256 << 10
+TICK_S = 1.0
+"""How often heartbeats and time-outs are looked at."""
+AUTHENTICATION_TIMEOUT_S = 10.0
+GOODBYE_S = 2.0
+"""How long clients have to answer when the broker shuts down."""
+
+_READ, _WRITE = select.EPOLLIN, select.EPOLLOUT
+
+
+class _Socket:
+    __slots__ = ("opened_s", "sock", "terminal", "writing")
+
+    def __init__(self, sock: socket.socket, terminal: Terminal, now_s: float) -> None:
+        self.sock = sock
+        self.terminal = terminal
+        self.opened_s = now_s
+        self.writing = False
+
+
+class Worker:
+    """One worker. Only `adopt`, `wake`, `stop` and `listen` are for other threads."""
+
+    def __init__(self, number: int, core: Core, clock: Clock) -> None:
+        self._core = core
+        self._clock = clock
+        self._epoll = select.epoll()
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._epoll.register(self._bell, _READ)
+        self._sockets: dict[int, _Socket] = {}
+        self._by_terminal: dict[Terminal, _Socket] = {}
+        self._pending: deque[Terminal] = deque()
+        self._adopted: deque[tuple[socket.socket, Terminal]] = deque()
+        self._acceptors: dict[int, Callable[[], None]] = {}
+        self._buffer = bytearray(READ_BYTES)
+        self._view = memoryview(self._buffer)
+        self._next_tick_s = 0.0
+        self._stopping = False
+        self._give_up_s = 0.0
+        self.thread = threading.Thread(target=self._run, name=f"cairnmq-worker-{number}", daemon=True)
+
+    @property
+    def load(self) -> int:
+        """How many connections it has."""
+        return len(self._sockets) + len(self._adopted)
+
+    # ---- for other threads ----------------------------------------------------------------------------------------
+
+    def listen(self, fd: int, accept: Callable[[], None]) -> None:
+        """Call *accept* on this worker whenever *fd* is readable. Before the thread starts."""
+        self._acceptors[fd] = accept
+        self._epoll.register(fd, _READ)
+
+    def adopt(self, sock: socket.socket, terminal: Terminal) -> None:
+        """Take over a new connection."""
+        self._adopted.append((sock, terminal))
+        self.ring()
+
+    def wake(self, terminal: Terminal) -> None:
+        """The core noted work down for *terminal*."""
+        self._pending.append(terminal)
+        self.ring()
+
+    def ring(self) -> None:
+        """Have the loop turn once more."""
+        if threading.get_ident() != self.thread.ident:
+            os.eventfd_write(self._bell, 1)
+
+    def stop(self) -> None:
+        """Say goodbye to all clients and end the thread."""
+        self._stopping = True
+        os.eventfd_write(self._bell, 1)
+
+    # ---- the loop -------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while not (self._stopping and self._ended()):
+                self._step(min(TICK_S, max(0.0, self._next_tick_s - self._clock.monotonic_s())))
+        finally:
+            for held in list(self._sockets.values()):
+                self._drop(held)
+            self._epoll.close()
+            os.close(self._bell)
+
+    def _ended(self) -> bool:
+        now_s = self._clock.monotonic_s()
+        if not self._give_up_s:
+            self._give_up_s = now_s + GOODBYE_S
+            for fd in self._acceptors:
+                self._epoll.unregister(fd)
+            self._acceptors.clear()
+            for held in self._sockets.values():
+                held.terminal.shut_down()
+                self._pending.append(held.terminal)
+            self._settle(set())
+        return not self._sockets or now_s >= self._give_up_s
+
+    def _step(self, timeout_s: float) -> None:
+        active: set[_Socket] = set()
+        for fd, mask in self._epoll.poll(timeout_s):
+            held = self._sockets.get(fd)
+            if held is not None:
+                active.add(held)
+                if mask & ~_WRITE:
+                    self._read(held)
+            elif fd == self._bell:
+                with suppress(BlockingIOError):
+                    os.eventfd_read(self._bell)
+            elif fd in self._acceptors:
+                self._acceptors[fd]()
+        while self._adopted:
+            active.add(self._begin(*self._adopted.popleft()))
+        now_s = self._clock.monotonic_s()
+        if now_s >= self._next_tick_s:
+            self._next_tick_s = now_s + TICK_S
+            self._tick(now_s)
+            active.update(self._sockets.values())
+        self._settle(active)
+
+    def _settle(self, active: set[_Socket]) -> None:
+        """Let the core decide, do the work, until nothing is left to do here; then write."""
+        core, pending, by_terminal = self._core, self._pending, self._by_terminal
+        while True:
+            core.run()
+            if not pending:
+                break
+            while pending:
+                terminal = pending.popleft()
+                held = by_terminal.get(terminal)
+                if held is not None:
+                    terminal.do_work()
+                    active.add(held)
+        for held in active:
+            self._write(held)
+
+    def _begin(self, sock: socket.socket, terminal: Terminal) -> _Socket:
+        held = _Socket(sock, terminal, self._clock.monotonic_s())
+        self._sockets[sock.fileno()] = held
+        self._by_terminal[terminal] = held
+        self._epoll.register(sock.fileno(), _READ)
+        return held
+
+    def _read(self, held: _Socket) -> None:
+        try:
+            size = held.sock.recv_into(self._buffer)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            size = 0
+        if held.terminal.closed:
+            if not size:
+                self._drop(held)
+        elif size:
+            held.terminal.feed(self._view[:size])
+        else:
+            held.terminal.feed_end()
+
+    def _write(self, held: _Socket) -> None:
+        if held.sock.fileno() < 0:
+            return
+        terminal, sock = held.terminal, held.sock
+        blocked = False
+        try:
+            while data := terminal.output():
+                terminal.sent(sock.send(data))
+        except (BlockingIOError, InterruptedError):
+            blocked = True
+        except OSError:
+            terminal.feed_end()
+            self._drop(held)
+            return
+        if terminal.finished():
+            self._drop(held)
+        elif blocked != held.writing:
+            held.writing = blocked
+            self._epoll.modify(sock.fileno(), _READ | (_WRITE if blocked else 0))
+
+    def _tick(self, now_s: float) -> None:
+        for held in list(self._sockets.values()):
+            terminal = held.terminal
+            if terminal.authenticating():
+                if now_s - held.opened_s > AUTHENTICATION_TIMEOUT_S:
+                    log.info("%s: not authenticated within %.0f s", terminal.name, AUTHENTICATION_TIMEOUT_S)
+                    terminal.feed_end()
+                    self._drop(held)
+            else:
+                terminal.tick(int(now_s * 1000))
+
+    def _drop(self, held: _Socket) -> None:
+        """Close the socket. What the terminal held is given back by the actions it posts."""
+        fd = held.sock.fileno()
+        if fd < 0:
+            return
+        if not held.terminal.closed:
+            held.terminal.feed_end()
+        del self._sockets[fd]
+        del self._by_terminal[held.terminal]
+        self._epoll.unregister(fd)
+        held.sock.close()
+        held.terminal.free()
+        self._core.run()

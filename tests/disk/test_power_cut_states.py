@@ -1,0 +1,179 @@
+"""What exactly a power cut can leave, in full for small cases."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from cairnmq.base.errors import DiskError
+from cairnmq.disk.memory import MemoryDirectory, MemoryFile, Pending
+
+
+def content(directory: MemoryDirectory, name: str) -> bytes:
+    return directory.open(name).read_at(0, 1 << 20)
+
+
+def state(directory: MemoryDirectory) -> dict[str, bytes]:
+    return {name: content(directory, name) for name in directory.names()}
+
+
+def subsets(items: list[Pending]) -> Iterator[tuple[Pending, ...]]:
+    return itertools.chain.from_iterable(itertools.combinations(items, size) for size in range(len(items) + 1))
+
+
+def outcomes(directory: MemoryDirectory, *, ordered: bool = False) -> set[tuple[tuple[str, bytes], ...]]:
+    cuts = [directory.after_power_cut(kept, ordered=ordered) for kept in subsets(directory.pending())]
+    return {tuple(state(cut).items()) for cut in cuts}
+
+
+def synced_file(content: bytes) -> tuple[MemoryDirectory, MemoryFile]:
+    directory = MemoryDirectory()
+    file = directory.create("a")
+    file.write_at(0, content)
+    file.sync()
+    directory.sync()
+    return directory, file
+
+
+def test_every_subset_of_sectors_can_survive() -> None:
+    directory, file = synced_file(b"." * 1536)
+    file.write_at(500, b"x" * 600)
+    old = [b"." * 512, b"." * 512, b"." * 512]
+    new = [b"." * 500 + b"x" * 12, b"x" * 512, b"x" * 76 + b"." * 436]
+    mixtures = itertools.product(*zip(old, new, strict=True))
+    assert outcomes(directory) == {(("a", b"".join(mixture)),) for mixture in mixtures}
+
+
+def test_every_version_of_a_sector_can_survive() -> None:
+    directory, file = synced_file(b"...")
+    for fill in (b"x", b"y"):
+        file.write_at(0, fill)
+    assert outcomes(directory) == {(("a", b"..."),), (("a", b"x.."),), (("a", b"y.."),)}
+
+
+def test_size_and_content_survive_apart() -> None:
+    directory, file = synced_file(b"...")
+    file.write_at(2, b"xy")
+    assert outcomes(directory) == {(("a", data),) for data in (b"...", b"..x", b"..xy", b"...\0")}
+
+
+def test_every_size_on_the_way_can_survive() -> None:
+    directory, file = synced_file(b"...")
+    file.write_at(3, b"x")
+    file.write_at(4, b"y")
+    sizes = {len(data) for ((_, data),) in outcomes(directory)}
+    assert sizes == {3, 4, 5}
+
+
+def test_what_lies_beyond_a_lost_size_does_not_come_back() -> None:
+    directory, file = synced_file(b"...")
+    file.write_at(0, b"x" * 2000)
+    cut = directory.after_power_cut(lambda item: item.kind != "size")
+    again = cut.open("a", writable=True)
+    again.write_at(1999, b"!")
+    assert content(cut, "a") == b"xxx" + bytes(1996) + b"!"
+
+
+def test_a_synced_file_is_lost_with_its_name() -> None:
+    directory = MemoryDirectory()
+    directory.create("a").sync()
+    assert directory.after_power_cut([]).names() == []
+
+
+def test_names_survive_as_any_subset_or_as_a_prefix() -> None:
+    directory, _ = synced_file(b"old")
+    file = directory.create("t")
+    file.write_at(0, b"new")
+    file.sync()
+    directory.rename("t", "a")
+    directory.create("b")
+    untouched, with_t, replaced = {"a": b"old"}, {"a": b"old", "t": b"new"}, {"a": b"new"}
+    prefixes = [untouched, with_t, replaced, replaced | {"b": b""}]
+    leaps = [untouched | {"b": b""}, {"a": b"old", "b": b"", "t": b"new"}]
+    assert outcomes(directory, ordered=True) == {tuple(files.items()) for files in prefixes}
+    assert outcomes(directory) == {tuple(files.items()) for files in prefixes + leaps}
+
+
+def test_the_last_change_of_a_name_decides_what_it_leads_to() -> None:
+    directory, _ = synced_file(b"old")
+    directory.create("t").sync()
+    directory.sync()
+    directory.rename("t", "a")
+    directory.unlink("a")
+    assert outcomes(directory) == {(("a", b"old"), ("t", b"")), (("a", b""),), ()}
+
+
+def test_a_lost_rename_leaves_the_old_name_to_later_changes() -> None:
+    directory, _ = synced_file(b"old")
+    directory.rename("a", "b")
+    cut = directory.after_power_cut([])
+    cut.open("a", writable=True).write_at(0, b"x")
+    assert [item.name for item in cut.pending()] == ["a"]
+
+
+def test_a_lost_unlink_brings_the_content_back() -> None:
+    directory, _ = synced_file(b"old")
+    directory.unlink("a")
+    directory.create("a")
+    assert outcomes(directory) == {(("a", b"old"),), (), (("a", b""),)}
+
+
+def test_junk_is_asked_for_with_the_synced_content() -> None:
+    directory, file = synced_file(b"." * 700)
+    file.write_at(0, b"x" * 700)
+    cut = directory.after_power_cut([], junk=lambda name, sector, synced: f"{name}{sector}".encode() + synced[2:])
+    assert content(cut, "a") == b"a0" + b"." * 510 + b"a1" + b"." * 186
+
+
+def test_after_a_failed_sync_another_one_proves_nothing() -> None:
+    directory, file = synced_file(b"." * 1024)
+    file.write_at(0, b"x" * 1024)
+    file.sync_failed()
+    file.sync()
+    assert content(directory, "a") == b"x" * 1024
+    assert content(directory.after_kill().after_power_cut([]), "a") == b"." * 1024
+    directory.after_kill().open("a", writable=True).write_at(0, b"z")
+    file.sync()
+    assert content(directory.after_power_cut([]), "a") == b"." * 1024
+    file.write_at(0, b"y")
+    file.sync()
+    assert content(directory.after_power_cut([]), "a") == b"y" + b"x" * 511 + b"." * 512
+
+
+def test_the_hook_hears_each_change_once_and_afterwards() -> None:
+    directory = MemoryDirectory()
+    heard: list[str] = []
+    states: list[dict[str, bytes]] = []
+
+    def hear(operation: str) -> None:
+        heard.append(operation)
+        states.append(state(directory.after_kill()))
+
+    directory.on_operation = hear
+    file = directory.create("a")
+    file.write_at(3, b"xy")
+    file.sync()
+    file.read_at(0, 1)
+    directory.rename("a", "b")
+    directory.sync()
+    directory.unlink("b")
+    with pytest.raises(DiskError, match="No such file"):
+        directory.unlink("b")
+    assert heard == ["create a", "write a 3+2", "sync a", "rename a b", "sync directory", "unlink b"]
+    assert states == [{"a": b""}, *[{"a": b"\0\0\0xy"}] * 2, *[{"b": b"\0\0\0xy"}] * 2, {}]
+
+
+def test_pending_tells_what_and_in_which_order() -> None:
+    directory = MemoryDirectory()
+    file = directory.create("a")
+    file.write_at(511, b"xy")
+    directory.rename("a", "b")
+    assert directory.pending() == [
+        Pending(1, "create", 1, "a", new_name="a"),
+        Pending(2, "sector", 1, "b", 0),
+        Pending(2, "sector", 1, "b", 1),
+        Pending(2, "size", 1, "b", 513),
+        Pending(3, "rename", 1, "a", new_name="b"),
+    ]
