@@ -20,7 +20,7 @@ from ..broker_plugin.run import RunningBroker
 Command = Callable[..., Any]
 
 
-def _option(name: str, default: float, kind: click.ParamType, text: str) -> Callable[[Command], Command]:
+def _option(name: str, default: float, kind: click.ParamType[Any], text: str) -> Callable[[Command], Command]:
     return click.option(name, default=default, show_default=True, type=kind, help=text)
 
 
@@ -29,7 +29,7 @@ def _option(name: str, default: float, kind: click.ParamType, text: str) -> Call
 @click.option("--port", default=5672, show_default=True, type=click.IntRange(0, 65535), help="0 for any free one.")
 @click.option("--listen", "host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--anonymous", count=True, help="Let anyone in; on an address other than loopback, say it twice.")
-@click.option("--auto-create", multiple=True, default=["*"], show_default=True, help="Names of queues made on first use.")
+@click.option("--auto-create", multiple=True, default=["*"], help="Names of queues made on first use; all, by default.")
 @click.option("--no-auto-create", is_flag=True, help="Make no queues on first use.")
 @_option("--container-size", 1 << 20, click.IntRange(1), "Bytes, at least 512 KiB; for a new store.")
 @_option("--initial-containers", 2, click.IntRange(1), "How many the journal keeps at least.")

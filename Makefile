@@ -1,0 +1,40 @@
+# `make test` sets up everything and runs all checks; it is what CI runs.
+PYTHON ?= python3
+VENV ?= .venv
+RUN = $(VENV)/bin/
+
+.PHONY: test setup lint check interop bench kills clean
+
+test: setup lint check
+
+setup: $(VENV)/ready
+
+$(VENV)/ready: pyproject.toml scripts/debian-packages
+	scripts/install-debian-packages
+	$(PYTHON) -m venv $(VENV)
+	$(RUN)pip install --quiet --editable '.[dev]'
+	touch $@
+
+lint: setup
+	$(RUN)ruff check .
+	$(RUN)mypy
+
+check: setup
+	$(RUN)pytest -m "not interop"
+
+# clients in other languages: needs g++ and npm, installs what else it needs
+interop: setup
+	$(RUN)pytest -m interop
+
+# the tables of docs/BENCHMARKS.md; takes a few minutes on a quiet machine
+bench: setup
+	$(RUN)python -m bench
+
+# a longer run of the SIGKILL test: make kills KILLS=2000 SEED=7
+KILLS ?= 1000
+SEED ?= 1
+kills: setup
+	CAIRN_KILLS=$(KILLS) CAIRN_SEED=$(SEED) $(RUN)pytest tests/kill --timeout=0
+
+clean:
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
