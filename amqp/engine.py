@@ -64,10 +64,10 @@ class Engine:
         """Links with something in their `inbox` or `outcomes`; the terminal empties it."""
         self.blocked: set[Link] = set()
         """Links whose `outbox` waits for room in proton."""
-        self.input_failed = False
         self._limits = limits
         self._events: list[Event] = []
         self._closed_seen = False
+        self._input_ended = False
         self._connection = lib.pn_connection()
         self._collector = lib.pn_collector()
         self._transport = lib.pn_transport()
@@ -96,6 +96,7 @@ class Engine:
             int(lib.PN_LINK_REMOTE_DETACH): self._on_detach,
             int(lib.PN_LINK_FLOW): self._on_flow,
             int(lib.PN_TRANSPORT_ERROR): self._on_transport_error,
+            int(lib.PN_TRANSPORT_TAIL_CLOSED): self._on_tail_closed,
             int(lib.PN_TRANSPORT_CLOSED): self._on_transport_closed,
         }
 
@@ -109,14 +110,14 @@ class Engine:
         while done < size:
             taken = lib.pn_transport_push(self._transport, pointer + done, size - done)
             if taken < 0:
-                self.input_failed = True
-                return
+                return  # proton reads nothing more; an event tells why
             done += taken
             if not taken:
                 self._digest()
 
     def push_end(self) -> None:
         """The peer sends nothing more."""
+        self._input_ended = True
         lib.pn_transport_close_tail(self._transport)
 
     def output(self) -> memoryview:
@@ -292,6 +293,15 @@ class Engine:
     def _on_transport_error(self, event: Pointer) -> None:
         self._closed(proton.condition_text(lib.pn_transport_condition(self._transport)))
 
+    def _on_tail_closed(self, event: Pointer) -> None:
+        """Proton stops reading at a frame it does not know, and says nothing: the error is told here."""
+        if self._input_ended or lib.pn_condition_is_set(lib.pn_transport_condition(self._transport)):
+            return
+        if not lib.pn_connection_state(self._connection) & proton.REMOTE_CLOSED:
+            self._lose_links()
+            self.close("amqp:decode-error", "a frame that is none of AMQP 1.0's")
+            self._closed("amqp:decode-error: a frame that is none of AMQP 1.0's")
+
     def _on_transport_closed(self, event: Pointer) -> None:
         self._closed("")
 
@@ -314,14 +324,15 @@ class Engine:
     # ---- what the terminal asks for -------------------------------------------------------------------------------
 
     def open(self) -> None:
-        lib.pn_connection_open(self._connection)
+        """Answer the peer's open, unless the connection was closed before it came to that."""
+        if lib.pn_connection_state(self._connection) & proton.LOCAL_UNINIT:
+            lib.pn_connection_open(self._connection)
 
     def close(self, condition: str = "", description: str = "") -> None:
         """Close the connection, with an error if *condition* names one."""
         if condition:
             proton.set_condition(lib.pn_connection_condition(self._connection), condition, description)
-        if lib.pn_connection_state(self._connection) & proton.LOCAL_UNINIT:
-            lib.pn_connection_open(self._connection)
+        self.open()
         lib.pn_connection_close(self._connection)
 
     def terminus_of(self, link: Link) -> Terminus:

@@ -51,6 +51,7 @@ class Terminal:
         self._wake = wake
         self._work: deque[Work] = deque()
         self._scheduled = False
+        self._opened = False
         self._goodbye = False
 
     # ---- bytes ----------------------------------------------------------------------------------------------------
@@ -105,9 +106,9 @@ class Terminal:
             self.engine.tick(now_ms)
             self._digest()
 
-    def authenticating(self) -> bool:
-        """Whether the client has not come as far as AMQP yet."""
-        return self._front is not None
+    def opening(self) -> bool:
+        """Whether the client has not come as far as AMQP's open yet."""
+        return not self._opened
 
     # ---- from the client to the core ------------------------------------------------------------------------------
 
@@ -136,6 +137,7 @@ class Terminal:
         link = event.link
         if event.kind is Kind.OPENED:
             log.debug("%s: opened by container %r", self.name, event.text)
+            self._opened = True
             self.engine.open()
         elif event.kind is Kind.CLOSED:
             if event.text:

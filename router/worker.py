@@ -24,7 +24,8 @@ log = logging.getLogger(__name__)
 READ_BYTES = 256 << 10
 TICK_S = 1.0
 """How often heartbeats and time-outs are looked at."""
-AUTHENTICATION_TIMEOUT_S = 10.0
+OPEN_TIMEOUT_S = 10.0
+"""How long a client may take to authenticate and open the connection."""
 GOODBYE_S = 2.0
 """How long clients have to answer when the broker shuts down."""
 
@@ -202,11 +203,9 @@ class Worker:
     def _tick(self, now_s: float) -> None:
         for held in list(self._sockets.values()):
             terminal = held.terminal
-            if terminal.authenticating():
-                if now_s - held.opened_s > AUTHENTICATION_TIMEOUT_S:
-                    log.info("%s: not authenticated within %.0f s", terminal.name, AUTHENTICATION_TIMEOUT_S)
-                    terminal.feed_end()
-                    self._drop(held)
+            if terminal.opening() and now_s - held.opened_s > OPEN_TIMEOUT_S:
+                log.info("%s: nothing was opened within %.0f s", terminal.name, OPEN_TIMEOUT_S)
+                self._drop(held)
             else:
                 terminal.tick(int(now_s * 1000))
 
