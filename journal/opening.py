@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from ..base.clock import Clock
-from ..base.errors import CorruptJournal
+from ..base.errors import CorruptJournal, JournalFailed
 from ..disk.seam import SECTOR_BYTES, Directory, File
 from . import container
 from .block import Block
@@ -76,6 +76,7 @@ def open_log(
     has changed nothing.
     """
     reader = LogReader(directory)
+    reader.learn_base()
     unproven: deque[tuple[int, int]] = deque()
     records = 0
     last_lsn = 0
@@ -136,6 +137,9 @@ def _resume(
     try:
         journal.append(RecordType.LOG_OPEN, time_us=clock.wall_us(), extra=reader.end_lsn)
         journal.flush()
+    except JournalFailed as error:
+        journal.abandon()
+        raise error.__cause__ or error from None  # nothing runs yet: what the disk said is the whole story
     except BaseException:
         journal.abandon()
         raise

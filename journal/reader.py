@@ -105,6 +105,20 @@ class LogReader:
         finally:
             self._close()
 
+    def learn_base(self) -> None:
+        """Raise the base to what the newest container's blocks say; recovery does it before it scans.
+
+        The container heads may know an older base only, while older containers are reused or gone since. A base that
+        some block tells is true, whether or not that block was ever confirmed: what it rests on was durable before.
+        """
+        lsn = self._first_block(max(self.heads, default=0))
+        try:
+            while isinstance(found := self._block_at(lsn), Block):
+                self.base_lsn = max(self.base_lsn, found.head.base_lsn)
+                lsn = found.end_lsn
+        finally:
+            self._close()
+
     def read_record(self, lsn: int) -> FoundRecord:
         """The record whose head stands at *lsn*. Raises `JournalError`, or `KeyError` if its slot is gone."""
         file = self._open_slot(lsn // self.container_bytes)

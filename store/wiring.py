@@ -27,7 +27,7 @@ from sqlalchemy import (
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from ..base.errors import ForeignStore, StoreError
+from ..base.errors import CairnError, DiskError, DiskFull, ForeignStore, StoreError
 
 FILE_NAME = "wiring.sqlite"
 SCHEMA_VERSION = 1
@@ -91,7 +91,7 @@ class Wiring:
                     sql.execute(insert(_store).values(values))
                     return new_uuid, False
         except DBAPIError as error:
-            raise ForeignStore(self.place, f"not a wiring database of CairnMQ ({error.orig})") from error
+            raise _explained(self.place, error) from error
         if row.schema_version > SCHEMA_VERSION:
             raise ForeignStore(
                 self.place,
@@ -126,6 +126,16 @@ class Wiring:
         self._engine.dispose()
 
 
+def _explained(place: str, error: DBAPIError) -> CairnError:
+    """What SQLite's error means for a file that is only being opened."""
+    reason = str(error.orig)
+    if "is full" in reason:
+        return DiskFull(place, f"no space left ({reason})", "free some space or raise the quota")
+    if "disk I/O" in reason or "readonly" in reason or "unable to open" in reason:
+        return DiskError(place, reason, "check the disk, the owner and the permissions")
+    return ForeignStore(place, f"not a wiring database of CairnMQ ({reason})", "restore it from a backup")
+
+
 def read_queue_names(path: str) -> dict[int, str]:
     """Queue id to name from the wiring file at *path*, opened read-only; empty if there is none."""
     if not os.path.exists(path):
@@ -135,6 +145,6 @@ def read_queue_names(path: str) -> dict[int, str]:
         with engine.connect() as sql:
             return {row.id: row.name for row in sql.execute(select(_queues))}
     except DBAPIError as error:
-        raise ForeignStore(path, f"not a wiring database of CairnMQ ({error.orig})") from error
+        raise _explained(path, error) from error
     finally:
         engine.dispose()
