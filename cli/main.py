@@ -8,6 +8,7 @@ import click
 
 from ..base.errors import CairnError
 from .broker import broker
+from .dump import dump
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -17,6 +18,7 @@ def cairnmq() -> None:
 
 
 cairnmq.add_command(broker)
+cairnmq.add_command(dump)
 
 
 def main() -> None:
@@ -26,6 +28,3 @@ def main() -> None:
     except CairnError as error:
         print(f"cairnmq: {error}", file=sys.stderr)
         sys.exit(1)
-
-
-from . import dump as _dump  # noqa: E402, F401  registers the verb

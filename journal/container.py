@@ -84,14 +84,14 @@ def decode_head(data: bytes, place: str) -> ContainerHead:
     crc, magic, version, sector, incarnation, uuid, *rest = HEAD.unpack_from(data)
     if magic != MAGIC:
         raise BadContainer("never used" if not any(data) else "no magic number")
+    if crc != crc32c(data[4 : HEAD.size]):
+        raise BadContainer("checksum of the container head fails")
     if version > FORMAT or sector != SECTOR_BYTES:
         raise ForeignStore(
             place,
             f"container format {version} with sectors of {sector} bytes is newer than this program's format {FORMAT}",
             "use the CairnMQ version that wrote it",
         )
-    if crc != crc32c(data[4 : HEAD.size]):
-        raise BadContainer("checksum of the container head fails")
     return ContainerHead(incarnation, UUID(bytes=uuid), *rest)
 
 

@@ -63,7 +63,7 @@ def decode(data: bytes, place: str) -> Mark | None:
     if len(data) < HEAD.size:
         return None
     crc, magic, version, flags, incarnation, uuid, *rest = HEAD.unpack_from(data)
-    if magic != MAGIC:
+    if magic != MAGIC or crc != crc32c(data[4 : HEAD.size]):
         return None
     if version > FORMAT:
         raise ForeignStore(
@@ -71,8 +71,6 @@ def decode(data: bytes, place: str) -> Mark | None:
             f"store format {version} is newer than this program's format {FORMAT}",
             "use the CairnMQ version that wrote it",
         )
-    if crc != crc32c(data[4 : HEAD.size]):
-        return None
     return Mark(bool(flags & 1), incarnation, UUID(bytes=uuid), *rest)
 
 

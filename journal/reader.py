@@ -90,11 +90,16 @@ class LogReader:
                 if successor is not None:
                     lsn = successor
                     continue
-                if self._moved_on(lsn):
+                moved = self._moved_on(lsn)
+                damage = None if moved else self._damage(lsn, found)
+                if damage is not None:  # unless the writer was at work between two looks
+                    if self._appeared(lsn):
+                        continue
+                    moved = self._moved_on(lsn)
+                if moved:
                     lsn = self._first_block(self.base_lsn // self.container_bytes)
                     self.last = None
                     continue
-                damage = self._damage(lsn, found)
                 if damage is None:
                     return
                 yield damage
@@ -130,6 +135,7 @@ class LogReader:
     def _read_heads(self) -> None:
         self.heads.clear()
         self.free.clear()
+        self.remarks.clear()
         for name in self.directory.names():
             number = container.file_number(name)
             if number is None:
@@ -190,10 +196,10 @@ class LogReader:
 
     def _block_at(self, lsn: int) -> Block | BadBlock:
         slot, offset = divmod(lsn, self.container_bytes)
-        window = self._window(slot)
-        if window is None:
-            return BadBlock(lsn, "no container holds it")
         try:
+            window = self._window(slot)
+            if window is None:
+                return BadBlock(lsn, "no container holds it")
             head = block.peek(window.at(offset, block.BLOCK_HEAD_BYTES), lsn, self.log_id)
             return block.decode(window.at(offset, head.size_bytes), lsn, self.log_id)
         except BadBlock as error:
@@ -218,26 +224,24 @@ class LogReader:
         return None
 
     def _moved_on(self, lsn: int) -> bool:
-        """Whether the writer has reclaimed the place meanwhile; then the heads and the base are read anew."""
-        slot = lsn // self.container_bytes
-        if slot not in self.heads:
-            return False
-        try:
-            file = self._open_slot(slot)
-            try:
-                now = container.read_head(file, self.directory.path)
-            finally:
-                file.close()
-        except (BadContainer, DiskError):
-            return False
-        if now == self.heads[slot]:
-            return False
-        before = self.base_lsn
+        """Whether the writer has reclaimed the place meanwhile; the heads and the base are read anew for that."""
         self._close()
         self.mark = read_mark(self.directory)
         self.base_lsn = max(self.base_lsn, self.mark.base_lsn)
+        before = dict(self.heads)
         self._read_heads()
-        return self.base_lsn > max(before, lsn)
+        if self.heads == before:
+            return False
+        self.learn_base()
+        return self.base_lsn // self.container_bytes > lsn // self.container_bytes
+
+    def _appeared(self, lsn: int) -> bool:
+        """Whether the block that was missing at *lsn*, or its successor, was written since: later ones were seen."""
+        self._close()
+        found = self._block_at(lsn)
+        if isinstance(found, Block) and (self.last is None or found.head.prev_lsn == self.last.lsn):
+            return True
+        return self._successor(lsn) is not None
 
     def _damage(self, lsn: int, found: Block | BadBlock) -> Damage | None:
         """What is wrong from *lsn* on; None if the log simply ends there."""
@@ -257,10 +261,10 @@ class LogReader:
         return Damage(lsn, next_lsn or claim, why, torn)
 
     def _looks_begun(self, lsn: int) -> bool:
-        window = self._window(lsn // self.container_bytes)
-        if window is None:
-            return False
         try:
+            window = self._window(lsn // self.container_bytes)
+            if window is None:
+                return False
             block.peek(window.at(lsn % self.container_bytes, block.BLOCK_HEAD_BYTES), lsn, self.log_id)
         except (BadBlock, DiskError):
             return False

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from urllib.parse import quote
 from uuid import UUID
 
 from sqlalchemy import (
@@ -140,7 +141,7 @@ def read_queue_names(path: str) -> dict[int, str]:
     """Queue id to name from the wiring file at *path*, opened read-only; empty if there is none."""
     if not os.path.exists(path):
         return {}
-    engine = create_engine(URL.create("sqlite", database=f"file:{path}", query={"mode": "ro", "uri": "true"}))
+    engine = create_engine(URL.create("sqlite", database=f"file:{quote(path)}", query={"mode": "ro", "uri": "true"}))
     try:
         with engine.connect() as sql:
             return {row.id: row.name for row in sql.execute(select(_queues))}

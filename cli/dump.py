@@ -1,0 +1,93 @@
+"""`cairnmq dump`: show a journal. Everything it does is in `tools.dump`; here are the options and the way out."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+
+import click
+
+from ..base.errors import CairnError
+from ..tools.dump import Totals
+from ..tools.dump import dump as run_dump
+from ..tools.evidence import open_evidence
+from ..tools.lines import WHOLE_PAYLOAD, JsonLines, Lines, PeopleLines
+from ..tools.selection import Selection, checked_types, queue_ids
+
+
+class _Number(click.ParamType[int]):
+    """A number of at least 0. What is none is told in one line, not in click's four."""
+
+    def __init__(self, name: str, words: dict[str, int] | None = None) -> None:
+        self.name = name
+        self._words = words or {}
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        text = str(value)
+        if text in self._words:
+            return self._words[text]
+        if not (text.isascii() and text.isdecimal()):
+            option = param.opts[0] if param is not None else self.name
+            also = "".join(f", or {word!r}" for word in self._words)
+            raise CairnError(f"{option} {text}", "not a number", f"give a whole number of at least 0{also}")
+        return int(text)
+
+
+@click.command("dump")
+@click.argument("paths", nargs=-1, metavar="STORE | CONTAINER...")
+@click.option("--from-lsn", type=_Number("LSN"), default=0, help="Leave out what stands before this LSN.")
+@click.option("--to-lsn", type=_Number("LSN"), help="Stop before this LSN.")
+@click.option("--type", "types", multiple=True, metavar="NAME",
+              help="Only records of this type, like start, enqueue, dequeue, chunk, delete, log-open; `enqueue` finds "
+              "start+enqueue too. Repeatable.")  # fmt: skip
+@click.option("--queue", "queues", multiple=True, metavar="NAME|ID", help="Only records of this queue. Repeatable.")
+@click.option("--message", "messages", type=_Number("LSN"), multiple=True,
+              help="Only records of the message with this id. Repeatable.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@click.option("--payload", type=_Number("N", {"all": WHOLE_PAYLOAD}), metavar="N|all",
+              help="Bytes of payload to show: by default 32, with --json none.")  # fmt: skip
+@click.option("--blocks", is_flag=True, help="Also a line per block.")
+@click.option("--summary", is_flag=True, help="Only totals: records per type, bytes, LSNs, damage.")
+def dump(
+    paths: tuple[str, ...],
+    from_lsn: int,
+    to_lsn: int | None,
+    types: tuple[str, ...],
+    queues: tuple[str, ...],
+    messages: tuple[int, ...],
+    as_json: bool,
+    payload: int | None,
+    blocks: bool,
+    summary: bool,
+) -> None:
+    """Show what stands in a journal, a record per line, also while a broker runs on it.
+
+    STORE is a store directory or the directory of a journal; CONTAINER is one of a journal's files. Nothing is ever
+    written. Damage is shown where it lies. The exit status is 1 if something that was once durable can't be read, and
+    0 otherwise, also if the end of the log is torn.
+    """
+    chosen = checked_types(types)
+    evidence = open_evidence(list(paths))
+    names = evidence.queue_names
+    selection = Selection(from_lsn, to_lsn, chosen, queue_ids(queues, names), frozenset(messages))
+    lines: Lines = JsonLines(names, payload) if as_json else PeopleLines(names, 32 if payload is None else payload)
+    totals = Totals()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        run_dump(evidence, selection, lines, sys.stdout.write, totals, with_blocks=blocks, totals_only=summary)
+        if summary:
+            sys.stdout.write((totals.as_json() if as_json else totals.as_text()) + "\n")
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is buffered must not fail again at exit
+        if isinstance(error, BrokenPipeError):  # `| head` has seen enough
+            sys.exit(totals.exit_status)
+        raise CairnError("standard output", f"write failed: {error.strerror}") from error
+    for remark in (*evidence.remarks(), totals.damage_text()):
+        if remark:
+            print(f"cairnmq dump: {remark}", file=sys.stderr)
+    sys.exit(totals.exit_status)

@@ -1,0 +1,153 @@
+"""`cairnmq broker` as a person meets it: what it says, how it stops, and what it refuses."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+from crc32c import crc32c
+from proton import Message
+from proton.utils import BlockingConnection
+
+from tests.process import CAIRNMQ, DEADLINE_S, broker
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command, to its end."""
+    return subprocess.run([CAIRNMQ, *arguments], capture_output=True, text=True, timeout=DEADLINE_S)
+
+
+def every_byte(directory: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(directory)): path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()
+    }
+
+
+def one_line(result: subprocess.CompletedProcess[str]) -> str:
+    """What a refused start says: one line on standard error, status 1, nothing else."""
+    assert result.returncode == 1, result
+    assert result.stderr.count("\n") == 1, result.stderr
+    assert result.stderr.startswith("cairnmq: ")
+    return result.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_says_where_it_is_and_stops_cleanly(tmp_path: Path, number: int) -> None:
+    store = tmp_path / "data"
+    with broker(store) as running:
+        assert running.wait_for(r"^listening on 127\.0\.0\.1:\d+$")
+        assert running.wait_for(rf"^storing in {store}$")
+        assert running.wait_for("^new store$")
+        connection = BlockingConnection(f"127.0.0.1:{running.port}", timeout=DEADLINE_S)
+        connection.create_sender("orders").send(Message(body="one", durable=True))
+        assert running.stop(number) == 0  # with a client still connected
+        running.wait_for("everything is on the disk")
+    with broker(store) as running:
+        running.wait_for(r"^recovered 1 messages on 1 queues from \d+ records in .*closed cleanly")
+        connection = BlockingConnection(f"127.0.0.1:{running.port}", timeout=DEADLINE_S)
+        assert connection.create_receiver("orders").receive(timeout=DEADLINE_S).body == "one"
+        connection.close()
+
+
+def test_a_second_broker_on_a_store_is_refused(tmp_path: Path) -> None:
+    with broker(tmp_path / "data") as running:
+        refused = one_line(run("broker", "--store-dir", str(tmp_path / "data"), "--port", "0"))
+        assert f"another broker has it (process {running.process.pid})" in refused
+        BlockingConnection(f"127.0.0.1:{running.port}", timeout=DEADLINE_S).close()  # the first one never noticed
+
+
+def test_a_port_in_use_is_refused_before_the_store_is_touched(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        refused = one_line(run("broker", "--store-dir", str(tmp_path / "data"), "--port", str(port)))
+    assert f"127.0.0.1:{port}: can't listen there" in refused
+    assert not (tmp_path / "data").exists()
+
+
+def test_an_open_address_needs_to_be_meant(tmp_path: Path) -> None:
+    arguments = ("broker", "--store-dir", str(tmp_path / "data"), "--port", "0", "--listen", "0.0.0.0")
+    assert "say --anonymous twice" in one_line(run(*arguments))
+    assert "say --anonymous twice" in one_line(run(*arguments, "--anonymous"))
+    with broker(tmp_path / "data", "--listen", "0.0.0.0", "--anonymous", "--anonymous") as running:
+        running.wait_for(r"^listening on 0\.0\.0\.0:")
+
+
+@pytest.mark.parametrize("place", ["/dev/null/x", "/proc/x"])
+def test_an_impossible_store_directory_is_refused(place: str) -> None:
+    assert place in one_line(run("broker", "--store-dir", place, "--port", "0"))
+
+
+def test_a_foreign_directory_is_refused_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    before = every_byte(tmp_path)
+    assert "not a CairnMQ store" in one_line(run("broker", "--store-dir", str(tmp_path), "--port", "0"))
+    assert every_byte(tmp_path) == before
+
+
+@pytest.mark.parametrize(("file", "head_bytes"), [("journal/log.mark", 88), ("journal/00000001.cairn", 80)])
+def test_a_newer_format_is_refused_and_left_alone(tmp_path: Path, file: str, head_bytes: int) -> None:
+    store = tmp_path / "data"
+    with broker(store) as running:
+        assert running.stop() == 0
+    path = store / file
+    data = bytearray(path.read_bytes())
+    for place in (0, 4096) if file.endswith("mark") else (0,):
+        struct.pack_into("<H", data, place + 8, 2)
+        struct.pack_into("<I", data, place, crc32c(data[place + 4 : place + head_bytes]))
+    path.write_bytes(data)
+    before = every_byte(store)
+    del before["lock"]  # holds the process id of the last one who asked
+    assert "newer than this program's format" in one_line(run("broker", "--store-dir", str(store), "--port", "0"))
+    after = every_byte(store)
+    del after["lock"]
+    assert after == before
+
+
+def test_a_corrupt_store_is_refused_and_left_alone(tmp_path: Path) -> None:
+    store = tmp_path / "data"
+    with broker(store) as running:
+        connection = BlockingConnection(f"127.0.0.1:{running.port}", timeout=DEADLINE_S)
+        sender = connection.create_sender("orders")
+        for number in range(3):
+            sender.send(Message(body=f"message {number}", durable=True))
+        assert running.stop() == 0
+    path = next(path for path in sorted((store / "journal").glob("*.cairn")) if b"message 1" in path.read_bytes())
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b"message 1", b"massage 1"))
+    refused = one_line(run("broker", "--store-dir", str(store), "--port", "0"))
+    assert "LSN" in refused
+    assert "was durable and can't be read" in refused
+    assert b"massage 1" in path.read_bytes()
+
+
+def test_a_disk_too_small_for_a_journal_is_one_line(tmp_path: Path) -> None:
+    """A limit on file sizes stands in for the full disk: the system refuses to write more, in the same place."""
+    limited = f'ulimit -f 512; exec "{CAIRNMQ}" broker --store-dir "{tmp_path}/data" --port 0'
+    result = subprocess.run(["sh", "-c", limited], capture_output=True, text=True, timeout=DEADLINE_S)
+    assert "no space left" in one_line(result)
+    assert not list((tmp_path / "data" / "journal").glob("*.cairn*")), "a container that can't be made leaves no file"
+    with broker(tmp_path / "data") as running:  # and with more room it starts
+        assert running.stop() == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("broker",),
+        ("broker", "--store-dir", "x", "--port", "99999"),
+        ("broker", "--store-dir", "x", "--sotre"),
+        ("brkoer",),
+    ],
+)
+def test_wrong_arguments_are_told_with_status_2(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    result = subprocess.run(
+        [CAIRNMQ, *arguments], capture_output=True, text=True, timeout=DEADLINE_S, cwd=tmp_path, env=dict(os.environ)
+    )
+    assert result.returncode == 2
+    assert "Usage:" in result.stderr
+    assert not any(tmp_path.iterdir())

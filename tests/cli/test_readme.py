@@ -1,0 +1,47 @@
+"""The README's commands are true: the broker command, the first message and the dump commands are run as they stand."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.process import CAIRNMQ, DEADLINE_S, broker
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, re.DOTALL)
+SHELL = [line for language, text in BLOCKS if language == "sh" for line in text.splitlines()]
+
+
+def test_the_first_message_and_a_look_inside(tmp_path: Path) -> None:
+    [program] = [text for language, text in BLOCKS if language == "python"]
+    [start] = [line for line in SHELL if "cairnmq broker" in line]
+    assert start == "venv/bin/cairnmq broker --store-dir ./data"
+    with broker(tmp_path / "data") as running:
+        program = program.replace('"127.0.0.1:5672"', f'"127.0.0.1:{running.port}"')
+        result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=DEADLINE_S)
+        assert result.stdout == "one cairn, please\n", result.stderr
+        looks = [line for line in SHELL if "cairnmq dump" in line]
+        assert len(looks) == 2
+        for line in looks:
+            command = [CAIRNMQ, *line.split()[1:]]
+            dumped = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, cwd=tmp_path)
+            assert dumped.returncode == 0, dumped.stderr
+            assert "orders" in dumped.stdout
+
+
+def test_the_packages_the_readme_names_are_the_ones_the_script_installs() -> None:
+    [line] = [line for line in SHELL if "apt-get install" in line]
+    assert line.split("-y ")[1].split() == (ROOT / "scripts/debian-packages").read_text().split()
+
+
+def test_the_test_command_is_what_ci_runs() -> None:
+    assert "make test" in SHELL
+    assert (ROOT / ".ci/run").read_text().rstrip().endswith("\nmake test")
+
+
+def test_every_file_the_readme_names_is_there() -> None:
+    for target in re.findall(r"\]\(([^)]+)\)", README):
+        assert (ROOT / target).exists(), target

@@ -1,0 +1,122 @@
+"""A dump of a journal that is being written shows a run of its records without a hole, and no damage."""
+
+from __future__ import annotations
+
+import threading
+from base64 import b64decode
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cairnmq.journal.block import Block
+from cairnmq.tools.dump import Totals
+from cairnmq.tools.dump import dump as run_dump
+from cairnmq.tools.evidence import open_evidence
+from cairnmq.tools.lines import JsonLines
+from cairnmq.tools.salvage import Finding
+from cairnmq.tools.selection import Selection
+
+if TYPE_CHECKING:
+    from tests.tools.conftest import Store
+
+
+def scan_while(store: Store, at_block: int) -> Iterator[Block | None]:
+    """Scan; give None when *at_block* is reached, for the caller to write, then the blocks. Damage fails."""
+    evidence = open_evidence([str(store.path)])
+    for number, found in enumerate(evidence.scan()):
+        assert not isinstance(found, Finding), found
+        if number == at_block:
+            yield None
+        yield found[1]
+
+
+@pytest.mark.parametrize("at_block", [0, 1, 2])
+def test_the_writer_goes_on_in_the_container_that_is_read(store: Store, at_block: int) -> None:
+    store.put_flushed(b"a", b"b")
+    before = [block.lsn for block in store.blocks()]
+    read: list[int] = []
+    for block in scan_while(store, at_block):
+        if block is None:
+            store.put_flushed(b"c", b"d")
+        else:
+            read.append(block.lsn)
+    after = [block.lsn for block in store.blocks()]
+    assert read == after[: len(read)]
+    assert len(read) >= len(before)
+
+
+@pytest.mark.parametrize("at_block", [0, 1, 4, 20, 60])
+@pytest.mark.parametrize("then", ["trimmed", "recycled", "recycled twice"])
+def test_containers_go_while_they_are_read(store: Store, at_block: int, then: str) -> None:
+    store.fill(8)
+    read: list[Block] = []
+    for block in scan_while(store, at_block):
+        if block is None:
+            for _ in range(2 if then == "recycled twice" else 1):
+                store.journal.advance_base(store.journal.container_start(store.journal.next_lsn))
+                store.put_flushed(b"makes it durable")
+                if then != "trimmed":
+                    store.fill(3)
+        else:
+            read.append(block)
+    assert [block.lsn for block in read] == sorted({block.lsn for block in read})
+    assert read[-1].lsn >= store.journal.base_lsn
+
+
+def test_a_container_named_by_itself_is_recycled_while_it_is_read(store: Store) -> None:
+    store.fill(3)
+    size = store.journal.container_bytes
+    evidence = open_evidence([str(store.file_of(0)), str(store.file_of(size)), str(store.file_of(2 * size))])
+    read: list[int] = []
+    for found in evidence.scan():
+        assert not isinstance(found, Finding), found
+        if not read:
+            store.journal.advance_base(2 * size)
+            store.put_flushed(b"makes it durable")
+            store.fill(3)
+        read.append(found[1].lsn)
+    assert {lsn // size for lsn in read} == {0, 2}  # the first was in memory, the third is still there
+    assert "00000002.cairn was recycled while it was read" in evidence.remarks()
+
+
+def test_dumps_while_a_thread_appends_and_recycles(store: Store) -> None:
+    """Each payload says its own number, so that a hole or a stale record shows."""
+    stop = threading.Event()
+    failed: list[BaseException] = []
+
+    def write() -> None:
+        try:
+            number, recent = 0, []
+            while not stop.is_set():
+                for _ in range(20):
+                    recent.append(store.put(b"%09d" % number * 300))
+                    number += 1
+                store.journal.flush()
+                recent = recent[-1000:]
+                store.journal.advance_base(recent[0])
+        except BaseException as error:
+            failed.append(error)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    rounds = 0
+    try:
+        while (rounds < 30 or store.journal.next_lsn < 100 * store.journal.container_bytes) and not failed:
+            evidence = open_evidence([str(store.path)])
+            texts: list[str] = []
+            totals = Totals()
+            run_dump(evidence, Selection(), JsonLines({}, 9), texts.append, totals)
+            assert not [finding for finding in totals.findings if finding.kind == "corrupt"], totals.findings
+            payloads = [line.rpartition('"payload_base64":"')[2][:12] for line in "".join(texts).splitlines()]
+            numbers = [int(b64decode(payload)) for payload in payloads if len(payload) == 12 and payload[0] == "M"]
+            assert numbers == sorted(set(numbers))
+            jumps = sum(second != first + 1 for first, second in pairwise(numbers))
+            told = sum("was recycled while it was read" in remark for remark in evidence.remarks())
+            assert jumps <= told
+            rounds += 1
+    finally:
+        stop.set()
+        writer.join()
+    assert not failed

@@ -1,0 +1,182 @@
+"""One line per record: for people in columns, for programs as JSON.
+
+A record comes as `Row`: its LSN and its unpacked head, no object in between, because a dump is as fast as the line is
+built. What many records share (the type, the queue, the second) is written once and looked up after that.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Callable, Collection
+from datetime import datetime, timedelta
+from typing import Any, Protocol, TypeVar
+
+from ..journal.block import Block, padded
+from ..journal.record import HEAD_BYTES, Flag, type_name
+from .salvage import Finding
+
+Row = tuple[int, tuple[Any, ...]]
+"""A record's LSN, and the fields of `journal.record.RecordHead` in its order."""
+K = TypeVar("K")
+V = TypeVar("V")
+WHOLE_PAYLOAD = 1 << 62
+_MOST_CACHED = 10_000
+_PRINTABLE = {byte: f"\\x{byte:02x}" for byte in (*range(32), *range(127, 256))} | {
+    ord("\\"): "\\\\", ord('"'): '\\"', ord("\n"): "\\n", ord("\r"): "\\r", ord("\t"): "\\t",
+}  # fmt: skip
+
+
+class Cache(dict[K, V]):
+    """A dict that makes what it misses, and starts afresh before it grows large."""
+
+    def __init__(self, make: Callable[[K], V]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, key: K) -> V:
+        if len(self) >= _MOST_CACHED:
+            self.clear()
+        value = self[key] = self._make(key)
+        return value
+
+
+def flag_names(flags: int) -> list[str]:
+    """The set flags by name, the lowest first; a bit without a name is shown as its value."""
+    known = {flag.value: str(flag.name).lower() for flag in Flag}
+    return [known.get(1 << bit, f"flag-{1 << bit}") for bit in range(8) if flags & 1 << bit]
+
+
+def label(type: int, flags: int) -> str:
+    """A record's type as people see it, a fused one with both names: `start+enqueue`."""
+    return "+".join((type_name(type), *flag_names(flags)))
+
+
+def label_of_kind(kind: int) -> str:
+    """The label of a type and its flags as one number, which caches and counters like better: `type | flags << 8`."""
+    return label(kind & 0xFF, kind >> 8)
+
+
+def printable(text: str) -> str:
+    """*text* with everything escaped that could move a terminal's cursor."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
+
+
+def second_text(second: int) -> str:
+    """RFC 3339 without the fraction, or the number where no calendar reaches."""
+    try:
+        return (datetime(1970, 1, 1) + timedelta(seconds=second)).isoformat()
+    except OverflowError:
+        return f"@{second}"
+
+
+class Lines(Protocol):
+    """How things are shown. Each method gives whole lines, without the last line feed."""
+
+    def records(self, block: Block, container: str, rows: Collection[Row], bad: Collection[int]) -> list[str]:
+        """*bad* holds the LSNs of records whose payload does not match its checksum."""
+        ...
+
+    def block(self, block: Block, container: str) -> str: ...
+
+    def damage(self, finding: Finding) -> str: ...
+
+
+class PeopleLines:
+    """Columns in a fixed order: LSN, type, message, queue, time, size; then what is not zero, and the payload."""
+
+    def __init__(self, queue_names: dict[int, str], payload_bytes: int = 32) -> None:
+        self._payload_bytes = payload_bytes
+        columns = {number: f"queue {number} {printable(name)}" for number, name in queue_names.items()}
+        width = max(8, *(len(column) for column in columns.values() if len(column) <= 40), 0)
+        self._queues = Cache[int, str](
+            lambda queue: (columns.get(queue, f"queue {queue}") if queue else "").ljust(width)
+        )
+        self._kinds = Cache[int, str](lambda number: f"{label_of_kind(number):<14}")
+        self._seconds = Cache[int, str](second_text)
+
+    def records(self, block: Block, container: str, rows: Collection[Row], bad: Collection[int]) -> list[str]:
+        kinds, queues, seconds, shown = self._kinds, self._queues, self._seconds, self._payload_bytes
+        payloads = block.body[HEAD_BYTES * block.head.records :]
+        no_message = " " * 20
+        lines = []
+        for lsn, (type, flags, _, place, size, _, undo_prev, message, queue, txn, time_us, extra) in rows:
+            line = (
+                f"{lsn:>12}  {kinds[type | flags << 8]}  {f'message {message:<12}' if message else no_message}"
+                f"  {queues[queue]}  {seconds[time_us // 1_000_000]}.{time_us % 1_000_000:06d}Z  {size:>5} B"
+            )
+            if txn:
+                line += f"  txn {txn}"
+            if undo_prev:
+                line += f"  continues {undo_prev}"
+            if extra:
+                line += f"  extra {extra}"
+            if bad and lsn in bad:
+                line += "  CORRUPT PAYLOAD"
+            if size and shown:
+                text = str(payloads[place : place + min(size, shown)], "latin-1").translate(_PRINTABLE)
+                line += f'  "{text}"' if size <= shown else f'  "{text}"...'
+            lines.append(line)
+        return lines
+
+    def block(self, block: Block, container: str) -> str:
+        head = block.head
+        return (
+            f"{head.lsn:>12}  {'block':<14}  {head.records} records  {head.size_bytes} B  in {container}"
+            f"  previous {head.prev_lsn}  durable {head.durable_lsn}  base {head.base_lsn}"
+            f"  incarnation {head.incarnation}"
+        )
+
+    def damage(self, finding: Finding) -> str:
+        return f"{finding.first_lsn:>12}  {f'** {finding.kind} **':<14}  {finding.sentence()}"
+
+
+class JsonLines:
+    """A JSON object per line. A record is one with the key `lsn`; all others have one key: `block`, `damage`, ..."""
+
+    def __init__(self, queue_names: dict[int, str], payload_bytes: int | None = None) -> None:
+        """*payload_bytes*: how much of a payload to give; None leaves the key out."""
+        self._payload_bytes = payload_bytes
+        self._queues = Cache[int, str](lambda queue: f'{queue},"queue":{json.dumps(queue_names.get(queue))}')
+        self._kinds = Cache[int, str](
+            lambda number: f'"{type_name(number & 0xFF)}","flags":{_json(flag_names(number >> 8))}'
+        )
+
+    def records(self, block: Block, container: str, rows: Collection[Row], bad: Collection[int]) -> list[str]:
+        kinds, queues = self._kinds, self._queues
+        middle = f',"block_lsn":{block.head.lsn},"container":{json.dumps(container)},"type":'
+        lines = [
+            f'{{"lsn":{lsn}{middle}{kinds[type | flags << 8]},"undo_prev":{undo_prev},"message_id":{message}'
+            f',"queue_id":{queues[queue]},"txn_id":{txn},"time_us":{time_us},"extra":{extra},"size_bytes":{size}'
+            ',"crc_ok":true}'
+            for lsn, (type, flags, _, _, size, _, undo_prev, message, queue, txn, time_us, extra) in rows
+        ]
+        if bad:
+            lines = [
+                line.removesuffix("true}") + "false}" if row[0] in bad else line
+                for line, row in zip(lines, rows, strict=True)
+            ]
+        if self._payload_bytes is not None:
+            payloads, most = block.body[HEAD_BYTES * block.head.records :], self._payload_bytes
+            lines = [
+                f'{line[:-1]},"payload_base64":"{b64encode(payloads[row[3] : row[3] + min(row[4], most)]).decode()}"}}'
+                for line, (_, row) in zip(lines, rows, strict=True)
+            ]
+        return lines
+
+    def block(self, block: Block, container: str) -> str:
+        head = block.head
+        return _json({
+            "block": {
+                "lsn": head.lsn, "container": container, "records": head.records, "size_bytes": head.size_bytes,
+                "padded_bytes": padded(head.size_bytes), "prev_lsn": head.prev_lsn, "durable_lsn": head.durable_lsn,
+                "base_lsn": head.base_lsn, "incarnation": head.incarnation,
+            }
+        })  # fmt: skip
+
+    def damage(self, finding: Finding) -> str:
+        return _json({"damage": finding.fields()})
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
