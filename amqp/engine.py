@@ -201,13 +201,12 @@ class Engine:
             return
         else:
             data = b""
+        if link.grown_bytes + size > self._limits.max_message_bytes:
+            most = self._limits.max_message_bytes
+            self.close_link(link, "amqp:link:message-size-exceeded", f"messages have up to {most} bytes here")
+            return
         if flags & MORE:
             link.grown_bytes += size
-            if link.grown_bytes > self._limits.max_message_bytes:
-                self.close_link(
-                    link, "amqp:link:message-size-exceeded", f"messages of up to {self._limits.max_message_bytes} bytes"
-                )
-                return
         else:
             link.grown_bytes = 0
             lib.pn_link_advance(link.pn)
