@@ -9,16 +9,15 @@ Proton frees nothing by itself here: pointers of a link are dead once it is `clo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from enum import Enum, auto
 from typing import NamedTuple
 
 from . import proton
 from .link import ABORTED, MORE, SETTLED, Link, Outcome, Terminus
-from .proton import ACCEPTED, MODIFIED, NULL, RECEIVED, Pointer, ffi, lib, text
+from .outgoing import Outgoing
+from .proton import MODIFIED, NULL, RECEIVED, Pointer, ffi, lib, text
 
-OUTGOING_LIMIT_BYTES = 1 << 20
-"""So many bytes of a session may wait in proton; the rest waits as references to content that exists anyway."""
 SESSION_WINDOW_BYTES = 64 << 20
 CAPABILITIES = ("ANONYMOUS-RELAY",)
 
@@ -62,8 +61,6 @@ class Engine:
         self.links: dict[Pointer, Link] = {}
         self.touched: list[Link] = []
         """Links with something in their `inbox` or `outcomes`; the terminal empties it."""
-        self.blocked: set[Link] = set()
-        """Links whose `outbox` waits for room in proton."""
         self._limits = limits
         self._events: list[Event] = []
         self._closed_seen = False
@@ -83,9 +80,7 @@ class Engine:
         self._buffer_bytes = limits.max_frame_bytes
         self._out = bytearray(limits.max_frame_bytes)
         self._out_pointer = ffi.from_buffer("char[]", self._out)
-        self._tag_bytes = ffi.new("uint64_t *")
-        self._tag = ffi.new("pn_delivery_tag_t *", {"size": 8, "start": ffi.cast("char *", self._tag_bytes)})
-        self._next_tag = 0
+        self.outgoing = Outgoing(self._transport)
         self._handlers: dict[int, Callable[[Pointer], None]] = {
             int(lib.PN_CONNECTION_REMOTE_OPEN): self._on_open,
             int(lib.PN_CONNECTION_REMOTE_CLOSE): self._on_close,
@@ -313,7 +308,7 @@ class Engine:
         """The link is gone for good; tell the terminal, once."""
         if self.links.pop(link.pn, None) is not None:
             link.closed = True
-            self.blocked.discard(link)
+            self.outgoing.blocked.pop(link, None)
             self._events.append(Event(Kind.DETACHED, link, closed=closed))
 
     def _lose_links(self) -> None:
@@ -379,109 +374,6 @@ class Engine:
     def credit_limit(self, link: Link) -> tuple[int, bool]:
         """Up to which count of `sent` the peer wants messages, and whether it wants the rest of its credit back."""
         return link.sent + int(lib.pn_link_credit(link.pn)), bool(lib.pn_link_get_drain(link.pn))
-
-    def drained(self, link: Link) -> None:
-        """There is nothing more for the peer's credit now: give it back, once all that waits was sent."""
-        if link.closed:
-            return
-        link.drain_due = bool(link.outbox or link.sending)
-        if not link.drain_due:
-            link.sent += max(0, int(lib.pn_link_drained(link.pn)))
-
-    def accept(self, link: Link, deliveries: Iterable[Pointer]) -> None:
-        """Settle incoming deliveries as accepted."""
-        if link.closed:
-            return
-        update, settle = lib.pn_delivery_update, lib.pn_delivery_settle
-        for delivery in deliveries:
-            update(delivery, ACCEPTED)
-            settle(delivery)
-
-    def reject(self, link: Link, deliveries: Iterable[Pointer], condition: str, description: str) -> None:
-        """Settle incoming deliveries as rejected, and say why."""
-        if link.closed:
-            return
-        for delivery in deliveries:
-            local = lib.pn_delivery_local(delivery)
-            proton.set_condition(lib.pn_disposition_condition(local), condition, description)
-            lib.pn_delivery_update(delivery, proton.REJECTED)
-            lib.pn_delivery_settle(delivery)
-
-    def settle(self, link: Link, deliveries: Iterable[Pointer]) -> None:
-        """Settle deliveries without an outcome."""
-        if link.closed:
-            return
-        for delivery in deliveries:
-            link.unsettled.pop(delivery, None)
-            lib.pn_delivery_settle(delivery)
-
-    def confirm_outcome(self, link: Link, deliveries: Iterable[tuple[Pointer, int]]) -> None:
-        """Settle outgoing deliveries with the outcome the receiver gave, now that it is durable."""
-        if link.closed:
-            return
-        for delivery, state in deliveries:
-            link.unsettled.pop(delivery, None)
-            lib.pn_delivery_update(delivery, state)
-            lib.pn_delivery_settle(delivery)
-
-    def pump(self, link: Link) -> None:
-        """Move messages from the outbox into proton while there is room; their tags come back in their `Outcome`."""
-        if link.closed:
-            return
-        outbox, pn = link.outbox, link.pn
-        make, put, advance, settle = lib.pn_delivery, lib.pn_link_send, lib.pn_link_advance, lib.pn_delivery_settle
-        unsettled, presettled = link.unsettled, link.presettled
-        room = OUTGOING_LIMIT_BYTES - lib.pn_session_outgoing_bytes(link.session)
-        if link.sending is not None and room > 0:
-            room = self._send_pieces(link, room)
-        while outbox and room > 0 and link.sending is None:
-            tag, content = outbox.popleft()
-            self._next_tag += 1
-            self._tag_bytes[0] = self._next_tag
-            delivery = make(pn, self._tag[0])
-            if type(content) is bytes:
-                put(pn, content, len(content))
-                advance(pn)
-                link.sent += 1
-                if presettled:
-                    settle(delivery)
-                else:
-                    unsettled[delivery] = tag
-                room -= len(content) + 64
-            else:
-                link.sending = (delivery, tag, content, 0)  # type: ignore[assignment]
-                room = self._send_pieces(link, room)
-        if outbox or link.sending is not None:
-            self.blocked.add(link)
-            return
-        self.blocked.discard(link)
-        if link.drain_due:
-            self.drained(link)
-
-    def _send_pieces(self, link: Link, room: int) -> int:
-        assert link.sending is not None
-        delivery, tag, content, number = link.sending
-        while number < content.pieces and room > 0:
-            data = content.piece(number)
-            lib.pn_link_send(link.pn, data, len(data))
-            room -= len(data)
-            number += 1
-        if number < content.pieces:
-            link.sending = (delivery, tag, content, number)
-            return room
-        link.sending = None
-        lib.pn_link_advance(link.pn)
-        link.sent += 1
-        if link.presettled:
-            lib.pn_delivery_settle(delivery)
-        else:
-            link.unsettled[delivery] = tag
-        return room
-
-    def abort_sending(self, link: Link) -> None:
-        """Take back the long message that is on its way out, because its content can't be read."""
-        assert link.sending is not None
-        lib.pn_delivery_abort(link.sending[0])
 
     def free(self) -> None:
         """Give everything back to proton. Nothing may be called afterwards."""

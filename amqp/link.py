@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from .proton import Pointer
+
+if TYPE_CHECKING:
+    from .outgoing import Sending
 
 WHOLE = 0
 MORE = 1
@@ -87,13 +90,13 @@ class Link:
         self.outcomes: list[Outcome] = []
         self.unsettled: dict[Pointer, Any] = {}
         self.outbox: deque[tuple[Any, bytes | Content]] = deque()
-        self.sending: tuple[Pointer, Any, Content, int] | None = None
-        """The delivery, tag, content and next piece of a long message on its way out."""
+        self.sending: Sending | None = None
+        """The long message on its way out."""
         self.sent = 0
         """Deliveries begun and credit given back: what the peer's credit is counted from."""
         self.drain_due = False
 
     def unsent(self) -> list[Any]:
         """The tags of everything forwarded that the peer has not settled, in order."""
-        half_sent = [self.sending[1]] if self.sending is not None else []
+        half_sent = [self.sending.tag] if self.sending is not None else []
         return [*self.unsettled.values(), *half_sent, *(tag for tag, _ in self.outbox)]

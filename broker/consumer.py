@@ -50,7 +50,10 @@ class Consumer(_Receiving):
         if drain:
             self._queue.dispatch()
             self._forwarded = max(self._forwarded, limit)  # the client's remaining credit is spent
-            self.terminal.drained()
+            if self._presettled:  # what was just taken for good goes out first, and that waits for the disk
+                self._broker.when_durable(0, self.terminal.drained)
+            else:
+                self.terminal.drained()
         else:
             self._broker.touch(self._queue)
 

@@ -60,11 +60,12 @@ class Core:
                 action(*args)
             self._finish_step()
         except JournalError as error:
-            self._fail(error)
+            self.fail(error)
         except Exception as error:  # the state may be half changed: going on could break a promise
             log.exception("internal error on the core")
-            self._fail(error)
+            self.fail(error)
 
-    def _fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
+        """Nothing may go on after *error*: no action is done any more. Any thread."""
         self.failed = True
         self._on_failure(error)

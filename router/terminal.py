@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..amqp import settling
 from ..amqp.engine import Engine, Event, Kind, Limits
 from ..amqp.front import Front, Stage
 from ..amqp.link import Link, Terminus
@@ -64,7 +65,7 @@ class Terminal:
             self._prelude += answer
             if front.stage is Stage.REFUSED:
                 log.info("%s: refused: %s", self.name, front.why)
-                self._end()
+                self.give_up()
                 return
             if front.stage is not Stage.OPEN:
                 return
@@ -77,7 +78,7 @@ class Terminal:
         """The client closed its side, or the connection broke."""
         self.engine.push_end()
         self._digest()
-        self._end()
+        self.give_up()
 
     def output(self) -> bytes | memoryview:
         """What to send next; empty if there is nothing now."""
@@ -93,7 +94,7 @@ class Terminal:
             self._prelude = self._prelude[size_bytes:]
             return
         self.engine.consumed(size_bytes)
-        for link in list(self.engine.blocked):
+        for link in list(self.engine.outgoing.blocked):
             self.pump(link)
 
     def finished(self) -> bool:
@@ -142,7 +143,7 @@ class Terminal:
         elif event.kind is Kind.CLOSED:
             if event.text:
                 log.info("%s: %s", self.name, event.text)
-            self._end()
+            self.give_up()
         elif link is None:
             return
         elif event.kind is Kind.ATTACHED:
@@ -176,8 +177,8 @@ class Terminal:
             returned = [tag for tag in link.unsent() if tag is not None]
             self.core.post(channel.driver.close, returned, lost)
 
-    def _end(self) -> None:
-        """The connection is over: give everything back that it held."""
+    def give_up(self) -> None:
+        """The connection is over: give everything back that it held. Again has no effect."""
         if self.closed:
             return
         self.closed = True
@@ -189,14 +190,13 @@ class Terminal:
     def shut_down(self) -> None:
         """Say goodbye to the client."""
         if self._front is not None:
-            self._end()
+            self.give_up()
         elif not self._goodbye:
             self._goodbye = True
             self.engine.close("amqp:connection:forced", "the broker shuts down")
 
     def free(self) -> None:
-        """Give the engine's memory back. The last call."""
-        self._work.clear()
+        """Give the engine's memory back. After it only `do_work` is called, for what the core still notes down."""
         self.engine.free()
 
     # ---- from the core to the client ------------------------------------------------------------------------------
@@ -221,10 +221,10 @@ class Terminal:
     def pump(self, link: Link) -> None:
         """Send what waits on *link*; if its content can't be read back, that link is closed and says so."""
         try:
-            self.engine.pump(link)
+            self.engine.outgoing.pump(link)
         except CairnError as error:
             log.error("%s: link %s: %s", self.name, link.name, error)
-            self.engine.abort_sending(link)
+            self.engine.outgoing.abort(link)
             self.engine.close_link(link, "amqp:internal-error", str(error))
 
 
@@ -258,10 +258,10 @@ class ChannelEnd:
         self._terminal.note(self._do_forward, messages)
 
     def drained(self) -> None:
-        self._terminal.note(self._engine.drained, self._link)
+        self._terminal.note(self._engine.outgoing.drained, self._link)
 
     def settle(self, deliveries: Sequence[tuple[Delivery, int]]) -> None:
-        self._terminal.note(self._engine.confirm_outcome, self._link, deliveries)
+        self._terminal.note(settling.confirm, self._link, deliveries)
 
     # on the worker: do it
 
@@ -283,15 +283,15 @@ class ChannelEnd:
         self._engine.close_link(self._link, condition, description)
 
     def _do_confirm(self, deliveries: Sequence[Delivery], credit: int) -> None:
-        self._engine.accept(self._link, deliveries)
+        settling.accept(self._link, deliveries)
         self._engine.grant(self._link, credit)
 
     def _do_release(self, deliveries: Sequence[Delivery], credit: int) -> None:
-        self._engine.settle(self._link, deliveries)
+        settling.forget(self._link, deliveries)
         self._engine.grant(self._link, credit)
 
     def _do_reject(self, deliveries: Sequence[Delivery], credit: int, condition: str, description: str) -> None:
-        self._engine.reject(self._link, deliveries, condition, description)
+        settling.reject(self._link, deliveries, condition, description)
         self._engine.grant(self._link, credit)
 
     def _do_forward(self, messages: Sequence[Forward]) -> None:

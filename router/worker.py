@@ -11,6 +11,7 @@ import os
 import select
 import socket
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -50,6 +51,7 @@ class Worker:
         self._clock = clock
         self._epoll = select.epoll()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        weakref.finalize(self, os.close, self._bell)  # not when the thread ends: others may still ring
         self._epoll.register(self._bell, _READ)
         self._sockets: dict[int, _Socket] = {}
         self._by_terminal: dict[Terminal, _Socket] = {}
@@ -101,11 +103,14 @@ class Worker:
         try:
             while not (self._stopping and self._ended()):
                 self._step(min(TICK_S, max(0.0, self._next_tick_s - self._clock.monotonic_s())))
-        finally:
             for held in list(self._sockets.values()):
                 self._drop(held)
+            self._settle(set())
+        except Exception as error:  # a broker without this worker would only look alive
+            log.exception("internal error in a worker")
+            self._core.fail(error)
+        finally:
             self._epoll.close()
-            os.close(self._bell)
 
     def _ended(self) -> bool:
         now_s = self._clock.monotonic_s()
@@ -153,8 +158,10 @@ class Worker:
                 terminal = pending.popleft()
                 held = by_terminal.get(terminal)
                 if held is not None:
-                    terminal.do_work()
+                    self._guard(held, terminal.do_work)
                     active.add(held)
+                else:
+                    terminal.do_work()  # its socket is gone: messages on their way to it go back
         for held in active:
             self._write(held)
 
@@ -176,9 +183,18 @@ class Worker:
             if not size:
                 self._drop(held)
         elif size:
-            held.terminal.feed(self._view[:size])
+            self._guard(held, held.terminal.feed, self._view[:size])
         else:
-            held.terminal.feed_end()
+            self._guard(held, held.terminal.feed_end)
+
+    def _guard(self, held: _Socket, action: Callable[..., None], *args: object) -> None:
+        """A defect that one connection's input finds must not take the others along."""
+        try:
+            action(*args)
+        except Exception:
+            log.exception("%s: internal error, the connection is closed", held.terminal.name)
+            held.terminal.give_up()
+            self._drop(held)
 
     def _write(self, held: _Socket) -> None:
         if held.sock.fileno() < 0:
@@ -191,7 +207,6 @@ class Worker:
         except (BlockingIOError, InterruptedError):
             blocked = True
         except OSError:
-            terminal.feed_end()
             self._drop(held)
             return
         if terminal.finished():
@@ -214,8 +229,7 @@ class Worker:
         fd = held.sock.fileno()
         if fd < 0:
             return
-        if not held.terminal.closed:
-            held.terminal.feed_end()
+        held.terminal.give_up()
         del self._sockets[fd]
         del self._by_terminal[held.terminal]
         self._epoll.unregister(fd)

@@ -1,0 +1,145 @@
+"""Messages on their way out: from a link's outbox into proton, as far as there is room.
+
+A message that fits one frame is handed to proton whole. A longer one is handed over a frame at a time, the next one
+when proton has none of it left: proton keeps a delivery's bytes in a ring and turns it byte by byte before each frame,
+so a buffered megabyte would be turned over and over. It also keeps memory bounded and lets links take turns.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .link import Content, Link
+from .proton import Pointer, ffi, lib
+
+ROOM_BYTES = 1 << 20
+"""So many bytes of a session may wait in proton; the rest waits as references to content that exists anyway."""
+_TRANSFER_BYTES = 128
+"""More than a frame's head and transfer performative take."""
+_LARGEST_PART_BYTES = 64 << 10
+
+
+class _Bytes:
+    """Bytes too long for a frame, as content of one piece."""
+
+    pieces = 1
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def piece(self, number: int) -> bytes:
+        return self._data
+
+
+class Sending:
+    """A long message that has begun to go out."""
+
+    __slots__ = ("content", "data", "delivery", "offset", "piece", "tag")
+
+    def __init__(self, delivery: Pointer, tag: Any, content: Content) -> None:
+        self.delivery = delivery
+        self.tag = tag
+        self.content = content
+        self.piece = 0
+        """The number of the next piece."""
+        self.data = b""
+        self.offset = 0
+
+    def part(self, most_bytes: int) -> bytes:
+        """The next bytes of the message; empty when there are no more."""
+        while self.offset == len(self.data):
+            if self.piece == self.content.pieces:
+                return b""
+            self.data, self.offset = self.content.piece(self.piece), 0
+            self.piece += 1
+        part = self.data[self.offset : self.offset + most_bytes]
+        self.offset += len(part)
+        return part
+
+    @property
+    def complete(self) -> bool:
+        return self.offset == len(self.data) and self.piece == self.content.pieces
+
+
+class Outgoing:
+    """The outgoing side of one connection. Used by the thread that uses its engine."""
+
+    def __init__(self, transport: Pointer) -> None:
+        self.blocked: dict[Link, None] = {}
+        """Links that wait for room in proton, the one that waits longest first."""
+        self._transport = transport
+        self._tag_bytes = ffi.new("uint64_t *")
+        self._tag = ffi.new("pn_delivery_tag_t *", {"size": 8, "start": ffi.cast("char *", self._tag_bytes)})
+        self._next_tag = 0
+        self._part_bytes = 0
+
+    def pump(self, link: Link) -> None:
+        """Move messages into proton while there is room; their tags come back in their `Outcome`.
+
+        What reading content raises goes through, and `abort` is then the way on.
+        """
+        self.blocked.pop(link, None)
+        if link.closed:
+            return
+        outbox, pn = link.outbox, link.pn
+        make, put, advance, settle = lib.pn_delivery, lib.pn_link_send, lib.pn_link_advance, lib.pn_delivery_settle
+        unsettled, presettled = link.unsettled, link.presettled
+        part_bytes = self._part_bytes or self._learn_part_bytes()
+        room = ROOM_BYTES - lib.pn_session_outgoing_bytes(link.session)
+        if link.sending is not None:
+            self._send_part(link, link.sending)
+        while outbox and room > 0 and link.sending is None:
+            tag, content = outbox.popleft()
+            self._next_tag += 1
+            self._tag_bytes[0] = self._next_tag
+            delivery = make(pn, self._tag[0])
+            if type(content) is bytes and len(content) <= part_bytes:
+                put(pn, content, len(content))
+                advance(pn)
+                link.sent += 1
+                if presettled:
+                    settle(delivery)
+                else:
+                    unsettled[delivery] = tag
+                room -= len(content) + 64
+            else:
+                link.sending = Sending(delivery, tag, _Bytes(content) if isinstance(content, bytes) else content)
+                self._send_part(link, link.sending)
+        if outbox or link.sending is not None:
+            self.blocked[link] = None
+        elif link.drain_due:
+            self.drained(link)
+
+    def drained(self, link: Link) -> None:
+        """There is nothing more for the peer's credit now: give it back, once all that waits was sent."""
+        if link.closed:
+            return
+        link.drain_due = bool(link.outbox or link.sending)
+        if not link.drain_due:
+            link.sent += max(0, int(lib.pn_link_drained(link.pn)))
+
+    def abort(self, link: Link) -> None:
+        """Take back the long message that is on its way out, because its content can't be read."""
+        assert link.sending is not None
+        lib.pn_delivery_abort(link.sending.delivery)
+
+    def _send_part(self, link: Link, sending: Sending) -> None:
+        if lib.pn_delivery_pending(sending.delivery):
+            return
+        part = sending.part(self._part_bytes)
+        lib.pn_link_send(link.pn, part, len(part))
+        if not sending.complete:
+            return
+        link.sending = None
+        lib.pn_link_advance(link.pn)
+        link.sent += 1
+        if link.presettled:
+            lib.pn_delivery_settle(sending.delivery)
+        else:
+            link.unsettled[sending.delivery] = sending.tag
+
+    def _learn_part_bytes(self) -> int:
+        """What fits one frame of the peer's. Known once it has opened the connection."""
+        most = int(lib.pn_transport_get_remote_max_frame(self._transport)) or _LARGEST_PART_BYTES
+        self._part_bytes = min(max(most, 512) - _TRANSFER_BYTES, _LARGEST_PART_BYTES)
+        return self._part_bytes
