@@ -48,9 +48,10 @@ class Broker:
         self._dirty: dict[Queue, None] = {}
         self._waiting: deque[tuple[int, Callable[..., None], tuple[Any, ...]]] = deque()
         self._owned: dict[object, list[Queue]] = {}
+        messages = store.messages()
         for row in store.queues():
             queue = self.queues[row.name] = Queue(row.name, row.id)
-            for stored in store.messages_of(row.id):
+            for stored in messages.get(row.id, ()):
                 entry = Entry(stored.message_id, next(queue.positions), None)
                 # whether it had been sent to somebody before the restart is not known: say that it may have been
                 entry.acquired = True

@@ -32,7 +32,7 @@ class Flusher:
         self._at_rest = True
         self._stopping = False
         self._bell: SimpleQueue[None] = SimpleQueue()
-        self._room = threading.Semaphore(0)
+        self._room = threading.Event()
         self._spare_bell = threading.Event()
         self._threads = [
             threading.Thread(target=self._run, name="cairnmq-flusher", daemon=True),
@@ -57,9 +57,12 @@ class Flusher:
             thread.join()
         self._journal.wait_for_writer = None
 
-    def _wait_for_room(self) -> None:
+    def _wait_for_room(self, full: Callable[[], bool]) -> None:
         self._bell.put(None)
-        self._room.acquire(timeout=0.05)
+        while full():
+            self._room.clear()
+            if full():  # not written between the two looks
+                self._room.wait()
 
     def _run(self) -> None:
         journal = self._journal
@@ -74,10 +77,10 @@ class Flusher:
             try:
                 durable = journal.write_out()
             except JournalFailed as error:
-                self._room.release()
+                self._room.set()
                 self._on_failure(error)
                 return
-            self._room.release()
+            self._room.set()
             if journal.pool.lacks_spare():
                 self._spare_bell.set()
             self._at_rest = True  # before the call: what it makes the appender append may be sealed at once

@@ -79,8 +79,8 @@ class Journal:
         """Every record below it is dead."""
         self.failure: JournalError | None = None
         self.flushes = 0
-        self.wait_for_writer: Callable[[], None] | None = None
-        """Set by a `Flusher`: waits until it has written something."""
+        self.wait_for_writer: Callable[[Callable[[], bool]], None] | None = None
+        """Set by a `Flusher`: waits while what it is given says that no room is left."""
         self._mark = mark
         self._clock = clock
         self._max_sealed = max_write_buffers
@@ -260,13 +260,16 @@ class Journal:
             self._begin_block(slot * self.container_bytes + DATA_OFFSET, self._prev_lsn)
 
     def _wait_for_room(self) -> None:
-        while self._max_sealed and len(self._sealed) >= self._max_sealed:
-            if self.failure is not None:
-                raise self.failure
+        if self._max_sealed and len(self._sealed) >= self._max_sealed:
             if self.wait_for_writer is None:
                 self.write_out()
             else:
-                self.wait_for_writer()
+                self.wait_for_writer(self._is_full)
+        if self.failure is not None:
+            raise self.failure
+
+    def _is_full(self) -> bool:
+        return len(self._sealed) >= self._max_sealed and self.failure is None
 
     def _write_blocks(self) -> tuple[int, int]:
         base = self.base_lsn

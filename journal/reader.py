@@ -27,6 +27,7 @@ from .lookup import FoundRecord, read_record
 from .mark import Mark
 
 _WINDOW_BYTES = 4 << 20
+_MAGIC = block.MAGIC.to_bytes(4, "little")
 
 
 @dataclass(frozen=True)
@@ -276,12 +277,20 @@ class LogReader:
             at = max(self._first_block(slot), lsn)
             end = (slot + 1) * self.container_bytes
             while at < end:
-                found = self._block_at(at)
-                if isinstance(found, Block) and at > lsn:
+                if at > lsn and self._may_begin(at) and isinstance(found := self._block_at(at), Block):
                     yield found
                     at = found.end_lsn
                 else:
                     at += SECTOR_BYTES
+
+    def _may_begin(self, lsn: int) -> bool:
+        """A cheap look for a block's magic number: resynchronising asks at every sector."""
+        slot, offset = divmod(lsn, self.container_bytes)
+        try:
+            window = self._window(slot)
+            return window is not None and window.at(offset, 8)[4:8] == _MAGIC
+        except DiskError:
+            return False
 
 
 class _Window:

@@ -101,11 +101,13 @@ class Terminal:
         """Whether the socket can be closed: everything was said."""
         return self.closed and not self._prelude and (self._front is not None or self.engine.output_ended())
 
-    def tick(self, now_ms: int) -> None:
-        """Time has passed: send a heartbeat, or notice that the client is silent."""
-        if self._front is None:
-            self.engine.tick(now_ms)
-            self._digest()
+    def tick(self, now_ms: int) -> int:
+        """Time has passed: send a heartbeat, or notice a silent client. When to say so again; 0 for any time."""
+        if self._front is not None or self.closed:
+            return 0
+        due_ms = self.engine.tick(now_ms)
+        self._digest()
+        return due_ms
 
     def opening(self) -> bool:
         """Whether the client has not come as far as AMQP's open yet."""
@@ -296,9 +298,9 @@ class ChannelEnd:
 
     def _do_forward(self, messages: Sequence[Forward]) -> None:
         link, terminal = self._link, self._terminal
-        if link.closed or terminal.closed:  # they crossed with the detach: the driver takes them back
+        if link.closed or terminal.closed:  # they crossed with the detach, unseen: the driver takes them back
             assert self.driver is not None
-            terminal.core.post(self.driver.close, [tag for tag, _ in messages], True)
+            terminal.core.post(self.driver.close, [tag for tag, _ in messages], False)
             return
         link.outbox.extend(messages)
         terminal.pump(link)

@@ -24,7 +24,8 @@ log = logging.getLogger(__name__)
 
 READ_BYTES = 256 << 10
 TICK_S = 1.0
-"""How often heartbeats and time-outs are looked at."""
+"""Heartbeats and time-outs are looked at this often, and sooner where a client asked for it."""
+SHORTEST_TICK_S = 0.05
 OPEN_TIMEOUT_S = 10.0
 """How long a client may take to authenticate and open the connection."""
 GOODBYE_S = 2.0
@@ -142,28 +143,28 @@ class Worker:
             active.add(self._begin(*self._adopted.popleft()))
         now_s = self._clock.monotonic_s()
         if now_s >= self._next_tick_s:
-            self._next_tick_s = now_s + TICK_S
-            self._tick(now_s)
+            self._next_tick_s = max(self._tick(now_s), now_s + SHORTEST_TICK_S)
             active.update(self._sockets.values())
         self._settle(active)
 
     def _settle(self, active: set[_Socket]) -> None:
-        """Let the core decide, do the work, until nothing is left to do here; then write."""
+        """Let the core decide, do the work, and write, until nothing is left to do here."""
         core, pending, by_terminal = self._core, self._pending, self._by_terminal
         while True:
             core.run()
-            if not pending:
-                break
-            while pending:
-                terminal = pending.popleft()
-                held = by_terminal.get(terminal)
-                if held is not None:
-                    self._guard(held, terminal.do_work)
-                    active.add(held)
-                else:
-                    terminal.do_work()  # its socket is gone: messages on their way to it go back
-        for held in active:
-            self._write(held)
+            if pending:
+                while pending:
+                    terminal = pending.popleft()
+                    terminal.do_work()  # also if it is gone: what was forwarded to it must go back
+                    held = by_terminal.get(terminal)
+                    if held is not None:
+                        active.add(held)
+            elif active:
+                for held in active:
+                    self._write(held)
+                active.clear()
+            else:
+                return
 
     def _begin(self, sock: socket.socket, terminal: Terminal) -> _Socket:
         held = _Socket(sock, terminal, self._clock.monotonic_s())
@@ -215,14 +216,19 @@ class Worker:
             held.writing = blocked
             self._epoll.modify(sock.fileno(), _READ | (_WRITE if blocked else 0))
 
-    def _tick(self, now_s: float) -> None:
+    def _tick(self, now_s: float) -> float:
+        """Let time pass for all connections; when to do so again."""
+        again_s = now_s + TICK_S
         for held in list(self._sockets.values()):
             terminal = held.terminal
             if terminal.opening() and now_s - held.opened_s > OPEN_TIMEOUT_S:
                 log.info("%s: nothing was opened within %.0f s", terminal.name, OPEN_TIMEOUT_S)
                 self._drop(held)
             else:
-                terminal.tick(int(now_s * 1000))
+                due_ms = terminal.tick(int(now_s * 1000))
+                if due_ms:
+                    again_s = min(again_s, due_ms / 1000)
+        return again_s
 
     def _drop(self, held: _Socket) -> None:
         """Close the socket. What the terminal held is given back by the actions it posts."""

@@ -32,8 +32,12 @@ class MessageStore(Protocol):
         """The durable queues known when the store was opened."""
         ...
 
+    def messages(self) -> dict[int, list[StoredMessage]]:
+        """Queue id to the messages on it, in order. Looks at every message: for the start."""
+        ...
+
     def messages_of(self, queue_id: int) -> list[StoredMessage]:
-        """The messages on a queue when the store was opened, in order. To be asked once."""
+        """The messages on one queue, in order. Looks at every message."""
         ...
 
     def create_queue(self, name: str, done: Callable[[QueueRow | Exception], None]) -> None:

@@ -74,16 +74,19 @@ class JournalStore:
 
     # ---- messages -------------------------------------------------------------------------------------------------
 
+    def messages(self) -> dict[int, list[StoredMessage]]:
+        positions = self.state.positions
+        found: dict[int, list[StoredMessage]] = {}
+        for message_id, queues in self.state.messages.items():
+            for queue_id in (queues,) if isinstance(queues, int) else queues:
+                position = positions.get((message_id, queue_id), message_id)
+                found.setdefault(queue_id, []).append(StoredMessage(message_id, position))
+        for on_queue in found.values():
+            on_queue.sort(key=lambda stored: stored.position)
+        return found
+
     def messages_of(self, queue_id: int) -> list[StoredMessage]:
-        state = self.state
-        return sorted(
-            (
-                StoredMessage(message_id, state.positions.get((message_id, queue_id), message_id))
-                for message_id, queues in state.messages.items()
-                if queues == queue_id or (isinstance(queues, tuple) and queue_id in queues)
-            ),
-            key=lambda found: found.position,
-        )
+        return self.messages().get(queue_id, [])
 
     def put(self, queue_id: int, content: bytes, time_us: int) -> tuple[int, int]:
         if len(content) > MAX_PAYLOAD_BYTES:

@@ -32,6 +32,7 @@ class State:
         self.live: dict[int, int] = {}
         """Slot of the log to the number of messages that began there: what pins the base."""
         self._container_bytes = container_bytes
+        self._oldest: int | None = None
 
     def started(self, lsn: int, flags: int, queue_id: int) -> None:
         """A Start record: a message exists, and with the enqueue flag is on its first queue."""
@@ -94,7 +95,9 @@ class State:
 
     def oldest_slot(self) -> int | None:
         """The first slot a live message began in; None without messages."""
-        return min(self.live, default=None)
+        if self._oldest not in self.live:
+            self._oldest = min(self.live, default=None)
+        return self._oldest
 
     def apply(self, lsn: int, head: RecordHead) -> None:
         """Take in a record read back from the log (checklist E26 to E28: what has no Start is ignored)."""
