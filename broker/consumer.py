@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..amqp.proton import ACCEPTED, MODIFIED, REJECTED
-from ..channel.words import Delivery, Forward, Fragment, OutcomeOf, TerminalEnd
+from ..channel.words import Delivery, Forward, Fragment, Outcome, TerminalEnd
 from .entry import Entry
 from .queue import Queue
 
@@ -90,7 +90,7 @@ class Consumer(_Receiving):
         broker = self._broker
         return broker.store.dequeue(entry.message_id, self._queue.queue_id, broker.clock.wall_us())
 
-    def outcomes(self, outcomes: Sequence[OutcomeOf]) -> None:
+    def outcomes(self, outcomes: Sequence[Outcome]) -> None:
         dequeue, queue, queue_id = self._broker.store.dequeue, self._queue, self._queue.queue_id
         now_us = self._broker.clock.wall_us()
         settle: list[tuple[Delivery, int]] = []
@@ -159,7 +159,7 @@ class Browser(_Receiving):
         if messages:
             self._forward(messages)
 
-    def outcomes(self, outcomes: Sequence[OutcomeOf]) -> None:
+    def outcomes(self, outcomes: Sequence[Outcome]) -> None:
         """The message stays where it is, whatever the client says of its copy."""
         settle = [(outcome.delivery, outcome.state) for outcome in outcomes if outcome.delivery is not None]
         if settle:

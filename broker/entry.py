@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..amqp import header
-from ..channel.words import Pieces
+from ..channel.words import Content
 from ..store.interface import MessageStore
 
 
@@ -12,7 +12,7 @@ class Entry:
 
     __slots__ = ("acquired", "content", "excluded", "failures", "gone", "message_id", "position")
 
-    def __init__(self, message_id: int, position: int, content: bytes | Pieces | None) -> None:
+    def __init__(self, message_id: int, position: int, content: bytes | Content | None) -> None:
         self.message_id = message_id
         self.position = position
         """Its order on the queue; kept when it comes back."""
@@ -29,7 +29,7 @@ class Entry:
     def __lt__(self, other: Entry) -> bool:
         return self.position < other.position
 
-    def outgoing(self, store: MessageStore) -> bytes | Pieces:
+    def outgoing(self, store: MessageStore) -> bytes | Content:
         """What to send: the content, with a header that tells a redelivery from a first delivery."""
         content = self.content
         if content is None:
@@ -76,7 +76,7 @@ class RedeliveredContent:
 
     __slots__ = ("_content", "_failures")
 
-    def __init__(self, content: Pieces, failures: int) -> None:
+    def __init__(self, content: Content, failures: int) -> None:
         self._content = content
         self._failures = failures
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..amqp import header
 from ..amqp.codec import Malformed
-from ..channel.words import ABORTED, MORE, SETTLED, Delivery, Fragment, OutcomeOf, TerminalEnd
+from ..channel.words import ABORTED, MORE, SETTLED, Delivery, Fragment, Outcome, TerminalEnd
 from .entry import Entry, HeldContent
 from .queue import Queue
 
@@ -56,7 +56,7 @@ class Producer:
     def request(self, limit: int, drain: bool) -> None:
         """A client that sends wants nothing."""
 
-    def outcomes(self, outcomes: Sequence[OutcomeOf]) -> None:
+    def outcomes(self, outcomes: Sequence[Outcome]) -> None:
         """Nothing was forwarded, so nothing is answered."""
 
     def close(self, returned: Sequence[Any], lost: bool) -> None:

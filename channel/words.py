@@ -15,38 +15,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
+from ..amqp.link import ABORTED as ABORTED
+from ..amqp.link import MORE as MORE
+from ..amqp.link import SETTLED as SETTLED
+from ..amqp.link import Content as Content
+from ..amqp.link import Fragment as Fragment
+from ..amqp.link import Outcome as Outcome
+
 Delivery = Any
 """A terminal's handle of an incoming or outgoing delivery; the driver only hands it back."""
 
-WHOLE, MORE, SETTLED, ABORTED = 0, 1, 2, 4
-"""Flags of a posted fragment: the message goes on; the sender wants no outcome; it takes the message back."""
-
-Fragment = tuple[Delivery, bytes, int]
-
-
-class Pieces(Protocol):
-    """A message too long to be handed on as one piece of bytes. Any thread."""
-
-    @property
-    def pieces(self) -> int: ...
-
-    def piece(self, number: int) -> bytes: ...
-
-
-Forward = tuple[Any, bytes | Pieces]
+Forward = tuple[Any, bytes | Content]
 """A message on its way to a client: the driver's tag, which comes back with the outcome, and the content."""
-
-
-class OutcomeOf(NamedTuple):
-    """What a client said of a forwarded message."""
-
-    delivery: Delivery | None
-    """Set if the delivery waits to be settled by this side."""
-    tag: Any
-    state: int
-    """An AMQP outcome; 0 if it was settled without one."""
-    failed: bool = False
-    undeliverable: bool = False
 
 
 class Open(NamedTuple):
@@ -76,7 +56,7 @@ class DriverEnd(Protocol):
         """The client wants messages up to the *limit*-th of this channel (F10); with *drain*, now or never."""
         ...
 
-    def outcomes(self, outcomes: Sequence[OutcomeOf]) -> None:
+    def outcomes(self, outcomes: Sequence[Outcome]) -> None:
         """The client told what became of forwarded messages (F22)."""
         ...
 
