@@ -348,6 +348,7 @@ class Engine:
         pn = link.pn
         source, target = lib.pn_link_source(pn), lib.pn_link_target(pn)
         lib.pn_terminus_copy(source, lib.pn_link_remote_source(pn))
+        lib.pn_data_clear(lib.pn_terminus_filter(source))  # none is applied, so none is confirmed
         lib.pn_terminus_copy(target, lib.pn_link_remote_target(pn))
         if address is not None:
             lib.pn_terminus_set_address(source if link.sender else target, address.encode())
@@ -360,7 +361,10 @@ class Engine:
         if link.closed:
             return
         if lib.pn_link_state(link.pn) & proton.LOCAL_UNINIT:
-            lib.pn_link_open(link.pn)  # without a terminus: that and the detach behind it are how a refusal looks
+            # a null terminus, and a detach behind it, are how a refusal looks
+            refused = lib.pn_link_source(link.pn) if link.sender else lib.pn_link_target(link.pn)
+            lib.pn_terminus_set_type(refused, lib.PN_UNSPECIFIED)
+            lib.pn_link_open(link.pn)
         if condition:
             proton.set_condition(lib.pn_link_condition(link.pn), condition, description)
         lib.pn_link_close(link.pn)

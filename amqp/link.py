@@ -20,13 +20,19 @@ Fragment = tuple[Pointer, bytes, int]
 """What one transfer brought: the delivery, bytes of the message, and flags."""
 
 
+class Gone(Exception):
+    """The message was taken away while a copy of it was being read: the copy is not wanted any more."""
+
+
 class Content(Protocol):
     """A message too long to be handled as one piece of bytes. Any thread."""
 
     @property
     def pieces(self) -> int: ...
 
-    def piece(self, number: int) -> bytes: ...
+    def piece(self, number: int) -> bytes:
+        """Raises `Gone`."""
+        ...
 
 
 class Outcome(NamedTuple):

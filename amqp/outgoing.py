@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .link import Content, Link
+from .link import Content, Gone, Link
 from .proton import Pointer, ffi, lib
 
 ROOM_BYTES = 1 << 20
@@ -73,21 +73,23 @@ class Outgoing:
         self._next_tag = 0
         self._part_bytes = 0
 
-    def pump(self, link: Link) -> None:
+    def pump(self, link: Link) -> bool:
         """Move messages into proton while there is room; their tags come back in their `Outcome`.
 
-        What reading content raises goes through, and `abort` is then the way on.
+        True if one that was `Gone` was passed by, so that there is credit for another. What else reading content raises
+        goes through, and `abort` is then the way on.
         """
         self.blocked.pop(link, None)
         if link.closed:
-            return
+            return False
         outbox, pn = link.outbox, link.pn
         make, put, advance, settle = lib.pn_delivery, lib.pn_link_send, lib.pn_link_advance, lib.pn_delivery_settle
         unsettled, presettled = link.unsettled, link.presettled
         part_bytes = self._part_bytes or self._learn_part_bytes()
         room = ROOM_BYTES - lib.pn_session_outgoing_bytes(link.session)
+        passed_by = False
         if link.sending is not None:
-            self._send_part(link, link.sending)
+            passed_by = self._send_part(link, link.sending)
         while outbox and room > 0 and link.sending is None:
             tag, content = outbox.popleft()
             self._next_tag += 1
@@ -104,11 +106,12 @@ class Outgoing:
                 room -= len(content) + 64
             else:
                 link.sending = Sending(delivery, tag, _Bytes(content) if isinstance(content, bytes) else content)
-                self._send_part(link, link.sending)
+                passed_by |= self._send_part(link, link.sending)
         if outbox or link.sending is not None:
             self.blocked[link] = None
         elif link.drain_due:
             self.drained(link)
+        return passed_by
 
     def drained(self, link: Link) -> None:
         """There is nothing more for the peer's credit now: give it back, once all that waits was sent."""
@@ -123,13 +126,19 @@ class Outgoing:
         assert link.sending is not None
         lib.pn_delivery_abort(link.sending.delivery)
 
-    def _send_part(self, link: Link, sending: Sending) -> None:
+    def _send_part(self, link: Link, sending: Sending) -> bool:
         if lib.pn_delivery_pending(sending.delivery):
-            return
-        part = sending.part(self._part_bytes)
+            return False
+        try:
+            part = sending.part(self._part_bytes)
+        except Gone:
+            lib.pn_delivery_abort(sending.delivery)  # costs no credit if nothing of it was sent
+            link.sending = None
+            link.sent += 1
+            return True
         lib.pn_link_send(link.pn, part, len(part))
         if not sending.complete:
-            return
+            return False
         link.sending = None
         lib.pn_link_advance(link.pn)
         link.sent += 1
@@ -137,6 +146,7 @@ class Outgoing:
             lib.pn_delivery_settle(sending.delivery)
         else:
             link.unsettled[sending.delivery] = sending.tag
+        return False
 
     def _learn_part_bytes(self) -> int:
         """What fits one frame of the peer's. Known once it has opened the connection."""

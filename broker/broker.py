@@ -23,6 +23,8 @@ from .producer import AnonymousProducer, QueueProducer
 from .queue import Queue
 
 MAX_NAME_BYTES = 1024
+DYNAMIC_PREFIX = "dynamic-"
+"""Of names the broker gives. None is made on first use: a reply that comes too late must not leave a queue behind."""
 
 
 class Post(Protocol):
@@ -87,8 +89,10 @@ class Broker:
             self.store.create_queue(address, lambda row: self._post(self._created, address, row))
 
     def _why_not_created(self, address: str) -> str:
-        if not any(fnmatchcase(address, pattern) for pattern in self._auto_create) or address.startswith("$"):
-            return f"there is no queue {address!r}, and none is made for it"
+        wanted = any(fnmatchcase(address, pattern) for pattern in self._auto_create)
+        if not wanted or address.startswith(("$", DYNAMIC_PREFIX)):
+            shown = address if len(address) <= 80 else address[:80] + "..."
+            return f"there is no queue {shown!r}, and none is made for it"
         if not address or len(address.encode()) > MAX_NAME_BYTES:
             return f"a queue's name has 1 to {MAX_NAME_BYTES} bytes, this one has {len(address.encode())}"
         return ""
@@ -122,7 +126,7 @@ class Broker:
         terminal.opened(driver, queue.name if made else None, 0 if wish.to_client else self._credit)
 
     def _make_dynamic(self, connection: object) -> Queue:
-        queue = Queue(f"dynamic-{uuid4()}", 0)
+        queue = Queue(f"{DYNAMIC_PREFIX}{uuid4()}", 0)
         queue.owner = connection
         self.queues[queue.name] = queue
         self._owned.setdefault(connection, []).append(queue)

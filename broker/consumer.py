@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..amqp.proton import ACCEPTED, MODIFIED, REJECTED
 from ..channel.words import Delivery, Forward, Fragment, Outcome, TerminalEnd
-from .entry import Entry
+from .entry import Entry, LookedAtContent
 from .queue import Queue
 
 if TYPE_CHECKING:
@@ -155,7 +155,8 @@ class Browser(_Receiving):
                 self._seen = self._ahead[-1].position
             entry = self._ahead.popleft()
             if not entry.gone:
-                messages.append((entry, entry.outgoing(store)))
+                content = entry.outgoing(store)
+                messages.append((entry, content if isinstance(content, bytes) else LookedAtContent(entry, content)))
         if messages:
             self._forward(messages)
 

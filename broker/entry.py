@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ..amqp import header
-from ..channel.words import Content
+from ..base.errors import CairnError
+from ..channel.words import Content, Gone
 from ..store.interface import MessageStore
 
 
@@ -87,3 +88,25 @@ class RedeliveredContent:
     def piece(self, number: int) -> bytes:
         piece = self._content.piece(number)
         return piece if number else header.redelivered(piece, self._failures)
+
+
+class LookedAtContent:
+    """Long content for a browser: the message may leave the queue, and the store, while the copy is sent."""
+
+    __slots__ = ("_content", "_entry")
+
+    def __init__(self, entry: Entry, content: Content) -> None:
+        self._entry = entry
+        self._content = content
+
+    @property
+    def pieces(self) -> int:
+        return self._content.pieces
+
+    def piece(self, number: int) -> bytes:
+        try:
+            return self._content.piece(number)
+        except (CairnError, LookupError) as error:
+            if self._entry.gone:
+                raise Gone from error
+            raise

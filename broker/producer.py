@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +22,15 @@ PIECE_BYTES = 64 * 1024
 class _Growing:
     """A message that arrives in several fragments."""
 
-    __slots__ = ("held", "held_bytes", "message_id", "pieces", "queue")
+    __slots__ = ("held", "held_bytes", "homeless", "message_id", "pieces", "queue")
 
     def __init__(self) -> None:
         self.held: list[bytes] = []
         self.held_bytes = 0
         self.queue: Queue | None = None
         """Known once enough has arrived to tell; then pieces are stored, or held if they need no storing."""
+        self.homeless = False
+        """Enough has arrived, and there is no queue for it yet: all of it is held until it is complete."""
         self.message_id = 0
         self.pieces: list[bytes] = []
 
@@ -47,8 +50,9 @@ class Producer:
             if not fragment[2] & (MORE | ABORTED) and self._growing is None:
                 whole.append(fragment)
                 continue
-            self._accept(whole)
-            whole = []
+            if whole:
+                self._accept(whole)
+                whole = []
             self._grow(*fragment)
         if whole:
             self._accept(whole)
@@ -118,6 +122,9 @@ class Producer:
         if unwanted:
             self.terminal.release(unwanted, len(unwanted))
 
+    def _reject_gone(self, delivery: Delivery, queue: Queue) -> None:
+        self.terminal.reject((delivery,), 1, "amqp:not-found", f"the queue {queue.name!r} is gone")
+
     def _reject_full(self, delivery: Delivery, why: str) -> None:
         self.terminal.reject((delivery,), 1, "amqp:resource-limit-exceeded", f"the store is full: {why}")
 
@@ -134,7 +141,7 @@ class Producer:
         growing.held.append(data)
         growing.held_bytes += len(data)
         if flags & MORE:
-            if growing.held_bytes >= PIECE_BYTES:
+            if growing.held_bytes >= PIECE_BYTES and not growing.homeless:
                 self._hold_piece(growing)
             return
         self._growing = None
@@ -148,7 +155,8 @@ class Producer:
         if growing.queue is None:
             queue = self._queue_of(piece)
             if queue is None:
-                return  # it is refused as a whole when it is complete
+                growing.homeless = True
+                return
             growing.queue = queue
             try:
                 durable = header.parse(piece).durable
@@ -168,6 +176,9 @@ class Producer:
         now_us = self._broker.clock.wall_us()
         rest = b"".join(growing.held)
         lsn = 0
+        if queue.gone:
+            self._reject_gone(delivery, queue)
+            return
         if growing.message_id:
             self._store.append_content(growing.message_id, rest, now_us, last=True)
             lsn = self._store.enqueue(growing.message_id, queue.queue_id, now_us)
@@ -204,28 +215,32 @@ class QueueProducer(Producer):
             self._put(self._queue, fragments)
             return
         for delivery, _, _ in fragments:
-            self.terminal.reject((delivery,), 1, "amqp:not-found", f"the queue {self._queue.name!r} is gone")
+            self._reject_gone(delivery, self._queue)
 
     def _queue_of(self, start: bytes) -> Queue | None:
         return None if self._queue.gone else self._queue
 
 
 class AnonymousProducer(Producer):
-    """Sends to wherever each message's `to` says (the anonymous relay)."""
+    """Sends to wherever each message's `to` says (the anonymous relay).
+
+    Messages keep their order: while a queue is being made for one, those behind it wait.
+    """
 
     def __init__(self, broker: Broker, terminal: TerminalEnd) -> None:
         super().__init__(broker, terminal)
-        self._held: list[Fragment] = []
-        """What came while a queue is being made."""
-        self._making = False
+        self._held: deque[Fragment] = deque()
+        self._asking = False
+        """The broker is asked for the queue of the first message held."""
+        self._routing = False
 
     def _accept(self, fragments: list[Fragment]) -> None:
         self._held.extend(fragments)
-        if not self._making:
-            self._route()
+        self._route()
 
     def _route(self) -> None:
-        while self._held:
+        self._routing = True
+        while self._held and not self._asking:
             delivery, content, _ = self._held[0]
             try:
                 address = header.address_of(content)
@@ -233,31 +248,31 @@ class AnonymousProducer(Producer):
                 self._refuse(delivery, "amqp:decode-error", str(error))
                 continue
             if address is None:
-                self._refuse(delivery, "amqp:not-found", "the message names no address in its `to`")
+                self._refuse(delivery, "amqp:not-found", "the message names no queue in its `to`")
                 continue
-            self._making = True
+            self._asking = True
             self._broker.find(address, self._found)
-            if self._making:
-                return
+        self._routing = False
 
     def _found(self, found: Queue | Exception) -> None:
-        was_waiting = self._making and bool(self._held)
-        self._making = False
-        if not was_waiting:
-            return
+        self._asking = False
         delivery = self._held[0][0]
         if isinstance(found, Queue):
-            self._put(found, (self._held.pop(0),))
+            self._put(found, (self._held.popleft(),))
         elif isinstance(found, LookupError):
             self._refuse(delivery, "amqp:not-found", str(found.args[0]))
         else:
             self._refuse(delivery, "amqp:internal-error", str(found))
+        if not self._routing:  # the answer took its time
+            self._route()
 
     def _refuse(self, delivery: Delivery, condition: str, why: str) -> None:
-        del self._held[0]
+        self._held.popleft()
         self.terminal.reject((delivery,), 1, condition, why)
 
     def _queue_of(self, start: bytes) -> Queue | None:
+        if self._held:
+            return None
         try:
             address = header.address_of(start)
         except Malformed:

@@ -104,10 +104,12 @@ class Queue:
             else:
                 consumer.take(share)
                 del shares[turn]
+        if shares:  # whose turn it would be begins with the next batch
+            first = consumers.index(shares[turn % len(shares)][0])
+            consumers[:] = consumers[first:] + consumers[:first]
         for consumer, _, share in shares:
             if share:
                 consumer.take(share)
-        consumers.append(consumers.pop(0))  # the next batch begins with somebody else
 
     def _dispatch_returned(self) -> None:
         """One at a time: a consumer may be excluded from a message, which then waits for another one."""
@@ -123,6 +125,8 @@ class Queue:
                 None,
             )
             if taker is not None:
+                self.consumers.remove(taker)
+                self.consumers.append(taker)
                 taker.take([entry])
                 continue
             held.append(entry)

@@ -20,6 +20,7 @@ from ..amqp.link import MORE as MORE
 from ..amqp.link import SETTLED as SETTLED
 from ..amqp.link import Content as Content
 from ..amqp.link import Fragment as Fragment
+from ..amqp.link import Gone as Gone
 from ..amqp.link import Outcome as Outcome
 
 Delivery = Any

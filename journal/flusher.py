@@ -72,7 +72,8 @@ class Flusher:
             except Empty:
                 self._mark()
                 continue
-            if not journal.waiting:
+            if not journal.waiting:  # a bell for room had it written before the kick's own bell was heard
+                self._at_rest = True
                 continue
             try:
                 durable = journal.write_out()

@@ -116,7 +116,7 @@ class Journal:
         """
         size = len(payload)
         need = HEAD_BYTES + size
-        if self._size + need > self._limit:
+        if self._size + need > self._limit or size > MAX_PAYLOAD_BYTES:
             self._make_room(size)
         number = self._count
         at = number * HEAD_BYTES

@@ -27,6 +27,8 @@ from .record import RecordType
 
 DEFAULT_CONTAINER_BYTES = 1 << 20
 MIN_CONTAINER_BYTES = 512 << 10
+MIN_CONTAINERS = 2
+"""A log keeps as many at least (checklist E6); a new one begins with `initial_containers` (E60)."""
 
 
 @dataclass
@@ -72,8 +74,8 @@ def open_log(
 ) -> tuple[Journal, OpenReport]:
     """Read the log, give every block from the base on to *visit* in order, and open it for writing.
 
-    Raises `CorruptJournal` if something that was durable can't be read, `ForeignStore` for what is not ours, and then
-    has changed nothing.
+    Raises `CorruptJournal` if something that was durable can't be read, `ForeignStore` for what is not ours, `DiskError`
+    if the disk refuses to read, and then has changed nothing.
     """
     reader = LogReader(directory)
     reader.learn_base()
@@ -82,6 +84,8 @@ def open_log(
     last_lsn = 0
     torn: Damage | None = None
     for found in reader.scan():
+        if reader.read_error is not None:
+            break
         if isinstance(found, Damage):
             if not found.torn:
                 raise _corrupt(directory, found)
@@ -93,6 +97,8 @@ def open_log(
         unproven.append((found.lsn, found.end_lsn - found.lsn))
         while unproven and unproven[0][0] < reader.durable_lsn:
             unproven.popleft()
+    if reader.read_error is not None:
+        raise reader.read_error  # what can't be read now may be whole: never cut the log there
     report = OpenReport(
         log_uuid=reader.log_uuid,
         container_bytes=reader.container_bytes,
@@ -122,7 +128,9 @@ def _resume(
     incarnation = reader.incarnation + 1
     mark = MarkFile(reader.directory.open(MARK_NAME, writable=True), reader.mark)
     mark.write(durable_lsn=reader.end_lsn, base_lsn=base_lsn, incarnation=incarnation, time_us=clock.wall_us())
-    pool = Pool(reader.directory, size, reader.log_uuid, keep=initial_containers)
+    is_new = not reader.heads and not reader.free
+    keep = max(initial_containers, MIN_CONTAINERS) if is_new else MIN_CONTAINERS
+    pool = Pool(reader.directory, size, reader.log_uuid, keep=keep)
     for number in reader.free:
         pool.adopt(number, None)
     for used, head in reader.heads.items():

@@ -42,13 +42,13 @@ class Pool:
         self._lock = threading.Lock()
         self._used: dict[int, int] = {}  # slot to container number
         self._free: deque[int] = deque()
-        self._next_number = 1
+        numbers = [container.file_number(name) or 0 for name in directory.names()]
+        self._next_number = max(numbers, default=0) + 1  # never the name of a file that is left alone
         self._reading: OrderedDict[int, File] = OrderedDict()  # by slot, the latest used last
 
     def adopt(self, number: int, slot: int | None) -> None:
         """Take over a container found on opening: it holds *slot*, or is free."""
         with self._lock:
-            self._next_number = max(self._next_number, number + 1)
             if slot is None:
                 self._free.append(number)
             else:
@@ -125,7 +125,10 @@ class Pool:
                 if len(self._free) * 2 <= total or total <= self._keep or len(self._free) < 2:
                     return
                 surplus = self._free.pop()
-            self.directory.unlink(container.file_name(surplus))
+            try:
+                self.directory.unlink(container.file_name(surplus))
+            except DiskError:
+                return  # it is in nobody's way; the next opening finds it
 
     def close(self) -> None:
         with self._lock:
@@ -155,6 +158,7 @@ class Pool:
             self.directory.sync()
         except DiskError:
             self._discard(temporary)
+            self._discard(name)
             raise
         finally:
             file.close()

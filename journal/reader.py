@@ -21,7 +21,7 @@ from itertools import chain
 from ..base.errors import DiskError, ForeignStore
 from ..disk.seam import SECTOR_BYTES, Directory, File
 from . import block, container, mark
-from .block import BadBlock, Block
+from .block import BadBlock, Block, BlockHead
 from .container import DATA_OFFSET, BadContainer, ContainerHead
 from .lookup import FoundRecord, read_record
 from .mark import Mark
@@ -66,6 +66,8 @@ class LogReader:
         """The last block of the chain that `scan` gave; its head stays valid."""
         self.end_lsn = 0
         """Where the chain ended in the last `scan`."""
+        self.read_error: DiskError | None = None
+        """The last one met. What could not be read may be whole: recovery must not take it for torn."""
         self._open: tuple[int, _Window] | None = None
         self._read_heads()
 
@@ -81,7 +83,7 @@ class LogReader:
         try:
             while True:
                 found = self._block_at(lsn)
-                if isinstance(found, Block) and (self.last is None or found.head.prev_lsn == self.last.lsn):
+                if isinstance(found, Block) and self._follows(found):
                     self._note(found)
                     self.last = found
                     lsn = self.end_lsn = found.end_lsn
@@ -151,7 +153,7 @@ class LogReader:
             file = self.directory.open(name)
             try:
                 size = file.size_bytes()
-                head = container.read_head(file, place)
+                head = self._head_of(file, number, place)
             finally:
                 file.close()
         except BadContainer as error:
@@ -161,6 +163,7 @@ class LogReader:
                 self.remarks.append(f"{place}: {error}")
             return
         except DiskError as error:
+            self.read_error = error
             self.remarks.append(str(error))
             return
         if head.log_uuid != self.log_uuid:
@@ -173,6 +176,27 @@ class LogReader:
             self.heads[head.slot] = head
             self.base_lsn = max(self.base_lsn, head.base_lsn)
             self.incarnation = max(self.incarnation, head.incarnation)
+
+    def _head_of(self, file: File, number: int, place: str) -> ContainerHead:
+        """The head of *file*, told from its first block if it is rotten: a crash leaves a whole one, or zeros."""
+        try:
+            return container.read_head(file, place)
+        except BadContainer as error:
+            raw = file.read_at(DATA_OFFSET, self.container_bytes - DATA_OFFSET)
+            if not any(file.read_at(0, SECTOR_BYTES)) or len(raw) < block.BLOCK_HEAD_BYTES:
+                raise
+            lsn = BlockHead._make(block.HEAD.unpack_from(raw)).lsn
+            try:
+                first = block.decode(memoryview(raw), lsn, self.log_id).head
+            except BadBlock:
+                raise error from None
+            if lsn % self.container_bytes != DATA_OFFSET:
+                raise
+            self.remarks.append(f"{place}: its head is damaged ({error}); its first block tells what it holds")
+            return ContainerHead(
+                first.incarnation, self.log_uuid, self.container_bytes, number, lsn - DATA_OFFSET,
+                first.prev_lsn, first.base_lsn, 0,
+            )  # fmt: skip
 
     def _first_block(self, slot: int) -> int:
         return slot * self.container_bytes + DATA_OFFSET
@@ -206,7 +230,15 @@ class LogReader:
         except BadBlock as error:
             return error
         except DiskError as error:
+            self.read_error = error
             return BadBlock(lsn, str(error))
+
+    def _follows(self, found: Block) -> bool:
+        return self.last is None or (found.head.prev_lsn == self.last.lsn and not self._is_left_over(found.head))
+
+    def _is_left_over(self, head: BlockHead) -> bool:
+        """Whether the block was left by an incarnation whose end a crash took, in a slot that was started again."""
+        return self.last is not None and head.incarnation < self.last.head.incarnation
 
     def _note(self, found: Block) -> None:
         self.durable_lsn = max(self.durable_lsn, found.head.durable_lsn)
@@ -220,7 +252,7 @@ class LogReader:
         following = -(-lsn // self.container_bytes)  # nearly always it is the very next one
         for slot in chain((following,), _sorted_above(self.heads, following)):
             first = self._block_at(self._first_block(slot))
-            if isinstance(first, Block) and first.head.prev_lsn == self.last.lsn:
+            if isinstance(first, Block) and self._follows(first):
                 return first.lsn
         return None
 
@@ -240,7 +272,7 @@ class LogReader:
         """Whether the block that was missing at *lsn*, or its successor, was written since: later ones were seen."""
         self._close()
         found = self._block_at(lsn)
-        if isinstance(found, Block) and (self.last is None or found.head.prev_lsn == self.last.lsn):
+        if isinstance(found, Block) and self._follows(found):
             return True
         return self._successor(lsn) is not None
 
@@ -249,7 +281,8 @@ class LogReader:
         next_lsn = 0
         claim = self.durable_lsn
         for later in self._whole_blocks_after(lsn):
-            next_lsn = next_lsn or later.lsn
+            if not self._is_left_over(later.head):
+                next_lsn = next_lsn or later.lsn
             claim = max(claim, later.head.durable_lsn)
             if claim > lsn:
                 break
@@ -266,10 +299,13 @@ class LogReader:
             window = self._window(lsn // self.container_bytes)
             if window is None:
                 return False
-            block.peek(window.at(lsn % self.container_bytes, block.BLOCK_HEAD_BYTES), lsn, self.log_id)
-        except (BadBlock, DiskError):
+            head = block.peek(window.at(lsn % self.container_bytes, block.BLOCK_HEAD_BYTES), lsn, self.log_id)
+        except BadBlock:
             return False
-        return True
+        except DiskError as error:
+            self.read_error = error
+            return False
+        return not self._is_left_over(head)
 
     def _whole_blocks_after(self, lsn: int) -> Iterator[Block]:
         """Every whole block behind *lsn*, chained or not, found sector by sector."""
@@ -289,7 +325,8 @@ class LogReader:
         try:
             window = self._window(slot)
             return window is not None and window.at(offset, 8)[4:8] == _MAGIC
-        except DiskError:
+        except DiskError as error:
+            self.read_error = error
             return False
 
 

@@ -223,7 +223,8 @@ class Terminal:
     def pump(self, link: Link) -> None:
         """Send what waits on *link*; if its content can't be read back, that link is closed and says so."""
         try:
-            self.engine.outgoing.pump(link)
+            if self.engine.outgoing.pump(link):
+                self._request(link)
         except CairnError as error:
             log.error("%s: link %s: %s", self.name, link.name, error)
             self.engine.outgoing.abort(link)

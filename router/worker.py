@@ -155,13 +155,15 @@ class Worker:
             if pending:
                 while pending:
                     terminal = pending.popleft()
-                    terminal.do_work()  # also if it is gone: what was forwarded to it must go back
                     held = by_terminal.get(terminal)
                     if held is not None:
+                        self._guard(held, terminal.do_work)
                         active.add(held)
+                    else:
+                        terminal.do_work()  # its socket is gone: messages on their way to it go back
             elif active:
                 for held in active:
-                    self._write(held)
+                    self._guard(held, self._write, held)
                 active.clear()
             else:
                 return
@@ -184,7 +186,10 @@ class Worker:
             if not size:
                 self._drop(held)
         elif size:
+            opening = held.terminal.opening()
             self._guard(held, held.terminal.feed, self._view[:size])
+            if opening and not held.terminal.opening():  # now it is known how often it wants to hear something
+                self._next_tick_s = min(self._next_tick_s, self._tick_one(held, self._clock.monotonic_s()))
         else:
             self._guard(held, held.terminal.feed_end)
 
@@ -218,17 +223,16 @@ class Worker:
 
     def _tick(self, now_s: float) -> float:
         """Let time pass for all connections; when to do so again."""
-        again_s = now_s + TICK_S
-        for held in list(self._sockets.values()):
-            terminal = held.terminal
-            if terminal.opening() and now_s - held.opened_s > OPEN_TIMEOUT_S:
-                log.info("%s: nothing was opened within %.0f s", terminal.name, OPEN_TIMEOUT_S)
-                self._drop(held)
-            else:
-                due_ms = terminal.tick(int(now_s * 1000))
-                if due_ms:
-                    again_s = min(again_s, due_ms / 1000)
-        return again_s
+        return min((self._tick_one(held, now_s) for held in list(self._sockets.values())), default=now_s + TICK_S)
+
+    def _tick_one(self, held: _Socket, now_s: float) -> float:
+        terminal = held.terminal
+        if terminal.opening() and now_s - held.opened_s > OPEN_TIMEOUT_S:
+            log.info("%s: nothing was opened within %.0f s", terminal.name, OPEN_TIMEOUT_S)
+            self._drop(held)
+            return now_s + TICK_S
+        due_ms = terminal.tick(int(now_s * 1000))
+        return min(now_s + TICK_S, due_ms / 1000) if due_ms else now_s + TICK_S
 
     def _drop(self, held: _Socket) -> None:
         """Close the socket. What the terminal held is given back by the actions it posts."""

@@ -122,6 +122,9 @@ class JournalStore:
     def enqueue(self, message_id: int, queue_id: int, time_us: int) -> int:
         if message_id not in self.state.messages or message_id in self.state.growing:
             raise StoreError(f"message {message_id}", "it does not exist, or its content is not complete")
+        queues = self.state.messages[message_id]
+        if queues == queue_id or (isinstance(queues, tuple) and queue_id in queues):
+            raise StoreError(f"message {message_id}", f"it is on queue {queue_id} already")
         lsn = self.journal.append(
             _ENQUEUE, time_us=time_us, undo_prev=message_id, message_id=message_id, queue_id=queue_id
         )

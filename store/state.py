@@ -82,6 +82,7 @@ class State:
                 self.positions.pop((message_id, queue_id), None)
         if self.chunks:
             self.chunks.pop(message_id, None)
+        if self.growing:
             self.growing.discard(message_id)
         return message_id // self._container_bytes
 

@@ -22,6 +22,7 @@ from sqlalchemy import (
     create_engine,
     event,
     insert,
+    inspect,
     select,
     update,
 )
@@ -84,21 +85,25 @@ class Wiring:
     def identify(self, new_uuid: UUID) -> tuple[UUID, bool]:
         """The store's UUID, *new_uuid* if it has none yet, and whether its journal was formatted."""
         try:
+            tables = set(inspect(self._engine).get_table_names())
+            if "store" not in tables and tables - set(_metadata.tables):
+                raise ForeignStore(self.place, "not a wiring database of CairnMQ (it holds other tables)")
+            with self._engine.connect() as sql:
+                row = sql.execute(select(_store)).one_or_none() if "store" in tables else None
+            if row is not None and row.schema_version > SCHEMA_VERSION:
+                raise ForeignStore(
+                    self.place,
+                    f"schema version {row.schema_version} is newer than this program's {SCHEMA_VERSION}",
+                    "use the CairnMQ version that wrote it",
+                )
             _metadata.create_all(self._engine)
-            with self._engine.begin() as sql:
-                row = sql.execute(select(_store)).one_or_none()
-                if row is None:
+            if row is None:
+                with self._engine.begin() as sql:
                     values = {"uuid": str(new_uuid), "schema_version": SCHEMA_VERSION, "formatted": False}
                     sql.execute(insert(_store).values(values))
-                    return new_uuid, False
+                return new_uuid, False
         except DBAPIError as error:
             raise _explained(self.place, error) from error
-        if row.schema_version > SCHEMA_VERSION:
-            raise ForeignStore(
-                self.place,
-                f"schema version {row.schema_version} is newer than this program's {SCHEMA_VERSION}",
-                "use the CairnMQ version that wrote it",
-            )
         return UUID(row.uuid), bool(row.formatted)
 
     def set_formatted(self) -> None:

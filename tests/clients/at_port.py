@@ -1,0 +1,24 @@
+"""Run a program that connects to port 5672, with another port in its place.
+
+    python at_port.py PORT PROGRAM [ARGUMENT...]
+
+The published examples name their port in the source; so any free port will do for a test.
+"""
+
+from __future__ import annotations
+
+import runpy
+import socket
+import sys
+from typing import Any
+
+if __name__ == "__main__":
+    port = int(sys.argv[1])
+    lookup = socket.getaddrinfo
+
+    def redirected(host: Any, asked: Any, *arguments: Any, **options: Any) -> Any:
+        return lookup(host, port if int(asked) == 5672 else asked, *arguments, **options)
+
+    socket.getaddrinfo = redirected  # type: ignore[assignment]
+    sys.argv = sys.argv[2:]
+    runpy.run_path(sys.argv[0], run_name="__main__")

@@ -1,0 +1,181 @@
+"""What comes out is what went in, byte for byte, whatever its size and whatever it is made of."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from typing import Any
+
+import pytest
+from proton import (
+    Array,
+    Data,
+    Delivery,
+    Described,
+    Message,
+    byte,
+    char,
+    decimal32,
+    decimal64,
+    decimal128,
+    float32,
+    int32,
+    short,
+    symbol,
+    timestamp,
+    ubyte,
+    uint,
+    ulong,
+    ushort,
+)
+
+from .conftest import NewPeer
+from .peers import Peer
+
+KIB, MIB = 1 << 10, 1 << 20
+SIZES = [0, 1, 255, 256, 511, 512, 513, 64 * KIB - 1, 64 * KIB, 64 * KIB + 1, MIB]
+DURABLE = b"\x00\x53\x70\xc0\x02\x01\x41"
+"""A header section that says durable."""
+
+
+def raw(size_bytes: int, *, durable: bool) -> bytes:
+    """A message with so many bytes of random data in its body."""
+    data = random.Random(size_bytes).randbytes(size_bytes)
+    return (DURABLE if durable else b"") + b"\x00\x53\x75\xb0" + size_bytes.to_bytes(4) + data
+
+
+either = pytest.mark.parametrize("durable", [True, False], ids=["durable", "transient"])
+
+
+@either
+@pytest.mark.parametrize("settled", [True, False], ids=["settled", "unsettled"])
+@pytest.mark.parametrize("max_frame_bytes", [0, 512, 4096])
+def test_every_size(new_peer: NewPeer, durable: bool, settled: bool, max_frame_bytes: int) -> None:
+    peer = new_peer(max_frame_bytes=max_frame_bytes)
+    sent = [raw(size, durable=durable) for size in SIZES]
+    sent += [raw(size - len(raw(0, durable=durable)), durable=durable) for size in SIZES if size >= 64]
+    peer.send(peer.sender("q", settled=settled), *sent)
+    received = peer.take(peer.receiver("q", len(sent), settled=settled), len(sent))
+    assert [len(message.content) for message in received] == [len(content) for content in sent]
+    assert [message.content for message in received] == sent
+
+
+def test_an_empty_message_has_no_bytes_at_all(peer: Peer) -> None:
+    peer.send(peer.sender("q"), b"", b"")
+    assert [message.content for message in peer.take(peer.receiver("q", 2), 2)] == [b"", b""]
+
+
+@pytest.mark.parametrize("size", [1, 3 * MIB])
+@either
+def test_a_redelivery_changes_nothing_but_the_header(peer: Peer, durable: bool, size: int) -> None:
+    sent = Message(body=random.Random(1).randbytes(size), durable=durable, priority=7, ttl=3600, subject="s")
+    peer.send(peer.sender("q"), sent)
+    receiver = peer.receiver("q")
+    for attempt in range(3):
+        receiver.flow(1)
+        (received,) = peer.take(receiver)
+        message = received.message
+        assert (message.delivery_count, message.durable, message.priority, message.ttl) == (attempt, durable, 7, 3600)
+        assert (message.body, message.subject) == (sent.body, "s")
+        received.settle(Delivery.MODIFIED, failed=True)
+
+
+def test_100_mib(peer: Peer) -> None:
+    sender = peer.sender("q")
+    content = raw(100 * MIB, durable=True)
+    peer.send(sender, content)
+    (received,) = peer.take(peer.receiver("q", 1))
+    assert received.content == content
+    received.accept()
+
+
+@pytest.mark.parametrize("durable", [True, False], ids=["durable", "transient"])
+def test_a_long_message_taken_back_halfway_leaves_nothing(peer: Peer, durable: bool) -> None:
+    sender = peer.sender("q")
+    peer.put(sender, ["before"])
+    aborted = sender.delivery(sender.delivery_tag())
+    sender.stream(raw(300 * KIB, durable=durable))
+    peer.wait(lambda: aborted.pending == 0, "a part of the message to be sent")
+    aborted.abort()
+    peer.put(sender, ["after"])
+    assert [message.body for message in peer.drain(peer.receiver("q"), 10)] == ["before", "after"]
+
+
+def test_links_do_not_wait_for_a_long_message_of_another(peer: Peer) -> None:
+    """A message that never ends on one link holds up nobody else on that session and queue."""
+    slow, quick = peer.sender("q"), peer.sender("q")
+    endless = slow.delivery(slow.delivery_tag())
+    slow.stream(raw(200 * KIB, durable=True)[:-1])
+    peer.wait(lambda: endless.pending == 0)
+    peer.put(quick, range(10))
+    assert [message.body for message in peer.take(peer.receiver("q", 10), 10)] == list(range(10))
+
+
+ID = uuid.uuid4()
+VALUES: list[Any] = [
+    None,
+    True,
+    False,
+    ubyte(255),
+    ushort(65535),
+    uint(2**32 - 1),
+    ulong(2**64 - 1),
+    byte(-128),
+    short(-32768),
+    int32(-(2**31)),
+    -(2**63),
+    float32(1.5),
+    -2.25,
+    decimal32(1234),
+    decimal64(12345678),
+    decimal128(bytes(range(16))),
+    char("\N{AUTOMOBILE}"),
+    timestamp(1_700_000_000_123),
+    ID,
+    bytes(range(256)),
+    "caf\N{LATIN SMALL LETTER E WITH ACUTE} \N{AUTOMOBILE}" * 100,
+    symbol("a-symbol"),
+    [1, ["nested", []], {"map": None}],
+    {"k": [1, 2], symbol("s"): {1: 2.5}},
+    Array(None, Data.INT, 1, 2, 3),
+    Described(symbol("some:type"), [1, "two"]),
+    Described(ulong(77), "value"),
+]
+SIMPLE = [value for value in VALUES if not isinstance(value, list | dict | Array | Described)]
+
+
+@either
+def test_every_amqp_type(peer: Peer, durable: bool) -> None:
+    """In the body, in application properties, in annotations; with every property and both kinds of body."""
+    sent: list[Any] = [Message(body=value, durable=durable) for value in VALUES]
+    everything = Message(
+        body={"all": VALUES},
+        id=ID,
+        user_id=b"user",
+        address="q",
+        subject="subject",
+        reply_to="answer",
+        correlation_id=ulong(7),
+        content_type="application/x",
+        content_encoding="gzip",
+        expiry_time=2_000_000_000,
+        creation_time=1_700_000_000,
+        group_id="group",
+        group_sequence=3,
+        reply_to_group_id="other",
+        durable=durable,
+        priority=9,
+        ttl=1000,
+        properties={f"p{number}": value for number, value in enumerate(SIMPLE)},
+        annotations={symbol(f"x-opt-{number}"): value for number, value in enumerate(VALUES)},
+        instructions={symbol("x-opt-once"): "d"},
+    )
+    binary = Message(body=b"\x00\xff" * 1000, durable=durable, inferred=True)
+    listed = Message(body=[1, 2, 3], durable=durable, inferred=True)
+    sent += [everything, binary, listed]
+    peer.send(peer.sender("q"), *sent)
+    received = peer.take(peer.receiver("q", len(sent)), len(sent))
+    assert [message.content for message in received] == [message.encode() for message in sent]
+    got = received[len(VALUES)].message
+    for field in ("id", "user_id", "subject", "correlation_id", "group_sequence", "properties", "annotations"):
+        assert getattr(got, field) == getattr(everything, field), field

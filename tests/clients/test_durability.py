@@ -1,0 +1,135 @@
+"""What is durable survives; what is not touches no disk."""
+
+from __future__ import annotations
+
+import pytest
+from proton import Delivery, Message
+
+from cairnmq.broker_plugin.run import RunningBroker
+
+from .conftest import Connect, NewPeer, StartProcess
+from .peers import Peer
+
+
+def written(broker: RunningBroker) -> int:
+    """How far the journal reaches, also what is not flushed yet."""
+    return broker._store.journal.next_lsn
+
+
+def test_transient_messages_touch_no_disk(broker: RunningBroker, peer: Peer) -> None:
+    sender, receiver = peer.sender("q"), peer.receiver("q")
+    before = written(broker)
+    for size in (0, 10, 100_000, 1_000_000):
+        peer.put(sender, [b"x" * size] * 3, durable=False)
+        receiver.flow(3)
+        first, second, third = peer.take(receiver, 3)
+        first.accept()
+        second.settle(Delivery.REJECTED)
+        third.settle(Delivery.MODIFIED, failed=True)
+        peer.settle_down()
+        peer.drain(receiver, 1)[0].accept()
+        peer.settle_down()
+    assert written(broker) == before
+
+
+def test_dynamic_queues_touch_no_disk(broker: RunningBroker, peer: Peer) -> None:
+    receiver = peer.attach(peer.session.receiver("r"), None, dynamic=True)
+    before = written(broker)
+    queues = len(list(broker._store._wiring.queues()))
+    peer.put(peer.sender(receiver.remote_source.address), [b"x" * 10, b"x" * 500_000], durable=True)
+    for received in peer.drain(receiver, 10):
+        received.accept()
+    peer.close()
+    assert written(broker) == before
+    assert len(list(broker._store._wiring.queues())) == queues
+
+
+def test_durable_messages_do(broker: RunningBroker, peer: Peer) -> None:
+    sender = peer.sender("q")
+    before = written(broker)
+    peer.put(sender, ["durable"])
+    assert written(broker) > before
+
+
+def test_confirmed_means_durable(broker: RunningBroker, peer: Peer) -> None:
+    """When the sender hears `accepted`, and when the receiver's outcome is settled, the flush is done."""
+    sender, receiver = peer.sender("q"), peer.receiver("q", 100)
+    for number in range(20):
+        peer.put(sender, [number])
+        assert broker._store.journal.durable_lsn == written(broker)
+        (received,) = peer.take(receiver)
+        received.delivery.update(Delivery.ACCEPTED)
+        peer.wait(lambda received=received: received.delivery.settled)  # type: ignore[misc]
+        assert broker._store.journal.durable_lsn == written(broker)
+
+
+def test_a_durable_message_keeps_its_place_among_transient_ones(peer: Peer) -> None:
+    """What needs no flush waits for what does."""
+    sender = peer.sender("q")
+    messages = [Message(body=number, durable=number % 3 == 0) for number in range(60)]
+    peer.send(sender, *messages)
+    assert [received.body for received in peer.drain(peer.receiver("q"), 100)] == list(range(60))
+
+
+def test_a_clean_restart(start_process: StartProcess, peer_at: NewPeer) -> None:
+    """Durable messages are there in order, marked as perhaps seen before; transient ones and settled ones are not."""
+    process = start_process()
+    peer = peer_at(process.port)
+    for address in ("q", "caf\u00e9 $1/*", "empty"):
+        sender = peer.sender(address)
+        if address != "empty":
+            messages = [Message(body=n, durable=n % 2 == 0, first_acquirer=True) for n in range(10)]
+            peer.send(sender, *messages, Message(body=b"x" * 300_000, durable=True))
+    for received in peer.take(peer.receiver("q", 3), 3):
+        received.accept()
+    peer.close()
+    said = process.stop()
+    assert "everything is on the disk" in said
+    process = start_process("--no-auto-create")
+    peer = peer_at(process.port)
+    received_all = peer.drain(peer.receiver("q"), 100)
+    assert [received.body for received in received_all] == [4, 6, 8, b"x" * 300_000]
+    assert {received.message.first_acquirer for received in received_all} == {False}
+    assert len(peer.drain(peer.receiver("caf\u00e9 $1/*"), 100)) == 6
+    assert peer.drain(peer.receiver("empty"), 100) == []
+    assert peer.refusal(peer.receiver("new")) == "amqp:not-found"
+
+
+def test_clients_are_told_when_the_broker_stops(start_process: StartProcess, peer_at: NewPeer) -> None:
+    process = start_process()
+    peer = peer_at(process.port)
+    peer.receiver("q", 10)
+    process.process.terminate()
+    peer.wait(lambda: peer.connection.remote_condition is not None, "to be told")
+    assert peer.connection.remote_condition.name == "amqp:connection:forced"
+    peer.close()
+    process.stop()
+
+
+@pytest.mark.parametrize("size", [10, 200_000])
+def test_a_kill_keeps_what_was_confirmed(start_process: StartProcess, peer_at: NewPeer, size: int) -> None:
+    process = start_process()
+    peer = peer_at(process.port)
+    peer.put(peer.sender("q"), [bytes([number]) * size for number in range(20)])
+    received_all = peer.take(peer.receiver("q", 10), 10)
+    for received in received_all:
+        received.delivery.update(Delivery.ACCEPTED)
+    peer.wait(lambda: all(received.delivery.settled for received in received_all))
+    process.kill()
+    peer = peer_at(start_process().port)
+    assert [received.body[0] for received in peer.drain(peer.receiver("q"), 100)] == list(range(10, 20))
+
+
+def test_the_blocking_api_over_a_restart(start_process: StartProcess, connect: Connect) -> None:
+    process = start_process("--auto-create", "jobs.*")
+    connection = connect(process.port)
+    sender = connection.create_sender("jobs.1")
+    for number in range(10):
+        sender.send(Message(body=number, durable=True))
+    connection.close()
+    process.stop()
+    receiver = connect(start_process().port).create_receiver("jobs.1", credit=10)
+    for number in range(10):
+        message = receiver.receive()
+        assert (message.body, message.durable) == (number, True)
+        receiver.accept()

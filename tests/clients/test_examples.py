@@ -1,0 +1,119 @@
+"""Proton's published Python examples, as Debian installs them, run unchanged.
+
+Each runs in a process of its own, in this interpreter's environment; `at_port` turns the port they name, 5672, into the
+broker's.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from proton import Message
+
+from cairnmq.broker_plugin.run import RunningBroker
+
+from .peers import DEADLINE_S, Peer
+
+EXAMPLES = Path("/usr/share/proton/examples/python")
+AT_PORT = Path(__file__).with_name("at_port.py")
+VERSE = [
+    "Twas brillig, and the slithy toves",
+    "Did gire and gymble in the wabe.",
+    "All mimsy were the borogroves,",
+    "And the mome raths outgrabe.",
+]
+
+pytestmark = pytest.mark.skipif(
+    not EXAMPLES.is_dir(), reason=f"{EXAMPLES} is not there: apt-get install libqpid-proton11-dev-examples"
+)
+
+Start = Callable[..., "Example"]
+
+
+class Example:
+    """An example that runs."""
+
+    def __init__(self, port: int, name: str, *arguments: str) -> None:
+        program = EXAMPLES / f"{name}.py"
+        if not program.exists():
+            pytest.skip(f"{program} is not there")
+        command = [sys.executable, "-u", str(AT_PORT), str(port), str(program), *arguments]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self._killer = threading.Timer(DEADLINE_S, self.process.kill)
+        self._killer.start()
+
+    def line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().rstrip("\n")
+
+    def all_lines(self) -> list[str]:
+        """Everything it says; it ends by itself, without an error."""
+        said, _ = self.process.communicate()
+        assert self.process.returncode == 0, said
+        return said.splitlines()
+
+    def end(self) -> None:
+        self._killer.cancel()
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def start(broker: RunningBroker) -> Iterator[Start]:
+    started: list[Example] = []
+
+    def new(name: str, *arguments: str) -> Example:
+        started.append(Example(broker.port, name, *arguments))
+        return started[-1]
+
+    yield new
+    for example in started:
+        example.end()
+
+
+@pytest.mark.parametrize("name", ["helloworld", "helloworld_blocking"])
+def test_hello_world(start: Start, name: str) -> None:
+    assert start(name).all_lines() == ["Hello World!"]
+
+
+def test_simple_send_and_receive(start: Start) -> None:
+    receiver = start("simple_recv")
+    assert start("simple_send").all_lines() == ["all messages confirmed"]
+    assert receiver.all_lines() == [f"{{'sequence': {number}}}" for number in range(1, 101)]
+
+
+def test_simple_send_to_a_named_queue(start: Start) -> None:
+    address = ("-a", "localhost:5672/a/queue", "-m", "7")
+    assert start("simple_send", *address).all_lines() == ["all messages confirmed"]
+    assert len(start("simple_recv", *address).all_lines()) == 7
+
+
+@pytest.mark.parametrize("client", ["client", "sync_client"])
+def test_client_and_server(start: Start, client: str) -> None:
+    """The reply goes to a dynamic node, through the anonymous relay."""
+    server = start("server")
+    assert server.line().startswith("Listening on")
+    assert start(client).all_lines() == [f"{line} => {line.upper()}" for line in VERSE]
+
+
+def test_queue_browser(start: Start, peer: Peer) -> None:
+    """It ends by itself when nothing has arrived that it has not shown, so how much it sees is a matter of time."""
+    sender = peer.sender("examples")
+    peer.send(sender, *(Message(body=f"message {number}", durable=True) for number in range(25)))
+    said = start("queue_browser").all_lines()
+    assert said
+    assert all(f"message {number}" in line for number, line in enumerate(said))
+    assert len(peer.drain(peer.receiver("examples"), 100)) == 25
+
+
+def test_colour_send(start: Start, peer: Peer) -> None:
+    assert start("colour_send", "-m", "10").all_lines() == ["all messages confirmed"]
+    received = peer.drain(peer.receiver("examples"), 100)
+    assert [message.message.properties["colour"] for message in received] == ["green", "red"] * 5

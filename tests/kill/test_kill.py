@@ -1,0 +1,80 @@
+"""The promise, driven: a broker killed at random moments, with real clients, keeps what it confirmed.
+
+`CAIRN_KILLS` and `CAIRN_SEED` scale and repeat a run. A seed repeats what is decided, not when the kernel does it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from random import SystemRandom
+
+import pytest
+
+from .checker import Verdict, check
+from .client import FORCED
+from .harness import Group
+from .history import Event, Stopped
+
+KILLS = int(os.environ.get("CAIRN_KILLS", "100"))
+SEED = os.environ.get("CAIRN_SEED") or str(SystemRandom().randrange(10**6))
+GROUPS = (("--container-size", "524288"), ("--worker-threads", "2"))
+"""Brokers that run at a time, each with a store and clients of its own, and their options: one starts, one works."""
+
+
+@pytest.mark.timeout(60 + KILLS * 10)
+def test_what_was_confirmed_survives_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    begun_s = time.monotonic()
+    groups = []
+    for number, options in enumerate(GROUPS[:KILLS]):
+        directory = tmp_path / f"group{number}"
+        directory.mkdir()
+        groups.append(Group(f"g{number}", SEED, (KILLS + number) // len(GROUPS), directory, *options))
+    with ThreadPoolExecutor(len(groups)) as threads:
+        runs = [threads.submit(group.run) for group in groups]
+    for run in runs:
+        run.result()
+    histories = [group.history() for group in groups]
+    verdicts = [check(history) for history in histories]
+    total = _sum(verdicts)
+    kills = sum((group.kills for group in groups), start=Counter[str]())
+    with capsys.disabled():
+        print(
+            f"\n{kills.total()} kills ({kills['recovering']} in recovery): {total.line()}; "
+            f"{time.monotonic() - begun_s:.0f} s, seed {SEED}"
+        )
+    assert kills.total() == KILLS
+    for group, history, verdict in zip(groups, histories, verdicts, strict=True):
+        assert not verdict.found, _stories(verdict, history, tmp_path)
+        assert not group.complaints(), group.complaints()
+        assert verdict.confirmed
+        assert verdict.consumed
+        stopped = {event.life for event in history if isinstance(event, Stopped)}
+        unexpected = [said for said in verdict.troubles if said.life not in stopped or FORCED not in said.text]
+        assert not unexpected, unexpected[:10]
+    shutil.rmtree(tmp_path)  # some 100 MB
+
+
+def _sum(verdicts: list[Verdict]) -> Verdict:
+    total = Verdict()
+    for verdict in verdicts:
+        total.found += verdict.found
+        total.confirmed += verdict.confirmed
+        total.in_doubt += verdict.in_doubt
+        total.consumed += verdict.consumed
+        total.redelivered += verdict.redelivered
+    return total
+
+
+def _stories(verdict: Verdict, history: list[Event], place: Path) -> str:
+    """The first findings, each with all that was written down about its message."""
+    lines = [f"seed {SEED}; histories and broker log in {place}"]
+    for kind, message in verdict.found[:5]:
+        lines.append(f"{kind}: {message or 'a message without an id'}")
+        about = [event for event in history if getattr(event, "message", None) == message]
+        lines += [f"    {event}" for event in sorted(about, key=lambda event: event.at)[:40]]
+    return "\n".join(lines)
