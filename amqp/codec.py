@@ -30,6 +30,19 @@ _NUMBERS = {
     0x50: "B", 0x60: ">H", 0x70: ">I", 0x80: ">Q", 0x51: "b", 0x61: ">h", 0x71: ">i", 0x81: ">q",
     0x52: "B", 0x53: "B", 0x54: "b", 0x55: "b", 0x72: ">f", 0x82: ">d", 0x83: ">q",
 }  # fmt: skip
+_NAMES = {
+    "amqp:sasl-init:list": 0x41,
+    "amqp:header:list": 0x70,
+    "amqp:delivery-annotations:map": 0x71,
+    "amqp:message-annotations:map": 0x72,
+    "amqp:properties:list": 0x73,
+    "amqp:application-properties:map": 0x74,
+    "amqp:data:binary": 0x75,
+    "amqp:amqp-sequence:list": 0x76,
+    "amqp:amqp-value:*": 0x77,
+    "amqp:footer:map": 0x78,
+}
+"""Descriptors may be given by name; hardly anybody does."""
 _CONSTANTS: dict[int, Primitive] = {0x40: None, 0x41: True, 0x42: False, 0x43: 0, 0x44: 0}
 
 
@@ -102,12 +115,14 @@ def read_list(data: bytes | memoryview, at: int) -> tuple[list[Value], int]:
 
 
 def descriptor(data: bytes | memoryview, at: int) -> tuple[int, int]:
-    """The numeric descriptor of the described value at *at*, and where the value itself starts."""
+    """The descriptor, as a number, of the described value at *at*, and where the value itself starts."""
     if at + 1 >= len(data) or data[at] != 0:
         raise Malformed("a described value is expected")
     if data[at + 1] == 0x53 and at + 2 < len(data):
         return data[at + 2], at + 3
     value, end = read(data, at + 1)
+    if isinstance(value, str):
+        value = _NAMES.get(value)
     if not isinstance(value, int):
-        raise Malformed("only numeric descriptors are known")
+        raise Malformed("a descriptor that is neither a number nor a known name")
     return value, end

@@ -376,8 +376,9 @@ class Engine:
             lib.pn_link_flow(link.pn, credit)
 
     def credit_limit(self, link: Link) -> tuple[int, bool]:
-        """Up to which count of `sent` the peer wants messages, and whether it wants the rest of its credit back."""
-        return link.sent + int(lib.pn_link_credit(link.pn)), bool(lib.pn_link_get_drain(link.pn))
+        """Up to which number, of messages and credit given back, the peer wants to go; whether it wants to drain."""
+        used = link.sent + max(link.given_back, link.spent)
+        return used + int(lib.pn_link_credit(link.pn)), bool(lib.pn_link_get_drain(link.pn))
 
     def free(self) -> None:
         """Give everything back to proton. Nothing may be called afterwards."""

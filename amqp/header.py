@@ -60,15 +60,23 @@ def _parse(content: bytes) -> Header:
     durable, priority, ttl, first, count = fields
     try:
         return Header(
-            bool(durable) if durable is not None else False,
+            _flag(durable),
             _number(priority, 4, 0xFF),
             None if ttl is None else _number(ttl, 0, 0xFFFFFFFF),
-            bool(first) if first is not None else False,
+            _flag(first),
             _number(count, 0, 0xFFFFFFFF),
             end,
         )
     except TypeError as error:
         raise Malformed(f"header: {error}") from error
+
+
+def _flag(value: Value) -> bool:
+    if value is None:
+        return False
+    if not isinstance(value, bool):
+        raise TypeError(f"a boolean is expected, found {value!r}")
+    return value
 
 
 def _number(value: Value, default: int, most: int) -> int:

@@ -64,6 +64,7 @@ class Link:
         "channel",
         "closed",
         "drain_due",
+        "given_back",
         "grown_bytes",
         "inbox",
         "name",
@@ -75,6 +76,7 @@ class Link:
         "sending",
         "sent",
         "session",
+        "spent",
         "touched",
         "unsettled",
     )
@@ -99,8 +101,13 @@ class Link:
         self.sending: Sending | None = None
         """The long message on its way out."""
         self.sent = 0
-        """Deliveries begun and credit given back: what the peer's credit is counted from."""
-        self.drain_due = False
+        """Deliveries begun."""
+        self.given_back = 0
+        """Credit that drains gave back to the peer."""
+        self.spent = 0
+        """Credit that the driver takes for given back. Less is, if the peer takes its wish back meanwhile."""
+        self.drain_due: int | None = None
+        """What to add to `spent` when all that waits was sent; None if there is no drain to answer."""
 
     def unsent(self) -> list[Any]:
         """The tags of everything forwarded that the peer has not settled, in order."""

@@ -76,8 +76,8 @@ class Outgoing:
     def pump(self, link: Link) -> bool:
         """Move messages into proton while there is room; their tags come back in their `Outcome`.
 
-        True if one that was `Gone` was passed by, so that there is credit for another. What else reading content raises
-        goes through, and `abort` is then the way on.
+        True if there is credit the driver doesn't know of, such as of a message that was `Gone`. What else reading
+        content raises goes through, and `abort` is then the way on.
         """
         self.blocked.pop(link, None)
         if link.closed:
@@ -87,9 +87,9 @@ class Outgoing:
         unsettled, presettled = link.unsettled, link.presettled
         part_bytes = self._part_bytes or self._learn_part_bytes()
         room = ROOM_BYTES - lib.pn_session_outgoing_bytes(link.session)
-        passed_by = False
+        credit_left = False
         if link.sending is not None:
-            passed_by = self._send_part(link, link.sending)
+            credit_left = self._send_part(link, link.sending)
         while outbox and room > 0 and link.sending is None:
             tag, content = outbox.popleft()
             self._next_tag += 1
@@ -106,20 +106,27 @@ class Outgoing:
                 room -= len(content) + 64
             else:
                 link.sending = Sending(delivery, tag, _Bytes(content) if isinstance(content, bytes) else content)
-                passed_by |= self._send_part(link, link.sending)
+                credit_left |= self._send_part(link, link.sending)
         if outbox or link.sending is not None:
             self.blocked[link] = None
-        elif link.drain_due:
-            self.drained(link)
-        return passed_by
+        elif link.drain_due is not None:
+            credit_left |= self.drained(link, link.drain_due)
+        return credit_left
 
-    def drained(self, link: Link) -> None:
-        """There is nothing more for the peer's credit now: give it back, once all that waits was sent."""
+    def drained(self, link: Link, spent: int) -> bool:
+        """There is nothing more for the peer's credit now: give it back, once all that waits was sent.
+
+        *spent* is how much that is for the driver. True if there is credit it doesn't know of.
+        """
         if link.closed:
-            return
-        link.drain_due = bool(link.outbox or link.sending)
-        if not link.drain_due:
-            link.sent += max(0, int(lib.pn_link_drained(link.pn)))
+            return False
+        if link.outbox or link.sending is not None:
+            link.drain_due = (link.drain_due or 0) + spent
+            return False
+        link.drain_due = None
+        link.spent += spent
+        link.given_back += max(0, int(lib.pn_link_drained(link.pn)))
+        return bool(lib.pn_link_credit(link.pn) > 0)
 
     def abort(self, link: Link) -> None:
         """Take back the long message that is on its way out, because its content can't be read."""

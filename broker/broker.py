@@ -153,6 +153,9 @@ class Broker:
         else:
             self._waiting.append((lsn, action, args))
 
+    def when_answered(self, action: Callable[[], None]) -> None:
+        self.when_durable(0, action)
+
     def durable(self) -> None:
         """The store's durable LSN has moved: do what waited for it."""
         waiting, durable_lsn = self._waiting, self.store.durable_lsn

@@ -31,6 +31,12 @@ class _Receiving:
     def post(self, fragments: Sequence[Fragment]) -> None:
         """A client that receives sends nothing."""
 
+    def _spend(self, limit: int) -> int:
+        """The credit up to *limit* that no message was found for is gone; how much that is."""
+        spent = max(0, limit - self._forwarded)
+        self._forwarded += spent
+        return spent
+
     def _forward(self, messages: list[Forward]) -> None:
         self._forwarded += len(messages)
         self.terminal.forward(messages)
@@ -42,18 +48,17 @@ class Consumer(_Receiving):
     def __init__(self, broker: Broker, terminal: TerminalEnd, queue: Queue, *, presettled: bool) -> None:
         super().__init__(broker, terminal, queue)
         self._presettled = presettled
-        self._closed = False
         queue.consumers.append(self)
 
     def request(self, limit: int, drain: bool) -> None:
         self._limit = limit
         if drain:
             self._queue.dispatch()
-            self._forwarded = max(self._forwarded, limit)  # the client's remaining credit is spent
+            spent = self._spend(limit)
             if self._presettled:  # what was just taken for good goes out first, and that waits for the disk
-                self._broker.when_durable(0, self.terminal.drained)
+                self._broker.when_durable(0, self.terminal.drained, spent)
             else:
-                self.terminal.drained()
+                self.terminal.drained(spent)
         else:
             self._broker.touch(self._queue)
 
@@ -141,8 +146,7 @@ class Browser(_Receiving):
         self._limit = limit
         self.look()
         if drain:
-            self._forwarded = max(self._forwarded, limit)
-            self.terminal.drained()
+            self.terminal.drained(self._spend(limit))
 
     def look(self) -> None:
         store = self._broker.store

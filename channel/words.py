@@ -12,7 +12,7 @@ RFC005's names, and the words here: open `Drivers.open` / `TerminalEnd.opened`; 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from ..amqp.link import ABORTED as ABORTED
@@ -96,8 +96,8 @@ class TerminalEnd(Protocol):
         """Send these to the client."""
         ...
 
-    def drained(self) -> None:
-        """Nothing more for now: give the client its credit back."""
+    def drained(self, spent: int) -> None:
+        """Nothing more for now: give the client its credit back. *spent* is how much that is, as the driver counts."""
         ...
 
     def settle(self, deliveries: Sequence[tuple[Delivery, int]]) -> None:
@@ -114,6 +114,10 @@ class Drivers(Protocol):
 
     def connection_closed(self, connection: object) -> None:
         """All channels of *connection* are gone."""
+        ...
+
+    def when_answered(self, action: Callable[[], None]) -> None:
+        """Do *action* once all that was posted so far is durable and its confirmation noted down."""
         ...
 
     def finish_step(self) -> None:

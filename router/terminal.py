@@ -53,7 +53,7 @@ class Terminal:
         self._work: deque[Work] = deque()
         self._scheduled = False
         self._opened = False
-        self._goodbye = False
+        self._leaving = False
 
     # ---- bytes ----------------------------------------------------------------------------------------------------
 
@@ -129,7 +129,8 @@ class Terminal:
         channel = link.channel
         if link.inbox:
             fragments, link.inbox = link.inbox, []
-            if channel is not None and channel.driver is not None:
+            # what comes after the decision to leave could not be answered any more, so it is not taken
+            if channel is not None and channel.driver is not None and not self._leaving:
                 self.core.post(channel.driver.post, fragments)
         if link.outcomes:
             outcomes, link.outcomes = link.outcomes, []
@@ -151,7 +152,7 @@ class Terminal:
         elif event.kind is Kind.ATTACHED:
             self._attach(link)
         elif event.kind is Kind.FLOW:
-            self._request(link)
+            self.request(link)
         elif event.kind is Kind.DETACHED:
             self._detached(link, lost=False)
 
@@ -168,7 +169,8 @@ class Terminal:
             channel,
         )
 
-    def _request(self, link: Link) -> None:
+    def request(self, link: Link) -> None:
+        """Tell the driver how much the client wants."""
         channel = link.channel
         if channel is not None and channel.driver is not None:
             self.core.post(channel.driver.request, *self.engine.credit_limit(link))
@@ -190,11 +192,15 @@ class Terminal:
         self.core.post(self._drivers.connection_closed, self)
 
     def shut_down(self) -> None:
-        """Say goodbye to the client."""
+        """Say goodbye to the client, once everything that was taken from it is answered."""
         if self._front is not None:
             self.give_up()
-        elif not self._goodbye:
-            self._goodbye = True
+        elif not self._leaving:
+            self._leaving = True
+            self.core.post(self._drivers.when_answered, lambda: self.note(self._say_goodbye))
+
+    def _say_goodbye(self) -> None:
+        if not self.closed:
             self.engine.close("amqp:connection:forced", "the broker shuts down")
 
     def free(self) -> None:
@@ -224,7 +230,7 @@ class Terminal:
         """Send what waits on *link*; if its content can't be read back, that link is closed and says so."""
         try:
             if self.engine.outgoing.pump(link):
-                self._request(link)
+                self.request(link)
         except CairnError as error:
             log.error("%s: link %s: %s", self.name, link.name, error)
             self.engine.outgoing.abort(link)
@@ -260,8 +266,8 @@ class ChannelEnd:
     def forward(self, messages: Sequence[Forward]) -> None:
         self._terminal.note(self._do_forward, messages)
 
-    def drained(self) -> None:
-        self._terminal.note(self._engine.outgoing.drained, self._link)
+    def drained(self, spent: int) -> None:
+        self._terminal.note(self._do_drained, spent)
 
     def settle(self, deliveries: Sequence[tuple[Delivery, int]]) -> None:
         self._terminal.note(settling.confirm, self._link, deliveries)
@@ -296,6 +302,10 @@ class ChannelEnd:
     def _do_reject(self, deliveries: Sequence[Delivery], credit: int, condition: str, description: str) -> None:
         settling.reject(self._link, deliveries, condition, description)
         self._engine.grant(self._link, credit)
+
+    def _do_drained(self, spent: int) -> None:
+        if self._engine.outgoing.drained(self._link, spent):
+            self._terminal.request(self._link)
 
     def _do_forward(self, messages: Sequence[Forward]) -> None:
         link, terminal = self._link, self._terminal

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -16,14 +14,14 @@ from proton.utils import BlockingConnection
 
 from cairnmq.broker_plugin.options import BrokerOptions, Limits, RouterOptions, StoreOptions
 from cairnmq.broker_plugin.run import RunningBroker
+from tests.process import BrokerProcess
 
 from .peers import DEADLINE_S, Peer
 
 DEFAULTS = Limits()
-MAIN = "from cairnmq.cli.main import main; main()"
 StartBroker = Callable[..., RunningBroker]
 NewPeer = Callable[..., Peer]
-StartProcess = Callable[..., "Process"]
+StartProcess = Callable[..., BrokerProcess]
 Connect = Callable[..., Any]
 
 
@@ -99,39 +97,16 @@ def connect(broker: RunningBroker) -> Iterator[Connect]:
         yield new
 
 
-class Process:
-    """`cairnmq broker`, run as a command."""
-
-    def __init__(self, store_dir: Path, *arguments: str) -> None:
-        command = [sys.executable, "-c", MAIN, "broker", "--store-dir", str(store_dir), "--port", "0"]
-        self.process = subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        assert line.startswith("listening on "), line
-        self.port = int(line.rsplit(":", 1)[1])
-
-    def stop(self) -> str:
-        """Have it shut down; what it said."""
-        self.process.send_signal(signal.SIGTERM)
-        said, _ = self.process.communicate(timeout=DEADLINE_S)
-        assert self.process.returncode == 0
-        return said
-
-    def kill(self) -> None:
-        if self.process.poll() is None:
-            os.kill(self.process.pid, signal.SIGKILL)
-            self.process.communicate(timeout=DEADLINE_S)
-
-
 @pytest.fixture
-def start_process(tmp_path: Path) -> Iterator[Callable[..., Process]]:
+def start_process(tmp_path: Path) -> Iterator[StartProcess]:
     """Start `cairnmq broker` on the test's store; the same one each time."""
-    started: list[Process] = []
+    started: list[BrokerProcess] = []
 
-    def start(*arguments: str) -> Process:
-        started.append(Process(tmp_path / "store", *arguments))
-        return started[-1]
+    def start(*options: str) -> BrokerProcess:
+        started.append(BrokerProcess(tmp_path / "store", "--port", "0", *options))
+        return started[-1].ready()
 
     yield start
-    for process in started:
-        process.kill()
+    for running in started:
+        if running.process.poll() is None:
+            running.stop(signal.SIGKILL)

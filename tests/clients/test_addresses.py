@@ -40,12 +40,7 @@ def link_of(peer: Peer, to_client: bool) -> Any:
     ],
 )
 def test_refused(
-    start_broker: StartBroker,
-    peer_at: NewPeer,
-    to_client: bool,
-    address: str,
-    patterns: tuple[str, ...],
-    condition: str,
+    start_broker: StartBroker, peer_at: NewPeer, to_client: bool, address: str, patterns: tuple[str, ...]
 ) -> None:
     """The link is refused with a condition and a reason, and the connection goes on."""
     peer = peer_at(start_broker(auto_create=patterns).port)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import random
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import cast
 
 from cairnmq.base.clock import ManualClock
 from cairnmq.disk.memory import Junk, MemoryDirectory, Pending
+from cairnmq.disk.seam import Directory
 from cairnmq.journal.opening import MIN_CONTAINER_BYTES
 from cairnmq.recovery.recover import StoreOptions, recover
 from cairnmq.recovery.report import RecoveryReport
@@ -76,7 +77,8 @@ class World:
     store: JournalStore | None = None
     report: RecoveryReport | None = None
     clock: ManualClock = field(default_factory=ManualClock)
-    held: Callable[[Moment], None] | None = None
+    through: Directory | None = None
+    """What the store sees in place of *disk*: a faulty one over it."""
     random: random.Random = field(default_factory=lambda: random.Random(1))
 
     def __post_init__(self) -> None:
@@ -99,7 +101,7 @@ class World:
 
     def open(self) -> JournalStore:
         before = len(self.moments)
-        store, self.report = recover(self.disk, self.wiring, self.clock, OPTIONS)
+        store, self.report = recover(self.through or self.disk, self.wiring, self.clock, OPTIONS)
         store.run_inline(store.became_durable)
         self.store = store
         self.history = self.history.until(self.report.log.end_lsn)
