@@ -147,7 +147,17 @@ class Engine:
         events, self._events = self._events, []
         return events
 
+    def _touch(self, link: Link) -> None:
+        if not link.touched:
+            link.touched = True
+            self.touched.append(link)
+
     def _digest(self) -> None:
+        while self.outgoing.answered:
+            early, its_delivery = self.outgoing.answered.pop()
+            if not early.closed:
+                self._outcome(early, its_delivery)
+                self._touch(early)
         collector, peek, pop = self._collector, lib.pn_collector_peek, lib.pn_collector_pop
         type_of, delivery_of, link_of = lib.pn_event_type, lib.pn_event_delivery, lib.pn_delivery_link
         links, handlers = self.links, self._handlers
@@ -163,14 +173,12 @@ class Engine:
                 owner = link_of(delivery)
                 if owner != pn_link:
                     pn_link, link = owner, links.get(owner)
-                if link is not None:
+                if link is not None and not link.closed:
                     if link.sender:
                         self._outcome(link, delivery)
                     else:
                         self._transfer(link, delivery)
-                    if not link.touched:
-                        link.touched = True
-                        self.touched.append(link)
+                    self._touch(link)
             else:
                 handler = handlers.get(kind)
                 if handler is not None:

@@ -67,6 +67,8 @@ class Outgoing:
     def __init__(self, transport: Pointer) -> None:
         self.blocked: dict[Link, None] = {}
         """Links that wait for room in proton, the one that waits longest first."""
+        self.answered: list[tuple[Link, Pointer]] = []
+        """Long messages whose outcome came before their last byte had gone out."""
         self._transport = transport
         self._tag_bytes = ffi.new("uint64_t *")
         self._tag = ffi.new("pn_delivery_tag_t *", {"size": 8, "start": ffi.cast("char *", self._tag_bytes)})
@@ -107,6 +109,7 @@ class Outgoing:
             else:
                 link.sending = Sending(delivery, tag, _Bytes(content) if isinstance(content, bytes) else content)
                 credit_left |= self._send_part(link, link.sending)
+                room = ROOM_BYTES - lib.pn_session_outgoing_bytes(link.session)
         if outbox or link.sending is not None:
             self.blocked[link] = None
         elif link.drain_due is not None:
@@ -151,8 +154,10 @@ class Outgoing:
         link.sent += 1
         if link.presettled:
             lib.pn_delivery_settle(sending.delivery)
-        else:
-            link.unsettled[sending.delivery] = sending.tag
+            return False
+        link.unsettled[sending.delivery] = sending.tag
+        if lib.pn_delivery_remote_state(sending.delivery) or lib.pn_delivery_settled(sending.delivery):
+            self.answered.append((link, sending.delivery))
         return False
 
     def _learn_part_bytes(self) -> int:

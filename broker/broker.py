@@ -123,6 +123,8 @@ class Broker:
             driver = Browser(self, terminal, queue)
         else:
             driver = Consumer(self, terminal, queue, presettled=wish.presettled)
+        if made:
+            queue.maker = driver
         terminal.opened(driver, queue.name if made else None, 0 if wish.to_client else self._credit)
 
     def _make_dynamic(self, connection: object) -> Queue:
@@ -132,13 +134,22 @@ class Broker:
         self._owned.setdefault(connection, []).append(queue)
         return queue
 
+    def driver_closed(self, driver: DriverEnd, queue: Queue) -> None:
+        """A dynamic node goes with the link it was made for, as AMQP's delete-on-close says."""
+        if queue.maker is driver and not queue.gone:
+            self._owned[queue.owner].remove(queue)
+            self._remove(queue)
+
     def connection_closed(self, connection: object) -> None:
         for queue in self._owned.pop(connection, ()):
-            queue.gone = True
-            del self.queues[queue.name]
-            for taker in [*queue.consumers, *queue.browsers]:
-                assert isinstance(taker, Consumer | Browser)
-                taker.terminal.failure("amqp:resource-deleted", f"the queue {queue.name!r} went with its connection")
+            self._remove(queue)
+
+    def _remove(self, queue: Queue) -> None:
+        queue.gone = True
+        del self.queues[queue.name]
+        for taker in [*queue.consumers, *queue.browsers]:
+            assert isinstance(taker, Consumer | Browser)
+            taker.terminal.failure("amqp:resource-deleted", f"the queue {queue.name!r} went with what it was made for")
 
     # ---- steps ----------------------------------------------------------------------------------------------------
 

@@ -7,12 +7,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..amqp.proton import ACCEPTED, MODIFIED, REJECTED
+from ..base.errors import CairnError
 from ..channel.words import Delivery, Forward, Fragment, Outcome, TerminalEnd
 from .entry import Entry, LookedAtContent
 from .queue import Queue
 
 if TYPE_CHECKING:
     from .broker import Broker
+
+
+TAKE_AT_ONCE = 256
+"""Messages taken for good in one go: stored content is held in memory for that."""
 
 
 class _Receiving:
@@ -48,19 +53,25 @@ class Consumer(_Receiving):
     def __init__(self, broker: Broker, terminal: TerminalEnd, queue: Queue, *, presettled: bool) -> None:
         super().__init__(broker, terminal, queue)
         self._presettled = presettled
+        self._draining = False
+        self._taking = False
+        """Messages are on their way off the queue for good; more are taken when these have gone out."""
         queue.consumers.append(self)
 
     def request(self, limit: int, drain: bool) -> None:
         self._limit = limit
+        self._draining = drain
         if drain:
-            self._queue.dispatch()
-            spent = self._spend(limit)
-            if self._presettled:  # what was just taken for good goes out first, and that waits for the disk
-                self._broker.when_durable(0, self.terminal.drained, spent)
-            else:
-                self.terminal.drained(spent)
+            self._drain()
         else:
             self._broker.touch(self._queue)
+
+    def _drain(self) -> None:
+        """Hand out what there is; when that has gone out, give back the rest of the credit."""
+        self._queue.dispatch()
+        if not self._taking:
+            self._draining = False
+            self.terminal.drained(self._spend(self._limit))
 
     def take(self, entries: list[Entry]) -> None:
         if self._presettled:
@@ -74,19 +85,40 @@ class Consumer(_Receiving):
             ]
         )
 
+    def room(self) -> int:
+        if self._taking:
+            return 0
+        room = super().room()
+        return min(room, TAKE_AT_ONCE) if self._presettled else room
+
     def _take_for_good(self, entries: list[Entry]) -> None:
         """At most once: they are off the queue, durably, before they are sent."""
         store = self._broker.store
+        self._taking = True
         self._forwarded += len(entries)
         lsn = 0
         messages: list[Forward] = []
-        for entry in entries:
+        for number, entry in enumerate(entries):
             content = entry.outgoing(store)
             if entry.message_id and not isinstance(content, bytes):  # its records may be reclaimed before it is sent
-                content = b"".join(content.piece(number) for number in range(content.pieces))
+                try:
+                    content = b"".join(map(content.piece, range(content.pieces)))
+                except CairnError as error:
+                    self.terminal.failure("amqp:internal-error", str(error))
+                    for other in entries[number:]:
+                        self._queue.give_back(other)
+                    break
             messages.append((entry, content))
             lsn = self._remove(entry) or lsn
-        self._broker.when_durable(lsn, self.terminal.forward, messages)
+        self._broker.when_durable(lsn, self._taken, messages)
+
+    def _taken(self, messages: list[Forward]) -> None:
+        self._taking = False
+        self.terminal.forward(messages)
+        if self._draining:
+            self._drain()
+        else:
+            self._broker.touch(self._queue)  # for the next ones
 
     def _remove(self, entry: Entry) -> int:
         entry.gone = True
@@ -131,6 +163,7 @@ class Consumer(_Receiving):
             entry.failures += lost
             self._queue.give_back(entry)
         self._broker.touch(self._queue)
+        self._broker.driver_closed(self, self._queue)
 
 
 class Browser(_Receiving):

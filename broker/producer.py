@@ -210,6 +210,10 @@ class QueueProducer(Producer):
         super().__init__(broker, terminal)
         self._queue = queue
 
+    def close(self, returned: Sequence[Any], lost: bool) -> None:
+        super().close(returned, lost)
+        self._broker.driver_closed(self, self._queue)
+
     def _accept(self, fragments: list[Fragment]) -> None:
         if not self._queue.gone:
             self._put(self._queue, fragments)

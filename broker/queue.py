@@ -42,6 +42,8 @@ class Queue:
         self.name = name
         self.queue_id = queue_id
         """The wiring's id; 0 for a queue that is not durable."""
+        self.maker: object = None
+        """The driver it goes away with, if it was made for one channel."""
         self.owner: object = None
         """The connection it goes away with."""
         self.waiting = 0

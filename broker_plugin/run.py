@@ -57,6 +57,8 @@ class RunningBroker:
         self._router.stop()
         self._core.run()
         self._store.close()
+        if self.failure is not None:
+            raise self.failure
 
     def _finish_step(self) -> None:
         self._broker.finish_step()
@@ -73,7 +75,7 @@ class RunningBroker:
         self._broker.durable()
 
     def _journal_failed(self, error: JournalError) -> None:
-        self._fail(error)
+        self._core.fail(error)
 
     def _fail(self, error: BaseException) -> None:
         self.failure = error

@@ -83,10 +83,8 @@ class RealDirectory:
     def __init__(self, path: str, *, create: bool = False) -> None:
         self.path = path
         try:
-            if create and not os.path.isdir(path):
-                os.makedirs(path, mode=0o700)
-                os.chmod(path, 0o700)
-                _sync_directory(os.path.dirname(os.path.abspath(path)))
+            if create:
+                _make_durably(os.path.abspath(path))
             os.listdir(path)
         except OSError as error:
             raise disk_error(path, "create" if create else "open", error) from error
@@ -120,6 +118,17 @@ class RealDirectory:
             _sync_directory(self.path)
         except OSError as error:
             raise disk_error(self.path, "fsync", error) from error
+
+
+def _make_durably(path: str) -> None:
+    """Make *path* and what is missing above it; the names survive a power cut, also if an earlier try was killed."""
+    parent = os.path.dirname(path)
+    if not os.path.isdir(path):
+        if not os.path.isdir(parent):
+            _make_durably(parent)
+        os.mkdir(path, 0o700)
+        os.chmod(path, 0o700)
+    _sync_directory(parent)
 
 
 def _sync_directory(path: str) -> None:

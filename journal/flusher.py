@@ -44,9 +44,13 @@ class Flusher:
 
     def kick(self) -> None:
         """Have what was appended so far made durable: now if the flusher is at rest, else with its next flush."""
-        if self._at_rest and self._journal.seal():
-            self._at_rest = False
+        if not self._at_rest:
+            return
+        self._at_rest = False  # before the block can be seen: the flusher may be up already, on an old bell
+        if self._journal.seal():
             self._bell.put(None)
+        else:
+            self._at_rest = True
 
     def stop(self) -> None:
         """Let the running flush end, and the threads with it."""
@@ -77,9 +81,10 @@ class Flusher:
                 continue
             try:
                 durable = journal.write_out()
-            except JournalFailed as error:
+            except Exception as error:  # also a defect: a broker that confirms nothing more must not look alive
+                failure = error if isinstance(error, JournalFailed) else journal.fail(error)
                 self._room.set()
-                self._on_failure(error)
+                self._on_failure(failure)
                 return
             self._room.set()
             if journal.pool.lacks_spare():

@@ -176,13 +176,21 @@ class Journal:
         return lsn - lsn % self.container_bytes
 
     def close(self) -> None:
-        """Flush, write the closing mark, release the files. The writer must be at rest."""
+        """Flush, write the closing mark, release the files. The writer must be at rest. Raises `JournalFailed`."""
         try:
-            if self.failure is None:
-                self.flush()
-                self.write_mark(closed=True)
+            if self.failure is not None:
+                raise self.failure
+            self.flush()
+            self.write_mark(closed=True)
         finally:
             self.abandon()
+
+    def fail(self, error: Exception) -> JournalFailed:
+        """Note that nothing can be written any more, because of *error*; what to raise for it."""
+        place, reason = (error.place, error.reason) if isinstance(error, DiskError) else ("journal", repr(error))
+        failure = JournalFailed(place, reason, "nothing more is confirmed; restart the broker to recover")
+        self.failure = failure
+        return failure
 
     def abandon(self) -> None:
         """Release the files and write nothing, as a killed process would."""
@@ -203,10 +211,7 @@ class Journal:
             try:
                 end, base = self._write_blocks()
             except DiskError as error:
-                self.failure = JournalFailed(
-                    error.place, error.reason, "nothing more is confirmed; restart the broker to recover"
-                )
-                raise self.failure from error
+                raise self.fail(error) from error
             self.flushes += 1
             self.durable_lsn = end
             if base > self._durable_base:

@@ -74,8 +74,8 @@ def open_log(
 ) -> tuple[Journal, OpenReport]:
     """Read the log, give every block from the base on to *visit* in order, and open it for writing.
 
-    Raises `CorruptJournal` if something that was durable can't be read, `ForeignStore` for what is not ours, `DiskError`
-    if the disk refuses to read, and then has changed nothing.
+    Raises `CorruptJournal` if something that was durable can't be read, `ForeignStore` for what is not ours,
+    `DiskError` if the disk refuses to read, and then has changed nothing.
     """
     reader = LogReader(directory)
     reader.learn_base()

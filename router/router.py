@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import resource
 import socket
 from dataclasses import dataclass
 
@@ -15,6 +16,9 @@ from .terminal import Terminal
 from .worker import Worker
 
 log = logging.getLogger(__name__)
+
+FILES_FOR_OTHERS = 128
+"""Open files that connections must leave to the journal, SQL and the rest of the process."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +47,14 @@ class Router:
         self.address = _show(self._listener.getsockname())
         self.port = int(self._listener.getsockname()[1])
         self._workers: list[Worker] = []
+        self._most = 0
         self._drivers: Drivers | None = None
         self._core: Core | None = None
 
     def start(self, drivers: Drivers, core: Core) -> None:
         """Start the workers and let clients in."""
         self._drivers, self._core = drivers, core
+        self._most = min(self._options.max_connections, _most_files() - FILES_FOR_OTHERS)
         self._workers = [Worker(number, core, self._clock) for number in range(self._options.worker_threads)]
         self._listener.listen(512)
         self._workers[0].listen(self._listener.fileno(), self._accept)
@@ -78,8 +84,8 @@ class Router:
         except OSError as error:
             log.error("a connection can't be accepted: %s", error)
             return
-        if sum(worker.load for worker in self._workers) >= self._options.max_connections:
-            log.warning("%s: refused: there are %d connections", _show(peer), self._options.max_connections)
+        if sum(worker.load for worker in self._workers) >= self._most:
+            log.warning("%s: refused: there are %d connections", _show(peer), self._most)
             sock.close()
             return
         sock.setblocking(False)
@@ -96,6 +102,15 @@ class Router:
             wake=worker.wake,
         )
         worker.adopt(sock, terminal)
+
+
+def _most_files() -> int:
+    """How many files this process may have open, after asking for all that it may ask for."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        soft = hard
+    return 1 << 30 if soft == resource.RLIM_INFINITY else soft
 
 
 def _bind(host: str, port: int) -> socket.socket:

@@ -50,6 +50,7 @@ class Terminal:
         self._front: Front | None = Front(anonymous=anonymous)
         self._prelude = b""  # what the front answers, to be sent before anything of the engine
         self._wake = wake
+        self._channels: dict[Link, ChannelEnd] = {}
         self._work: deque[Work] = deque()
         self._scheduled = False
         self._opened = False
@@ -94,8 +95,11 @@ class Terminal:
             self._prelude = self._prelude[size_bytes:]
             return
         self.engine.consumed(size_bytes)
-        for link in list(self.engine.outgoing.blocked):
+        outgoing = self.engine.outgoing
+        for link in list(outgoing.blocked):
             self.pump(link)
+        if outgoing.answered:
+            self._digest()
 
     def finished(self) -> bool:
         """Whether the socket can be closed: everything was said."""
@@ -147,7 +151,7 @@ class Terminal:
             if event.text:
                 log.info("%s: %s", self.name, event.text)
             self.give_up()
-        elif link is None:
+        elif link is None or (link.closed and event.kind is not Kind.DETACHED):
             return
         elif event.kind is Kind.ATTACHED:
             self._attach(link)
@@ -162,7 +166,7 @@ class Terminal:
         if refusal is not None:
             self.engine.close_link(link, *refusal)
             return
-        channel = link.channel = ChannelEnd(self, link)
+        channel = link.channel = self._channels[link] = ChannelEnd(self, link)
         self.core.post(
             self._drivers.open,
             Open(link.sender, terminus.address, terminus.dynamic, terminus.browse, link.presettled, self),
@@ -176,7 +180,7 @@ class Terminal:
             self.core.post(channel.driver.request, *self.engine.credit_limit(link))
 
     def _detached(self, link: Link, lost: bool) -> None:
-        channel, link.channel = link.channel, None
+        channel, link.channel = self._channels.pop(link, None), None
         if channel is not None and channel.driver is not None:
             returned = [tag for tag in link.unsent() if tag is not None]
             self.core.post(channel.driver.close, returned, lost)
@@ -186,7 +190,7 @@ class Terminal:
         if self.closed:
             return
         self.closed = True
-        for link in list(self.engine.links.values()):
+        for link in list(self._channels):
             link.closed = True
             self._detached(link, lost=True)
         self.core.post(self._drivers.connection_closed, self)

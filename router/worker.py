@@ -29,18 +29,19 @@ SHORTEST_TICK_S = 0.05
 OPEN_TIMEOUT_S = 10.0
 """How long a client may take to authenticate and open the connection."""
 GOODBYE_S = 2.0
-"""How long clients have to answer when the broker shuts down."""
+"""How long a client has to answer when its connection is closed."""
 
 _READ, _WRITE = select.EPOLLIN, select.EPOLLOUT
 
 
 class _Socket:
-    __slots__ = ("opened_s", "sock", "terminal", "writing")
+    __slots__ = ("closed_s", "opened_s", "sock", "terminal", "writing")
 
     def __init__(self, sock: socket.socket, terminal: Terminal, now_s: float) -> None:
         self.sock = sock
         self.terminal = terminal
         self.opened_s = now_s
+        self.closed_s = 0.0
         self.writing = False
 
 
@@ -227,6 +228,11 @@ class Worker:
 
     def _tick_one(self, held: _Socket, now_s: float) -> float:
         terminal = held.terminal
+        if terminal.closed:
+            held.closed_s = held.closed_s or now_s
+            if now_s - held.closed_s > GOODBYE_S:  # it does not even take what was said last
+                self._drop(held)
+            return now_s + TICK_S
         if terminal.opening() and now_s - held.opened_s > OPEN_TIMEOUT_S:
             log.info("%s: nothing was opened within %.0f s", terminal.name, OPEN_TIMEOUT_S)
             self._drop(held)

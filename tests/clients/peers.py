@@ -53,7 +53,6 @@ class Peer:
         self.connection.container = f"peer-{next(_names)}"
         self.transport = Transport()
         self.received: dict[Any, list[Received]] = {}
-        self.aborted: list[Any] = []
         self.detached: set[Any] = set()
         """Links that the broker detached, closed or not."""
         self._pieces: dict[Any, bytearray] = {}
@@ -89,7 +88,8 @@ class Peer:
             if left_s <= 0:
                 raise TimeoutError(f"{what or 'what was waited for'} did not happen within {timeout_s} s")
             if self.ended:
-                raise ConnectionError(f"the broker closed the socket: {self.transport.condition}")
+                why = self.connection.remote_condition or self.transport.condition
+                raise ConnectionError(f"the broker closed the socket: {why}")
             writing = [self.sock] if self.transport.pending() > 0 else []
             select.select([self.sock], writing, [], min(left_s, 0.05))
 
@@ -172,7 +172,6 @@ class Peer:
             return
         if delivery.aborted:
             self._pieces.pop(link, None)
-            self.aborted.append(link)
             link.advance()
             delivery.settle()
             return
@@ -282,7 +281,10 @@ class Peer:
 
     def arrived(self, *links: Any) -> list[Received]:
         """Take what is there of these links, without waiting."""
-        return [received for link in links for received in self.received.pop(link, ())]
+        taken = [received for link in links for received in self.received.get(link, ())]
+        for link in links:
+            self.received[link] = []
+        return taken
 
     def drain(self, link: Any, credit: int = 0) -> list[Received]:
         """Everything that is there now, up to the credit that is left and *credit* more."""

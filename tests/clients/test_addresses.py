@@ -100,6 +100,14 @@ def test_many_clients_may_be_the_first(new_peer: NewPeer) -> None:
     assert bodies == {link.name for _, link in links}
 
 
+def test_a_refusal_fits_a_small_frame(start_broker: StartBroker, peer_at: NewPeer) -> None:
+    peer = peer_at(start_broker(auto_create=("y*",)).port, max_frame_bytes=512)
+    for address in ("x" * 400, "x" * 5000, "y" * 5000, ALPHA * 5000):
+        name = f"{len(address)} {address[:100]}"
+        for link in (peer.session.sender(name), peer.session.receiver(name)):
+            assert peer.refusal(peer.attach(link, address)) == "amqp:not-found"
+
+
 def test_the_blocking_api_says_what_is_wrong(start_broker: StartBroker, connect: Connect) -> None:
     connection = connect(start_broker(auto_create=()).port)
     with pytest.raises(LinkDetached, match=r"amqp:not-found.*there is no queue 'q'"):
@@ -214,14 +222,11 @@ def test_a_dynamic_target(new_peer: NewPeer) -> None:
     assert [received.body for received in other.drain(other.receiver(sender.remote_target.address), 10)] == [0, 1, 2]
 
 
-def test_it_outlives_its_link_but_not_its_connection(new_peer: NewPeer) -> None:
+def test_it_goes_with_the_link_it_was_made_for(new_peer: NewPeer) -> None:
     peer, other = new_peer(), new_peer()
     link, address = dynamic_receiver(peer)
-    peer.detach(link)
     relay, direct, reader = other.sender(None), other.sender(address), other.receiver(address)
-    other.put(direct, [1])
-    assert [received.body for received in other.drain(reader, 10)] == [1]
-    peer.close()
+    peer.detach(link)
     assert other.refusal(reader) == "amqp:resource-deleted"
     deliveries = [other.post(direct, Message(body=2)), other.post(relay, Message(address=address, body=3))]
     deliveries.append(other.post(direct, Message(body=b"x" * 300_000, durable=True)))
@@ -258,6 +263,13 @@ def test_a_link_may_attach_again(peer: Peer, close: bool) -> None:
         (again,) = peer.drain(peer.receiver("q"), 10)
         assert again.body == "back"
         again.accept()
+
+
+def test_a_name_in_use_can_not_be_attached(peer: Peer) -> None:
+    """That is an error of the whole connection, and the client is told."""
+    peer.sender("q", name="same").free()
+    with pytest.raises(ConnectionError, match=r"amqp:invalid-field.*same"):
+        peer.sender("q", name="same")
 
 
 def test_settlement_modes_are_as_asked_for(peer: Peer) -> None:

@@ -29,7 +29,9 @@ from proton import (
     ushort,
 )
 
-from .conftest import NewPeer
+from cairnmq.broker_plugin.options import Limits
+
+from .conftest import NewPeer, StartBroker
 from .peers import Peer
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -87,6 +89,18 @@ def test_100_mib(peer: Peer) -> None:
     (received,) = peer.take(peer.receiver("q", 1))
     assert received.content == content
     received.accept()
+
+
+@pytest.mark.parametrize("size", [2_000, 300_000])
+def test_a_message_too_large_costs_its_link(start_broker: StartBroker, peer_at: NewPeer, size: int) -> None:
+    """And only that: nothing of it is kept, and the connection goes on."""
+    peer = peer_at(start_broker(limits=Limits(max_message_bytes=1500)).port)
+    sender, other = peer.sender("q"), peer.sender("q")
+    assert sender.remote_max_message_size == 1500
+    peer.post(sender, raw(size, durable=True))
+    assert peer.refusal(sender) == "amqp:link:message-size-exceeded"
+    peer.put(other, ["fits"])
+    assert [received.body for received in peer.drain(peer.receiver("q"), 10)] == ["fits"]
 
 
 @pytest.mark.parametrize("durable", [True, False], ids=["durable", "transient"])

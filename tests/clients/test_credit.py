@@ -29,8 +29,8 @@ fast = settings(deadline=None, max_examples=25, suppress_health_check=[HealthChe
 def test_credit(peer: Peer, options: dict[str, Any], present: int, granted: list[int], durable: bool) -> None:
     """After each grant there are as many messages as were granted in all, or as many as there are."""
     address = f"q{next(addresses)}"
-    peer.put(peer.sender(address), range(present), durable=durable)
-    receiver = peer.receiver(address, **options)
+    sender, receiver = peer.sender(address), peer.receiver(address, **options)
+    peer.put(sender, range(present), durable=durable)
     seen: list[int] = []
     for number in range(len(granted)):
         receiver.flow(granted[number])
@@ -40,6 +40,8 @@ def test_credit(peer: Peer, options: dict[str, Any], present: int, granted: list
         assert peer.arrived(receiver) == []
     assert seen == list(range(len(seen)))
     assert receiver.credit == sum(granted) - len(seen)
+    peer.detach(sender)
+    peer.detach(receiver)
 
 
 @kinds
@@ -68,6 +70,8 @@ def test_drain(peer: Peer, options: dict[str, Any], steps: list[tuple[int, int, 
         assert receiver.credit == credit
     peer.settle_down()
     assert peer.arrived(receiver) == []
+    peer.detach(sender)
+    peer.detach(receiver)
 
 
 @kinds

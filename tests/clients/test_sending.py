@@ -86,3 +86,23 @@ def test_clients_come_with_and_without_sasl(new_peer: NewPeer, sasl: bool) -> No
     peer.put(peer.sender("q"), range(3))
     assert len(peer.take(peer.receiver("q", 3), 3)) == 3
     peer.close()
+
+
+def test_long_messages_in_both_apis(broker: RunningBroker, connect: Connect) -> None:
+    bodies = [chr(ord("a") + number) * 3_000_000 for number in range(5)]
+    messages = [Message(body=body, durable=bool(number % 2)) for number, body in enumerate(bodies)]
+    connection = connect()
+    sender, receiver = connection.create_sender("blocking"), connection.create_receiver("blocking")
+    for message in messages:
+        sender.send(message)
+        assert receiver.receive().body == message.body
+        receiver.accept()
+
+    def setup(container: Any, connection: Any) -> None:
+        container.create_receiver(connection, "callbacks")
+        container.create_sender(connection, "callbacks")
+
+    client = Handling(setup, lambda self: len(self.messages) == len(self.outcomes) == 5)
+    client.to_send = list(messages)
+    client.run(broker.port)
+    assert [message.body for message in client.messages] == bodies
