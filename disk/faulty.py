@@ -75,6 +75,9 @@ class FaultyDirectory:
         self.begin("list")
         return self.inner.names()
 
+    def free_bytes(self) -> int:
+        return self.inner.free_bytes()
+
     def create(self, name: str) -> FaultyFile:
         self.begin("create", name)
         return FaultyFile(self, self.inner.create(name))

@@ -95,6 +95,13 @@ class RealDirectory:
         except OSError as error:
             raise disk_error(self.path, "list", error) from error
 
+    def free_bytes(self) -> int:
+        try:
+            room = os.statvfs(self.path)
+        except OSError as error:
+            raise disk_error(self.path, "statvfs", error) from error
+        return room.f_bavail * room.f_frsize
+
     def create(self, name: str) -> RealFile:
         return RealFile(os.path.join(self.path, name), os.O_RDWR | os.O_CREAT | os.O_EXCL)
 

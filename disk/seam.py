@@ -46,6 +46,10 @@ class Directory(Protocol):
         """The names in it, sorted."""
         ...
 
+    def free_bytes(self) -> int:
+        """How much more the file system takes."""
+        ...
+
     def create(self, name: str) -> File:
         """A new empty file, opened for writing; `DiskError` if the name is taken."""
         ...

@@ -87,6 +87,7 @@ class Flusher:
                 self._on_failure(failure)
                 return
             self._room.set()
+            self._look_at_room()
             if journal.pool.lacks_spare():
                 self._spare_bell.set()
             self._at_rest = True  # before the call: what it makes the appender append may be sealed at once
@@ -98,11 +99,18 @@ class Flusher:
         except DiskError:
             pass  # a stale mark costs detection only; a disk that is really broken fails the next flush
 
+    def _look_at_room(self) -> None:
+        try:
+            self._journal.pool.look_at_room()
+        except DiskError:
+            pass  # what it could not tell, the next write will
+
     def _keep_spares(self) -> None:
         pool = self._journal.pool
         while not self._stopping:
-            self._spare_bell.wait(FULL_RETRY_S if pool.full else None)
+            self._spare_bell.wait(FULL_RETRY_S if pool.full or pool.low else None)
             self._spare_bell.clear()
+            self._look_at_room()
             while pool.lacks_spare() and not self._stopping:
                 try:
                     pool.prepare()

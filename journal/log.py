@@ -176,12 +176,14 @@ class Journal:
         return lsn - lsn % self.container_bytes
 
     def close(self) -> None:
-        """Flush, write the closing mark, release the files. The writer must be at rest. Raises `JournalFailed`."""
+        """Flush, write the closing mark, release the files. The writer must be at rest.
+
+        Raises `JournalFailed` if that fails; after an earlier failure only the files are released.
+        """
         try:
-            if self.failure is not None:
-                raise self.failure
-            self.flush()
-            self.write_mark(closed=True)
+            if self.failure is None:
+                self.flush()
+                self.write_mark(closed=True)
         finally:
             self.abandon()
 

@@ -138,6 +138,7 @@ def _resume(
         pool.adopt(head.number, used if reachable else None)
     while pool.lacks_spare() and pool.full is None:
         pool.prepare()
+    pool.look_at_room()
     journal = Journal(
         pool, mark, clock, incarnation=incarnation, slot=slot, prev_lsn=last_lsn, durable_lsn=reader.end_lsn,
         base_lsn=base_lsn, max_write_buffers=max_write_buffers,

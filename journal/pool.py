@@ -26,6 +26,8 @@ from .container import ContainerHead
 T = TypeVar("T")
 _ZEROS = bytes(1 << 20)
 _KEEP_OPEN = 32
+LOW_WATER_BYTES = 16 << 20
+"""More than may be waiting to be written at any time: blocks of 1 MiB, `max_write_buffers` of them by default."""
 
 
 class Pool:
@@ -38,6 +40,8 @@ class Pool:
         self.log_uuid = log_uuid
         self.full: DiskFull | None = None
         """Set while no container can be made ahead of need because the disk is full."""
+        self.low: DiskFull | None = None
+        """Set while the disk has less room than what is accepted already, and taking messages off, may need."""
         self._keep = keep
         self._lock = threading.Lock()
         self._used: dict[int, int] = {}  # slot to container number
@@ -106,6 +110,14 @@ class Pool:
         self.full = None
         with self._lock:
             self._free.append(made)
+
+    def look_at_room(self) -> None:
+        """Notice that the disk is nearly full, or has room again: `low` has hysteresis."""
+        free = self.directory.free_bytes() + len(self._free) * self.container_bytes
+        if free < LOW_WATER_BYTES:
+            self.low = DiskFull(self.directory.path, f"{free >> 20} MiB are left on the disk", "free some space")
+        elif free >= 2 * LOW_WATER_BYTES:
+            self.low = None
 
     def release_below(self, base_lsn: int) -> int:
         """Free the containers whose slots end at or below the durable *base_lsn*; how many there were."""

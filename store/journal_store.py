@@ -192,7 +192,7 @@ class JournalStore:
         )
 
     def full(self) -> str:
-        error = self.journal.pool.full
+        error = self.journal.pool.full or self.journal.pool.low
         return "" if error is None else error.reason
 
     def close(self) -> None:

@@ -58,6 +58,9 @@ class _Shown:
 
     path: str
 
+    def free_bytes(self) -> int:
+        return 0
+
     def create(self, name: str) -> File:
         raise DiskError(self.path, "a tool never writes")
 
