@@ -131,10 +131,6 @@ class Engine:
         """Whether nothing will ever be sent again."""
         return bool(lib.pn_transport_pending(self._transport) < 0)
 
-    def abort_output(self) -> None:
-        """The peer can't be reached any more."""
-        lib.pn_transport_close_head(self._transport)
-
     def tick(self, now_ms: int) -> int:
         """Let time pass: heartbeats and the peer's time-out. When to call again, 0 for never."""
         return int(lib.pn_transport_tick(self._transport, now_ms))

@@ -10,7 +10,6 @@ from .proton import Pointer
 if TYPE_CHECKING:
     from .outgoing import Sending
 
-WHOLE = 0
 MORE = 1
 SETTLED = 2
 ABORTED = 4

@@ -22,7 +22,7 @@ class RunningBroker:
     """A broker in this process, with threads of its own. Any thread."""
 
     def __init__(self, options: BrokerOptions, progress: Progress | None = None) -> None:
-        """Recover the store and start. Raises `CairnError`, and then nothing runs and nothing was changed."""
+        """Recover the store and start. Raises `CairnError`, and then nothing runs."""
         clock = SystemClock()
         self.failure: BaseException | None = None
         self._ended = threading.Event()
@@ -61,6 +61,7 @@ class RunningBroker:
             raise self.failure
 
     def _finish_step(self) -> None:
+        assert self._core.is_current()  # what the broker and the store change, they change on the core (C9)
         self._broker.finish_step()
 
     def _post(self, action: Callable[..., None], *args: Any) -> None:

@@ -32,7 +32,7 @@ def _option(name: str, default: float, kind: click.ParamType[Any], text: str) ->
 @click.option("--auto-create", multiple=True, default=["*"], help="Names of queues made on first use; all, by default.")
 @click.option("--no-auto-create", is_flag=True, help="Make no queues on first use.")
 @_option("--container-size", 1 << 20, click.IntRange(1), "Bytes, at least 512 KiB; for a new store.")
-@_option("--initial-containers", 2, click.IntRange(1), "How many the journal keeps at least.")
+@_option("--initial-containers", 2, click.IntRange(1), "How many a new journal begins with.")
 @_option("--max-write-buffers", 10, click.IntRange(0), "Blocks that may wait for the disk; 0 for any number.")
 @_option("--worker-threads", 1, click.IntRange(1, 64), "Threads that speak AMQP.")
 @_option("--credit", 1000, click.IntRange(1), "Unsettled messages a sender may have.")

@@ -112,7 +112,8 @@ class Journal:
     ) -> int:
         """Add a record; its LSN. It is durable once `durable_lsn` passes that.
 
-        *payload* is kept by reference until written. Raises `JournalFailed` once a write has failed.
+        *payload* is kept by reference until written. Once a write has failed, `seal` raises `JournalFailed`, and so
+        does an append that needs a new block.
         """
         size = len(payload)
         need = HEAD_BYTES + size

@@ -25,7 +25,8 @@ class StoreDirectory:
         """Create the directory if need be and lock it. Raises `StoreInUse`, `ForeignStore`, `DiskError`."""
         self.path = path
         root = RealDirectory(path, create=True)
-        strangers = set(root.names()) - {JOURNAL_NAME, LOCK_NAME, WIRING_NAME, WIRING_NAME + "-journal"}
+        known = {JOURNAL_NAME, LOCK_NAME, WIRING_NAME, WIRING_NAME + "-journal", "lost+found"}
+        strangers = set(root.names()) - known
         if strangers and WIRING_NAME not in root.names():
             raise ForeignStore(
                 path, f"not a CairnMQ store, and not empty (it holds {min(strangers)!r})", "name another directory"

@@ -30,6 +30,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from ..base.errors import CairnError, DiskError, DiskFull, ForeignStore, StoreError
+from ..disk.real import disk_error
 
 FILE_NAME = "wiring.sqlite"
 SCHEMA_VERSION = 1
@@ -70,7 +71,10 @@ class Wiring:
     def open(cls, path: str) -> Wiring:
         """Open or create the SQLite file at *path*."""
         if not os.path.exists(path):
-            os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+            try:
+                os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+            except OSError as error:
+                raise disk_error(path, "create", error) from error
         engine = create_engine(URL.create("sqlite", database=path))
 
         @event.listens_for(engine, "connect")
@@ -108,12 +112,18 @@ class Wiring:
 
     def set_formatted(self) -> None:
         """Note that the journal exists: from now on its absence is a loss, not a beginning."""
-        with self._engine.begin() as sql:
-            sql.execute(update(_store).values(formatted=True))
+        try:
+            with self._engine.begin() as sql:
+                sql.execute(update(_store).values(formatted=True))
+        except DBAPIError as error:
+            raise _explained(self.place, error) from error
 
     def queues(self) -> list[QueueRow]:
-        with self._engine.connect() as sql:
-            return [QueueRow(row.id, row.name) for row in sql.execute(select(_queues).order_by(_queues.c.id))]
+        try:
+            with self._engine.connect() as sql:
+                return [QueueRow(row.id, row.name) for row in sql.execute(select(_queues).order_by(_queues.c.id))]
+        except DBAPIError as error:
+            raise _explained(self.place, error) from error
 
     def create_queue(self, name: str) -> QueueRow:
         """The durable queue *name*, created if it does not exist. Raises `StoreError` if SQL refuses."""
