@@ -9,7 +9,7 @@ test: setup lint check
 
 setup: $(VENV)/ready
 
-$(VENV)/ready: pyproject.toml scripts/debian-packages
+$(VENV)/ready: pyproject.toml scripts/debian-packages scripts/debian-packages-for-tests
 	scripts/install-debian-packages
 	$(PYTHON) -m venv $(VENV)
 	$(RUN)pip install --quiet --editable '.[dev]'
@@ -22,7 +22,7 @@ lint: setup
 check: setup
 	$(RUN)pytest -m "not interop"
 
-# clients in other languages: needs g++ and npm, installs what else it needs
+# the client that npm has to fetch; needs node and npm
 interop: setup
 	$(RUN)pytest -m interop
 

@@ -88,8 +88,8 @@ class Flusher:
                 return
             self._room.set()
             self._look_at_room()
-            if journal.pool.lacks_spare():
-                self._spare_bell.set()
+            if journal.pool.lacks_spare() or journal.pool.low:
+                self._spare_bell.set()  # while it is low, that thread looks again and again
             self._at_rest = True  # before the call: what it makes the appender append may be sealed at once
             self._on_durable(durable)
 

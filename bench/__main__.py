@@ -1,0 +1,58 @@
+"""`python -m bench`: measure everything, print the table."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+
+import click
+from rich.console import Console
+
+from . import broker, journal
+from .table import BenchError, Row, as_json, machine, render
+
+CAPTION = """\
+Median and extremes of the rounds; ratio: median of the rounds' own ratios to the yardstick. Guessed: before measuring,
+see guess_per_s. Yardsticks of the journal, of as many bytes and an fdatasync per group: bare: pwrite of ready bytes;
+join: of heads and payloads joined; loop: of heads packed and checksummed in a loop, joined. Of the broker: its client
+alone, the sender joined to the receiver.
+accepted: sent until settled; received: sent until received; both at once, every message checked.
+A goal with ? could not be judged: the disk was busy, which makes everything equally slow.
+* CPU time per message: of the broker + of the client the row is about."""
+WIDTH = 140
+"""What the table needs; a narrower terminal wraps lines, which is better than cutting off figures."""
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--quick", is_flag=True, help="A round of a moment each: shows that it works, measures nothing.")
+@click.option("--json", "as_text", is_flag=True, help="Print JSON instead of a table.")
+@click.option("--rounds", default=5, show_default=True, type=click.IntRange(1), help="How often all is measured.")
+@click.option("--seconds", default=0.5, show_default=True, type=click.FloatRange(0.001), help="Of one thing's round.")
+@click.option("--only", type=click.Choice(["journal", "broker"]), help="Leave out the other half.")
+@click.option("--dir", "directory", type=click.Path(file_okay=False, exists=True), help="Where to write; on a disk.")
+def main(quick: bool, as_text: bool, rounds: int, seconds: float, only: str | None, directory: str | None) -> None:
+    """Measure journal and broker in one run."""
+    if quick:
+        rounds, seconds = 1, 0.001
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory(prefix="cairnmq-bench-", dir=directory) as path:
+        found = machine(path)
+        try:
+            if only != "broker":
+                rows += journal.measure(os.path.join(path, "journal"), rounds * 4, seconds / 4)
+            if only != "journal":
+                rows += broker.measure(os.path.join(path, "broker"), rounds, seconds)
+        except BenchError as error:
+            print(f"bench: {error}", file=sys.stderr)
+            sys.exit(1)
+    if as_text:
+        print(json.dumps({"machine": found, "rounds": rounds, "seconds": seconds, "rows": as_json(rows)}, indent=1))
+        return
+    title = f"{rounds} rounds of {seconds:g} s; {', '.join(f'{key} {value}' for key, value in found.items())}"
+    render(Console(width=max(Console().width, WIDTH)), rows, title, CAPTION)
+
+
+if __name__ == "__main__":
+    main()

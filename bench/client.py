@@ -1,0 +1,410 @@
+"""The load client: one sender or one receiver on a connection of its own, in a process of its own.
+
+It must not be the bottleneck, and shares the cores with the broker: so it calls proton's C functions, and asks proton
+for no events. A receiver looks at its link's current delivery; a sender at the delivery it sent longest ago, since a
+broker settles in the order it received (one that did not would be measured too slow, never too fast).
+
+Every message is checked whole: one encoded message in which only the numbers differ,
+
+header section  durable or not
+data section    size of the body: sequence (8 bytes), time sent in ns (8 bytes), then the same bytes in every message
+
+so that the receiver proves that nothing was lost, doubled, out of order or altered.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import select
+import socket
+import struct
+import time
+from array import array
+from collections import deque
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from cairnmq.amqp.proton import ACCEPTED, NULL, REMOTE_CLOSED, Pointer, condition_text, ffi, lib
+
+from .table import BenchError, Percentiles
+
+MIN_BODY_BYTES = 32
+MAX_BODY_BYTES = 60_000
+"""A message comes in one frame."""
+SILENCE_S = 30.0
+BURST = 100
+"""So many messages are handed to proton before what came of them is sent."""
+_FRAME_BYTES = 64 << 10
+_READ_BYTES = 256 << 10
+_NUMBERS = struct.Struct("<QQ")
+_LOCAL_UNINIT, _REMOTE_ACTIVE = int(lib.PN_LOCAL_UNINIT), int(lib.PN_REMOTE_ACTIVE)
+
+
+class Job(NamedTuple):
+    """What one client process has to do once."""
+
+    sender: bool
+    port: int
+    """Of the broker on loopback; 0: the receiver waits for the sender itself to connect."""
+    address: str
+    messages: int
+    body_bytes: int
+    window: int
+    """Sender: most messages unsettled. Receiver: credit."""
+    durable: bool
+
+
+class Result(NamedTuple):
+    """What came of a job. Times are `time.monotonic_ns`, which all processes share."""
+
+    begun_ns: int
+    ended_ns: int
+    latency: Percentiles
+    """Sender: from sent to settled. Receiver: from sent to received."""
+    cpu_s: float
+
+
+# ---- messages -----------------------------------------------------------------------------------------------------
+
+
+class Template:
+    """An encoded message, and where its numbers stand."""
+
+    def __init__(self, body_bytes: int, durable: bool) -> None:
+        if not MIN_BODY_BYTES <= body_bytes <= MAX_BODY_BYTES:
+            raise BenchError(f"a body of {body_bytes} bytes: {MIN_BODY_BYTES} to {MAX_BODY_BYTES} can be measured")
+        header = b"\x00\x53\x70\xc0\x02\x01" + (b"\x41" if durable else b"\x42")
+        size = b"\xa0" + bytes((body_bytes,)) if body_bytes < 256 else b"\xb0" + body_bytes.to_bytes(4)
+        self.prefix = header + b"\x00\x53\x75" + size
+        self.place = len(self.prefix)
+        filler = bytes(number * 31 + 7 & 0xFF for number in range(256)) * (body_bytes // 256 + 1)
+        self.filler = filler[: body_bytes - _NUMBERS.size]
+        self.encoded = self.prefix + bytes(_NUMBERS.size) + self.filler
+
+
+def percentiles(times_ns: list[int]) -> Percentiles:
+    ordered = sorted(times_ns)
+    last = len(ordered) - 1
+    return Percentiles(ordered[last // 2] / 1000, ordered[last * 99 // 100] / 1000)
+
+
+# ---- one connection -----------------------------------------------------------------------------------------------
+
+
+class Wire:
+    """A connection with one link: a non-blocking socket, and proton's engine without a collector."""
+
+    def __init__(self, sock: socket.socket, name: str, *, server: bool = False) -> None:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.link: Pointer = NULL
+        self._sock = sock
+        self._connection = lib.pn_connection()
+        self._transport = lib.pn_transport()
+        self._in = bytearray(_READ_BYTES)
+        self._in_pointer = ffi.from_buffer("char[]", self._in)
+        self._out = bytearray(_READ_BYTES)
+        self._out_pointer = ffi.from_buffer("char[]", self._out)
+        self._out_view = memoryview(self._out)
+        self._poll = select.poll()
+        self._poll.register(sock, select.POLLIN)
+        self._writing = False
+        lib.pn_connection_set_container(self._connection, name.encode())
+        lib.pn_connection_set_hostname(self._connection, b"localhost")
+        if server:
+            lib.pn_transport_set_server(self._transport)
+        lib.pn_transport_set_max_frame(self._transport, _FRAME_BYTES)
+        lib.pn_sasl_allowed_mechs(lib.pn_sasl(self._transport), b"ANONYMOUS")
+        lib.pn_transport_bind(self._transport, self._connection)
+        lib.pn_connection_open(self._connection)
+
+    def attach(self, address: str, name: str, *, sender: bool) -> None:
+        """Open the link to *address* and wait for the answer."""
+        session = lib.pn_session(self._connection)
+        lib.pn_session_set_incoming_capacity(session, 64 << 20)
+        lib.pn_session_open(session)
+        self.link = (lib.pn_sender if sender else lib.pn_receiver)(session, name.encode())
+        for terminus in (lib.pn_link_source(self.link), lib.pn_link_target(self.link)):
+            lib.pn_terminus_set_address(terminus, address.encode())
+        lib.pn_link_set_snd_settle_mode(self.link, lib.PN_SND_UNSETTLED)
+        lib.pn_link_set_rcv_settle_mode(self.link, lib.PN_RCV_FIRST)
+        lib.pn_link_open(self.link)
+        while not lib.pn_link_state(self.link) & _REMOTE_ACTIVE:
+            self.turn()
+
+    def await_attach(self) -> None:
+        """Let the peer open the link, and agree to all it wants."""
+        state = _LOCAL_UNINIT | _REMOTE_ACTIVE
+        while not (link := lib.pn_link_head(self._connection, state)):
+            self.turn()
+        session = lib.pn_link_session(link)
+        lib.pn_session_set_incoming_capacity(session, 64 << 20)
+        lib.pn_session_open(session)
+        lib.pn_terminus_copy(lib.pn_link_source(link), lib.pn_link_remote_source(link))
+        lib.pn_terminus_copy(lib.pn_link_target(link), lib.pn_link_remote_target(link))
+        lib.pn_link_open(link)
+        self.link = link
+
+    def turn(self) -> None:
+        """Write what is due, wait for something to come, and digest it. Raises `BenchError` if nothing does."""
+        self.write()
+        self.check()
+        if not self._poll.poll(SILENCE_S * 1000):
+            raise BenchError(f"nothing was heard for {SILENCE_S:.0f} s")
+        try:
+            size = self._sock.recv_into(self._in)
+        except BlockingIOError:
+            return
+        done = 0
+        while done < size:
+            taken = lib.pn_transport_push(self._transport, self._in_pointer + done, size - done)
+            if taken <= 0:
+                break
+            done += taken
+        if not size:
+            lib.pn_transport_close_tail(self._transport)
+        if done < size or not size:
+            self.check()
+
+    def write(self) -> None:
+        """Write what is due as far as the socket takes it."""
+        blocked = False
+        while (due := lib.pn_transport_pending(self._transport)) > 0:
+            size = lib.pn_transport_peek(self._transport, self._out_pointer, min(due, _READ_BYTES))
+            try:
+                lib.pn_transport_pop(self._transport, self._sock.send(self._out_view[:size]))
+            except BlockingIOError:
+                blocked = True
+                break
+        if blocked != self._writing:
+            self._writing = blocked
+            self._poll.modify(self._sock, select.POLLIN | (select.POLLOUT if blocked else 0))
+
+    def check(self) -> None:
+        """Raise `BenchError` if the peer gave up the link or the connection."""
+        if self.link and lib.pn_link_state(self.link) & REMOTE_CLOSED:
+            raise BenchError(f"the link was closed: {condition_text(lib.pn_link_remote_condition(self.link))}")
+        if lib.pn_connection_state(self._connection) & REMOTE_CLOSED:
+            error = condition_text(lib.pn_connection_remote_condition(self._connection))
+            raise BenchError(f"the connection was closed: {error}")
+        if lib.pn_transport_closed(self._transport):
+            raise BenchError(f"the connection broke: {condition_text(lib.pn_transport_condition(self._transport))}")
+
+    def close(self) -> None:
+        """Say goodbye, and read what was on the way."""
+        lib.pn_connection_close(self._connection)
+        try:
+            while True:
+                self.turn()
+        except (BenchError, ConnectionError):
+            pass
+        if not lib.pn_connection_state(self._connection) & REMOTE_CLOSED:
+            raise BenchError("the goodbye was not answered")
+
+    def free(self) -> None:
+        self._sock.close()
+        lib.pn_transport_unbind(self._transport)
+        lib.pn_decref(self._transport)
+        lib.pn_connection_release(self._connection)
+
+
+# ---- the two jobs -------------------------------------------------------------------------------------------------
+
+
+def send(wire: Wire, job: Job) -> Result:
+    """Send all messages, each once, and wait until all are accepted."""
+    template = Template(job.body_bytes, job.durable)
+    message = bytearray(template.encoded)
+    pointer, size, place = ffi.from_buffer("char[]", message), len(message), template.place
+    number = ffi.new("uint64_t *")
+    tag = ffi.new("pn_delivery_tag_t *", {"size": 8, "start": ffi.cast("char *", number)})
+    make, put, advance, credit_of = lib.pn_delivery, lib.pn_link_send, lib.pn_link_advance, lib.pn_link_credit
+    state_of, settle, pack, now_ns = lib.pn_delivery_remote_state, lib.pn_delivery_settle, _NUMBERS.pack_into, _now_ns
+    link, count, window = wire.link, job.messages, job.window
+    flying: deque[Pointer] = deque()
+    sent_ns, settled_ns = array("Q"), array("Q")
+    sent = settled = 0
+    begun_ns, begun_cpu_s = now_ns(), time.process_time()
+    while settled < count:
+        room = min(count - sent, window - len(flying), credit_of(link), BURST)
+        while room > 0:
+            at_ns = now_ns()
+            for sequence in range(sent, sent + room):
+                pack(message, place, sequence, at_ns)
+                number[0] = sequence
+                flying.append(make(link, tag[0]))
+                put(link, pointer, size)
+                advance(link)
+            sent += room
+            sent_ns.extend([at_ns] * room)
+            wire.write()
+            room = min(count - sent, window - len(flying), credit_of(link), BURST)
+        wire.turn()
+        before = settled
+        while flying and (state := state_of(flying[0])):
+            if state != ACCEPTED:
+                raise BenchError(f"message {settled} was not accepted, but given state {state:#x}")
+            settle(flying.popleft())
+            settled += 1
+        if settled > before:
+            settled_ns.extend([now_ns()] * (settled - before))
+    ended_ns, cpu_s = now_ns(), time.process_time() - begun_cpu_s
+    times_ns = [end - begin for begin, end in zip(sent_ns, settled_ns, strict=True)]
+    return Result(begun_ns, ended_ns, percentiles(times_ns), cpu_s)
+
+
+def receive(wire: Wire, job: Job) -> Result:
+    """Receive and accept all messages, check each, and make sure that no more come."""
+    template = Template(job.body_bytes, job.durable)
+    prefix, filler, size, place = template.prefix, template.filler, len(template.encoded), template.place
+    message = bytearray(_FRAME_BYTES)
+    pointer, room = ffi.from_buffer("char[]", message), len(message)
+    recv, current, advance, queued_at = lib.pn_link_recv, lib.pn_link_current, lib.pn_link_advance, lib.pn_link_queued
+    update, settle, unpack, now_ns = lib.pn_delivery_update, lib.pn_delivery_settle, _NUMBERS.unpack_from, _now_ns
+    link, count = wire.link, job.messages
+    times_ns = array("q")
+    received = owed = 0
+    begun_ns, begun_cpu_s = now_ns(), time.process_time()
+    while received < count:
+        wire.turn()
+        queued = queued_at(link)
+        at_ns = now_ns()
+        for sequence in range(received, received + queued):
+            delivery = current(link)
+            got = recv(link, pointer, room)
+            found, sent_at_ns = unpack(message, place)
+            if got != size or found != sequence or not _same(message, prefix, filler, size):
+                raise BenchError(_difference(message[: max(got, 0)], template, sequence))
+            times_ns.append(at_ns - sent_at_ns)
+            advance(link)
+            update(delivery, ACCEPTED)
+            settle(delivery)
+        received += queued
+        owed += queued
+        if owed * 4 >= job.window:
+            lib.pn_link_flow(link, owed)
+            owed = 0
+        wire.write()
+    ended_ns, cpu_s = now_ns(), time.process_time() - begun_cpu_s
+    if received > count:
+        raise BenchError(f"{received} messages came, {count} were sent")
+    return Result(begun_ns, ended_ns, percentiles(list(times_ns)), cpu_s)
+
+
+_now_ns = time.monotonic_ns
+
+
+def _same(message: bytearray, prefix: bytes, filler: bytes, size: int) -> bool:
+    return message.startswith(prefix) and message.endswith(filler, 0, size)
+
+
+def _difference(message: bytes | bytearray, template: Template, sequence: int) -> str:
+    """What is wrong with *message*."""
+    if len(message) != len(template.encoded):
+        return f"message {sequence}: {len(message)} bytes came, {len(template.encoded)} were sent"
+    found = _NUMBERS.unpack_from(message, template.place)[0]
+    if _same(bytearray(message), template.prefix, template.filler, len(message)):
+        return f"message {found} came where message {sequence} should have"
+    return f"message {sequence} was altered"
+
+
+# ---- processes ----------------------------------------------------------------------------------------------------
+
+
+def _do(job: Job, listener: socket.socket, tell: Callable[[object], None], await_go: Callable[[], object]) -> Result:
+    name = f"bench-{'sender' if job.sender else 'receiver'}"
+    if job.port:
+        wire = Wire(socket.create_connection(("127.0.0.1", job.port)), name)
+        wire.attach(job.address, name, sender=job.sender)
+    else:
+        wire = Wire(listener.accept()[0], name, server=True)
+        wire.await_attach()
+    try:
+        if not job.sender:
+            lib.pn_link_flow(wire.link, job.window)
+        wire.write()
+        tell("ready")
+        await_go()
+        result = (send if job.sender else receive)(wire, job)
+        wire.close()
+        if not job.sender and (more := lib.pn_link_queued(wire.link)):
+            raise BenchError(f"{more} messages came after all {job.messages} had come")
+        return result
+    finally:
+        wire.free()
+
+
+def _serve(pipe: Connection) -> None:
+    """The life of a client process: its port for peers, then a job at a time."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        pipe.send(listener.getsockname()[1])
+        while (job := pipe.recv()) is not None:
+            try:
+                pipe.send(_do(job, listener, pipe.send, pipe.recv))
+            except (BenchError, OSError) as error:
+                pipe.send(BenchError(f"{'sender' if job.sender else 'receiver'}: {error}"))
+
+
+class Clients:
+    """A sender and a receiver, each a process, for any number of jobs."""
+
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipes: list[Connection] = []
+        self._processes = []
+        self.ports: list[int] = []
+        for _ in range(2):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_serve, args=(theirs,), daemon=True)
+            process.start()
+            theirs.close()
+            self._pipes.append(ours)
+            self._processes.append(process)
+        for pipe in self._pipes:
+            self.ports.append(pipe.recv())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for pipe, process in zip(self._pipes, self._processes, strict=True):
+            pipe.send(None) if error is None else process.kill()
+            process.join()
+            pipe.close()
+
+    def run(
+        self, port: int, address: str, messages: int, body_bytes: int, window: int, durable: bool
+    ) -> tuple[Result, Result]:
+        """What the sender and the receiver found, both working at once.
+
+        *port* is the broker's; 0 joins the two without one, which shows how much the client alone can do.
+        """
+        sending, receiving = self._pipes
+        receiving.send(Job(False, port, address, messages, body_bytes, window, durable))
+        if port:
+            self._answer(receiving)
+        sending.send(Job(True, port or self.ports[1], address, messages, body_bytes, window, durable))
+        self._answer(sending)
+        if not port:
+            self._answer(receiving)
+        for pipe in (receiving, sending):
+            pipe.send("go")
+        results: list[Result] = []
+        for pipe in (sending, receiving):
+            result = self._answer(pipe)
+            assert isinstance(result, Result)
+            results.append(result)
+        return results[0], results[1]
+
+    def _answer(self, pipe: Connection) -> object:
+        try:
+            answer = pipe.recv()
+        except EOFError:
+            raise BenchError("a client process died") from None
+        if isinstance(answer, BenchError):
+            raise answer
+        return answer

@@ -1,0 +1,185 @@
+"""The journal, one thread, fsynced, against the bare disk.
+
+A group is so many records, appended and then flushed: one block, one pwrite, one fdatasync. A record is a whole
+message with its only enqueue, as the store writes it. All that is durable is dead at once, so that containers are
+recycled, as in a broker whose receivers keep up. Three yardsticks write as many bytes per group, and sync once, into a
+zero-filled file as large as all containers together. (The journal syncs once more where a block is cut at a
+container's end.)
+
+bare  bytes that are ready: what the disk and the system calls take
+join  heads and payloads that are ready, joined: what it takes to write them in one piece
+loop  heads packed one by one, with a checksum of the payload, then joined: what a plain Python program would do
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+from uuid import uuid4
+
+from crc32c import crc32c
+
+from cairnmq.base.clock import SystemClock
+from cairnmq.disk.real import RealDirectory
+from cairnmq.disk.seam import SECTOR_BYTES
+from cairnmq.journal.block import BLOCK_HEAD_BYTES
+from cairnmq.journal.log import OWN_LSN, Journal
+from cairnmq.journal.opening import DEFAULT_CONTAINER_BYTES, format_log, open_log
+from cairnmq.journal.record import HEAD, HEAD_BYTES, Flag, RecordType
+
+from .table import Row, row, show_size
+
+CONTAINERS = 8
+_FILE_BYTES = CONTAINERS * DEFAULT_CONTAINER_BYTES
+_START, _ENQUEUE = int(RecordType.START), int(Flag.ENQUEUE)
+
+
+class Case(NamedTuple):
+    """So many records of one payload size per sync."""
+
+    payload_bytes: int
+    group: int
+    goals: dict[str, float] = {}
+    """Which part of a yardstick's rate is to be reached."""
+
+    @property
+    def guess_per_s(self) -> float:
+        """A sync takes 110 us; a record 700 ns to append and encode, and a copy into the page cache at 2 GB/s."""
+        return self.group / (110e-6 + self.group * (700e-9 + self.payload_bytes / 2e9))
+
+    @property
+    def used_bytes(self) -> int:
+        """The size of the journal's block for one group."""
+        return BLOCK_HEAD_BYTES + self.group * (HEAD_BYTES + self.payload_bytes)
+
+    @property
+    def block_bytes(self) -> int:
+        """The same with its padding: what is written."""
+        return -(-self.used_bytes // SECTOR_BYTES) * SECTOR_BYTES
+
+
+CASES = (
+    Case(256, 1, {"bare": 0.85}),
+    Case(256, 64, {"join": 0.60, "loop": 0.60}),
+    Case(256, 512, {"join": 0.40, "loop": 0.40}),
+    Case(1024, 1),
+    Case(1024, 64),
+    Case(1024, 512),
+)
+
+
+class Disk:
+    """A zero-filled file, written from its beginning to its end and again."""
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        zeros = bytes(1 << 20)
+        for offset in range(0, _FILE_BYTES, len(zeros)):
+            os.pwrite(self._fd, zeros, offset)
+        os.fsync(self._fd)
+        self._offset = 0
+
+    def bare(self, case: Case, payloads: list[bytes], until_s: float) -> int:
+        data = bytes(case.block_bytes)
+        return self._repeat(until_s, lambda: data)
+
+    def join(self, case: Case, payloads: list[bytes], until_s: float) -> int:
+        head = bytes(HEAD_BYTES)
+        parts = [bytes(BLOCK_HEAD_BYTES)]
+        for payload in payloads:
+            parts += (head, payload)
+        parts.append(bytes(case.block_bytes - case.used_bytes))
+        return self._repeat(until_s, lambda: b"".join(parts))
+
+    def loop(self, case: Case, payloads: list[bytes], until_s: float) -> int:
+        pack, begin, end = HEAD.pack, bytes(BLOCK_HEAD_BYTES), bytes(case.block_bytes - case.used_bytes)
+
+        def make() -> bytes:
+            time_us = time.time_ns() // 1000
+            parts = [begin]
+            for number, payload in enumerate(payloads):
+                lsn = self._offset + HEAD_BYTES * number
+                parts += (
+                    pack(_START, _ENQUEUE, number, 0, len(payload), crc32c(payload), 0, lsn, 1, 0, time_us, 0),
+                    payload,
+                )
+            parts.append(end)
+            return b"".join(parts)
+
+        return self._repeat(until_s, make)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def _repeat(self, until_s: float, make: Callable[[], bytes]) -> int:
+        """Write and sync what *make* returns until it is *until_s*; how often that was."""
+        groups = 0
+        while not groups or time.perf_counter() < until_s:
+            data = make()
+            if self._offset + len(data) > _FILE_BYTES:
+                self._offset = 0
+            os.pwrite(self._fd, data, self._offset)
+            os.fdatasync(self._fd)
+            self._offset += len(data)
+            groups += 1
+        return groups
+
+
+def open_journal(directory: RealDirectory) -> Journal:
+    """A new journal, all its containers made."""
+    clock = SystemClock()
+    format_log(directory, DEFAULT_CONTAINER_BYTES, uuid4(), clock.wall_us())
+    return open_log(directory, clock, visit=lambda block: None, initial_containers=CONTAINERS)[0]
+
+
+def append_groups(journal: Journal, payloads: list[bytes], until_s: float) -> int:
+    """What is measured: append and flush groups until it is *until_s*; how many they were."""
+    append = journal.append
+    groups = 0
+    while not groups or time.perf_counter() < until_s:
+        time_us = time.time_ns() // 1000
+        for payload in payloads:
+            append(_START, payload, time_us=time_us, flags=_ENQUEUE, message_id=OWN_LSN, queue_id=1)
+        journal.flush()
+        journal.advance_base(journal.container_start(journal.next_lsn))
+        groups += 1
+    return groups
+
+
+def measure(path: str, rounds: int, round_s: float) -> list[Row]:
+    """All cases, in *path*; a round takes each case through journal and yardsticks for about *round_s* each."""
+    os.mkdir(path)
+    disk = Disk(os.path.join(path, "bare"))
+    journal = open_journal(RealDirectory(os.path.join(path, "journal"), create=True))
+    try:
+        return [row for case in CASES for row in _measure_case(case, journal, disk, rounds, round_s)]
+    finally:
+        journal.close()
+        disk.close()
+
+
+def _measure_case(case: Case, journal: Journal, disk: Disk, rounds: int, round_s: float) -> list[Row]:
+    payloads = [os.urandom(case.payload_bytes) for _ in range(case.group)]
+    ways: dict[str, Callable[[float], int]] = {
+        "journal": lambda until_s: append_groups(journal, payloads, until_s),
+        "bare": lambda until_s: disk.bare(case, payloads, until_s),
+        "join": lambda until_s: disk.join(case, payloads, until_s),
+        "loop": lambda until_s: disk.loop(case, payloads, until_s),
+    }
+    rates: dict[str, list[float]] = {name: [] for name in ways}
+    for turn in range(rounds):
+        first = turn % len(ways)
+        for name, way in [*ways.items()][first:] + [*ways.items()][:first]:
+            begun_s = time.perf_counter()
+            groups = way(begun_s + round_s)
+            rates[name].append(groups * case.group / (time.perf_counter() - begun_s))
+    what = f"{show_size(case.payload_bytes)}, groups of {case.group}"
+    return [
+        row(
+            "journal append, one thread, fsynced", what, rates["journal"], case.guess_per_s, name, rates[name],
+            goal_ratio=case.goals.get(name),
+        )
+        for name in ("bare", "join", "loop")
+    ]  # fmt: skip

@@ -1,0 +1,164 @@
+"""Rows of the one table, and how it is printed.
+
+What is compared is measured in turns, round by round: yardstick, then the thing itself. A row shows the median of the
+rounds and the median of the rounds' ratios; neither asks the machine to be as fast in the last round as in the first.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any, NamedTuple
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+
+class BenchError(Exception):
+    """Something was lost, doubled, out of order or altered, or did not answer: there is nothing to report."""
+
+
+class Percentiles(NamedTuple):
+    """Of times in microseconds."""
+
+    p50_us: float
+    p99_us: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """One thing measured against one yardstick."""
+
+    section: str
+    what: str
+    per_s: float
+    """Median of the rounds."""
+    low_per_s: float
+    high_per_s: float
+    guess_per_s: float
+    """Stated before anything was measured."""
+    yardstick: str
+    yardstick_per_s: float
+    ratio: float
+    """Median of the rounds' ratios to the yardstick."""
+    goal_ratio: float | None = None
+    goal_per_s: float | None = None
+    p50_us: float | None = None
+    p99_us: float | None = None
+    broker_cpu_us: float | None = None
+    """CPU time per message, all threads."""
+    client_cpu_us: float | None = None
+    """CPU time per message of the one client process the row is about."""
+
+    @property
+    def reached(self) -> bool | None:
+        """Whether the goal is; None where there is none, or the disk was too slow to tell.
+
+        A disk that others keep busy makes everything equally slow: a ratio counts only beside a fast yardstick.
+        """
+        if self.goal_ratio is not None:
+            return None if self.yardstick_per_s < self.guess_per_s / 2 else self.ratio >= self.goal_ratio
+        return None if self.goal_per_s is None else self.per_s >= self.goal_per_s
+
+
+def row(
+    section: str,
+    what: str,
+    rates: Sequence[float],
+    guess_per_s: float,
+    yardstick: str,
+    yardstick_rates: Sequence[float],
+    **more: Any,
+) -> Row:
+    """A row from the rounds' rates of the thing and of its yardstick."""
+    ratios = [rate / other for rate, other in zip(rates, yardstick_rates, strict=True)]
+    return Row(
+        section, what, median(rates), min(rates), max(rates), guess_per_s, yardstick, median(yardstick_rates),
+        median(ratios), **more,
+    )  # fmt: skip
+
+
+def as_json(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    return [asdict(row) | {"reached": row.reached} for row in rows]
+
+
+def machine(directory: str) -> dict[str, Any]:
+    """What the figures depend on."""
+    return {
+        "python": platform.python_version(),
+        "cores": len(os.sched_getaffinity(0)),
+        "directory": directory,
+        "file_system": _file_system(directory),
+        "load_before": round(os.getloadavg()[0], 2),
+    }
+
+
+def show_size(size_bytes: int) -> str:
+    return f"{size_bytes} B" if size_bytes < 1024 else f"{size_bytes >> 10} KiB"
+
+
+def render(console: Console, rows: Sequence[Row], title: str, caption: str) -> None:
+    table = Table(title=title, caption=caption, box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left")
+    table.add_column("per second", no_wrap=True)
+    for name in ("median", "low-high", "guessed", "yardstick", "ratio", "goal", "p50/p99 us", "CPU us*"):
+        table.add_column(name, justify="right", no_wrap=True)
+    section = ""
+    for row in rows:
+        if row.section != section:
+            section = row.section
+            table.add_section()
+            table.add_row(f"[bold]{section}[/]")
+        table.add_row(
+            row.what,
+            f"[bold]{row.per_s:,.0f}[/]",
+            f"{_short(row.low_per_s)}-{_short(row.high_per_s)}",
+            _short(row.guess_per_s),
+            f"{row.yardstick} {_short(row.yardstick_per_s)}" if row.yardstick else "",
+            f"{row.ratio:.0%}" if row.yardstick else "",
+            _goal(row),
+            "" if row.p50_us is None else f"{row.p50_us:,.0f}/{row.p99_us:,.0f}",
+            _cpu(row),
+        )
+    console.print(table)
+
+
+def _short(rate: float) -> str:
+    """Three digits are all that such a figure is worth."""
+    if rate >= 1_000_000:
+        return f"{rate / 1_000_000:.2f}M"
+    return f"{rate / 1000:.{1 if rate < 100_000 else 0}f}k" if rate >= 1000 else f"{rate:.0f}"
+
+
+def _goal(row: Row) -> str:
+    if row.goal_ratio is None and row.goal_per_s is None:
+        return ""
+    goal = f"{row.goal_ratio:.0%}" if row.goal_ratio is not None else _short(row.goal_per_s or 0)
+    if row.reached is None:
+        return f"[yellow]{goal} ?[/]"
+    return f"[green]{goal} ok[/]" if row.reached else f"[red]{goal} no[/]"
+
+
+def _cpu(row: Row) -> str:
+    if row.client_cpu_us is None:
+        return ""
+    broker = "-" if row.broker_cpu_us is None else f"{row.broker_cpu_us:.1f}"
+    return f"{broker} + {row.client_cpu_us:.1f}"
+
+
+def _file_system(directory: str) -> str:
+    """Its type, since a sync costs nothing on tmpfs."""
+    best, kind = "", "unknown"
+    path = os.path.realpath(directory)
+    try:
+        with open("/proc/self/mounts") as mounts:
+            for line in mounts:
+                _, place, found, *_ = line.split()
+                if (path == place or path.startswith(place.rstrip("/") + "/")) and len(place) >= len(best):
+                    best, kind = place, found
+    except OSError:
+        pass
+    return kind

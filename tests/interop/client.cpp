@@ -1,0 +1,167 @@
+// A client of the interop tests on proton's C++ library. See test_interop.py for what it is asked to do and says.
+
+#include <proton/connection.hpp>
+#include <proton/container.hpp>
+#include <proton/delivery.hpp>
+#include <proton/error_condition.hpp>
+#include <proton/link.hpp>
+#include <proton/message.hpp>
+#include <proton/messaging_handler.hpp>
+#include <proton/receiver.hpp>
+#include <proton/receiver_options.hpp>
+#include <proton/sender.hpp>
+#include <proton/sender_options.hpp>
+#include <proton/source_options.hpp>
+#include <proton/tracker.hpp>
+#include <proton/transport.hpp>
+
+#include <iostream>
+#include <string>
+
+namespace {
+
+proton::binary body_of(int number, size_t size) {
+    proton::binary body(size);
+    for (size_t at = 0; at < size; ++at) body[at] = uint8_t((number + at) % 251);
+    return body;
+}
+
+class Client : public proton::messaging_handler {
+  public:
+    explicit Client(const std::string& url) : url_(url) {}
+    void on_container_start(proton::container& container) override { container.connect(url_); }
+    void on_transport_error(proton::transport& transport) override { fail(transport.error().what()); }
+    void on_connection_error(proton::connection& connection) override { fail(connection.error().what()); }
+    void on_sender_error(proton::sender& sender) override { refused(sender); }
+    void on_receiver_error(proton::receiver& receiver) override { refused(receiver); }
+    int status = 0;
+
+  protected:
+    void done(proton::connection connection, const std::string& said) {
+        std::cout << said << std::endl;
+        connection.close();
+    }
+    void fail(const std::string& why) {
+        std::cout << "failed: " << why << std::endl;
+        status = 1;
+    }
+
+  private:
+    void refused(proton::link link) { done(link.connection(), "refused: " + link.error().name()); }
+    std::string url_;
+};
+
+class Send : public Client {
+  public:
+    Send(const std::string& url, const std::string& address, bool settled, int count, size_t size)
+        : Client(url), address_(address), settled_(settled), count_(count), size_(size) {}
+
+    void on_connection_open(proton::connection& connection) override {
+        connection.open_sender(address_, proton::sender_options().delivery_mode(
+                                             settled_ ? proton::delivery_mode::AT_MOST_ONCE
+                                                      : proton::delivery_mode::AT_LEAST_ONCE));
+    }
+    void on_sendable(proton::sender& sender) override {
+        for (; sender.credit() > 0 && sent_ < count_; ++sent_) {
+            proton::message message(body_of(sent_, size_));
+            message.subject(std::to_string(sent_));
+            message.durable(true);
+            sender.send(message);
+        }
+        if (settled_ && sent_ == count_) finish(sender.connection());
+    }
+    void on_tracker_accept(proton::tracker& tracker) override {
+        if (++accepted_ == count_ && !settled_) finish(tracker.connection());
+    }
+    void on_tracker_reject(proton::tracker&) override { fail("rejected"); }
+
+  private:
+    void finish(proton::connection connection) {
+        if (!finished_) done(connection, "sent " + std::to_string(count_));
+        finished_ = true;
+    }
+    std::string address_;
+    bool settled_, finished_ = false;
+    int count_, sent_ = 0, accepted_ = 0;
+    size_t size_;
+};
+
+class Receive : public Client {
+  public:
+    // outcomes: a letter for each message, as many as there are to be received
+    Receive(const std::string& url, const std::string& address, bool settled, const std::string& outcomes, size_t size)
+        : Client(url), address_(address), settled_(settled), outcomes_(outcomes), size_(size) {}
+
+    void on_connection_open(proton::connection& connection) override {
+        auto mode = settled_ ? proton::delivery_mode::AT_MOST_ONCE : proton::delivery_mode::AT_LEAST_ONCE;
+        auto options = proton::receiver_options().delivery_mode(mode).auto_accept(false).credit_window(0);
+        connection.open_receiver(address_, options).add_credit(int(outcomes_.size()));
+    }
+    void on_message(proton::delivery& delivery, proton::message& message) override {
+        if (message.subject() != std::to_string(received_) ||
+            proton::get<proton::binary>(message.body()) != body_of(received_, size_))
+            fail("message " + std::to_string(received_) + " is not what was sent");
+        char outcome = outcomes_[size_t(received_)];
+        if (!settled_) {
+            if (outcome == 'a') delivery.accept();
+            if (outcome == 'x') delivery.reject();
+            if (outcome == 'r') delivery.release();
+            if (outcome == 'm') delivery.modify();
+        } else if (!delivery.settled()) {
+            fail("it is not settled");
+        }
+        if (++received_ == int(outcomes_.size())) done(delivery.connection(), "received " + std::to_string(received_));
+    }
+
+  private:
+    std::string address_;
+    bool settled_;
+    std::string outcomes_;
+    int received_ = 0;
+    size_t size_;
+};
+
+class Ask : public Client {
+  public:
+    Ask(const std::string& url, const std::string& address, const std::string& question)
+        : Client(url), address_(address), question_(question) {}
+
+    void on_connection_open(proton::connection& connection) override {
+        sender_ = connection.open_sender(address_);
+        auto dynamic = proton::source_options().dynamic(true);
+        connection.open_receiver("", proton::receiver_options().source(dynamic));
+    }
+    void on_receiver_open(proton::receiver& receiver) override {
+        proton::message message(question_);
+        message.reply_to(receiver.source().address());
+        sender_.send(message);
+    }
+    void on_message(proton::delivery& delivery, proton::message& message) override {
+        done(delivery.connection(), "answered " + proton::get<std::string>(message.body()));
+    }
+
+  private:
+    std::string address_, question_;
+    proton::sender sender_;
+};
+
+int run(Client&& client) {
+    proton::container(client).run();
+    return client.status;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    std::string url = argv[1], verb = argv[2], address = argv[3], first = argv[4];
+    bool settled = argc > 5 && std::string(argv[5]) == "settled";
+    size_t size = argc > 6 ? std::stoul(argv[6]) : 0;
+    try {
+        if (verb == "send") return run(Send(url, address, settled, std::stoi(first), size));
+        if (verb == "receive") return run(Receive(url, address, settled, first, size));
+        if (verb == "ask") return run(Ask(url, address, first));
+    } catch (const std::exception& error) {
+        std::cout << "failed: " << error.what() << std::endl;
+    }
+    return 1;
+}
