@@ -79,27 +79,29 @@ class Producer:
         now_us = self._broker.clock.wall_us()
         full = store.full() if queue_id else ""
         positions = queue.positions
-        entries: list[Entry] = []
+        kept: list[tuple[bytes, bool]] = []
         confirmed: list[Delivery] = []
         unwanted: list[Delivery] = []
-        lsn = 0
         for delivery, content, flags in fragments:
-            message_id = 0
             try:
                 durable = header.parse(content).durable
             except Malformed as error:
                 self.terminal.reject((delivery,), 1, "amqp:decode-error", str(error))
                 continue
-            if durable and queue_id:
-                if full:
-                    self._reject_full(delivery, full)
-                    continue
-                message_id, lsn = store.put(queue_id, content, now_us)
-            entries.append(Entry(message_id, next(positions), content))
+            if durable and full:
+                self._reject_full(delivery, full)
+                continue
+            kept.append((content, durable))
             if flags & SETTLED:
                 unwanted.append(delivery)
             else:
                 confirmed.append(delivery)
+        lasting = [content for content, durable in kept if durable] if queue_id else []
+        ids, lsn = store.put_all(queue_id, lasting, now_us) if lasting else ((), 0)
+        stored = iter(ids)
+        entries = [
+            Entry(next(stored) if durable and queue_id else 0, next(positions), content) for content, durable in kept
+        ]
         self._show(lsn, queue, entries, confirmed, unwanted)
 
     def _show(

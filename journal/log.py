@@ -14,9 +14,12 @@ A power cut leaves every durable block, and any part of what was not yet durable
 
 from __future__ import annotations
 
+import struct
 import threading
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import accumulate, repeat
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -37,19 +40,22 @@ BLOCK_LIMIT_BYTES = 1 << 20
 OWN_LSN = -1
 """As a message or transaction id: the record's own LSN, for the first record of an object."""
 
-_pack_head = HEAD.pack_into
+_pack_head = HEAD.pack
+_pack_first = struct.Struct("<HHIII8xQ32s").pack
+"""A head of `append_all`: type and flags, number, place, size, CRC, its own LSN, and what all of them share."""
+_pack_shared = struct.Struct("<QQQQ").pack
 
 
 class _Sealed(NamedTuple):
     lsn: int
     prev_lsn: int
-    heads: memoryview
+    heads: list[bytes]
     payloads: list[bytes]
     payload_bytes: int
 
     @property
     def end_lsn(self) -> int:
-        return self.lsn + padded(BLOCK_HEAD_BYTES + len(self.heads) + self.payload_bytes)
+        return self.lsn + padded(BLOCK_HEAD_BYTES + HEAD_BYTES * len(self.heads) + self.payload_bytes)
 
 
 class Journal:
@@ -89,10 +95,10 @@ class Journal:
         self._writing_slot = -1
         self._writing_file: File | None = None
         self._durable_base = base_lsn
-        self._heads = bytearray(HEAD_BYTES * 1024)
+        self._heads: list[bytes] = []
         self._payloads: list[bytes] = []
         self._begin = self._first_head = self._prev_lsn = 0
-        self._size = self._limit = self._place = self._count = 0
+        self._limit = self._at = self._place = 0
         self._begin_block(slot * self.container_bytes + DATA_OFFSET, prev_lsn)
 
     # ---- the appender's side --------------------------------------------------------------------------------------
@@ -116,33 +122,65 @@ class Journal:
         does an append that needs a new block.
         """
         size = len(payload)
-        need = HEAD_BYTES + size
-        if self._size + need > self._limit or size > MAX_PAYLOAD_BYTES:
+        at, place = self._at, self._place
+        if at + place + size > self._limit or size > MAX_PAYLOAD_BYTES:
             self._make_room(size)
-        number = self._count
-        at = number * HEAD_BYTES
+            at, place = self._at, self._place
         lsn = self._first_head + at
-        if at == len(self._heads):
-            self._heads.extend(bytes(at))
-        _pack_head(
-            self._heads, at, type, flags, number, self._place, size, crc32c(payload), undo_prev,
+        head = _pack_head(
+            type, flags, at // HEAD_BYTES, place, size, crc32c(payload), undo_prev,
             lsn if message_id < 0 else message_id, queue_id, lsn if txn_id < 0 else txn_id, time_us, extra,
         )  # fmt: skip
+        self._heads.append(head)
+        self._at = at + HEAD_BYTES
         if size:
             self._payloads.append(payload)
-            self._place += size
-        self._size += need
-        self._count = number + 1
+            self._place = place + size
         return lsn
+
+    def append_all(
+        self, type: int, payloads: Sequence[bytes], *, time_us: int, flags: int = 0, queue_id: int = 0
+    ) -> list[int]:
+        """Add a record for each payload, all of them the first of a message (`OWN_LSN`); their LSNs.
+
+        The same as so many calls of `append`, at half the cost: what they have in common is packed once.
+        """
+        sizes = list(map(len, payloads))
+        lsns: list[int] = []
+        kind, shared = type | flags << 8, _pack_shared(queue_id, 0, time_us, 0)
+        done = 0
+        while done < len(sizes):
+            at, limit = self._at, self._limit
+            places = list(accumulate(sizes[done:], initial=self._place))
+            fit = len(places) - 1
+            if at + HEAD_BYTES * (fit - 1) + places[-1] > limit:
+                ends = [at + HEAD_BYTES * n + end for n, end in enumerate(places[1:])]
+                fit = bisect_right(ends, limit)
+            if not fit or max(sizes[done : done + fit]) > MAX_PAYLOAD_BYTES:
+                self._make_room(max(sizes[done : done + fit + 1]))
+                continue
+            first, number = self._first_head + at, at // HEAD_BYTES
+            fresh = range(first, first + HEAD_BYTES * fit, HEAD_BYTES)
+            some = payloads[done : done + fit]
+            self._heads += map(
+                _pack_first, repeat(kind), range(number, number + fit), places, sizes[done:], map(crc32c, some), fresh,
+                repeat(shared),
+            )  # fmt: skip
+            self._payloads += some
+            self._at = at + HEAD_BYTES * fit
+            self._place = places[fit]
+            lsns += fresh
+            done += fit
+        return lsns
 
     @property
     def next_lsn(self) -> int:
         """Where the next block begins at the earliest: every record appended so far lies below."""
-        return self._begin + (padded(self._size) if self._count else 0)
+        return self._begin + (padded(BLOCK_HEAD_BYTES + self._at + self._place) if self._at else 0)
 
     @property
     def has_unsealed(self) -> bool:
-        return self._count > 0
+        return self._at > 0
 
     @property
     def waiting(self) -> int:
@@ -151,14 +189,12 @@ class Journal:
 
     def seal(self) -> bool:
         """Give what has gathered to the writer; whether there was anything."""
-        if not self._count:
+        if not self._at:
             return False
         if self.failure is not None:
             raise self.failure
-        table = memoryview(self._heads)[: self._count * HEAD_BYTES]
-        sealed = _Sealed(self._begin, self._prev_lsn, table, self._payloads, self._place)
+        sealed = _Sealed(self._begin, self._prev_lsn, self._heads, self._payloads, self._place)
         self._sealed.append(sealed)
-        self._heads = bytearray(HEAD_BYTES * 1024)
         self._begin_block(sealed.end_lsn, sealed.lsn)
         return True
 
@@ -246,12 +282,12 @@ class Journal:
         self._begin = lsn
         self._prev_lsn = prev_lsn
         self._first_head = lsn + BLOCK_HEAD_BYTES
-        self._size = BLOCK_HEAD_BYTES
-        self._place = 0
-        self._count = 0
+        self._at = self._place = 0
+        self._heads = []
         self._payloads = []
         room = self.container_bytes - lsn % self.container_bytes if lsn % self.container_bytes else 0
-        self._limit = min(room, BLOCK_LIMIT_BYTES, BLOCK_HEAD_BYTES + MAX_RECORDS * HEAD_BYTES)
+        size = min(room, BLOCK_LIMIT_BYTES, BLOCK_HEAD_BYTES + MAX_RECORDS * HEAD_BYTES)
+        self._limit = size - BLOCK_HEAD_BYTES - HEAD_BYTES  # for heads and payloads, with one head still to come
 
     def _make_room(self, payload_bytes: int) -> None:
         """Seal the block, and go on to the next container if the record does not fit behind it."""
@@ -261,9 +297,9 @@ class Journal:
                 f"a payload of {payload_bytes} bytes, a record takes {MAX_PAYLOAD_BYTES}",
                 "write it in chunks",
             )
-        if self._count and self.seal():
+        if self._at and self.seal():
             self._wait_for_room()
-        if self._size + HEAD_BYTES + payload_bytes > self._limit:
+        if self._at + self._place + payload_bytes > self._limit:
             slot = -(-self._begin // self.container_bytes)
             self._begin_block(slot * self.container_bytes + DATA_OFFSET, self._prev_lsn)
 
@@ -287,7 +323,7 @@ class Journal:
             slot, offset = divmod(sealed.lsn, self.container_bytes)
             file = self._file_for(slot, sealed.prev_lsn)
             data = block.encode(
-                sealed.heads, sealed.payloads, sealed.payload_bytes, lsn=sealed.lsn, prev_lsn=sealed.prev_lsn,
+                b"".join(sealed.heads), sealed.payloads, sealed.payload_bytes, lsn=sealed.lsn, prev_lsn=sealed.prev_lsn,
                 incarnation=self.incarnation, durable_lsn=self.durable_lsn, base_lsn=base, log_id=self.log_id,
             )  # fmt: skip
             file.write_at(offset, data)

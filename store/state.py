@@ -8,6 +8,8 @@ A message id is the LSN of the message's first record. One queue, the common cas
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 from ..journal.record import Flag, RecordHead, RecordType
 
 START, CHUNK, DELETE = int(RecordType.START), int(RecordType.CHUNK), int(RecordType.DELETE)
@@ -41,6 +43,17 @@ class State:
             self.growing.add(lsn)
         slot = lsn // self._container_bytes
         self.live[slot] = self.live.get(slot, 0) + 1
+
+    def started_all(self, lsns: list[int], queue_id: int) -> None:
+        """Start records with the enqueue flag, in order: `started` for each of them."""
+        self.messages.update(dict.fromkeys(lsns, queue_id))
+        live, size = self.live, self._container_bytes
+        done = 0
+        while done < len(lsns):
+            slot = lsns[done] // size
+            end = bisect_left(lsns, (slot + 1) * size, done)
+            live[slot] = live.get(slot, 0) + end - done
+            done = end
 
     def continued(self, lsn: int, flags: int, message_id: int) -> None:
         """A Chunk record: more of the content."""

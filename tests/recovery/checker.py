@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import Literal, NamedTuple
 
+from cairnmq.base.errors import CairnError
 from cairnmq.recovery.report import RecoveryReport
 from cairnmq.store.journal_store import JournalStore
 
@@ -88,31 +89,41 @@ def content_of(store: JournalStore, message_id: int) -> bytes:
 def check(history: History, confirmed_lsn: int, store: JournalStore, report: RecoveryReport) -> Shown:
     """Raise `Broken` if *store*, just recovered, is not what *history* allows; what it shows otherwise."""
     shown = shown_by(store)
-    confirmed = history.shown(confirmed_lsn)
-    attempted = {(done.message_id, done.queue_id) for done in history.operations if done.kind == "dequeue"}
-    for queue_id, ids in confirmed.items():
-        for message_id in ids:
-            if (message_id, queue_id) not in attempted and shown.get(queue_id, []).count(message_id) != 1:
-                raise Broken("I1", f"message {message_id} was confirmed on queue {queue_id} and is not there once")
-    done = {
-        (done.message_id, done.queue_id)
-        for done in history.operations
-        if done.kind == "dequeue" and done.lsn < confirmed_lsn
-    }
-    enqueued = {(done.message_id, done.queue_id): done.lsn for done in history.operations if done.kind == "enqueue"}
+    end_lsn = report.log.end_lsn
+    last: dict[tuple[int, int], str] = {}  # what was confirmed last, for a message on a queue
+    undecided = set()  # and where something was attempted since
+    position = {}
+    for lsn, kind, message_id, queue_id in history.operations:
+        if lsn < confirmed_lsn:
+            last[message_id, queue_id] = kind
+        else:
+            undecided.add((message_id, queue_id))
+        if kind == "enqueue" and (lsn < end_lsn or (message_id, queue_id) not in position):
+            position[message_id, queue_id] = lsn
+    for (message_id, queue_id), what in last.items():
+        if what == "enqueue" and (message_id, queue_id) not in undecided:
+            count = shown.get(queue_id, []).count(message_id)
+            if count != 1:
+                raise Broken(
+                    "I1", f"message {message_id} was confirmed on queue {queue_id}, and is there {count} times"
+                )
     for queue_id, ids in shown.items():
         for message_id in ids:
-            if (message_id, queue_id) in done:
+            place = message_id, queue_id
+            if last.get(place) == "dequeue" and place not in undecided:
                 raise Broken("I2", f"message {message_id} is back on queue {queue_id}")
-            if (message_id, queue_id) not in enqueued or queue_id not in history.queues:
+            if place not in position or queue_id not in history.queues:
                 raise Broken("I7", f"message {message_id} was never put on queue {queue_id}")
-            content = content_of(store, message_id)
+            try:
+                content = content_of(store, message_id)
+            except CairnError as error:
+                raise Broken("I3", f"message {message_id} can't be read: {error}") from error
             if content != history.contents[message_id]:
                 stale = any(content == other for other in history.contents.values())
                 raise Broken("I13" if stale else "I3", f"message {message_id} has another content")
-        if ids != sorted(ids, key=lambda message_id: enqueued[message_id, queue_id]):
+        positions = [position[message_id, queue_id] for message_id in ids]
+        if positions != sorted(positions):
             raise Broken("I6", f"queue {queue_id} has another order: {ids}")
-    end_lsn = report.log.end_lsn
     if shown != history.shown(end_lsn):
         raise Broken("I4", f"{shown} is not what was done below LSN {end_lsn}: {history.shown(end_lsn)}")
     if () in store.state.messages.values() or store.state.growing:
@@ -122,7 +133,7 @@ def check(history: History, confirmed_lsn: int, store: JournalStore, report: Rec
     if store.journal.next_lsn < confirmed_lsn or store.durable_lsn < confirmed_lsn:
         raise Broken("I8", f"LSNs go on at {store.journal.next_lsn}, {confirmed_lsn} was confirmed")
     check_base(store)
-    if end_lsn < confirmed_lsn and history.shown(end_lsn) != confirmed:
+    if end_lsn < confirmed_lsn and shown != history.shown(confirmed_lsn):
         raise Broken("I4", f"the log ends at {end_lsn}, below {confirmed_lsn}")
     return shown
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 import pytest
+
 from cairnmq.disk.memory import MemoryDirectory
 
 from .explorer import SCALE, Explorer, Moment, World, others_content, subsets, workload
@@ -49,7 +50,7 @@ def test_the_workload_does_what_the_crashes_are_to_meet() -> None:
     world = World(MemoryDirectory())
     workload(world)
     kinds = Counter(moment.after.split()[0] for moment in world.moments)
-    assert set(kinds) == {"create", "write", "sync", "rename", "unlink"}
+    assert set(kinds) == {"create", "write", "sync", "rename", "unlink", "commit"}
     heads = Counter(moment.after for moment in world.moments if moment.after.endswith(".cairn 0+512"))
     assert max(heads.values()) > 1  # a container was used again
     assert len(world.history.queues) == 2
@@ -74,7 +75,7 @@ def test_power_cut_when_lost_sectors_hold_what_another_file_has_there(explorer: 
 # I9: the second recovery finds what the first one found, wherever the first was cut
 @SECTORS
 def test_power_cut_inside_the_recovery_and_after_it(explorer: Explorer, sector_bytes: int) -> None:
-    for moment in some(moments(sector_bytes), 0.05 * SCALE, seed=sector_bytes):
+    for moment in some(moments(sector_bytes), 0.04 * SCALE, seed=sector_bytes):
         choices = list(subsets(moment.disk.pending(), explorer.rng, scaled(1), 2))
         for kept in explorer.rng.sample(choices, min(len(choices), scaled(1))):
             explorer.cut_again(moment, kept, samples=scaled(1))
@@ -83,5 +84,5 @@ def test_power_cut_inside_the_recovery_and_after_it(explorer: Explorer, sector_b
 # I9: what was shown after a kill survives a later power cut
 @SECTORS
 def test_power_cut_after_a_kill_and_its_recovery(explorer: Explorer, sector_bytes: int) -> None:
-    for moment in some(moments(sector_bytes), 0.05 * SCALE, seed=sector_bytes + 1):
+    for moment in some(moments(sector_bytes), 0.02 * SCALE, seed=sector_bytes + 1):
         explorer.kill(moment, samples=scaled(1))

@@ -1,0 +1,120 @@
+"""Logs on a disk in memory, for the tests of this folder."""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+from uuid import UUID
+
+from crc32c import crc32c
+
+from cairnmq.base.clock import ManualClock
+from cairnmq.disk.memory import MemoryDirectory
+from cairnmq.disk.seam import Directory
+from cairnmq.journal.block import Block
+from cairnmq.journal.log import Journal
+from cairnmq.journal.opening import MIN_CONTAINER_BYTES, OpenReport, format_log, open_log
+from cairnmq.journal.reader import Damage, LogReader
+from cairnmq.journal.record import RecordHead, RecordType
+
+SIZE = MIN_CONTAINER_BYTES
+LOG_UUID = UUID("6ba7b810-9dad-11d1-80b4-00c04fd430c8")
+LOG_ID = int.from_bytes(LOG_UUID.bytes[:8], "little")
+START = int(RecordType.START)
+BIG = bytes(range(256)) * 256
+"""The largest payload of one record."""
+
+
+class Read(NamedTuple):
+    """A record as the reader gave it."""
+
+    lsn: int
+    head: RecordHead
+    payload: bytes
+
+
+def new_log(directory: Directory | None = None, *, keep: int = 2, buffers: int = 10) -> tuple[Directory, Journal]:
+    directory = directory or MemoryDirectory()
+    format_log(directory, SIZE, LOG_UUID, 1)
+    return directory, reopen(directory, keep=keep, buffers=buffers)[0]
+
+
+def reopen(directory: Directory, *, keep: int = 2, buffers: int = 10) -> tuple[Journal, OpenReport, list[Read]]:
+    """Open the log; also what it held but for its opening records."""
+    found: list[Read] = []
+    journal, report = open_log(
+        directory,
+        ManualClock(),
+        visit=lambda block: found.extend(records_of(block)),
+        initial_containers=keep,
+        max_write_buffers=buffers,
+    )
+    return journal, report, [read for read in found if read.head.type != RecordType.LOG_OPEN]
+
+
+def records_of(block: Block) -> list[Read]:
+    heads = block.heads()
+    return [Read(block.record_lsn(number), head, bytes(block.payload(head))) for number, head in enumerate(heads)]
+
+
+def scan(directory: Directory, from_lsn: int = 0) -> list[Block | Damage]:
+    """The whole log and its damage, as a tool sees it."""
+    return list(LogReader(directory).scan(from_lsn))
+
+
+def blocks(directory: Directory) -> list[Block]:
+    """All blocks of a log that has no damage."""
+    found = scan(directory)
+    assert not [damage for damage in found if isinstance(damage, Damage)]
+    return [block for block in found if isinstance(block, Block)]
+
+
+def read_all(directory: Directory) -> list[Read]:
+    """All records of a log that has no damage, but for its opening records."""
+    found = [read for block in blocks(directory) for read in records_of(block)]
+    return [read for read in found if read.head.type != RecordType.LOG_OPEN]
+
+
+def put(journal: Journal, payload: bytes) -> int:
+    return journal.append(START, payload, time_us=1)
+
+
+def container_of(directory: Directory, slot: int) -> str:
+    """The name of the file that holds *slot*."""
+    return f"{LogReader(directory).heads[slot].number:08d}.cairn"
+
+
+def patch(directory: Directory, name: str, at: int, data: bytes) -> None:
+    """Overwrite bytes of a file, durably."""
+    file = directory.open(name, writable=True)
+    file.write_at(at, data)
+    file.sync()
+    file.close()
+
+
+def flip(directory: Directory, name: str, at: int, mask: int = 1) -> None:
+    """Rot: flip bits of one byte, durably."""
+    file = directory.open(name)
+    byte = file.read_at(at, 1)[0]
+    file.close()
+    patch(directory, name, at, bytes([byte ^ mask]))
+
+
+def flip_lsn(directory: Directory, lsn: int, mask: int = 1) -> None:
+    slot, at = divmod(lsn, SIZE)
+    flip(directory, container_of(directory, slot), at, mask)
+
+
+def content(directory: Directory) -> dict[str, bytes]:
+    """Every byte of every file."""
+    found = {}
+    for name in directory.names():
+        file = directory.open(name)
+        found[name] = file.read_at(0, file.size_bytes())
+        file.close()
+    return found
+
+
+def with_crc(data: bytes, covered: int) -> bytes:
+    """*data* with a checksum at its start that holds for bytes 4 .. *covered*."""
+    return struct.pack("<I", crc32c(data[4:covered])) + data[4:]

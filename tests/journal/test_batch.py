@@ -1,0 +1,53 @@
+"""`append_all` is so many calls of `append`, only cheaper: the same LSNs, the same bytes on the disk."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from hypothesis import given, settings
+from hypothesis.strategies import binary, integers, lists
+
+from cairnmq.base.clock import ManualClock
+from cairnmq.disk.memory import MemoryDirectory
+from cairnmq.journal.log import OWN_LSN, Journal
+from cairnmq.journal.opening import MIN_CONTAINER_BYTES, format_log, open_log
+from cairnmq.journal.record import MAX_PAYLOAD_BYTES, Flag, RecordType
+
+START, ENQUEUE = int(RecordType.START), int(Flag.ENQUEUE)
+
+
+def new_journal() -> tuple[MemoryDirectory, Journal]:
+    directory, clock = MemoryDirectory(), ManualClock()
+    format_log(directory, MIN_CONTAINER_BYTES, UUID(int=1), 0)
+    return directory, open_log(directory, clock, visit=lambda block: None)[0]
+
+
+def files(directory: MemoryDirectory) -> dict[str, bytes]:
+    found = {}
+    for name in directory.names():
+        file = directory.open(name)
+        found[name] = file.read_at(0, file.size_bytes())
+        file.close()
+    return found
+
+
+sizes = integers(0, 2000) | integers(MAX_PAYLOAD_BYTES - 3, MAX_PAYLOAD_BYTES)
+
+
+@settings(max_examples=60, deadline=None)
+@given(lists(lists(sizes, min_size=1, max_size=40), min_size=1, max_size=6), binary(min_size=1, max_size=4))
+def test_a_batch_is_so_many_single_appends(batches: list[list[int]], fill: bytes) -> None:
+    one, by_one = new_journal()
+    two, by_batch = new_journal()
+    for number, batch in enumerate(batches):
+        payloads = [(fill * size)[:size] for size in batch]
+        single = [
+            by_one.append(START, payload, time_us=number, flags=ENQUEUE, message_id=OWN_LSN, queue_id=7)
+            for payload in payloads
+        ]
+        assert by_batch.append_all(START, payloads, time_us=number, flags=ENQUEUE, queue_id=7) == single
+        if number % 2:
+            assert by_batch.flush() == by_one.flush()
+    by_one.close()
+    by_batch.close()
+    assert files(one) == files(two)

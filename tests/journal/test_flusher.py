@@ -1,0 +1,349 @@
+"""The flusher's threads: what was kicked becomes durable, too much waits its turn, and a failure is told once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from errno import EIO, ENOSPC
+from queue import SimpleQueue
+
+import pytest
+
+from cairnmq.base.errors import JournalError, JournalFailed
+from cairnmq.disk.faulty import Call, Fault, FaultyDirectory, Plan
+from cairnmq.disk.memory import MemoryDirectory
+from cairnmq.disk.seam import Directory
+from cairnmq.journal import flusher as flusher_module
+from cairnmq.journal import mark
+from cairnmq.journal.container import file_number
+from cairnmq.journal.flusher import Flusher
+from cairnmq.journal.log import Journal
+from cairnmq.journal.pool import LOW_WATER_BYTES
+
+from .logs import BIG, SIZE, new_log, put, read_all, reopen
+
+SOON_S = 20
+"""How long a thread may take on a machine that has much else to do; nothing waits that long if all is well."""
+
+
+class Owner:
+    """Runs a flusher; what it tells can be waited for."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        self.durable: SimpleQueue[int] = SimpleQueue()
+        self.failures: SimpleQueue[JournalError] = SimpleQueue()
+        self.flusher = Flusher(journal, self.durable.put, self.failures.put)
+
+    def until_durable(self, lsn: int) -> list[int]:
+        """Kick, and again after each flush, until *lsn* is durable; what was told."""
+        told = []
+        self.flusher.kick()
+        while self.journal.durable_lsn <= lsn:
+            told.append(self.durable.get(timeout=SOON_S))
+            self.flusher.kick()
+        return told
+
+
+@contextmanager
+def owner(directory: Directory | None = None, *, buffers: int = 10) -> Iterator[Owner]:
+    _, journal = new_log(directory, buffers=buffers)
+    made = Owner(journal)
+    try:
+        yield made
+    finally:
+        made.flusher.stop()
+
+
+def put_without_end(journal: Journal) -> None:
+    """As an appender does that never looks: it must be stopped."""
+    for _ in range(1000):
+        put(journal, BIG)
+
+
+def fail(kind: str, from_now: FaultyDirectory, errno: int = EIO, once: bool = False) -> Plan:
+    """The next calls of *kind* on a container fail, or just the next one."""
+    failed: list[int] = []
+
+    def plan(call: Call) -> Fault | None:
+        if call.kind != kind or call.name == mark.NAME or (once and failed):
+            return None
+        failed.append(call.number)
+        return Fault(errno)
+
+    return plan
+
+
+def test_everything_kicked_becomes_durable() -> None:
+    directory = MemoryDirectory()
+    with owner(directory) as own:
+        told: list[int] = []
+        for number in range(300):
+            lsn = put(own.journal, b"%d" % number)
+            own.flusher.kick()
+            if number % 50 == 49:
+                told += own.until_durable(lsn)
+        told += own.until_durable(lsn)
+        assert told == sorted(set(told))  # each flush is told once, and further on
+        assert told[-1] == own.journal.durable_lsn > lsn
+        assert own.journal.flushes <= 300
+    assert [read.payload for read in read_all(directory)] == [b"%d" % number for number in range(300)]
+
+
+def test_a_kick_while_a_flush_runs_is_served_by_the_next() -> None:
+    """What gathers meanwhile goes in one block: the natural group."""
+    directory = MemoryDirectory()
+    with owner(directory) as own:
+        begun, go_on = threading.Event(), threading.Event()
+
+        def gate(operation: str) -> None:
+            if operation.startswith("write"):
+                begun.set()
+                assert go_on.wait(SOON_S)
+
+        directory.on_operation = gate
+        put(own.journal, b"first")
+        own.flusher.kick()
+        assert begun.wait(SOON_S)
+        lsns = [put(own.journal, b"meanwhile") for _ in range(100)]
+        own.flusher.kick()
+        assert own.journal.durable_lsn < lsns[0]
+        directory.on_operation = None
+        go_on.set()
+        assert len(own.until_durable(lsns[-1])) == 2
+        assert own.journal.flushes == 3  # that of the opening, the first, and one for all the others
+
+
+def test_no_more_than_max_write_buffers_wait() -> None:
+    """E61: the appender waits for the writer."""
+    directory = MemoryDirectory()
+    with owner(directory, buffers=2) as own:
+        waits, go_on = threading.Event(), threading.Event()
+
+        def gate(operation: str) -> None:
+            assert go_on.wait(SOON_S)
+
+        directory.on_operation = gate
+        inner = own.journal.wait_for_writer
+        assert inner is not None
+
+        def tell(full: Callable[[], bool]) -> None:
+            waits.set()
+            inner(full)
+            assert own.journal.waiting <= 2
+
+        own.journal.wait_for_writer = tell
+        lsns: list[int] = []
+        appender = threading.Thread(target=lambda: lsns.extend(put(own.journal, BIG) for _ in range(60)))
+        appender.start()
+        try:
+            assert waits.wait(SOON_S)
+            assert appender.is_alive()
+            assert own.journal.waiting <= 2
+            assert len(lsns) < 60
+        finally:
+            go_on.set()
+        appender.join(SOON_S)
+        assert not appender.is_alive()
+        own.until_durable(lsns[-1])
+    assert [read.lsn for read in read_all(directory)] == lsns
+
+
+def test_a_bell_for_room_does_not_leave_a_later_kick_unserved() -> None:
+    """The writer may be rung for room and write a block between its sealing and the kick's own bell."""
+    with owner() as own:
+        seal = own.journal.seal
+
+        def seal_and_be_overtaken() -> bool:
+            sealed = seal()
+            own.flusher._wait_for_room(lambda: own.journal.waiting > 0)
+            own.durable.get(timeout=SOON_S)
+            return sealed
+
+        own.journal.seal = seal_and_be_overtaken  # type: ignore[method-assign]
+        put(own.journal, b"first")
+        own.flusher.kick()
+        own.journal.seal = seal  # type: ignore[method-assign]
+        lsn = put(own.journal, b"second")
+
+        def is_durable() -> bool:
+            own.flusher.kick()
+            return own.journal.durable_lsn > lsn
+
+        assert wait_for(is_durable)
+
+
+@pytest.mark.parametrize("kind", ["write", "sync"])
+@pytest.mark.parametrize("once", [True, False])
+def test_a_failure_is_told_once_and_nothing_is_confirmed_after_it(kind: str, once: bool) -> None:
+    """The disk may work again at once: the journal does not."""
+    inner = MemoryDirectory()
+    directory = FaultyDirectory(inner)
+    with owner(directory) as own:
+        safe = put(own.journal, b"safe")
+        own.until_durable(safe)
+        durable_lsn = own.journal.durable_lsn
+        directory.plan = fail(kind, directory, once=once)
+        put(own.journal, b"never confirmed")
+        own.flusher.kick()
+        error = own.failures.get(timeout=SOON_S)
+        assert isinstance(error, JournalFailed)
+        assert "nothing more is confirmed; restart the broker to recover" in str(error)
+        directory.plan = None
+        put(own.journal, b"nor this")
+        own.flusher.kick()
+        for _ in range(3):
+            with pytest.raises(JournalFailed):
+                own.journal.flush()
+            with pytest.raises(JournalFailed):
+                own.journal.write_out()
+        with pytest.raises(JournalFailed):
+            put_without_end(own.journal)
+        own.journal.write_mark()
+        assert own.journal.durable_lsn == durable_lsn
+        assert own.durable.empty()
+        assert own.failures.empty()
+    own.journal.close()
+    found = mark.read(inner)
+    assert found is not None
+    assert not found.closed
+    assert [read.payload for read in reopen(inner.after_power_cut([]))[2]] == [b"safe"]
+
+
+def test_an_appender_that_waits_for_room_hears_of_the_failure() -> None:
+    inner = MemoryDirectory()
+    directory = FaultyDirectory(inner)
+    with owner(directory, buffers=1) as own:
+        directory.plan = fail("sync", directory)
+        with pytest.raises(JournalFailed):
+            put_without_end(own.journal)
+        assert isinstance(own.failures.get(timeout=SOON_S), JournalFailed)
+
+
+def test_a_container_that_can_not_be_given_back_stops_nothing() -> None:
+    """E62: trimming is a courtesy."""
+    inner = MemoryDirectory()
+    directory = FaultyDirectory(inner)
+    with owner(directory) as own:
+        while len(own.journal.pool.slots()) < 8:
+            own.until_durable(put(own.journal, BIG))
+        directory.plan = fail("unlink", directory)
+        own.journal.advance_base(7 * SIZE)
+        own.until_durable(put(own.journal, b"carries the base"))
+        own.until_durable(put(own.journal, b"goes on"))
+        assert "unlink" in [call.kind for call in directory.calls]
+        assert own.failures.empty()
+    assert [read.payload for read in reopen(inner)[2]][-1] == b"goes on"
+
+
+def test_an_idle_log_writes_its_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flusher_module, "IDLE_MARK_S", 0.01)
+    directory = MemoryDirectory()
+    written = threading.Event()
+    with owner(directory) as own:
+        lsn = put(own.journal, b"x")
+        own.until_durable(lsn)
+        directory.on_operation = lambda operation: written.set() if operation == f"sync {mark.NAME}" else None
+        durable_lsn = own.journal.durable_lsn
+        found = mark.read(directory)
+        if found is None or found.durable_lsn != durable_lsn:
+            assert written.wait(SOON_S)
+        directory.on_operation = None
+    found = mark.read(directory.after_power_cut([]))
+    assert found is not None
+    assert found.durable_lsn == durable_lsn
+    assert not found.closed
+
+
+def test_a_mark_that_can_not_be_written_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flusher_module, "IDLE_MARK_S", 0.01)
+    inner = MemoryDirectory()
+    directory = FaultyDirectory(inner)
+    tried = threading.Event()
+
+    def plan(call: Call) -> Fault | None:
+        if call.kind == "write" and call.name == mark.NAME:
+            tried.set()
+            return Fault(EIO)
+        return None
+
+    with owner(directory) as own:
+        directory.plan = plan
+        own.until_durable(put(own.journal, b"x"))
+        assert tried.wait(SOON_S)
+        own.until_durable(put(own.journal, b"y"))
+        assert own.failures.empty()
+
+
+@pytest.mark.parametrize("call", ["create", "write", "sync", "rename", "sync_names"])
+def test_a_full_disk_is_told_and_left_without_remains(monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    """The writer goes on in the spare it has; when there is space again, that is told, too."""
+    monkeypatch.setattr(flusher_module, "FULL_RETRY_S", 0.01)
+    inner = MemoryDirectory()
+    directory = FaultyDirectory(inner)
+
+    def plan(made: Call) -> Fault | None:
+        mine = made.name.endswith(".new") or made.kind == "sync_names"
+        if not mine or made.kind != call:
+            return None
+        tried.put(made)
+        return Fault(ENOSPC, 0.5)
+
+    tried: SimpleQueue[Call] = SimpleQueue()
+    with owner(directory) as own:
+        directory.plan = plan
+        while own.journal.pool.free_count:
+            lsn = put(own.journal, BIG)
+            own.until_durable(lsn)
+        for _ in range(2):
+            tried.get(timeout=SOON_S)  # the second try comes after the first was told
+        full = own.journal.pool.full
+        assert full is not None
+        assert "no space left" in full.reason
+        own.until_durable(put(own.journal, b"there is room in the last one"))
+        directory.plan = None
+        assert wait_for(lambda: own.journal.pool.full is None)
+        assert not own.journal.pool.lacks_spare()
+    left = [name for name in inner.names() if name != mark.NAME]
+    assert len(left) == 3  # the two it began with, and one that could be made in the end
+    assert all(file_number(name) is not None for name in left)
+
+
+class Disk(MemoryDirectory):
+    """A disk whose free space is what a test says."""
+
+    free = 1 << 40
+
+    def free_bytes(self) -> int:
+        return self.free
+
+
+def test_a_disk_that_is_nearly_full_is_told_and_works_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With hysteresis; and that there is room again is noticed without any traffic."""
+    monkeypatch.setattr(flusher_module, "FULL_RETRY_S", 0.01)
+    directory = Disk()
+    with owner(directory) as own:
+        pool = own.journal.pool
+        assert pool.low is None
+        directory.free = LOW_WATER_BYTES - SIZE - 1  # there is a free container besides
+        own.until_durable(put(own.journal, b"x"))
+        assert wait_for(lambda: pool.low is not None)
+        assert "15 MiB are left on the disk" in str(pool.low)
+        own.until_durable(put(own.journal, b"still written"))
+        directory.free = 2 * LOW_WATER_BYTES - 2 * SIZE
+        own.until_durable(put(own.journal, b"still low"))
+        assert pool.low is not None
+        directory.free = 2 * LOW_WATER_BYTES
+        assert wait_for(lambda: pool.low is None)
+    directory.free = 0
+    assert reopen(directory)[0].pool.low is not None
+
+
+def wait_for(what: Callable[[], bool]) -> bool:
+    never = threading.Event()
+    for _ in range(SOON_S * 100):
+        if what():
+            return True
+        never.wait(0.01)
+    return False

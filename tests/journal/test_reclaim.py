@@ -1,0 +1,187 @@
+"""The base only rises, what lies below it is used again once that is durable, and nothing else is."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cairnmq.base.errors import JournalError
+from cairnmq.disk.memory import MemoryDirectory
+from cairnmq.journal.container import file_number
+from cairnmq.journal.reader import LogReader
+
+from .logs import BIG, SIZE, new_log, put, read_all, reopen
+
+
+def containers(directory: MemoryDirectory) -> list[str]:
+    return [name for name in directory.names() if file_number(name) is not None]
+
+
+@given(moves=st.lists(st.integers(0, 10**9), max_size=30))
+@settings(max_examples=30, deadline=None)
+def test_the_base_only_rises(moves: list[int]) -> None:
+    """E25: a late smaller value is ignored."""
+    _, journal = new_log()
+    highest = journal.base_lsn
+    for base_lsn in moves:
+        journal.advance_base(base_lsn)
+        highest = max(highest, base_lsn)
+        assert journal.base_lsn == highest
+
+
+def test_traffic_one_at_a_time_does_not_grow_the_log() -> None:
+    """E9, E22, E68, E69: containers below the base are used again, for ever."""
+    directory = MemoryDirectory()
+    _, journal = new_log(directory)
+    created: list[str] = []
+    directory.on_operation = lambda operation: created.append(operation) if operation.startswith("create") else None
+    most = 0
+    for number in range(1, 400):
+        lsn = put(journal, BIG)
+        journal.flush()
+        journal.advance_base(journal.container_start(journal.next_lsn))
+        most = max(most, len(containers(directory)))
+        assert journal.read_record(lsn).payload == BIG
+        assert journal.next_lsn > number * len(BIG)
+    assert most <= 4
+    assert len(created) <= 2
+    assert journal.next_lsn > 45 * SIZE
+    assert len(journal.pool.slots()) <= 2
+
+
+def test_a_container_waits_until_the_base_is_durable() -> None:
+    """E8, E9"""
+    directory, journal = new_log()
+    old = put(journal, b"old")
+    while journal.next_lsn < SIZE:
+        put(journal, BIG)
+        journal.flush()
+    journal.advance_base(SIZE)
+    assert journal.read_record(old).payload == b"old"
+    journal.write_mark()  # says the durable base, not this one
+    assert LogReader(directory).mark.base_lsn == 0
+    put(journal, b"carries the base")
+    journal.flush()
+    with pytest.raises(JournalError, match="no container holds it any more"):
+        journal.read_record(old)
+    reader = LogReader(directory)
+    reader.learn_base()
+    assert reader.base_lsn == SIZE
+    assert [read.payload for read in reopen(directory)[2]] == [BIG, b"carries the base"]
+
+
+@given(lifetimes=st.lists(st.integers(1, 40), min_size=20, max_size=120))
+@settings(max_examples=30, deadline=None)
+def test_a_live_record_is_never_recycled(lifetimes: list[int]) -> None:
+    """E21, E24: records die out of order, the base follows the oldest that lives; all that live can be read."""
+    directory, journal = new_log()
+    live: dict[int, tuple[int, int]] = {}
+    for now, lifetime in enumerate(lifetimes):
+        lsn = put(journal, now.to_bytes(4, "big") + BIG[4:])
+        live[now] = (now + lifetime, lsn)
+        journal.flush()
+        live = {number: (end, lsn) for number, (end, lsn) in live.items() if end > now}
+        journal.advance_base(journal.container_start(min((lsn for _, lsn in live.values()), default=journal.next_lsn)))
+        for number, (_, lsn) in live.items():
+            assert int.from_bytes(journal.read_record(lsn).payload[:4], "big") == number
+    held = {lsn // SIZE for _, lsn in live.values()}
+    assert held <= set(journal.pool.slots())
+    journal.close()
+    again, _, found = reopen(directory)
+    assert {lsn for _, lsn in live.values()} <= {read.lsn for read in found}
+    for number, (_, lsn) in live.items():
+        assert int.from_bytes(again.read_record(lsn).payload[:4], "big") == number
+
+
+def test_the_log_shrinks_when_half_is_unused() -> None:
+    """E62"""
+    directory = MemoryDirectory()
+    _, journal = new_log(directory, keep=3)
+    lsns = deque([put(journal, BIG)])
+    while len(journal.pool.slots()) < 12:
+        lsns.append(put(journal, BIG))
+        journal.flush()
+    assert len(containers(directory)) >= 12
+    while len(lsns) > 1:
+        lsns.popleft()
+        journal.advance_base(journal.container_start(lsns[0]))
+        put(journal, b"")
+        journal.flush()
+        used, free = len(journal.pool.slots()), journal.pool.free_count
+        assert len(containers(directory)) == used + free
+        assert free * 2 <= used + free or used + free <= 3 or free < 2
+    assert len(containers(directory)) <= 3
+    assert journal.read_record(lsns[0]).payload == BIG
+
+
+def test_a_trimmed_log_is_whole() -> None:
+    """E62: whatever was given back, the next opening finds what lives, also if the power fails."""
+    directory = MemoryDirectory()
+    _, journal = new_log(directory)
+    while len(journal.pool.slots()) < 6:
+        put(journal, BIG)
+        journal.flush()
+    journal.advance_base(5 * SIZE)
+    last = put(journal, b"last")
+    unlinked = []
+
+    def moment(operation: str) -> None:
+        if operation.startswith("unlink"):
+            unlinked.append(directory.after_kill())
+
+    directory.on_operation = moment
+    journal.flush()
+    assert len(unlinked) >= 2
+    for killed in unlinked:
+        names = [item for item in killed.pending() if item.kind == "unlink"]
+        for kept in ([], names, names[1:], names[:1]):
+            found = reopen(killed.after_power_cut(kept))[2]
+            assert found[-1].lsn == last
+            assert all(read.lsn >= 5 * SIZE for read in found)
+
+
+@pytest.mark.parametrize("keep", [2, 3, 7])
+def test_containers_made_at_first(keep: int) -> None:
+    """E6, E60"""
+    directory = MemoryDirectory()
+    new_log(directory, keep=keep)
+    assert len(containers(directory)) == keep
+    assert {directory.open(name).size_bytes() for name in containers(directory)} == {SIZE}
+
+
+@pytest.mark.parametrize("keep", [0, 1])
+def test_there_are_two_containers_at_least(keep: int) -> None:
+    """E6: each of 512 KiB at least, so the smallest log has 1 MiB."""
+    directory = MemoryDirectory()
+    _, journal = new_log(directory, keep=keep)
+    assert len(containers(directory)) == 2
+    journal.close()
+    reopen(directory, keep=keep)
+    assert len(containers(directory)) >= 2
+
+
+def test_the_number_of_first_containers_is_ignored_if_there_is_a_log() -> None:
+    """E60"""
+    directory = MemoryDirectory()
+    _, journal = new_log(directory, keep=2)
+    journal.close()
+    reopen(directory, keep=9)[0].close()
+    assert len(containers(directory)) <= 3
+
+
+def test_a_recycled_container_shows_nothing_of_its_earlier_life() -> None:
+    directory, journal = new_log()
+    for life in range(60):
+        for number in range(3):
+            put(journal, b"life %d, %d" % (life, number) + BIG[100 + number * life :])
+        journal.flush()
+        journal.advance_base(journal.container_start(journal.next_lsn) - SIZE)
+        reader = LogReader(directory)
+        reader.learn_base()
+        for read in read_all(directory):
+            if read.lsn >= reader.base_lsn:
+                assert int(read.payload.removeprefix(b"life ").split(b",")[0]) > life - 8
+    assert journal.next_lsn > 20 * SIZE

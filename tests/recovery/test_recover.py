@@ -1,0 +1,277 @@
+"""Opening a store: what belongs together is opened and reported; what does not is refused, and nothing is changed."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cairnmq.base.clock import ManualClock
+from cairnmq.base.errors import CairnError, CorruptJournal, DiskFull, ForeignStore
+from cairnmq.disk.faulty import Call, Fault, FaultyDirectory
+from cairnmq.disk.memory import MemoryDirectory
+from cairnmq.journal import container, mark
+from cairnmq.journal.opening import open_log
+from cairnmq.recovery.recover import StoreOptions, open_store, recover
+from cairnmq.store.journal_store import JournalStore
+from cairnmq.store.wiring import QueueRow
+
+from ..journal.logs import with_crc
+from .checker import content_of
+from .explorer import OPTIONS, MemoryWiring
+
+SMALL = StoreOptions(container_bytes=1)
+
+
+def queue(store: JournalStore, name: str) -> int:
+    made: list[QueueRow | Exception] = []
+    store.create_queue(name, made.append)
+    assert isinstance(made[0], QueueRow)
+    return made[0].id
+
+
+def make(path: Path, messages: int = 3) -> None:
+    store, _ = open_store(str(path), ManualClock(), SMALL)
+    q = queue(store, "q")
+    for number in range(messages):
+        store.put(q, b"message %d" % number, 1)
+        store.kick()
+    store.close()
+
+
+def tree(path: Path) -> dict[str, bytes | None]:
+    """Every byte of every file but the lock, which holds the process id of whoever tried last."""
+    return {
+        str(found.relative_to(path)): None if found.is_dir() else found.read_bytes()
+        for found in path.rglob("*")
+        if found.name != "lock"
+    }
+
+
+def overwrite(path: Path, at: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(data)
+
+
+def newer_mark(path: Path) -> None:
+    file = path / "journal" / mark.NAME
+    for place in mark.PLACES:
+        data = file.read_bytes()[place : place + 512]
+        overwrite(file, place, with_crc(data[:8] + struct.pack("<H", 2) + data[10:], mark.HEAD.size))
+
+
+def newer_container(path: Path) -> None:
+    file = path / "journal" / "00000001.cairn"
+    data = file.read_bytes()[:512]
+    overwrite(file, 0, with_crc(data[:8] + struct.pack("<H", 2) + data[10:], container.HEAD.size))
+
+
+def foreign_journal(path: Path) -> None:
+    make(path.parent / "other")
+    shutil.rmtree(path / "journal")
+    shutil.copytree(path.parent / "other" / "journal", path / "journal")
+
+
+def foreign_wiring(path: Path) -> None:
+    make(path.parent / "other")
+    shutil.copy(path.parent / "other" / "wiring.sqlite", path / "wiring.sqlite")
+
+
+def lost_journal(path: Path) -> None:
+    shutil.rmtree(path / "journal")
+    (path / "journal").mkdir(mode=0o700)
+
+
+def lost_mark(path: Path) -> None:
+    (path / "journal" / mark.NAME).unlink()
+
+
+def rotten_mark(path: Path) -> None:
+    for place in mark.PLACES:
+        overwrite(path / "journal" / mark.NAME, place + 40, b"rot")
+
+
+def rotten_block(path: Path) -> None:
+    overwrite(path / "journal" / "00000001.cairn", 1100, b"rot")
+
+
+def lost_container(path: Path) -> None:
+    (path / "journal" / "00000001.cairn").unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "error", "why"),
+    [
+        (newer_mark, ForeignStore, "store format 2 is newer than this program's format 1"),
+        (newer_container, ForeignStore, "container format 2"),
+        (foreign_journal, ForeignStore, "the journal is of store .* of store"),
+        (foreign_wiring, ForeignStore, "the journal is of store .* of store"),
+        (lost_journal, ForeignStore, "the journal is gone, though the wiring knows that there was one"),
+        (lost_mark, ForeignStore, "the journal is gone"),
+        (rotten_mark, ForeignStore, "it holds no whole mark"),
+        (rotten_block, CorruptJournal, "LSN 1024 to 1536 was durable and can't be read"),
+        (lost_container, CorruptJournal, "LSN 512 to 2560 was durable and can't be read"),
+    ],
+)
+def test_what_is_refused_is_not_changed(
+    tmp_path: Path, damage: Callable[[Path], None], error: type[CairnError], why: str
+) -> None:
+    path = tmp_path / "store"
+    make(path)
+    damage(path)
+    before = tree(path)
+    for _ in range(2):
+        with pytest.raises(error, match=why):
+            open_store(str(path), ManualClock())
+        assert tree(path) == before
+
+
+def test_a_journal_without_its_wiring_is_refused(tmp_path: Path) -> None:
+    make(tmp_path / "store")
+    (tmp_path / "store" / "wiring.sqlite").unlink()
+    before = tree(tmp_path / "store")
+    with pytest.raises(ForeignStore, match="put back the files that belong together"):
+        open_store(str(tmp_path / "store"), ManualClock())
+    after = tree(tmp_path / "store")
+    after.pop("wiring.sqlite")
+    assert after == before
+
+
+def test_a_corrupt_journal_opens_again_when_it_is_mended(tmp_path: Path) -> None:
+    make(tmp_path)
+    file = tmp_path / "journal" / "00000001.cairn"
+    whole = file.read_bytes()
+    rotten_block(tmp_path)
+    with pytest.raises(CorruptJournal) as raised:
+        open_store(str(tmp_path), ManualClock())
+    assert (raised.value.first_lsn, raised.value.end_lsn) == (1024, 1536)
+    file.write_bytes(whole)
+    store, report = open_store(str(tmp_path), ManualClock())
+    assert report.messages == 3
+    store.close()
+
+
+def test_an_existing_store_keeps_its_container_size(tmp_path: Path) -> None:
+    """E59"""
+    make(tmp_path)
+    store, report = open_store(str(tmp_path), ManualClock(), StoreOptions(container_bytes=4 << 20))
+    assert report.log.container_bytes == store.journal.container_bytes == 512 << 10
+    store.close()
+    assert {file.stat().st_size for file in (tmp_path / "journal").glob("*.cairn")} == {512 << 10}
+
+
+# ---- in memory ------------------------------------------------------------------------------------------------------
+
+
+def test_the_report_tells_what_was_found() -> None:
+    disk, wiring, clock = MemoryDirectory(), MemoryWiring(), ManualClock()
+    store, report = recover(disk, wiring, clock, OPTIONS)
+    assert report.created
+    assert report.lines() == ["new store"]
+    q = queue(store, "q")
+    for number in range(3):
+        store.put(q, b"%d" % number, 1)
+    store.close()
+    store, report = recover(disk, wiring, clock, OPTIONS)
+    assert not report.created
+    assert (report.messages, report.queues, report.discarded, report.homeless) == (3, 1, 0, {})
+    assert report.log.closed_cleanly
+    assert "recovered 3 messages on 1 queues from 4 records" in report.lines()[0]
+    store.put(q, b"kicked, not claimed", 1)
+    store.kick()
+    store.journal.abandon()
+    store, report = recover(disk, wiring, clock, OPTIONS)
+    assert not report.log.closed_cleanly
+    assert report.log.rewritten_bytes > 0
+    assert "not closed cleanly" in report.lines()[0]
+    assert "that no claim proved to be on the disk" in report.lines()[1]
+    assert report.messages == 4
+
+
+def test_messages_of_a_queue_that_sql_does_not_know_are_kept_and_reported() -> None:
+    """The policy where SQL and journal disagree: never silently dropped; so not as E3 says."""
+    disk, wiring, clock = MemoryDirectory(), MemoryWiring(), ManualClock()
+    store, _ = recover(disk, wiring, clock, OPTIONS)
+    q = queue(store, "q")
+    homeless = [store.put(77, b"homeless", 1)[0] for _ in range(2)]
+    both, _ = store.put(q, b"both", 1)
+    store.enqueue(both, 78, 1)
+    store.close()
+    for _ in range(2):
+        store, report = recover(disk, wiring, clock, OPTIONS)
+        assert report.homeless == {77: 2, 78: 1}
+        assert any("kept 2 messages of queue id 77" in line for line in report.lines())
+        assert [found.message_id for found in store.messages_of(77)] == homeless
+        assert [found.message_id for found in store.messages_of(q)] == [both]
+        assert content_of(store, homeless[0]) == b"homeless"
+        store.close()
+
+
+def test_a_record_of_an_unknown_type_is_refused() -> None:
+    """Written by a newer version, or by a transaction this one knows nothing of: nothing is changed."""
+    disk, wiring, clock = MemoryDirectory(), MemoryWiring(), ManualClock()
+    recover(disk, wiring, clock, OPTIONS)[0].close()
+    journal, _ = open_log(disk, clock, visit=lambda block: None)
+    lsn = journal.append(200, time_us=1)
+    journal.close()
+    before = {name: disk.open(name).read_at(0, 1 << 20) for name in disk.names()}
+    with pytest.raises(ForeignStore, match=f"LSN {lsn}: a record of type 200, which this program does not know"):
+        recover(disk, wiring, clock, OPTIONS)
+    assert {name: disk.open(name).read_at(0, 1 << 20) for name in disk.names()} == before
+
+
+def test_progress_is_told() -> None:
+    disk, wiring, clock = MemoryDirectory(), MemoryWiring(), ManualClock()
+    store, _ = recover(disk, wiring, clock, OPTIONS)
+    q = queue(store, "q")
+    for _ in range(30):
+        store.put(q, bytes(60_000), 1)
+        store.kick()
+    store.close()
+    seen: list[tuple[int, int]] = []
+    recover(disk, wiring, clock, OPTIONS, progress=lambda done, total: seen.append((done, total)))
+    assert seen == sorted(seen)
+    assert len(seen) >= 30
+    assert seen[-1][0] <= seen[-1][1]
+
+
+def test_a_full_disk_at_the_start_is_told_as_that() -> None:
+    """And the store opens when there is space again."""
+    disk, wiring, clock = MemoryDirectory(), MemoryWiring(), ManualClock()
+    store, _ = recover(disk, wiring, clock, OPTIONS)
+    q = queue(store, "q")
+    while store.journal.pool.free_count:
+        store.put(q, bytes(60_000), 1)
+        store.kick()
+    store.close()
+    files = disk.names()
+
+    def full(call: Call) -> Fault | None:
+        return Fault(28) if call.kind == "write" and call.name.endswith(".new") else None
+
+    with pytest.raises(DiskFull, match="no space left"):
+        recover(FaultyDirectory(disk, full), wiring, clock, OPTIONS)
+    assert disk.names() == files
+    store, report = recover(disk, wiring, clock, OPTIONS)
+    assert report.messages == len(store.messages_of(q)) > 5
+
+
+def test_a_full_disk_with_a_free_container_stops_nothing() -> None:
+    disk, wiring, clock = MemoryDirectory(), MemoryWiring(), ManualClock()
+    store, _ = recover(disk, wiring, clock, OPTIONS)
+    q = queue(store, "q")
+    message_id, _ = store.put(q, b"x", 1)
+    store.close()
+
+    def full(call: Call) -> Fault | None:
+        return Fault(28) if call.kind in ("create",) or call.name.endswith(".new") else None
+
+    store, report = recover(FaultyDirectory(disk, full), wiring, clock, OPTIONS)
+    assert report.messages == 1
+    store.dequeue(message_id, q, 1)
+    store.kick()
+    assert store.state.messages == {}
