@@ -391,4 +391,5 @@ class Engine:
         lib.pn_decref(self._transport)
         lib.pn_collector_release(self._collector)
         lib.pn_connection_release(self._connection)
+        lib.pn_decref(self._connection)
         lib.pn_collector_free(self._collector)

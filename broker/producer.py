@@ -22,9 +22,11 @@ PIECE_BYTES = 64 * 1024
 class _Growing:
     """A message that arrives in several fragments."""
 
-    __slots__ = ("held", "held_bytes", "homeless", "message_id", "pieces", "queue")
+    __slots__ = ("full", "held", "held_bytes", "homeless", "message_id", "pieces", "queue")
 
     def __init__(self) -> None:
+        self.full = ""
+        """Why the store took no more of it; then it is refused at its end."""
         self.held: list[bytes] = []
         self.held_bytes = 0
         self.queue: Queue | None = None
@@ -164,15 +166,24 @@ class Producer:
                 durable = header.parse(piece).durable
             except Malformed:
                 durable = False  # refused at the end
-            if durable and queue.queue_id and not self._store.full():
-                growing.message_id = self._store.stage(piece, self._broker.clock.wall_us())
-            else:
+            if not (durable and queue.queue_id):
                 growing.pieces.append(piece)
+            elif not self._found_full(growing):
+                growing.message_id = self._store.stage(piece, self._broker.clock.wall_us())
         elif growing.message_id:
-            self._store.append_content(growing.message_id, piece, self._broker.clock.wall_us(), last=False)
-        else:
+            if not self._found_full(growing):
+                self._store.append_content(growing.message_id, piece, self._broker.clock.wall_us(), last=False)
+        elif not growing.full:
             growing.pieces.append(piece)
         growing.held, growing.held_bytes = [], 0
+
+    def _found_full(self, growing: _Growing) -> bool:
+        """Whether the store takes no more; what it has of the message goes, and the rest is not kept."""
+        growing.full = self._store.full()
+        if growing.full and growing.message_id:
+            self._store.destroy(growing.message_id, self._broker.clock.wall_us())
+            growing.message_id = 0
+        return bool(growing.full)
 
     def _finish(self, growing: _Growing, queue: Queue, delivery: Delivery, flags: int) -> None:
         now_us = self._broker.clock.wall_us()
@@ -181,6 +192,9 @@ class Producer:
         if queue.gone:
             self._reject_gone(delivery, queue)
             return
+        if growing.full:
+            self._reject_full(delivery, growing.full)
+            return
         if growing.message_id:
             self._store.append_content(growing.message_id, rest, now_us, last=True)
             lsn = self._store.enqueue(growing.message_id, queue.queue_id, now_us)
@@ -188,12 +202,9 @@ class Producer:
         else:
             pieces = [*growing.pieces, rest]
             try:
-                durable = header.parse(pieces[0]).durable
+                header.parse(pieces[0])
             except Malformed as error:
                 self.terminal.reject((delivery,), 1, "amqp:decode-error", str(error))
-                return
-            if durable and queue.queue_id:
-                self._reject_full(delivery, self._store.full() or "it was when the message began")
                 return
             entry = Entry(0, next(queue.positions), HeldContent(pieces))
         settled = bool(flags & SETTLED)

@@ -31,14 +31,14 @@ def _option(name: str, default: float, kind: click.ParamType[Any], text: str) ->
 @click.option("--anonymous", count=True, help="Let anyone in; on an address other than loopback, say it twice.")
 @click.option("--auto-create", multiple=True, default=["*"], help="Names of queues made on first use; all, by default.")
 @click.option("--no-auto-create", is_flag=True, help="Make no queues on first use.")
-@_option("--container-size", 1 << 20, click.IntRange(1), "Bytes, at least 512 KiB; for a new store.")
-@_option("--initial-containers", 2, click.IntRange(1), "How many a new journal begins with.")
+@_option("--container-size", 1 << 20, click.IntRange(1, 1 << 30), "Bytes, at least 512 KiB; for a new store.")
+@_option("--initial-containers", 2, click.IntRange(1, 10_000), "How many a new journal begins with.")
 @_option("--max-write-buffers", 10, click.IntRange(0), "Blocks that may wait for the disk; 0 for any number.")
 @_option("--worker-threads", 1, click.IntRange(1, 64), "Threads that speak AMQP.")
-@_option("--credit", 1000, click.IntRange(1), "Unsettled messages a sender may have.")
+@_option("--credit", 1000, click.IntRange(1, 1_000_000), "Unsettled messages a sender may have.")
 @_option("--max-frame-size", 64 << 10, click.IntRange(512, 16 << 20), "Bytes.")
-@_option("--max-message-size", 256 << 20, click.IntRange(1), "Bytes.")
-@_option("--idle-timeout", 60.0, click.FloatRange(0), "Seconds of silence a connection survives; 0 for any number.")
+@_option("--max-message-size", 256 << 20, click.IntRange(1, 1 << 40), "Bytes.")
+@_option("--idle-timeout", 60, click.IntRange(0, 86_400), "Seconds of silence a connection survives; 0 for any number.")
 @click.option("-v", "--verbose", is_flag=True, help="Say more on standard error.")
 def broker(
     store_dir: str,
@@ -54,7 +54,7 @@ def broker(
     credit: int,
     max_frame_size: int,
     max_message_size: int,
-    idle_timeout: float,
+    idle_timeout: int,
     verbose: bool,
 ) -> None:
     """Run a durable AMQP 1.0 broker until SIGTERM or Ctrl-C."""
@@ -69,13 +69,14 @@ def broker(
             host,
             port,
             worker_threads,
-            limits=Limits(max_frame_size, max_message_size, idle_timeout_ms=int(idle_timeout * 1000)),
+            limits=Limits(max_frame_size, max_message_size, idle_timeout_ms=idle_timeout * 1000),
         ),
         () if no_auto_create else auto_create,
         credit,
     )
     stop = _Stop()
     running = RunningBroker(options, _Progress())
+    stop.started = True
     print(f"listening on {running.address}")
     print(f"storing in {store_dir}")
     for line in running.recovery.lines():
@@ -104,14 +105,17 @@ def _check_anonymous(host: str, said: int) -> None:
 
 
 class _Stop:
-    """Set by SIGTERM and Ctrl-C."""
+    """Set by SIGTERM and Ctrl-C. Until the broker has started they end it at once, as a crash would: that is safe."""
 
     def __init__(self) -> None:
         self.asked = False
+        self.started = False
         signal.signal(signal.SIGTERM, self._ask)
         signal.signal(signal.SIGINT, self._ask)
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
+        if not self.started:
+            raise KeyboardInterrupt
         self.asked = True
 
 

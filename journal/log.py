@@ -19,6 +19,7 @@ import threading
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import accumulate, repeat
 from typing import NamedTuple
 
@@ -93,6 +94,7 @@ class Journal:
         self._sealed: deque[_Sealed] = deque()
         self._write_lock = threading.Lock()
         self._writing_slot = -1
+        self._marked_slot = slot
         self._writing_file: File | None = None
         self._durable_base = base_lsn
         self._heads: list[bytes] = []
@@ -253,6 +255,10 @@ class Journal:
                 raise self.fail(error) from error
             self.flushes += 1
             self.durable_lsn = end
+            if self._writing_slot != self._marked_slot:  # so that the loss of whole containers is noticed
+                self._marked_slot = self._writing_slot
+                with suppress(DiskError):
+                    self._write_mark(closed=False)
             if base > self._durable_base:
                 self._durable_base = base
                 if self.pool.release_below(base):
@@ -263,10 +269,7 @@ class Journal:
         """Write down in the mark what is durable now."""
         with self._write_lock:
             if self.failure is None and (self._mark.mark.durable_lsn != self.durable_lsn or closed):
-                self._mark.write(
-                    durable_lsn=self.durable_lsn, base_lsn=self._durable_base, incarnation=self.incarnation,
-                    time_us=self._clock.wall_us(), closed=closed,
-                )  # fmt: skip
+                self._write_mark(closed=closed)
 
     def read_record(self, lsn: int) -> FoundRecord:
         """A durable record read back from the disk. Any thread."""
@@ -275,6 +278,12 @@ class Journal:
             return self.pool.read(slot, lambda file: read_record(file, lsn, self.container_bytes, self.log_id))
         except KeyError:
             raise JournalError(f"LSN {lsn}", "no container holds it any more") from None
+
+    def _write_mark(self, *, closed: bool) -> None:
+        self._mark.write(
+            durable_lsn=self.durable_lsn, base_lsn=self._durable_base, incarnation=self.incarnation,
+            time_us=self._clock.wall_us(), closed=closed,
+        )  # fmt: skip
 
     # ---- inside ---------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ Threads: every method takes the pool's lock; none is called per message.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -22,6 +23,8 @@ from ..base.errors import DiskError, DiskFull
 from ..disk.seam import Directory, File
 from . import container
 from .container import ContainerHead
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _ZEROS = bytes(1 << 20)
@@ -115,8 +118,11 @@ class Pool:
         """Notice that the disk is nearly full, or has room again: `low` has hysteresis."""
         free = self.directory.free_bytes() + len(self._free) * self.container_bytes
         if free < LOW_WATER_BYTES:
+            if self.low is None:
+                log.warning("%s: %d MiB are left on the disk: nothing more is stored", self.directory.path, free >> 20)
             self.low = DiskFull(self.directory.path, f"{free >> 20} MiB are left on the disk", "free some space")
-        elif free >= 2 * LOW_WATER_BYTES:
+        elif self.low is not None and free >= 2 * LOW_WATER_BYTES:
+            log.warning("%s: there is room on the disk again", self.directory.path)
             self.low = None
 
     def release_below(self, base_lsn: int) -> int:

@@ -16,6 +16,7 @@ from ..base.clock import Clock
 from ..base.errors import ForeignStore
 from ..disk.seam import Directory
 from ..journal.block import Block
+from ..journal.container import file_number
 from ..journal.opening import DEFAULT_CONTAINER_BYTES, format_log, is_formatted, open_log
 from ..journal.reader import read_mark
 from ..journal.record import RecordType
@@ -59,6 +60,10 @@ def open_store(
     """
     place = StoreDirectory(path)
     try:
+        if is_formatted(place.journal) and not place.has_wiring():
+            raise ForeignStore(
+                place.wiring_path, "the wiring is gone, though there is a journal", "restore it from a backup"
+            )
         wiring = Wiring.open(place.wiring_path)
         return recover(place.journal, wiring, clock, options or StoreOptions(), place.close, progress)
     except BaseException:
@@ -129,6 +134,12 @@ def _identify(directory: Directory, wiring: Wiring, clock: Clock, options: Store
             directory.path,
             "the journal is gone, though the wiring knows that there was one",
             "restore it from a backup; remove the whole store directory to start with an empty store",
+        )
+    if any(file_number(name) is not None for name in directory.names()):
+        raise ForeignStore(
+            directory.path,
+            "there are containers, but no mark that says whose they are",
+            "restore the files from a backup",
         )
     format_log(directory, options.container_bytes, uuid, clock.wall_us())
     wiring.set_formatted()

@@ -148,8 +148,9 @@ class Terminal:
             self._opened = True
             self.engine.open()
         elif event.kind is Kind.CLOSED:
-            if event.text:
-                log.info("%s: %s", self.name, event.text)
+            if event.text:  # that a client just leaves is nothing to talk about
+                level = logging.DEBUG if event.text.endswith("connection aborted") else logging.INFO
+                log.log(level, "%s: %s", self.name, event.text)
             self.give_up()
         elif link is None or (link.closed and event.kind is not Kind.DETACHED):
             return

@@ -42,6 +42,10 @@ class StoreDirectory:
     def wiring_path(self) -> str:
         return os.path.join(self.path, WIRING_NAME)
 
+    def has_wiring(self) -> bool:
+        """Whether there is a wiring file with anything in it."""
+        return os.path.exists(self.wiring_path) and os.path.getsize(self.wiring_path) > 0
+
     def close(self) -> None:
         if self._lock_fd >= 0:
             os.close(self._lock_fd)

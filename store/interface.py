@@ -83,7 +83,7 @@ class MessageStore(Protocol):
     def kick(self) -> None:
         """Have everything recorded so far made durable soon.
 
-        While a flush is under way it only takes note: kick again after each durable notice, as there may be more by then.
+        While a flush is under way it only takes note: kick again after each durable notice, there may be more by then.
         """
         ...
 

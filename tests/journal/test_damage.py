@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cairnmq.base.errors import CorruptJournal, DiskError, ForeignStore
 from cairnmq.disk.faulty import Call, Fault, FaultyDirectory
-from cairnmq.disk.memory import MemoryDirectory
+from cairnmq.disk.memory import MemoryDirectory, Pending
 from cairnmq.disk.seam import Directory
 from cairnmq.journal import mark
 from cairnmq.journal.block import Block
@@ -178,6 +178,10 @@ def test_a_container_with_a_rotten_head_is_no_free_one(byte: int, mask: int, slo
     assert payloads_of(directory) == payloads
 
 
+def is_container_head(item: Pending) -> bool:
+    return item.kind == "sector" and item.at == 0 and item.name.endswith(".cairn")
+
+
 def test_a_container_that_was_lost_with_its_head_stays_free() -> None:
     """A new container's head may be lost and its blocks not: they were never confirmed."""
     directory, journal, _ = log_of([b"safe"])
@@ -187,8 +191,8 @@ def test_a_container_that_was_lost_with_its_head_stays_free() -> None:
     moments: list[MemoryDirectory] = []
     directory.on_operation = lambda operation: moments.append(directory.after_kill())
     journal.write_out()
-    disk = [moment for moment in moments if any(item.at == 0 for item in moment.pending() if item.kind == "sector")][-1]
-    left = disk.after_power_cut(lambda item: not (item.kind == "sector" and item.at == 0))
+    disk = [moment for moment in moments if any(is_container_head(item) for item in moment.pending())][-1]
+    left = disk.after_power_cut(lambda item: not is_container_head(item))
     assert {read.lsn // SIZE for read in reopen(left)[2]} == {0}
 
 
@@ -237,8 +241,8 @@ def test_a_stale_block_of_a_reused_slot_is_not_read() -> None:
         put(journal, b"stale")
     journal.seal()
     journal.write_out()
-    before_sync = moments[-2]
-    left = before_sync.after_power_cut(lambda item: not (item.kind == "sector" and item.at == 0))
+    before_sync = moments[-4]  # the container's sync, and the mark's write and sync, come after it
+    left = before_sync.after_power_cut(lambda item: not is_container_head(item))
     again, _, found = reopen(left)
     assert [read.payload for read in found if read.payload == b"stale"] == []
     assert again.next_lsn == SIZE + 1024  # the slot, and the file, are used again
