@@ -13,6 +13,8 @@ from cairnmq.journal.log import OWN_LSN, Journal
 from cairnmq.journal.opening import MIN_CONTAINER_BYTES, format_log, open_log
 from cairnmq.journal.record import MAX_PAYLOAD_BYTES, Flag, RecordType
 
+from .logs import content
+
 START, ENQUEUE = int(RecordType.START), int(Flag.ENQUEUE)
 
 
@@ -20,15 +22,6 @@ def new_journal() -> tuple[MemoryDirectory, Journal]:
     directory, clock = MemoryDirectory(), ManualClock()
     format_log(directory, MIN_CONTAINER_BYTES, UUID(int=1), 0)
     return directory, open_log(directory, clock, visit=lambda block: None)[0]
-
-
-def files(directory: MemoryDirectory) -> dict[str, bytes]:
-    found = {}
-    for name in directory.names():
-        file = directory.open(name)
-        found[name] = file.read_at(0, file.size_bytes())
-        file.close()
-    return found
 
 
 sizes = integers(0, 2000) | integers(MAX_PAYLOAD_BYTES - 3, MAX_PAYLOAD_BYTES)
@@ -50,4 +43,4 @@ def test_a_batch_is_so_many_single_appends(batches: list[list[int]], fill: bytes
             assert by_batch.flush() == by_one.flush()
     by_one.close()
     by_batch.close()
-    assert files(one) == files(two)
+    assert content(one) == content(two)
