@@ -7,7 +7,7 @@ disk can be too full for it later. `prepare` does that work ahead of need and of
 A container may be reused once a base LSN at or beyond its end is *durable*: a crash must never find an older base
 that still counts on it. Slots are freed in ascending order for the same reason.
 
-Threads: every method takes the pool's lock; none is called per message.
+Threads: every method takes the pool's lock. Only `read` is called per message, for content that is not in memory.
 """
 
 from __future__ import annotations
