@@ -53,8 +53,8 @@ class Broker:
         messages = store.messages()
         for row in store.queues():
             queue = self.queues[row.name] = Queue(row.name, row.id)
-            for stored in messages.get(row.id, ()):
-                entry = Entry(stored.message_id, next(queue.positions), None)
+            for message_id in messages.get(row.id, ()):
+                entry = Entry(message_id, next(queue.positions), None)
                 # whether it had been sent to somebody before the restart is not known: say that it may have been
                 entry.acquired = True
                 entry.failures = 1

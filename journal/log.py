@@ -1,9 +1,9 @@
 """The journal: records are appended in memory, gathered into blocks, and made durable a group at a time.
 
-Threads. One thread at a time, the *appender*, calls `append`, `seal`, `advance_base` and `flush`; there is no lock per
+Threads. One thread at a time, the *appender*, calls `append`, `seal`, `retire` and `flush`; there is no lock per
 record. One thread at a time, the *writer*, calls `write_out`; it takes only blocks that were sealed. With a `Flusher`
-the writer is its thread; without one, `flush` is both. Any thread may read `durable_lsn` and call `read_record` for a
-durable record.
+the writer is its thread; without one, `flush` is both. Any thread may read `durable_lsn`, and call `read_record` and
+`blocks_of` for what is durable.
 
 Group commit. `append` returns the record's LSN at once. `seal` closes the gathered block and gives it to the writer,
 which writes all sealed blocks, syncs once, and moves `durable_lsn` up: everything below it survives a power cut. At
@@ -18,7 +18,7 @@ import struct
 import threading
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import accumulate, repeat
 from typing import NamedTuple
@@ -28,13 +28,15 @@ from crc32c import crc32c
 from ..base.clock import Clock
 from ..base.errors import DiskError, JournalError, JournalFailed
 from ..disk.seam import File
-from . import block
-from .block import BLOCK_HEAD_BYTES, MAX_RECORDS, padded
+from . import block, holes
+from .block import BLOCK_HEAD_BYTES, MAX_RECORDS, BadBlock, Block, padded
 from .container import DATA_OFFSET
+from .holes import Hole
 from .lookup import FoundRecord, read_record
 from .mark import MarkFile
 from .pool import Pool
-from .record import HEAD, HEAD_BYTES, MAX_PAYLOAD_BYTES
+from .record import HEAD, HEAD_BYTES, MAX_PAYLOAD_BYTES, RecordType
+from .window import Window
 
 BLOCK_LIMIT_BYTES = 1 << 20
 """A block is sealed before it grows past this, so that a flush never needs one huge buffer."""
@@ -53,6 +55,8 @@ class _Sealed(NamedTuple):
     heads: list[bytes]
     payloads: list[bytes]
     payload_bytes: int
+    base_lsn: int
+    """As it was when the block was sealed: never behind the holes that the block tells of."""
 
     @property
     def end_lsn(self) -> int:
@@ -72,17 +76,24 @@ class Journal:
         slot: int,
         prev_lsn: int,
         durable_lsn: int,
-        base_lsn: int,
+        slots: dict[int, int],
+        log_holes: list[Hole],
         max_write_buffers: int,
     ) -> None:
-        """Start writing in the empty *slot*, behind the block at *prev_lsn*."""
+        """Start writing in the empty *slot*, behind the block at *prev_lsn*.
+
+        *slots*: those of the log so far, ascending, each to the last block before it.
+        """
         self.pool = pool
         self.container_bytes = pool.container_bytes
         self.log_id = int.from_bytes(pool.log_uuid.bytes[:8], "little")
         self.incarnation = incarnation
         self.durable_lsn = durable_lsn
         """Every byte below it is on the disk."""
-        self.base_lsn = base_lsn
+        self.slots = slots
+        """The slots of the log, ascending, each to the last block before it. The appender's, as are the holes."""
+        self.holes = log_holes
+        self.base_lsn = next(iter(slots), slot) * self.container_bytes
         """Every record below it is dead."""
         self.failure: JournalError | None = None
         self.flushes = 0
@@ -96,12 +107,15 @@ class Journal:
         self._writing_slot = -1
         self._marked_slot = slot
         self._writing_file: File | None = None
-        self._durable_base = base_lsn
+        self._durable_base = self.base_lsn
+        self._dead: set[int] = set()  # slots that could not become a hole
+        self._passed: deque[int] = deque()  # slots that the base has passed, but not durably
+        self._punched: deque[tuple[int, list[int]]] = deque()  # slots that became holes, and the LSN that says so
         self._heads: list[bytes] = []
         self._payloads: list[bytes] = []
         self._begin = self._first_head = self._prev_lsn = 0
         self._limit = self._at = self._place = 0
-        self._begin_block(slot * self.container_bytes + DATA_OFFSET, prev_lsn)
+        self._begin_slot(slot, prev_lsn)
 
     # ---- the appender's side --------------------------------------------------------------------------------------
 
@@ -195,7 +209,7 @@ class Journal:
             return False
         if self.failure is not None:
             raise self.failure
-        sealed = _Sealed(self._begin, self._prev_lsn, self._heads, self._payloads, self._place)
+        sealed = _Sealed(self._begin, self._prev_lsn, self._heads, self._payloads, self._place, self.base_lsn)
         self._sealed.append(sealed)
         self._begin_block(sealed.end_lsn, sealed.lsn)
         return True
@@ -205,10 +219,39 @@ class Journal:
         self.seal()
         return self.write_out()
 
+    def retire(self, slots: Iterable[int]) -> list[int]:
+        """No record in *slots* is needed any more, by records that are durable (checklist E8, E9, E25).
+
+        The base moves up to the first slot that is left; slots behind it become holes. Their containers are free for
+        reuse when a record that says so is durable. A slot that is still written to, or not there, is passed over.
+        What left the log is returned: with too many holes a slot stays until the base passes it.
+        """
+        gone: list[int] = []
+        self._dead.update(slot for slot in slots if slot in self.slots and slot < self._begin // self.container_bytes)
+        while (first := next(iter(self.slots))) in self._dead:
+            self._dead.discard(first)
+            del self.slots[first]
+            self._passed.append(first)
+            gone.append(first)
+        if first * self.container_bytes > self.base_lsn:
+            self.base_lsn = first * self.container_bytes
+            self.holes = holes.from_slot(self.holes, first)
+        punched = []
+        for slot in sorted(self._dead):
+            joined = holes.add(self.holes, slot, self.slots[slot], self.container_bytes)
+            if len(joined) > holes.MAX_HOLES:
+                continue
+            self.holes = joined
+            self._dead.discard(slot)
+            del self.slots[slot]
+            punched.append(slot)
+        if punched:
+            self._punched.append((self._append_holes(), punched))
+        return gone + punched
+
     def advance_base(self, base_lsn: int) -> None:
-        """Every record below *base_lsn* is dead, by records that are durable. Never goes back (checklist E25)."""
-        if base_lsn > self.base_lsn:
-            self.base_lsn = base_lsn
+        """Retire every slot below the one that holds *base_lsn*. Never goes back (checklist E25)."""
+        self.retire([slot for slot in self.slots if slot < base_lsn // self.container_bytes])
 
     def container_start(self, lsn: int) -> int:
         """The first LSN of the container that holds *lsn*."""
@@ -259,10 +302,8 @@ class Journal:
                 self._marked_slot = self._writing_slot
                 with suppress(DiskError):
                     self._write_mark(closed=False)
-            if base > self._durable_base:
-                self._durable_base = base
-                if self.pool.release_below(base):
-                    self.pool.trim()
+            self._durable_base = base
+            self._release(end, base)
             return end
 
     def write_mark(self, *, closed: bool = False) -> None:
@@ -279,11 +320,51 @@ class Journal:
         except KeyError:
             raise JournalError(f"LSN {lsn}", "no container holds it any more") from None
 
+    def last_block_of(self, slot: int) -> int:
+        """The LSN of the last block in *slot*, which is no longer written to. The appender."""
+        hole = next((hole for hole in self.holes if hole.prev_lsn // self.container_bytes == slot), None)
+        if hole is not None:
+            return hole.prev_lsn
+        following = slot + 1
+        while following not in self.slots:
+            following += 1
+        return self.slots[following]
+
+    def blocks_of(self, slot: int, last_lsn: int) -> Iterator[Block]:
+        """The blocks of *slot*, which are durable, up to the one at *last_lsn*. Any thread.
+
+        Raises `JournalError` at one that can't be read.
+        """
+        lsn = slot * self.container_bytes + DATA_OFFSET
+        window = Window(self.pool.open(slot), self.container_bytes)
+        try:
+            while lsn <= last_lsn:
+                offset = lsn % self.container_bytes
+                head = block.peek(window.at(offset, BLOCK_HEAD_BYTES), lsn, self.log_id)
+                found = block.decode(window.at(offset, head.size_bytes), lsn, self.log_id)
+                yield found
+                lsn = found.end_lsn
+        except BadBlock as error:
+            raise JournalError(f"LSN {lsn}", error.why, "`cairnmq dump` shows what is damaged") from error
+        finally:
+            window.file.close()
+
     def _write_mark(self, *, closed: bool) -> None:
         self._mark.write(
             durable_lsn=self.durable_lsn, base_lsn=self._durable_base, incarnation=self.incarnation,
             time_us=self._clock.wall_us(), closed=closed,
         )  # fmt: skip
+
+    def _release(self, end_lsn: int, base_lsn: int) -> None:
+        """Free the containers that what is durable now leaves out of the log."""
+        gone: list[int] = []
+        while self._passed and (self._passed[0] + 1) * self.container_bytes <= base_lsn:
+            gone.append(self._passed.popleft())
+        while self._punched and self._punched[0][0] < end_lsn:
+            gone += self._punched.popleft()[1]
+        if gone:
+            self.pool.release(gone)
+            self.pool.trim()
 
     # ---- inside ---------------------------------------------------------------------------------------------------
 
@@ -309,8 +390,17 @@ class Journal:
         if self._at and self.seal():
             self._wait_for_room()
         if self._at + self._place + payload_bytes > self._limit:
-            slot = -(-self._begin // self.container_bytes)
-            self._begin_block(slot * self.container_bytes + DATA_OFFSET, self._prev_lsn)
+            self._begin_slot(-(-self._begin // self.container_bytes), self._prev_lsn)
+
+    def _begin_slot(self, slot: int, prev_lsn: int) -> None:
+        """Go on in *slot*; it begins with the holes there are."""
+        self.slots[slot] = prev_lsn
+        self._begin_block(slot * self.container_bytes + DATA_OFFSET, prev_lsn)
+        if self.holes:
+            self._append_holes()
+
+    def _append_holes(self) -> int:
+        return self.append(RecordType.LOG_HOLES, holes.encode(self.holes), time_us=self._clock.wall_us())
 
     def _wait_for_room(self) -> None:
         if self._max_sealed and len(self._sealed) >= self._max_sealed:
@@ -325,10 +415,11 @@ class Journal:
         return len(self._sealed) >= self._max_sealed and self.failure is None
 
     def _write_blocks(self) -> tuple[int, int]:
-        base = self.base_lsn
+        base = self._durable_base
         end = self.durable_lsn
         for _ in range(len(self._sealed)):
             sealed = self._sealed[0]
+            base = sealed.base_lsn
             slot, offset = divmod(sealed.lsn, self.container_bytes)
             file = self._file_for(slot, sealed.prev_lsn)
             data = block.encode(

@@ -78,7 +78,6 @@ def open_log(
     `DiskError` if the disk refuses to read, and then has changed nothing.
     """
     reader = LogReader(directory)
-    reader.learn_base()
     unproven: deque[tuple[int, int]] = deque()
     records = 0
     last_lsn = 0
@@ -133,15 +132,15 @@ def _resume(
     pool = Pool(reader.directory, size, reader.log_uuid, keep=keep)
     for number in reader.free:
         pool.adopt(number, None)
+    slots = {used: reader.heads[used].prev_lsn for used in reader.slots if used <= reader.end_lsn // size and last_lsn}
     for used, head in reader.heads.items():
-        reachable = base_lsn // size <= used <= reader.end_lsn // size and last_lsn
-        pool.adopt(head.number, used if reachable else None)
+        pool.adopt(head.number, used if used in slots else None)
     while pool.lacks_spare() and pool.full is None:
         pool.prepare()
     pool.look_at_room()
     journal = Journal(
         pool, mark, clock, incarnation=incarnation, slot=slot, prev_lsn=last_lsn, durable_lsn=reader.end_lsn,
-        base_lsn=base_lsn, max_write_buffers=max_write_buffers,
+        slots=slots, log_holes=reader.holes, max_write_buffers=max_write_buffers,
     )  # fmt: skip
     try:
         journal.append(RecordType.LOG_OPEN, time_us=clock.wall_us(), extra=reader.end_lsn)

@@ -4,8 +4,8 @@ A container is written with zeros and synced, under a temporary name, before its
 that were written before is two to ten times faster to sync than writing into space that was only reserved, and no
 disk can be too full for it later. `prepare` does that work ahead of need and off the append path.
 
-A container may be reused once a base LSN at or beyond its end is *durable*: a crash must never find an older base
-that still counts on it. Slots are freed in ascending order for the same reason.
+A container may be reused once a record that leaves its slot out of the log is *durable* (a base at or beyond its end,
+or a hole): a crash must never find an older one that still counts on it.
 
 Threads: every method takes the pool's lock. Only `read` is called per message, for content that is not in memory.
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 from uuid import UUID
 
@@ -67,6 +67,10 @@ class Pool:
             return dict(self._used)
 
     @property
+    def used_count(self) -> int:
+        return len(self._used)
+
+    @property
     def free_count(self) -> int:
         return len(self._free)
 
@@ -80,6 +84,11 @@ class Pool:
             file = self._reading.get(slot) or self._open_for_reading(slot)
             self._reading.move_to_end(slot)
             return use(file)
+
+    def open(self, slot: int) -> File:
+        """The file that holds *slot*, to be read and closed by the caller; `KeyError` if none does."""
+        with self._lock:
+            return self.directory.open(container.file_name(self._used[slot]))
 
     def take(self, slot: int, *, incarnation: int, prev_lsn: int, base_lsn: int, time_us: int) -> File:
         """Start *slot* in a free container, making one if none is ready; the file, for the caller to close.
@@ -125,15 +134,14 @@ class Pool:
             log.warning("%s: there is room on the disk again", self.directory.path)
             self.low = None
 
-    def release_below(self, base_lsn: int) -> int:
-        """Free the containers whose slots end at or below the durable *base_lsn*; how many there were."""
+    def release(self, slots: Iterable[int]) -> None:
+        """Free the containers of *slots*, which are durably no longer part of the log."""
         with self._lock:
-            dead = sorted(slot for slot in self._used if (slot + 1) * self.container_bytes <= base_lsn)
-            for slot in dead:
-                self._free.append(self._used.pop(slot))
+            for slot in slots:
+                if slot in self._used:  # a slot may have been skipped without a block
+                    self._free.append(self._used.pop(slot))
                 if slot in self._reading:
                     self._reading.pop(slot).close()
-            return len(dead)
 
     def trim(self) -> None:
         """Give containers back to the file system once more than half of them are free (checklist E62)."""

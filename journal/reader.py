@@ -5,6 +5,7 @@ whole block of this log at its own LSN, and says what lies between:
 
 * nothing, when that block starts a container and names the last block read as its predecessor: the rest of the old
   container was left unused, or an earlier recovery cut a torn tail there;
+* nothing, when a hole follows the last block read, and that block stands behind the hole (`journal/holes.py`);
 * `Damage` otherwise. It is *corrupt* if a surviving claim (a block's or the mark's durable LSN) says that the place was
   once on the disk, and *torn* if none does: then nothing from there on was ever confirmed, and recovery cuts there.
 
@@ -14,19 +15,21 @@ while it is read is noticed by its head, and reading goes on at the new base.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
 
 from ..base.errors import DiskError, ForeignStore
 from ..disk.seam import SECTOR_BYTES, Directory, File
-from . import block, container, mark
+from . import block, container, holes, mark
 from .block import BadBlock, Block, BlockHead
 from .container import DATA_OFFSET, BadContainer, ContainerHead
+from .holes import Hole
 from .lookup import FoundRecord, read_record
 from .mark import Mark
+from .record import HEAD, RecordType
+from .window import Window
 
-_WINDOW_BYTES = 4 << 20
 _MAGIC = block.MAGIC.to_bytes(4, "little")
 
 
@@ -52,7 +55,11 @@ class LogReader:
         self.log_id = int.from_bytes(self.log_uuid.bytes[:8], "little")
         self.container_bytes = self.mark.container_bytes
         self.heads: dict[int, ContainerHead] = {}
-        """Slot to the head of the container that holds it."""
+        """Slot to the head of the container that holds it, also of slots that are no longer part of the log."""
+        self.slots: list[int] = []
+        """The slots of the log that are there, ascending."""
+        self.holes: list[Hole] = []
+        """The slots from the base on that are no longer part of the log."""
         self.free: list[int] = []
         """Numbers of containers that hold no part of the log."""
         self.remarks: list[str] = []
@@ -68,22 +75,23 @@ class LogReader:
         """Where the chain ended in the last `scan`."""
         self.read_error: DiskError | None = None
         """The last one met. What could not be read may be whole: recovery must not take it for torn."""
-        self._open: tuple[int, _Window] | None = None
+        self._open: tuple[int, Window] | None = None
         self._read_heads()
+        self._learn()
 
     def scan(self, from_lsn: int = 0) -> Iterator[Block | Damage]:
         """The blocks from the base (or from the container of *from_lsn*) on, in order, and the damage between them.
 
         What follows a torn `Damage` was never confirmed: recovery stops there.
         """
-        start = max(from_lsn, self.base_lsn)
-        lsn = self._first_block(start // self.container_bytes)
+        lsn = self._first_block(self._slot_from(max(from_lsn, self.base_lsn) // self.container_bytes))
         self.last = None
         self.end_lsn = lsn
+        successor: int | None = None
         try:
             while True:
                 found = self._block_at(lsn)
-                if isinstance(found, Block) and self._follows(found):
+                if isinstance(found, Block) and (lsn == successor or self._follows(found)):
                     self._note(found)
                     self.last = found
                     lsn = self.end_lsn = found.end_lsn
@@ -100,7 +108,7 @@ class LogReader:
                         continue
                     moved = self._moved_on(lsn)
                 if moved:
-                    lsn = self._first_block(self.base_lsn // self.container_bytes)
+                    lsn = self._first_block(self._slot_from(lsn // self.container_bytes))
                     self.last = None
                     continue
                 if damage is None:
@@ -113,19 +121,9 @@ class LogReader:
         finally:
             self._close()
 
-    def learn_base(self) -> None:
-        """Raise the base to what the newest container's blocks say; recovery does it before it scans.
-
-        The container heads may know an older base only, while older containers are reused or gone since. A base that
-        some block tells is true, whether or not that block was ever confirmed: what it rests on was durable before.
-        """
-        lsn = self._first_block(max(self.heads, default=0))
-        try:
-            while isinstance(found := self._block_at(lsn), Block):
-                self.base_lsn = max(self.base_lsn, found.head.base_lsn)
-                lsn = found.end_lsn
-        finally:
-            self._close()
+    def holds(self, slot: int) -> bool:
+        """Whether *slot* is part of the log, be its container there or not."""
+        return slot >= self.base_lsn // self.container_bytes and not any(hole.holds(slot) for hole in self.holes)
 
     def read_record(self, lsn: int) -> FoundRecord:
         """The record whose head stands at *lsn*. Raises `JournalError`, or `KeyError` if its slot is gone."""
@@ -198,19 +196,54 @@ class LogReader:
                 first.prev_lsn, first.base_lsn, 0,
             )  # fmt: skip
 
+    def _learn(self) -> None:
+        """Raise the base to what the newest container's blocks say, and take the holes from there.
+
+        The heads of containers may know an older base only, while older containers are reused or gone since. A base or
+        a hole that some block tells is true, whether or not that block was ever confirmed: what it rests on was durable
+        before. A container without a whole first block tells nothing, and nothing was given back because of it.
+        """
+        self.holes = []
+        try:
+            for slot in sorted(self.heads, reverse=True):
+                if self._learn_from(slot):
+                    break
+        finally:
+            self._close()
+        base_slot = self.base_lsn // self.container_bytes
+        self.holes = holes.from_slot(self.holes, base_slot)
+        self.slots = [slot for slot in sorted(self.heads) if self.holds(slot)]
+
+    def _learn_from(self, slot: int) -> bool:
+        """Learn from the blocks of *slot*'s container; whether it has any."""
+        lsn = first = self._first_block(slot)
+        while isinstance(found := self._block_at(lsn), Block):
+            self.base_lsn = max(self.base_lsn, found.head.base_lsn)
+            for at in range(0, HEAD.size * found.head.records, HEAD.size):
+                if found.body[at] == RecordType.LOG_HOLES:
+                    self.holes = holes.decode(found.payload(found.heads()[at // HEAD.size]))
+            lsn = found.end_lsn
+        return lsn > first
+
+    def _slot_from(self, slot: int) -> int:
+        """The first slot of the log at or behind *slot*, if the containers tell."""
+        at = bisect_left(self.slots, slot)
+        inside = next((hole for hole in self.holes if hole.holds(slot)), None)
+        return slot if inside is None else self.slots[at] if at < len(self.slots) else inside.end
+
     def _first_block(self, slot: int) -> int:
         return slot * self.container_bytes + DATA_OFFSET
 
     def _open_slot(self, slot: int) -> File:
         return self.directory.open(container.file_name(self.heads[slot].number))
 
-    def _window(self, slot: int) -> _Window | None:
+    def _window(self, slot: int) -> Window | None:
         if self._open is not None and self._open[0] == slot:
             return self._open[1]
         self._close()
         if slot not in self.heads:
             return None
-        window = _Window(self._open_slot(slot), self.container_bytes)
+        window = Window(self._open_slot(slot), self.container_bytes)
         self._open = (slot, window)
         return window
 
@@ -246,13 +279,20 @@ class LogReader:
         self.incarnation = max(self.incarnation, found.head.incarnation)
 
     def _successor(self, lsn: int) -> int | None:
-        """The first block of a later slot that names the last block read as its predecessor."""
+        """The first block of a later slot that names the last block read, or one in the hole behind that."""
         if self.last is None:
             return None
-        following = -(-lsn // self.container_bytes)  # nearly always it is the very next one
-        for slot in chain((following,), _sorted_above(self.heads, following)):
+        hole = next((hole for hole in self.holes if hole.prev_lsn == self.last.lsn), None)
+        behind = -(-lsn // self.container_bytes) if hole is None else hole.end
+        for slot in self.slots[bisect_left(self.slots, behind) :]:  # nearly always it is the very next one
             first = self._block_at(self._first_block(slot))
-            if isinstance(first, Block) and self._follows(first):
+            if not isinstance(first, Block):
+                continue
+            if self._follows(first) or (
+                hole is not None
+                and hole.holds(first.head.prev_lsn // self.container_bytes)
+                and not self._is_left_over(first.head)
+            ):
                 return first.lsn
         return None
 
@@ -265,8 +305,8 @@ class LogReader:
         self._read_heads()
         if self.heads == before:
             return False
-        self.learn_base()
-        return self.base_lsn // self.container_bytes > lsn // self.container_bytes
+        self._learn()
+        return not self.holds(lsn // self.container_bytes)
 
     def _appeared(self, lsn: int) -> bool:
         """Whether the block that was missing at *lsn*, or its successor, was written since: later ones were seen."""
@@ -309,7 +349,7 @@ class LogReader:
 
     def _whole_blocks_after(self, lsn: int) -> Iterator[Block]:
         """Every whole block behind *lsn*, chained or not, found sector by sector."""
-        for slot in sorted(slot for slot in self.heads if slot >= lsn // self.container_bytes):
+        for slot in self.slots[bisect_left(self.slots, lsn // self.container_bytes) :]:
             at = max(self._first_block(slot), lsn)
             end = (slot + 1) * self.container_bytes
             while at < end:
@@ -328,30 +368,6 @@ class LogReader:
         except DiskError as error:
             self.read_error = error
             return False
-
-
-class _Window:
-    """Reads one container through a buffer, so that a scan costs a system call per 4 MiB."""
-
-    def __init__(self, file: File, size_bytes: int) -> None:
-        self.file = file
-        self._size = size_bytes
-        self._start = 0
-        self._data = memoryview(b"")
-
-    def at(self, offset: int, wanted_bytes: int) -> memoryview:
-        """At least *wanted_bytes* from *offset* on, fewer only where the container ends."""
-        wanted = max(0, min(wanted_bytes, self._size - offset))
-        begin = offset - self._start
-        if begin < 0 or begin + wanted > len(self._data):
-            size = min(max(wanted, _WINDOW_BYTES), self._size - offset)
-            self._data, self._start = memoryview(self.file.read_at(offset, size)), offset
-            begin = 0
-        return self._data[begin:]
-
-
-def _sorted_above(slots: Iterable[int], slot: int) -> Iterator[int]:
-    yield from sorted(other for other in slots if other > slot)
 
 
 def read_mark(directory: Directory) -> Mark:

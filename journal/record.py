@@ -9,7 +9,7 @@ offset  size  field
      4     4  place       of the payload, counted from the end of the block's last head
      8     4  size        of the payload in bytes
     12     4  crc32c      of the payload
-    16     8  undo_prev   LSN of the first record of the object this one continues; 0 starts one
+    16     8  undo_prev   LSN of the first record of the object this one continues; 0 starts one; see `Flag.MOVED`
     24     8  message_id  LSN of the message's first record; 0 if no message is meant
     32     8  queue_id    from the wiring; 0 if no queue is meant
     40     8  txn_id      LSN of the transaction's first record; 0 outside a transaction
@@ -17,7 +17,7 @@ offset  size  field
     56     8  extra       depends on the type, see docs/FORMAT.md
 
 A record's LSN is the address of its head. Heads of one block stand side by side, so a block's heads are a table that
-`struct.iter_unpack` or `numpy.frombuffer` reads without a step per field.
+`struct.iter_unpack` or `numpy.frombuffer` (with `TABLE`) reads without a step per field.
 """
 
 from __future__ import annotations
@@ -27,7 +27,17 @@ from collections.abc import Iterator
 from enum import IntEnum, IntFlag
 from typing import NamedTuple
 
+import numpy as np
+
 HEAD = struct.Struct("<BBHIIIQQQQQQ")
+TABLE = np.dtype(
+    [
+        ("type", "<u1"), ("flags", "<u1"), ("number", "<u2"), ("place", "<u4"), ("size", "<u4"), ("crc32c", "<u4"),
+        ("undo_prev", "<u8"), ("message_id", "<u8"), ("queue_id", "<u8"), ("txn_id", "<u8"), ("time_us", "<u8"),
+        ("extra", "<u8"),
+    ]
+)  # fmt: skip
+"""The same for numpy."""
 HEAD_BYTES = HEAD.size
 MAX_PAYLOAD_BYTES = 64 * 1024
 """The largest payload of one record (checklist E18); longer content continues in Chunk records."""
@@ -50,6 +60,7 @@ class RecordType(IntEnum):
     TX_DELETE = 22
     LOG_OPEN = 32
     QUEUE_DELETE = 33
+    LOG_HOLES = 34
 
 
 class Flag(IntFlag):
@@ -61,6 +72,8 @@ class Flag(IntFlag):
     """On DEQUEUE: that was the last queue; the message is deleted, as a DELETE record behind it would say."""
     MORE = 4
     """On START and CHUNK: content follows in a CHUNK."""
+    MOVED = 8
+    """The record was copied forward; `undo_prev` is the LSN it was copied from, and the copy takes its place."""
 
 
 class RecordHead(NamedTuple):

@@ -7,7 +7,6 @@ Nothing is shown to anyone before the log is open and durable behind what was re
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import uuid4
@@ -19,21 +18,12 @@ from ..journal.block import Block
 from ..journal.container import file_number
 from ..journal.opening import DEFAULT_CONTAINER_BYTES, format_log, is_formatted, open_log
 from ..journal.reader import read_mark
-from ..journal.record import RecordType
 from ..store.directory import StoreDirectory
 from ..store.journal_store import JournalStore
 from ..store.state import State
 from ..store.wiring import Wiring
+from .replay import Replay
 from .report import RecoveryReport
-
-_HANDLED = {
-    RecordType.START,
-    RecordType.CHUNK,
-    RecordType.DELETE,
-    RecordType.ENQUEUE,
-    RecordType.DEQUEUE,
-    RecordType.LOG_OPEN,
-}
 
 
 @dataclass(frozen=True)
@@ -84,7 +74,17 @@ def recover(
     created = _identify(directory, wiring, clock, options)
     mark = read_mark(directory)
     state = State(mark.container_bytes)
-    visit = _visitor(state, directory, progress)
+    replay = Replay(state, directory.path, mark.container_bytes)
+    total_bytes = len(directory.names()) * mark.container_bytes
+    read_bytes = 0
+
+    def visit(block: Block) -> None:
+        nonlocal read_bytes
+        replay.take(block)
+        read_bytes += block.end_lsn - block.lsn
+        if progress is not None:
+            progress(read_bytes, total_bytes)
+
     journal, log = open_log(
         directory,
         clock,
@@ -92,24 +92,20 @@ def recover(
         initial_containers=options.initial_containers,
         max_write_buffers=options.max_write_buffers,
     )
+    replay.apply()
+    state.finish(journal.slots)
     store = JournalStore(wiring, journal, state, release)
-    discarded = [
-        message_id for message_id, queues in state.messages.items() if queues == () or message_id in state.growing
-    ]
-    for message_id in discarded:
-        store.destroy(message_id, clock.wall_us())
+    discarded = store.discard_unfinished(clock.wall_us())
     store.kick()
     known = {row.id for row in store.queues()}
-    on_queue = Counter[int]()
-    for queues in state.messages.values():
-        on_queue.update((queues,) if isinstance(queues, int) else queues)
+    on_queue = {queue_id: len(ids) for queue_id, ids in store.messages().items()}
     report = RecoveryReport(
         log=log,
         seconds=clock.monotonic_s() - begun_s,
         created=created,
         queues=len(known),
-        messages=len(state.messages),
-        discarded=len(discarded),
+        messages=len(state),
+        discarded=discarded,
         homeless={queue_id: count for queue_id, count in on_queue.items() if queue_id not in known},
     )
     return store, report
@@ -144,25 +140,3 @@ def _identify(directory: Directory, wiring: Wiring, clock: Clock, options: Store
     format_log(directory, options.container_bytes, uuid, clock.wall_us())
     wiring.set_formatted()
     return True
-
-
-def _visitor(state: State, directory: Directory, progress: Progress | None) -> Callable[[Block], None]:
-    total = len(directory.names()) * read_mark(directory).container_bytes
-    done = 0
-    apply = state.apply
-
-    def visit(block: Block) -> None:
-        nonlocal done
-        for number, head in enumerate(block.heads()):
-            if head.type not in _HANDLED:
-                raise ForeignStore(
-                    f"{directory.path}: LSN {block.record_lsn(number)}",
-                    f"a record of type {head.type}, which this program does not know",
-                    "use the CairnMQ version that wrote it",
-                )
-            apply(block.record_lsn(number), head)
-        done += block.end_lsn - block.lsn
-        if progress is not None:
-            progress(done, total)
-
-    return visit

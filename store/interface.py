@@ -10,17 +10,11 @@ never 0 and never used again.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from .wiring import QueueRow
-
-
-class StoredMessage(NamedTuple):
-    """A message that recovery found on a queue; its place among the others is its position."""
-
-    message_id: int
-    position: int
 
 
 class MessageStore(Protocol):
@@ -32,12 +26,8 @@ class MessageStore(Protocol):
         """The durable queues known when the store was opened."""
         ...
 
-    def messages(self) -> dict[int, list[StoredMessage]]:
-        """Queue id to the messages on it, in order. Looks at every message: for the start."""
-        ...
-
-    def messages_of(self, queue_id: int) -> list[StoredMessage]:
-        """The messages on one queue, in order. Looks at every message."""
+    def messages(self) -> dict[int, array[int]]:
+        """Queue id to the ids of the messages on it, in order. Looks at every message: for the start."""
         ...
 
     def create_queue(self, name: str, done: Callable[[QueueRow | Exception], None]) -> None:

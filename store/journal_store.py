@@ -3,11 +3,14 @@
 A whole message with its only queue is one record (Start with the enqueue flag), and taking it off is one (Dequeue with
 the delete flag). Longer content is a Start and Chunk records, put on its queue by an Enqueue record at the end.
 
+Every record that takes something away names, in `extra`, the record that had given it.
+
 What a power cut leaves: every record below `durable_lsn`; of the rest nothing that recovery would half believe.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +19,7 @@ from ..base.errors import JournalError, StoreError
 from ..journal.flusher import Flusher
 from ..journal.log import OWN_LSN, Journal
 from ..journal.record import MAX_PAYLOAD_BYTES, Flag, RecordType
-from .interface import StoredMessage
+from .relocation import Relocation
 from .state import State
 from .wiring import QueueRow, Wiring
 
@@ -38,11 +41,13 @@ class JournalStore:
         self._wiring = wiring
         self._rows = wiring.queues()
         self._release = release
-        self._freed: dict[int, int] = {}  # slot to pins that fall with what was recorded since the last kick
         self._falling: deque[tuple[int, dict[int, int]]] = deque()
+        self._unexamined = list(journal.slots)  # what recovery left without anything in it goes with the first flush
+        self.relocation = Relocation(state, journal)
         self._flusher: Flusher | None = None
         self._on_durable: Callable[[int], None] | None = None
         self._sql: ThreadPoolExecutor | None = None
+        self._relocator: ThreadPoolExecutor | None = None
 
     def start(self, on_durable: Callable[[int], None], on_failure: Callable[[JournalError], None]) -> None:
         """Start the threads.
@@ -52,6 +57,8 @@ class JournalStore:
         """
         self._flusher = Flusher(self.journal, on_durable, on_failure)
         self._sql = ThreadPoolExecutor(1, "cairnmq-sql")
+        self._relocator = ThreadPoolExecutor(1, "cairnmq-relocation")
+        self.relocation.read_in(self._relocator, lambda: on_durable(self.journal.durable_lsn))
 
     def run_inline(self, on_durable: Callable[[int], None]) -> None:
         """No threads: `kick` flushes in the caller and then calls *on_durable*."""
@@ -76,19 +83,8 @@ class JournalStore:
 
     # ---- messages -------------------------------------------------------------------------------------------------
 
-    def messages(self) -> dict[int, list[StoredMessage]]:
-        positions = self.state.positions
-        found: dict[int, list[StoredMessage]] = {}
-        for message_id, queues in self.state.messages.items():
-            for queue_id in (queues,) if isinstance(queues, int) else queues:
-                position = positions.get((message_id, queue_id), message_id)
-                found.setdefault(queue_id, []).append(StoredMessage(message_id, position))
-        for on_queue in found.values():
-            on_queue.sort(key=lambda stored: stored.position)
-        return found
-
-    def messages_of(self, queue_id: int) -> list[StoredMessage]:
-        return self.messages().get(queue_id, [])
+    def messages(self) -> dict[int, array[int]]:
+        return self.state.on_queues()
 
     def put(self, queue_id: int, content: bytes, time_us: int) -> tuple[int, int]:
         if len(content) > MAX_PAYLOAD_BYTES:
@@ -98,84 +94,117 @@ class JournalStore:
         lsn = self.journal.append(
             _START, content, time_us=time_us, flags=_FLAG_ENQUEUE, message_id=OWN_LSN, queue_id=queue_id
         )
-        self.state.started(lsn, _FLAG_ENQUEUE, queue_id)
+        self.state.started(lsn, _FLAG_ENQUEUE, queue_id, len(content))
         return lsn, lsn
 
     def put_all(self, queue_id: int, contents: Sequence[bytes], time_us: int) -> tuple[Sequence[int], int]:
-        if len(contents) < _BATCH_FROM or max(map(len, contents)) > MAX_PAYLOAD_BYTES:
+        sizes = list(map(len, contents))
+        if len(contents) < _BATCH_FROM or max(sizes) > MAX_PAYLOAD_BYTES:
             stored = [self.put(queue_id, content, time_us) for content in contents]
             return [message_id for message_id, _ in stored], stored[-1][1]
         lsns = self.journal.append_all(_START, contents, time_us=time_us, flags=_FLAG_ENQUEUE, queue_id=queue_id)
-        self.state.started_all(lsns, queue_id)
+        self.state.started_all(lsns, queue_id, sizes)
         return lsns, lsns[-1]
 
     def stage(self, piece: bytes, time_us: int) -> int:
         first, rest = piece[:MAX_PAYLOAD_BYTES], piece[MAX_PAYLOAD_BYTES:]
         lsn = self.journal.append(_START, first, time_us=time_us, flags=_FLAG_MORE, message_id=OWN_LSN)
-        self.state.started(lsn, _FLAG_MORE, 0)
+        self.state.started(lsn, _FLAG_MORE, 0, len(first))
         if rest:
             self.append_content(lsn, rest, time_us, last=False)
         return lsn
 
     def append_content(self, message_id: int, piece: bytes, time_us: int, *, last: bool) -> None:
-        if message_id not in self.state.growing:
+        message = self.state.odd.get(message_id)
+        if message is None or message.last is not None:
             raise StoreError(f"message {message_id}", "its content is complete, or it does not exist")
         view = memoryview(piece)
         for at in range(0, max(len(view), 1), MAX_PAYLOAD_BYTES):
             chunk = view[at : at + MAX_PAYLOAD_BYTES]
             flags = 0 if last and at + len(chunk) == len(view) else _FLAG_MORE
+            number = len(message.pieces) + 1
             lsn = self.journal.append(
-                _CHUNK, bytes(chunk), time_us=time_us, flags=flags, undo_prev=message_id, message_id=message_id
-            )
-            self.state.continued(lsn, flags, message_id)
+                _CHUNK, bytes(chunk), time_us=time_us, flags=flags, undo_prev=message_id, message_id=message_id,
+                extra=number,
+            )  # fmt: skip
+            self.state.continued(lsn, flags, message_id, number, len(chunk))
 
     def enqueue(self, message_id: int, queue_id: int, time_us: int) -> int:
-        if message_id not in self.state.messages or message_id in self.state.growing:
+        message = self.state.odd.get(message_id)
+        queue = self.state.queue_of(message_id)
+        if queue is None and (message is None or not message.is_complete):
             raise StoreError(f"message {message_id}", "it does not exist, or its content is not complete")
-        queues = self.state.messages[message_id]
-        if queues == queue_id or (isinstance(queues, tuple) and queue_id in queues):
+        if queue == queue_id or (message is not None and queue_id in message.queues):
             raise StoreError(f"message {message_id}", f"it is on queue {queue_id} already")
         lsn = self.journal.append(
             _ENQUEUE, time_us=time_us, undo_prev=message_id, message_id=message_id, queue_id=queue_id
         )
-        self.state.enqueued(lsn, message_id, queue_id)
+        self.state.enqueued(lsn, message_id, queue_id, lsn)
         return lsn
 
     def dequeue(self, message_id: int, queue_id: int, time_us: int) -> int:
-        queues = self.state.messages.get(message_id)
-        if queues != queue_id and not (isinstance(queues, tuple) and queue_id in queues):
-            raise StoreError(f"message {message_id}", f"it is not on queue {queue_id}")
-        flags = _FLAG_DELETE if queues == queue_id else 0
+        state = self.state
+        message = None
+        if state.queue_of(message_id) != queue_id:
+            message = state.odd.get(message_id)
+            if message is None or queue_id not in message.queues:
+                raise StoreError(f"message {message_id}", f"it is not on queue {queue_id}")
+        is_last = message is None or len(message.queues) == 1
+        given_lsn = state.place_of(message_id) if message is None or is_last else message.queues[queue_id][1]
         lsn = self.journal.append(
-            _DEQUEUE, time_us=time_us, flags=flags, undo_prev=message_id, message_id=message_id, queue_id=queue_id
-        )
-        slot = self.state.dequeued(flags, message_id, queue_id)
-        if slot is not None:
-            self._freed[slot] = self._freed.get(slot, 0) + 1
+            _DEQUEUE, time_us=time_us, flags=_FLAG_DELETE if is_last else 0, undo_prev=message_id,
+            message_id=message_id, queue_id=queue_id, extra=given_lsn,
+        )  # fmt: skip
+        if is_last:
+            state.deleted(lsn, message_id, given_lsn)
+        else:
+            state.dequeued(lsn, message_id, queue_id, given_lsn)
         return lsn
 
     def destroy(self, message_id: int, time_us: int) -> int:
-        if self.state.messages.get(message_id) != ():
+        message = self.state.odd.get(message_id)
+        if message is None or message.queues:
             raise StoreError(f"message {message_id}", "it does not exist, or is still on a queue")
-        lsn = self.journal.append(_DELETE, time_us=time_us, undo_prev=message_id, message_id=message_id)
-        slot = self.state.deleted(message_id)
-        assert slot is not None
-        self._freed[slot] = self._freed.get(slot, 0) + 1
+        return self._delete(message_id, time_us)
+
+    def discard_unfinished(self, time_us: int) -> int:
+        """Delete the messages that recovery found incomplete, or on no queue; how many there were."""
+        unfinished = self.state.unfinished()
+        for message_id in unfinished:
+            self._delete(message_id, time_us)
+        return len(unfinished)
+
+    def _delete(self, message_id: int, time_us: int) -> int:
+        given_lsn = self.state.place_of(message_id)
+        lsn = self.journal.append(
+            _DELETE, time_us=time_us, undo_prev=message_id, message_id=message_id, extra=given_lsn
+        )
+        self.state.deleted(lsn, message_id, given_lsn)
         return lsn
 
     def piece_count(self, message_id: int) -> int:
-        return 1 + len(self.state.chunks.get(message_id, ()))
+        message = self.state.odd.get(message_id)
+        return 1 if message is None else 1 + len(message.pieces)
 
     def load_piece(self, message_id: int, number: int) -> bytes:
-        lsn = message_id if number == 0 else self.state.chunks[message_id][number - 1]
-        return self.journal.read_record(lsn).payload
+        while True:
+            lsn = self._readable(message_id, number)
+            try:
+                return self.journal.read_record(lsn).payload
+            except JournalError:
+                if lsn == self._readable(message_id, number):  # else it was relocated meanwhile
+                    raise
+
+    def _readable(self, message_id: int, number: int) -> int:
+        state = self.state
+        return state.readable(state.place_of(message_id) if number == 0 else state.odd[message_id].pieces[number][0])
 
     # ---- durability -----------------------------------------------------------------------------------------------
 
     def kick(self) -> None:
-        if self._freed:
-            self._falling.append((self.journal.next_lsn, self._freed))
-            self._freed = {}
+        fallen = self.state.pins.fallen()
+        if fallen:
+            self._falling.append((self.journal.next_lsn, fallen))
         if self._flusher is not None:
             self._flusher.kick()
         elif self.journal.has_unsealed:
@@ -186,20 +215,28 @@ class JournalStore:
                 self.became_durable(durable)
 
     def became_durable(self, lsn: int) -> None:
-        """Every record below *lsn* is on the disk: let the pins fall that durable dequeues held, and move the base."""
+        """Every record below *lsn* is on the disk: let the pins fall that durable records held, and give back slots.
+
+        Then relocation goes on where it stands.
+        """
         self.durable_lsn = lsn
-        falling = self._falling
-        if not falling or falling[0][0] > lsn:
-            return
-        unpin = self.state.unpin
+        falling, pins = self._falling, self.state.pins
+        touched, self._unexamined = self._unexamined, []
         while falling and falling[0][0] <= lsn:
-            for slot, count in falling.popleft()[1].items():
-                unpin(slot, count)
-        journal = self.journal
-        oldest = self.state.oldest_slot()
-        journal.advance_base(
-            journal.container_start(journal.next_lsn) if oldest is None else oldest * journal.container_bytes
-        )
+            fallen = falling.popleft()[1]
+            pins.drop(fallen)
+            touched += fallen
+        touched += self.relocation.became_durable(lsn)
+        if touched:
+            self._retire(touched)
+        self.relocation.step()
+
+    def _retire(self, touched: Iterable[int]) -> None:
+        """Take those of the slots *touched* that are not needed out of the log, and what is not needed without them."""
+        durable_slot = self.durable_lsn // self.journal.container_bytes
+        pins = self.state.pins
+        while touched := [slot for slot in touched if slot < durable_slot and not pins.is_needed(slot)]:
+            touched = pins.retired(self.journal.retire(touched))
 
     def full(self) -> str:
         error = self.journal.pool.full or self.journal.pool.low
@@ -208,6 +245,8 @@ class JournalStore:
     def close(self) -> None:
         if self._sql is not None:
             self._sql.shutdown()
+        if self._relocator is not None:
+            self._relocator.shutdown()
         if self._flusher is not None:
             self._flusher.stop()
         try:

@@ -83,7 +83,7 @@ class Evidence:
                 if not self._note_recycled(source.recycled(slot, found.end_lsn // size)):
                     yield found.first_lsn, _finding(found, name)
                 continue
-            if last is not None and found.head.prev_lsn != last.lsn:
+            if last is not None and found.head.prev_lsn != last.lsn and reader.holds(found.head.prev_lsn // size):
                 self.notes.append(f"LSN {last.end_lsn} to {found.lsn} was recycled while it was read")
             last = found
             if found.lsn // size != slot:
@@ -104,7 +104,7 @@ def _finding(damage: Damage, name: str) -> Finding:
 def _start_lsn(source: _Source, from_lsn: int) -> int | None:
     """Where to begin for *from_lsn*, None if all lies before it: at a slot there is, as the log may skip some."""
     size = source.reader.container_bytes
-    slots = [slot for slot in source.reader.heads if slot >= source.first_slot]
+    slots = [slot for slot in source.reader.slots if slot >= source.first_slot]
     if not slots or from_lsn < (source.first_slot + 1) * size:
         return source.first_slot * size
     if from_lsn >= (max(slots) + 1) * size:
@@ -159,7 +159,6 @@ def _holds_journal(names: list[str]) -> bool:
 def _open_journal(directory: RealDirectory, found: Mark) -> Evidence:
     mended = MendedDirectory(directory, found)
     reader = LogReader(mended)
-    reader.learn_base()
     evidence = _evidence_beside(directory.path)
     first_slot = reader.base_lsn // reader.container_bytes
     evidence.findings.extend(

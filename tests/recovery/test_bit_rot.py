@@ -37,7 +37,6 @@ class Rot:
         self.wiring = MemoryWiring()
         self.wiring.put_back(self.moment.sql)
         reader = LogReader(self.moment.disk)
-        reader.learn_base()
         self.blocks = [found for found in reader.scan() if isinstance(found, Block)]
         self.base_lsn, self.size = reader.base_lsn, reader.container_bytes
         self.slots = {f"{head.number:08d}.cairn": slot for slot, head in reader.heads.items()}

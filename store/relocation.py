@@ -1,0 +1,220 @@
+"""Relocation: old live records are copied forward, so that no slow message holds the log.
+
+The log may take twice the bytes of what lives in it, and a few containers more. When it takes more, the slot that is
+cheapest to empty gives up what is still needed of it (live records, and ends of records elsewhere), in new blocks at
+the log's end; when these are durable it is retired like any other. So only what outlived its neighbours is ever
+copied. A message keeps its id, and its content and place stand in one block.
+
+A power cut at any step leaves the old record, or both, or the new one: a copy says the same as the original, and the
+original's slot leaves the log only after the copy is durable.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
+from heapq import nsmallest
+
+from ..base.errors import CairnError
+from ..journal import holes
+from ..journal.block import Block
+from ..journal.log import Journal
+from ..journal.record import HEAD_BYTES, RecordHead
+from .state import CHUNK, DELETE, DEQUEUE, ENQUEUE, FLAG_ENQUEUE, FLAG_MORE, FLAG_MOVED, START, State
+
+log = logging.getLogger(__name__)
+
+SLACK_CONTAINERS = 3
+"""What the log may take beside twice the live bytes before relocation begins."""
+_WORTH = 0.95
+"""A slot is not emptied if so much of it, or more, would have to be copied."""
+_STEP_BYTES = 256 << 10
+"""A step goes through so much of the log, or a block."""
+_CHOICES = 16
+"""So many slots are looked out at once: a look at all of them costs time."""
+
+
+class Relocation:
+    """Empties slots one after another, a block at a step. The thread that makes the store's calls."""
+
+    def __init__(self, state: State, journal: Journal) -> None:
+        self.copied_bytes = 0
+        """Record bytes copied so far."""
+        self.emptied = 0
+        """Slots emptied so far."""
+        self.unreadable: dict[int, str] = {}
+        """Slots that can't be emptied because they can't be read, and why."""
+        self._state = state
+        self._journal = journal
+        self._victim = -1
+        self._blocks: Iterator[Block] | None = None
+        self._choices: list[int] = []
+        self._settling: deque[tuple[int, list[int], int]] = deque()  # durable from, copies, the slot if it is done
+        self._copies: list[int] = []
+        self._executor: Executor | None = None
+        self._wake: Callable[[], None] = lambda: None
+        self._reading: Future[list[Block]] | None = None
+
+    def read_in(self, executor: Executor, wake: Callable[[], None]) -> None:
+        """Read slots on *executor*, and call *wake* there when `step` can go on. Without it `step` reads itself."""
+        self._executor, self._wake = executor, wake
+
+    def step(self) -> None:
+        """Copy a few blocks' worth, if there is something to gain."""
+        if self._blocks is None:
+            if self._settling or (victim := self._choose()) is None:
+                return
+            self._victim = victim
+            self._blocks = self._journal.blocks_of(victim, self._journal.last_block_of(victim))
+        try:
+            blocks = self._next_blocks(self._blocks)
+        except CairnError as error:
+            log.warning("slot %d of the log can't be emptied: %s", self._victim, error)
+            self.unreadable[self._victim] = str(error)
+            self._blocks = None
+            return
+        if blocks is None:
+            return
+        for block in blocks:
+            for number, head in enumerate(block.heads()):
+                self._copy(block, block.record_lsn(number), head)
+        if blocks:
+            self._note(-1)
+        else:
+            self._blocks = None
+            self.emptied += 1
+            self._note(self._victim)
+
+    def _next_blocks(self, blocks: Iterator[Block]) -> list[Block] | None:
+        """The next blocks of the slot, none at its end; None if they are being read."""
+        if self._executor is None:
+            return _some(blocks)
+        if self._reading is None:
+            self._reading = self._executor.submit(_some, blocks)
+            self._reading.add_done_callback(lambda _: self._wake())
+            return None
+        if not self._reading.done():
+            return None
+        reading, self._reading = self._reading, None
+        return reading.result()
+
+    def became_durable(self, lsn: int) -> list[int]:
+        """Copies below *lsn* are on the disk; the slots that are emptied by that."""
+        done = []
+        unsettled = self._state.unsettled
+        while self._settling and self._settling[0][0] <= lsn:
+            _, copies, victim = self._settling.popleft()
+            for copy in copies:
+                unsettled.pop(copy, None)
+            if victim >= 0:
+                self._state.pins.forget_ends(victim)
+                done.append(victim)
+        return done
+
+    @property
+    def is_at_work(self) -> bool:
+        return self._blocks is not None or bool(self._settling)
+
+    def _note(self, victim: int) -> None:
+        if self._copies or victim >= 0:
+            self._settling.append((self._journal.next_lsn, self._copies, victim))
+            self._copies = []
+
+    # ---- which slot -----------------------------------------------------------------------------------------------
+
+    def _choose(self) -> int | None:
+        journal, pins = self._journal, self._state.pins
+        size = journal.container_bytes
+        if len(journal.holes) > holes.MAX_HOLES // 2:
+            return self._choose_first()
+        if len(journal.slots) * size <= 2 * pins.live_bytes + SLACK_CONTAINERS * size:
+            self._choices = []
+            return None
+        while self._choices:
+            slot = self._choices.pop()
+            if self._may_be_emptied(slot):
+                return slot
+        able = [slot for slot in journal.slots if self._may_be_emptied(slot)]
+        self._choices = nsmallest(_CHOICES, able, key=pins.cost)[::-1]
+        return self._choices.pop() if self._choices else None
+
+    def _choose_first(self) -> int | None:
+        """With too many holes the oldest slots go, whatever it costs: the base passes the holes behind them."""
+        return next((slot for slot in self._journal.slots if self._is_settled(slot)), None)
+
+    def _may_be_emptied(self, slot: int) -> bool:
+        return self._is_settled(slot) and self._state.pins.cost(slot) < _WORTH * self._journal.container_bytes
+
+    def _is_settled(self, slot: int) -> bool:
+        """A slot with copies waits for the originals to leave, or it would be forgotten that they are superseded."""
+        journal = self._journal
+        return (
+            slot in journal.slots
+            and slot < journal.durable_lsn // journal.container_bytes
+            and slot not in self.unreadable
+            and not any(source in journal.slots for source in self._state.pins.superseded.get(slot, ()))
+        )
+
+    # ---- copying --------------------------------------------------------------------------------------------------
+
+    def _copy(self, block: Block, lsn: int, head: RecordHead) -> None:
+        kind, flags, message_id, queue_id = head.type, head.flags, head.message_id, head.queue_id
+        state, extra = self._state, head.extra
+        if kind == START:
+            if message_id not in state or state.place_of(message_id) != lsn:
+                return
+            odd = state.odd.get(message_id)
+            if odd is not None and flags & FLAG_ENQUEUE:  # it may have left that queue, and be on others
+                at = odd.queues.get(queue_id)
+                if at is None or at[1] != lsn:
+                    flags, queue_id = flags & ~FLAG_ENQUEUE, 0
+        elif kind == CHUNK:
+            odd = state.odd.get(message_id)
+            if odd is None or odd.pieces.get(extra, (0, 0))[0] != lsn:
+                return
+        elif kind == ENQUEUE:
+            odd = state.odd.get(message_id)
+            at = None if odd is None else odd.queues.get(queue_id)
+            if at is None or at[1] != lsn:
+                return
+            extra = at[0]
+        elif kind in (DEQUEUE, DELETE):
+            ended = extra // self._journal.container_bytes
+            if ended == self._victim or ended not in self._journal.slots:
+                return
+        else:
+            return
+        self._append(block, lsn, head, flags, queue_id, extra)
+
+    def _append(self, block: Block, lsn: int, head: RecordHead, flags: int, queue_id: int, extra: int) -> None:
+        kind, message_id, state = head.type, head.message_id, self._state
+        ends = kind in (DEQUEUE, DELETE)
+        copy = self._journal.append(
+            kind, bytes(block.payload(head)), time_us=head.time_us, flags=flags | FLAG_MOVED,
+            undo_prev=head.undo_prev if ends else lsn, message_id=message_id, queue_id=queue_id, txn_id=head.txn_id,
+            extra=extra,
+        )  # fmt: skip
+        self.copied_bytes += HEAD_BYTES + head.size
+        if ends:
+            state.pins.end(copy, extra)
+            return
+        if kind == START:
+            state.moved_start(copy, flags, message_id, queue_id, head.size, lsn)
+        elif kind == CHUNK:
+            state.continued(copy, flags & FLAG_MORE, message_id, extra, head.size)
+        else:
+            state.enqueued(copy, message_id, queue_id, extra, lsn)
+        state.pins.let_go(lsn, HEAD_BYTES + head.size)
+        state.unsettled[copy] = state.unsettled.get(lsn, lsn)
+        self._copies.append(copy)
+
+
+def _some(blocks: Iterator[Block]) -> list[Block]:
+    some: list[Block] = []
+    size_bytes = 0
+    while size_bytes < _STEP_BYTES and (block := next(blocks, None)) is not None:
+        some.append(block)
+        size_bytes += block.head.size_bytes
+    return some
