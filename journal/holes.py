@@ -8,7 +8,7 @@ went with it.
 payload of LogHoles, for each hole in ascending order
 offset  size  field
      0     8  first      slot
-     8     8  count      of slots, in which there may be some that were never started
+     8     8  slots      how many, among which there may be some that were never started
     16     8  prev_lsn   the last block before the first slot; 0 if there is none
 """
 
@@ -27,13 +27,13 @@ class Hole(NamedTuple):
     """Adjacent slots that are no longer part of the log."""
 
     first: int
-    count: int
+    slots: int
     prev_lsn: int
 
     @property
     def end(self) -> int:
         """The first slot behind it."""
-        return self.first + self.count
+        return self.first + self.slots
 
     def holds(self, slot: int) -> bool:
         return self.first <= slot < self.end
@@ -53,7 +53,7 @@ def add(holes: list[Hole], slot: int, prev_lsn: int, container_bytes: int) -> li
     for hole in sorted([*holes, Hole(slot, 1, prev_lsn)]):
         before = joined[-1] if joined else None
         if before is not None and before.holds(hole.prev_lsn // container_bytes):
-            joined[-1] = before._replace(count=hole.end - before.first)
+            joined[-1] = before._replace(slots=hole.end - before.first)
         else:
             joined.append(hole)
     return joined
