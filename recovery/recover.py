@@ -98,7 +98,7 @@ def recover(
     discarded = store.discard_unfinished(clock.wall_us())
     store.kick()
     known = {row.id for row in store.queues()}
-    on_queue = {queue_id: len(ids) for queue_id, ids in store.messages().items()}
+    on_queue = state.count_by_queue()
     report = RecoveryReport(
         log=log,
         seconds=clock.monotonic_s() - begun_s,

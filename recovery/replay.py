@@ -7,7 +7,7 @@ import numpy as np
 from ..base.errors import ForeignStore
 from ..journal.block import BLOCK_HEAD_BYTES, Block
 from ..journal.record import HEAD_BYTES, TABLE, RecordType
-from ..store.state import Lsns, State, Table
+from ..store.state import Lsns, State
 
 _KNOWN = np.zeros(256, bool)
 _KNOWN[
@@ -29,7 +29,7 @@ class Replay:
         self._container_bytes = container_bytes
         self._slot = -1
         self._records = 0
-        self._tables: list[Table] = []
+        self._tables: list[Lsns] = []  # as plain numbers: tables of structures are joined slowly
         self._lsns: list[Lsns] = []
 
     def take(self, block: Block) -> None:
@@ -38,7 +38,7 @@ class Replay:
             self.apply()
             self._slot = slot
         count = block.head.records
-        self._tables.append(np.frombuffer(block.body, TABLE, count))
+        self._tables.append(np.frombuffer(block.body, np.uint64, count * HEAD_BYTES // 8))
         first = block.lsn + BLOCK_HEAD_BYTES
         self._lsns.append(np.arange(first, first + HEAD_BYTES * count, HEAD_BYTES, dtype=np.uint64))
         self._records += count
@@ -47,7 +47,7 @@ class Replay:
         """Take in what was gathered."""
         if not self._tables:
             return
-        heads, lsns = np.concatenate(self._tables), np.concatenate(self._lsns)
+        heads, lsns = np.concatenate(self._tables).view(TABLE), np.concatenate(self._lsns)
         self._tables, self._lsns, self._records = [], [], 0
         known = _KNOWN[heads["type"]]
         if not known.all():

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -161,12 +161,14 @@ class State:
                 self.apply(lsn, head)
             return
         if ids:  # nothing of a message comes before its Start record, so all of these can go first
-            values = heads["queue_id"][put] << SIZE_BITS | heads["size"][put]
+            values, which = np.unique(heads["queue_id"][put] << SIZE_BITS | heads["size"][put], return_inverse=True)
+            shared = np.array([self._share(value) for value in values.tolist()], object)
+            new = dict(zip(ids, shared[which].tolist(), strict=True))
             page = self._page(ids[0])
-            if values.min() == values.max():
-                page.update(dict.fromkeys(ids, self._share(int(values[0]))))
+            if page:
+                page.update(new)
             else:
-                page.update(zip(ids, map(self._share, values.tolist()), strict=True))
+                self.pages[ids[0] // self._container_bytes] = new
         if gone.any():
             self.pins.end_all(int(lsns[0]), heads["extra"][gone])
             for message_id in heads["message_id"][gone].tolist():
@@ -240,6 +242,17 @@ class State:
     def unfinished(self) -> list[int]:
         """Messages that never became whole, or never reached a queue."""
         return [message_id for message_id, odd in self.odd.items() if not odd.queues or not odd.is_complete]
+
+    def count_by_queue(self) -> dict[int, int]:
+        """Queue id to how many messages are on it."""
+        found: Counter[int] = Counter()
+        for page in self.pages.values():
+            values, counts = np.unique(np.fromiter(page.values(), np.uint64, len(page)), return_counts=True)
+            for value, count in zip(values.tolist(), counts.tolist(), strict=True):
+                found[value >> SIZE_BITS] += count
+        for message in self.odd.values():
+            found.update(message.queues)
+        return dict(found)
 
     def on_queues(self) -> dict[int, array[int]]:
         """Queue id to the messages on it, in order. Looks at every message."""
