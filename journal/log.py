@@ -95,6 +95,8 @@ class Journal:
         self.holes = log_holes
         self.base_lsn = next(iter(slots), slot) * self.container_bytes
         """Every record below it is dead."""
+        self.durable_block = (0, 0, durable_lsn)
+        """The last durable block: its LSN, its checksum, and its end."""
         self.failure: JournalError | None = None
         self.flushes = 0
         self.wait_for_writer: Callable[[Callable[[], bool]], None] | None = None
@@ -293,11 +295,12 @@ class Journal:
             if not self._sealed:
                 return self.durable_lsn
             try:
-                end, base = self._write_blocks()
+                end, base, last = self._write_blocks()
             except DiskError as error:
                 raise self.fail(error) from error
             self.flushes += 1
             self.durable_lsn = end
+            self.durable_block = last
             if self._writing_slot != self._marked_slot:  # so that the loss of whole containers is noticed
                 self._marked_slot = self._writing_slot
                 with suppress(DiskError):
@@ -414,9 +417,10 @@ class Journal:
     def _is_full(self) -> bool:
         return len(self._sealed) >= self._max_sealed and self.failure is None
 
-    def _write_blocks(self) -> tuple[int, int]:
+    def _write_blocks(self) -> tuple[int, int, tuple[int, int, int]]:
         base = self._durable_base
         end = self.durable_lsn
+        last = self.durable_block
         for _ in range(len(self._sealed)):
             sealed = self._sealed[0]
             base = sealed.base_lsn
@@ -428,10 +432,11 @@ class Journal:
             )  # fmt: skip
             file.write_at(offset, data)
             end = sealed.lsn + len(data)
+            last = (sealed.lsn, block.CRC.unpack_from(data)[0], end)
             self._sealed.popleft()
         if self._writing_file is not None:
             self._writing_file.sync()
-        return end, base
+        return end, base, last
 
     def _file_for(self, slot: int, prev_lsn: int) -> File:
         if slot == self._writing_slot and self._writing_file is not None:

@@ -44,6 +44,8 @@ class OpenReport:
     records: int
     torn: Damage | None
     rewritten_bytes: int
+    resumed_lsn: int = 0
+    """The block behind which reading began, if a checkpoint knew what is before it."""
     remarks: list[str] = field(default_factory=list)
 
 
@@ -69,18 +71,22 @@ def open_log(
     clock: Clock,
     *,
     visit: Callable[[Block], None],
+    prepare: Callable[[LogReader], None] = lambda reader: None,
     initial_containers: int = 2,
     max_write_buffers: int = 10,
 ) -> tuple[Journal, OpenReport]:
     """Read the log, give every block from the base on to *visit* in order, and open it for writing.
 
+    *prepare* may have the reader begin later before that.
+
     Raises `CorruptJournal` if something that was durable can't be read, `ForeignStore` for what is not ours,
     `DiskError` if the disk refuses to read, and then has changed nothing.
     """
     reader = LogReader(directory)
+    prepare(reader)
     unproven: deque[tuple[int, int]] = deque()
     records = 0
-    last_lsn = 0
+    last_lsn = reader.resumed_lsn
     torn: Damage | None = None
     for found in reader.scan():
         if reader.read_error is not None:
@@ -108,6 +114,7 @@ def open_log(
         records=records,
         torn=torn,
         rewritten_bytes=sum(size for _, size in unproven),
+        resumed_lsn=reader.resumed_lsn,
         remarks=reader.remarks,
     )
     _rewrite(reader, unproven)
@@ -132,7 +139,9 @@ def _resume(
     pool = Pool(reader.directory, size, reader.log_uuid, keep=keep)
     for number in reader.free:
         pool.adopt(number, None)
-    slots = {used: reader.heads[used].prev_lsn for used in reader.slots if used <= reader.end_lsn // size and last_lsn}
+    chain = reader.chain_to(last_lsn) if last_lsn else []
+    assert chain is not None  # the log was read through, or the reader resumed in it
+    slots = {used: reader.heads[used].prev_lsn for used in chain}
     for used, head in reader.heads.items():
         pool.adopt(head.number, used if used in slots else None)
     while pool.lacks_spare() and pool.full is None:

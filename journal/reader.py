@@ -75,6 +75,9 @@ class LogReader:
         """Where the chain ended in the last `scan`."""
         self.read_error: DiskError | None = None
         """The last one met. What could not be read may be whole: recovery must not take it for torn."""
+        self.resumed_lsn = 0
+        """The block behind which `scan` begins, if it does not begin at the base."""
+        self._resume: Block | None = None
         self._open: tuple[int, Window] | None = None
         self._read_heads()
         self._learn()
@@ -86,6 +89,10 @@ class LogReader:
         """
         lsn = self._first_block(self._slot_from(max(from_lsn, self.base_lsn) // self.container_bytes))
         self.last = None
+        if self._resume is not None:
+            self._note(self._resume)
+            self.last, self._resume = self._resume, None
+            lsn = self.last.end_lsn
         self.end_lsn = lsn
         successor: int | None = None
         try:
@@ -120,6 +127,41 @@ class LogReader:
                     return
         finally:
             self._close()
+
+    def resume_after(self, lsn: int, crc: int) -> bool:
+        """Have the next `scan` begin behind the block at *lsn*, whose checksum is *crc*.
+
+        False if it is not there, or if a container of the log before it is missing: then only a scan can tell more.
+        """
+        try:
+            found = self._block_at(lsn) if self.holds(lsn // self.container_bytes) else None
+        finally:
+            self._close()
+        if not isinstance(found, Block) or found.head.crc32c != crc or self.chain_to(lsn) is None:
+            return False
+        self._resume = found
+        self.resumed_lsn = lsn
+        return True
+
+    def chain_to(self, lsn: int) -> list[int] | None:
+        """The slots of the log up to the one of *lsn*, ascending, as the containers' heads say; None if one is gone.
+
+        A slot that a crash left over, and the log then passed by, is not among them.
+        """
+        base_slot = self.base_lsn // self.container_bytes
+        slot = lsn // self.container_bytes
+        chain: list[int] = []
+        while slot >= base_slot:
+            hole = next((hole for hole in self.holes if hole.holds(slot)), None)
+            if hole is None:
+                if slot not in self.heads:
+                    return None
+                chain.append(slot)
+            prev_lsn = self.heads[slot].prev_lsn if hole is None else hole.prev_lsn
+            if slot == base_slot or not prev_lsn:
+                break
+            slot = prev_lsn // self.container_bytes
+        return chain[::-1]
 
     def holds(self, slot: int) -> bool:
         """Whether *slot* is part of the log, be its container there or not."""

@@ -18,12 +18,15 @@ from ..journal.block import Block
 from ..journal.container import file_number
 from ..journal.opening import DEFAULT_CONTAINER_BYTES, format_log, is_formatted, open_log
 from ..journal.reader import read_mark
+from ..store.checkpoint_file import CheckpointFile, LmdbFile
+from ..store.checkpointing import DEFAULT_INTERVAL_BYTES, Checkpointing
 from ..store.directory import StoreDirectory
 from ..store.journal_store import JournalStore
 from ..store.state import State
 from ..store.wiring import Wiring
 from .replay import Replay
 from .report import RecoveryReport
+from .restore import Restored
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,8 @@ class StoreOptions:
     initial_containers: int = 2
     max_write_buffers: int = 10
     """Sealed blocks that may wait for the disk; 0 for any number."""
+    checkpoint_bytes: int = DEFAULT_INTERVAL_BYTES
+    """A checkpoint is taken when the log has grown by so much; 0 for only when it is closed."""
 
 
 Progress = Callable[[int, int], None]
@@ -55,7 +60,8 @@ def open_store(
                 place.wiring_path, "the wiring is gone, though there is a journal", "restore it from a backup"
             )
         wiring = Wiring.open(place.wiring_path)
-        return recover(place.journal, wiring, clock, options or StoreOptions(), place.close, progress)
+        checkpoint = LmdbFile(place.checkpoint_path)
+        return recover(place.journal, wiring, clock, options or StoreOptions(), place.close, progress, checkpoint)
     except BaseException:
         place.close()
         raise
@@ -68,8 +74,12 @@ def recover(
     options: StoreOptions,
     release: Callable[[], None] = lambda: None,
     progress: Progress | None = None,
+    checkpoint: CheckpointFile | None = None,
 ) -> tuple[JournalStore, RecoveryReport]:
-    """The store whose log is in *directory* and whose queues are in *wiring*; see `open_store`."""
+    """The store whose log is in *directory* and whose queues are in *wiring*; see `open_store`.
+
+    *checkpoint* spares reading the log from its base, if it can be used.
+    """
     begun_s = clock.monotonic_s()
     created = _identify(directory, wiring, clock, options)
     mark = read_mark(directory)
@@ -85,16 +95,25 @@ def recover(
         if progress is not None:
             progress(read_bytes, total_bytes)
 
+    restored = Restored(state, checkpoint)
     journal, log = open_log(
         directory,
         clock,
         visit=visit,
+        prepare=restored.resume,
         initial_containers=options.initial_containers,
         max_write_buffers=options.max_write_buffers,
     )
     replay.apply()
     state.finish(journal.slots)
-    store = JournalStore(wiring, journal, state, release)
+    checkpointing = None
+    if checkpoint is not None:
+        checkpointing = Checkpointing(
+            checkpoint, state, journal, clock, options.checkpoint_bytes, is_good=bool(log.resumed_lsn)
+        )
+        if restored.why_not and not created:
+            log.remarks.append(f"the checkpoint was not used: {restored.why_not}; the whole log was read")
+    store = JournalStore(wiring, journal, state, release, checkpointing)
     discarded = store.discard_unfinished(clock.wall_us())
     store.kick()
     known = {row.id for row in store.queues()}

@@ -19,6 +19,7 @@ from ..base.errors import JournalError, StoreError
 from ..journal.flusher import Flusher
 from ..journal.log import OWN_LSN, Journal
 from ..journal.record import MAX_PAYLOAD_BYTES, Flag, RecordType
+from .checkpointing import Checkpointing
 from .relocation import Relocation
 from .state import State
 from .wiring import QueueRow, Wiring
@@ -33,7 +34,14 @@ _FLAG_ENQUEUE, _FLAG_DELETE, _FLAG_MORE = int(Flag.ENQUEUE), int(Flag.DELETE), i
 class JournalStore:
     """Made by `recovery.recover`. Without `start` it has no threads: `kick` then flushes in the caller."""
 
-    def __init__(self, wiring: Wiring, journal: Journal, state: State, release: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        wiring: Wiring,
+        journal: Journal,
+        state: State,
+        release: Callable[[], None],
+        checkpointing: Checkpointing | None = None,
+    ) -> None:
         """*release* lets go of the store directory."""
         self.journal = journal
         self.state = state
@@ -44,10 +52,11 @@ class JournalStore:
         self._falling: deque[tuple[int, dict[int, int]]] = deque()
         self._unexamined = list(journal.slots)  # what recovery left without anything in it goes with the first flush
         self.relocation = Relocation(state, journal)
+        self.checkpointing = checkpointing
         self._flusher: Flusher | None = None
         self._on_durable: Callable[[int], None] | None = None
         self._sql: ThreadPoolExecutor | None = None
-        self._relocator: ThreadPoolExecutor | None = None
+        self._background: list[ThreadPoolExecutor] = []
 
     def start(self, on_durable: Callable[[int], None], on_failure: Callable[[JournalError], None]) -> None:
         """Start the threads.
@@ -57,8 +66,11 @@ class JournalStore:
         """
         self._flusher = Flusher(self.journal, on_durable, on_failure)
         self._sql = ThreadPoolExecutor(1, "cairnmq-sql")
-        self._relocator = ThreadPoolExecutor(1, "cairnmq-relocation")
-        self.relocation.read_in(self._relocator, lambda: on_durable(self.journal.durable_lsn))
+        reader, writer = ThreadPoolExecutor(1, "cairnmq-relocation"), ThreadPoolExecutor(1, "cairnmq-checkpoint")
+        self._background = [reader, writer]
+        self.relocation.read_in(reader, lambda: on_durable(self.journal.durable_lsn))
+        if self.checkpointing is not None:
+            self.checkpointing.commit_in(writer, lambda: on_durable(self.journal.durable_lsn))
 
     def run_inline(self, on_durable: Callable[[int], None]) -> None:
         """No threads: `kick` flushes in the caller and then calls *on_durable*."""
@@ -217,7 +229,7 @@ class JournalStore:
     def became_durable(self, lsn: int) -> None:
         """Every record below *lsn* is on the disk: let the pins fall that durable records held, and give back slots.
 
-        Then relocation goes on where it stands.
+        Then relocation and the checkpoint go on where they stand.
         """
         self.durable_lsn = lsn
         falling, pins = self._falling, self.state.pins
@@ -230,6 +242,8 @@ class JournalStore:
         if touched:
             self._retire(touched)
         self.relocation.step()
+        if self.checkpointing is not None:
+            self.checkpointing.step()
 
     def _retire(self, touched: Iterable[int]) -> None:
         """Take those of the slots *touched* that are not needed out of the log, and what is not needed without them."""
@@ -245,11 +259,14 @@ class JournalStore:
     def close(self) -> None:
         if self._sql is not None:
             self._sql.shutdown()
-        if self._relocator is not None:
-            self._relocator.shutdown()
+        for executor in self._background:
+            executor.shutdown()
         if self._flusher is not None:
             self._flusher.stop()
         try:
+            if self.checkpointing is not None and self.journal.failure is None:
+                self.journal.flush()
+                self.checkpointing.close()
             self.journal.close()
         finally:
             self._wiring.close()

@@ -28,6 +28,8 @@ class Pins:
         """Slot to the other slots it holds the ends of, and how many."""
         self.superseded: dict[int, set[int]] = {}
         """Slot to the slots it holds copies of records from."""
+        self.changed_ends: set[int] = set()
+        """Slots whose ends changed since the last checkpoint looked."""
         self._ended_in: dict[int, set[int]] = {}  # the other way round
         self._fallen: dict[int, int] = {}
         self._container_bytes = container_bytes
@@ -66,6 +68,7 @@ class Pins:
         self.superseded.setdefault(slot, set()).add(source)
 
     def _add_end(self, slot: int, ended: int, count: int) -> None:
+        self.changed_ends.add(slot)
         ends = self.ends.get(slot)
         if ends is None:
             ends = self.ends[slot] = {}
@@ -106,6 +109,7 @@ class Pins:
             self.forget_ends(slot)
             self.superseded.pop(slot, None)
             for other in self._ended_in.pop(slot, ()):
+                self.changed_ends.add(other)
                 ends = self.ends[other]
                 del ends[slot]
                 if not ends:
@@ -116,7 +120,15 @@ class Pins:
     def forget_ends(self, slot: int) -> None:
         """Other records say again what the ones in *slot* say of others."""
         for ended in self.ends.pop(slot, ()):
+            self.changed_ends.add(slot)
             self._ended_in[ended].discard(slot)
+
+    def restore_ends(self, slot: int, ends: dict[int, int], superseded: set[int]) -> None:
+        """Put back what a checkpoint knows of *slot*."""
+        for ended, count in ends.items():
+            self._add_end(slot, ended, count)
+        if superseded:
+            self.superseded[slot] = superseded
 
     def begin(self, slots: Iterable[int], records: Iterable[tuple[int, int]]) -> None:
         """Recovery is through: the log is *slots*, and *records* (LSN and bytes) are what lives in it."""
