@@ -93,6 +93,8 @@ class Journal:
         self.slots = slots
         """The slots of the log, ascending, each to the last block before it. The appender's, as are the holes."""
         self.holes = log_holes
+        self.current_slot = slot
+        """The last slot that was begun."""
         self.base_lsn = next(iter(slots), slot) * self.container_bytes
         """Every record below it is dead."""
         self.durable_block = (0, 0, durable_lsn)
@@ -229,7 +231,7 @@ class Journal:
         What left the log is returned: with too many holes a slot stays until the base passes it.
         """
         gone: list[int] = []
-        self._dead.update(slot for slot in slots if slot in self.slots and slot < self._begin // self.container_bytes)
+        self._dead.update(slot for slot in slots if slot in self.slots and slot < self.current_slot)
         while (first := next(iter(self.slots))) in self._dead:
             self._dead.discard(first)
             del self.slots[first]
@@ -398,6 +400,7 @@ class Journal:
     def _begin_slot(self, slot: int, prev_lsn: int) -> None:
         """Go on in *slot*; it begins with the holes there are."""
         self.slots[slot] = prev_lsn
+        self.current_slot = slot
         self._begin_block(slot * self.container_bytes + DATA_OFFSET, prev_lsn)
         if self.holes:
             self._append_holes()

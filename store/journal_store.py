@@ -50,7 +50,7 @@ class JournalStore:
         self._rows = wiring.queues()
         self._release = release
         self._falling: deque[tuple[int, dict[int, int]]] = deque()
-        self._unexamined = list(journal.slots)  # what recovery left without anything in it goes with the first flush
+        self._unexamined = list(journal.slots)  # what holds nothing leaves the log with the first flush
         self.relocation = Relocation(state, journal)
         self.checkpointing = checkpointing
         self._flusher: Flusher | None = None
@@ -156,21 +156,30 @@ class JournalStore:
 
     def dequeue(self, message_id: int, queue_id: int, time_us: int) -> int:
         state = self.state
-        message = None
         if state.queue_of(message_id) != queue_id:
-            message = state.odd.get(message_id)
-            if message is None or queue_id not in message.queues:
-                raise StoreError(f"message {message_id}", f"it is not on queue {queue_id}")
-        is_last = message is None or len(message.queues) == 1
-        given_lsn = state.place_of(message_id) if message is None or is_last else message.queues[queue_id][1]
+            return self._dequeue_odd(message_id, queue_id, time_us)
+        given_lsn = state.moved.get(message_id, message_id)
+        lsn = self.journal.append(
+            _DEQUEUE, time_us=time_us, flags=_FLAG_DELETE, undo_prev=message_id, message_id=message_id,
+            queue_id=queue_id, extra=given_lsn,
+        )  # fmt: skip
+        state.deleted(lsn, message_id, given_lsn)
+        return lsn
+
+    def _dequeue_odd(self, message_id: int, queue_id: int, time_us: int) -> int:
+        message = self.state.odd.get(message_id)
+        if message is None or queue_id not in message.queues:
+            raise StoreError(f"message {message_id}", f"it is not on queue {queue_id}")
+        is_last = len(message.queues) == 1
+        given_lsn = message.start if is_last else message.queues[queue_id][1]
         lsn = self.journal.append(
             _DEQUEUE, time_us=time_us, flags=_FLAG_DELETE if is_last else 0, undo_prev=message_id,
             message_id=message_id, queue_id=queue_id, extra=given_lsn,
         )  # fmt: skip
         if is_last:
-            state.deleted(lsn, message_id, given_lsn)
+            self.state.deleted(lsn, message_id, given_lsn)
         else:
-            state.dequeued(lsn, message_id, queue_id, given_lsn)
+            self.state.dequeued(lsn, message_id, queue_id, given_lsn)
         return lsn
 
     def destroy(self, message_id: int, time_us: int) -> int:
@@ -247,10 +256,11 @@ class JournalStore:
 
     def _retire(self, touched: Iterable[int]) -> None:
         """Take those of the slots *touched* that are not needed out of the log, and what is not needed without them."""
-        durable_slot = self.durable_lsn // self.journal.container_bytes
-        pins = self.state.pins
-        while touched := [slot for slot in touched if slot < durable_slot and not pins.is_needed(slot)]:
-            touched = pins.retired(self.journal.retire(touched))
+        journal, pins = self.journal, self.state.pins
+        end = min(self.durable_lsn // journal.container_bytes, journal.current_slot)
+        self._unexamined += {slot for slot in touched if slot >= end and not pins.is_needed(slot)}
+        while touched := [slot for slot in touched if slot < end and not pins.is_needed(slot)]:
+            touched = pins.retired(journal.retire(touched))
 
     def full(self) -> str:
         error = self.journal.pool.full or self.journal.pool.low

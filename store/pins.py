@@ -25,7 +25,7 @@ class Pins:
         self.live_bytes = 0
         """The sum."""
         self.ends: dict[int, dict[int, int]] = {}
-        """Slot to the other slots it holds the ends of, and how many."""
+        """Slot to the other slots it holds ends of records in, and about how many."""
         self.superseded: dict[int, set[int]] = {}
         """Slot to the slots it holds copies of records from."""
         self.changed_ends: set[int] = set()
@@ -53,6 +53,18 @@ class Pins:
         if slot != ended:
             self._add_end(slot, ended, 1)
 
+    def end_whole(self, lsn: int, ended_lsn: int, size_bytes: int) -> None:
+        """The record at *lsn* ends the one at *ended_lsn*, which is then live no more: `end` and `let_go`."""
+        slot, ended = lsn // self._container_bytes, ended_lsn // self._container_bytes
+        fallen = self._fallen
+        fallen[ended] = fallen.get(ended, 0) + size_bytes
+        if slot != ended:
+            ends = self.ends.get(slot)
+            if ends is not None and ended in ends:
+                ends[ended] += 1
+            else:
+                self._add_end(slot, ended, 1)
+
     def end_all(self, lsn: int, ended_lsns: npt.NDArray[np.uint64]) -> None:
         """The same for several records in the slot of *lsn*."""
         slot = lsn // self._container_bytes
@@ -68,7 +80,6 @@ class Pins:
         self.superseded.setdefault(slot, set()).add(source)
 
     def _add_end(self, slot: int, ended: int, count: int) -> None:
-        self.changed_ends.add(slot)
         ends = self.ends.get(slot)
         if ends is None:
             ends = self.ends[slot] = {}
@@ -76,6 +87,7 @@ class Pins:
             ends[ended] += count
         else:
             ends[ended] = count
+            self.changed_ends.add(slot)
             self._ended_in.setdefault(ended, set()).add(slot)
 
     # ---- as they become durable -----------------------------------------------------------------------------------

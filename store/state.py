@@ -120,7 +120,6 @@ class State:
 
     def deleted(self, lsn: int, message_id: int, given_lsn: int) -> None:
         """A Delete record, or a Dequeue record that says the same; *given_lsn* is the message's Start record."""
-        self.pins.end(lsn, given_lsn)
         slot = message_id // self._container_bytes
         page = self.pages.get(slot)
         found = None if page is None else page.pop(message_id, None)
@@ -128,9 +127,12 @@ class State:
             self.changed_pages.add(slot)
             if not page:
                 del self.pages[slot]
-            at = self.moved.pop(message_id, message_id) if self.moved else message_id
-            self.pins.let_go(at, HEAD_BYTES + (found & SIZE_MASK))
-        elif (message := self.odd.pop(message_id, None)) is not None:
+            if self.moved:
+                self.moved.pop(message_id, None)
+            self.pins.end_whole(lsn, given_lsn, HEAD_BYTES + (found & SIZE_MASK))
+            return
+        self.pins.end(lsn, given_lsn)
+        if (message := self.odd.pop(message_id, None)) is not None:
             self.changed_odd.add(message_id)
             for at, size_bytes in message.records():
                 self.pins.let_go(at, size_bytes)
