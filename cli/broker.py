@@ -34,6 +34,7 @@ def _option(name: str, default: float, kind: click.ParamType[Any], text: str) ->
 @_option("--container-size", 1 << 20, click.IntRange(1, 1 << 30), "Bytes, at least 512 KiB; for a new store.")
 @_option("--initial-containers", 2, click.IntRange(1, 10_000), "How many a new journal begins with.")
 @_option("--max-write-buffers", 10, click.IntRange(0), "Blocks that may wait for the disk; 0 for any number.")
+@_option("--checkpoint-interval", 64 << 20, click.IntRange(0), "Bytes of log between checkpoints; 0: only at the end.")
 @_option("--worker-threads", 1, click.IntRange(1, 64), "Threads that speak AMQP.")
 @_option("--credit", 1000, click.IntRange(1, 1_000_000), "Unsettled messages a sender may have.")
 @_option("--max-frame-size", 64 << 10, click.IntRange(512, 16 << 20), "Bytes.")
@@ -50,6 +51,7 @@ def broker(
     container_size: int,
     initial_containers: int,
     max_write_buffers: int,
+    checkpoint_interval: int,
     worker_threads: int,
     credit: int,
     max_frame_size: int,
@@ -64,7 +66,7 @@ def broker(
     sys.setswitchinterval(0.0005)  # else the flusher may wait 5 ms for the interpreter after each sync
     options = BrokerOptions(
         store_dir,
-        StoreOptions(container_size, initial_containers, max_write_buffers),
+        StoreOptions(container_size, initial_containers, max_write_buffers, checkpoint_interval),
         RouterOptions(
             host,
             port,

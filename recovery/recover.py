@@ -17,7 +17,7 @@ from ..disk.seam import Directory
 from ..journal.block import Block
 from ..journal.container import file_number
 from ..journal.opening import DEFAULT_CONTAINER_BYTES, format_log, is_formatted, open_log
-from ..journal.reader import read_mark
+from ..journal.reader import LogReader, read_mark
 from ..store.checkpoint_file import CheckpointFile, LmdbFile
 from ..store.checkpointing import DEFAULT_INTERVAL_BYTES, Checkpointing
 from ..store.directory import StoreDirectory
@@ -85,8 +85,16 @@ def recover(
     mark = read_mark(directory)
     state = State(mark.container_bytes)
     replay = Replay(state, directory.path, mark.container_bytes)
-    total_bytes = len(directory.names()) * mark.container_bytes
-    read_bytes = 0
+    restored = Restored(state, checkpoint)
+    read_bytes = total_bytes = 0
+
+    def prepare(reader: LogReader) -> None:
+        nonlocal total_bytes
+        restored.resume(reader)
+        total_bytes = sum(
+            min(reader.container_bytes, max(0, (slot + 1) * reader.container_bytes - reader.resumed_lsn))
+            for slot in reader.slots
+        )
 
     def visit(block: Block) -> None:
         nonlocal read_bytes
@@ -95,12 +103,11 @@ def recover(
         if progress is not None:
             progress(read_bytes, total_bytes)
 
-    restored = Restored(state, checkpoint)
     journal, log = open_log(
         directory,
         clock,
         visit=visit,
-        prepare=restored.resume,
+        prepare=prepare,
         initial_containers=options.initial_containers,
         max_write_buffers=options.max_write_buffers,
     )

@@ -37,7 +37,7 @@ class Checkpointing:
         self.taken_us = 0
         """Wall clock of the last one; 0 if there was none since the start."""
         self.failure = ""
-        """Why none is taken any more."""
+        """Why the last one could not be taken; it is tried again when the log has grown once more."""
         self._file = file
         self._state = state
         self._journal = journal
@@ -45,6 +45,7 @@ class Checkpointing:
         self._interval_bytes = interval_bytes
         self._is_good = is_good
         self._meta: Meta | None = None
+        self._failed_lsn = 0
         self._pages: Iterator[tuple[int, Changes]] | None = None
         self._changes: Changes = {}
         self._durable_from = 0
@@ -76,15 +77,14 @@ class Checkpointing:
         if self._commit is not None:
             self._commit.exception()
             self._committed(self._commit)
-        if not self.failure:
-            if self._meta is not None:  # half taken: what it looked at is looked at again
-                self._is_good = False
-                self._meta = self._pages = None
-            self._begin()
-            while self._pages is not None:
-                self._take_some()
-            self._executor = None
-            self._write()
+        if self._meta is not None:  # half taken: what it looked at is looked at again
+            self._is_good = False
+            self._meta = self._pages = None
+        self._begin()
+        while self._pages is not None:
+            self._take_some()
+        self._executor = None
+        self._write()
         self._file.close()
 
     @property
@@ -92,9 +92,9 @@ class Checkpointing:
         return self._meta is not None
 
     def _is_due(self) -> bool:
-        if self.failure or not self._interval_bytes:
+        if not self._interval_bytes:
             return False
-        grown_bytes = self._journal.durable_lsn - self.end_lsn
+        grown_bytes = self._journal.durable_lsn - max(self.end_lsn, self._failed_lsn)
         return grown_bytes >= max(self._interval_bytes, 2 * self.written_bytes)
 
     def _begin(self) -> None:
@@ -140,10 +140,15 @@ class Checkpointing:
         try:
             self.written_bytes = commit.result()
         except BadCheckpoint as error:
+            if not self.failure:
+                log.warning("no checkpoint could be taken: %s; a start now would read the whole log", error)
             self.failure = str(error)
-            log.warning("no checkpoint is taken any more: %s; the next start reads the whole log", error)
+            self._failed_lsn = self._journal.durable_lsn
+            self._is_good = False
+            self.end_lsn = 0
             self._file.discard()
             return
+        self.failure = ""
         self._is_good = True
         self.taken += 1
         self.end_lsn = meta.end_lsn
