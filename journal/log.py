@@ -244,7 +244,7 @@ class Journal:
         for slot in sorted(self._dead):
             joined = holes.add(self.holes, slot, self.slots[slot], self.container_bytes)
             if len(joined) > holes.MAX_HOLES:
-                continue
+                break
             self.holes = joined
             self._dead.discard(slot)
             del self.slots[slot]

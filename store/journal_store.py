@@ -249,6 +249,7 @@ class JournalStore:
             touched += fallen
         touched += self.relocation.became_durable(lsn)
         if touched:
+            self.relocation.look_at(touched)
             self._retire(touched)
         self.relocation.step()
         if self.checkpointing is not None:

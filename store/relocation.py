@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
-from heapq import nsmallest
+from heapq import heappop, heappush
 
 from ..base.errors import CairnError
-from ..journal import holes
 from ..journal.block import Block
 from ..journal.log import Journal
 from ..journal.record import HEAD_BYTES, RecordHead
@@ -28,12 +27,14 @@ log = logging.getLogger(__name__)
 
 SLACK_CONTAINERS = 3
 """What the log may take beside twice the live bytes before relocation begins."""
-_WORTH = 0.95
-"""A slot is not emptied if so much of it, or more, would have to be copied."""
+_LEVELS = 16
+"""Slots are compared by the sixteenths of them that would have to be copied;"""
+_WORTH_LEVEL = 15
+"""from so many on it is not worth it."""
+_MANY_HOLES = 512
+"""Every container begins with a record of all of them."""
 _STEP_BYTES = 256 << 10
 """A step goes through so much of the log, or a block."""
-_CHOICES = 16
-"""So many slots are looked out at once: a look at all of them costs time."""
 
 
 class Relocation:
@@ -50,7 +51,8 @@ class Relocation:
         self._journal = journal
         self._victim = -1
         self._blocks: Iterator[Block] | None = None
-        self._choices: list[int] = []
+        self._cheapest: list[tuple[int, int]] = []  # a heap of levels and slots
+        self._listed: dict[int, int] = {}  # slot to its level there
         self._settling: deque[tuple[int, list[int], int]] = deque()  # durable from, copies, the slot if it is done
         self._copies: list[int] = []
         self._executor: Executor | None = None
@@ -124,35 +126,48 @@ class Relocation:
 
     # ---- which slot -----------------------------------------------------------------------------------------------
 
+    def look_at(self, slots: Iterable[int]) -> None:
+        """What has to be copied out of *slots* has changed: list those that are cheaper to empty than they were."""
+        for slot in slots:
+            level = self._level(slot)
+            if level < self._listed.get(slot, _WORTH_LEVEL):
+                self._listed[slot] = level
+                heappush(self._cheapest, (level, slot))
+        if len(self._cheapest) > 2 * len(self._journal.slots) + 100:  # most of it is of slots that are gone
+            self._cheapest, self._listed = [], {}
+            self.look_at(self._journal.slots)
+
+    def _level(self, slot: int) -> int:
+        return self._state.pins.cost(slot) * _LEVELS // self._journal.container_bytes
+
     def _choose(self) -> int | None:
-        journal, pins = self._journal, self._state.pins
+        journal = self._journal
+        if len(journal.holes) > _MANY_HOLES:  # the oldest slots go, whatever it costs: the base passes the holes behind
+            return next((slot for slot in journal.slots if self._is_settled(slot)), None)
         size = journal.container_bytes
-        if len(journal.holes) > holes.MAX_HOLES // 2:
-            return self._choose_first()
-        if len(journal.slots) * size <= 2 * pins.live_bytes + SLACK_CONTAINERS * size:
-            self._choices = []
+        if len(journal.slots) * size <= 2 * self._state.pins.live_bytes + SLACK_CONTAINERS * size:
             return None
-        while self._choices:
-            slot = self._choices.pop()
-            if self._may_be_emptied(slot):
-                return slot
-        able = [slot for slot in journal.slots if self._may_be_emptied(slot)]
-        self._choices = nsmallest(_CHOICES, able, key=pins.cost)[::-1]
-        return self._choices.pop() if self._choices else None
-
-    def _choose_first(self) -> int | None:
-        """With too many holes the oldest slots go, whatever it costs: the base passes the holes behind them."""
-        return next((slot for slot in self._journal.slots if self._is_settled(slot)), None)
-
-    def _may_be_emptied(self, slot: int) -> bool:
-        return self._is_settled(slot) and self._state.pins.cost(slot) < _WORTH * self._journal.container_bytes
+        waiting: list[int] = []
+        chosen = None
+        while self._cheapest and chosen is None:
+            listed, slot = heappop(self._cheapest)
+            if self._listed.get(slot) != listed:
+                continue  # listed again since, as cheaper
+            del self._listed[slot]
+            if slot not in journal.slots or slot in self.unreadable:
+                continue
+            if self._level(slot) == listed and self._is_settled(slot):
+                chosen = slot
+            else:
+                waiting.append(slot)
+        self.look_at(waiting)
+        return chosen
 
     def _is_settled(self, slot: int) -> bool:
         """A slot with copies waits for the originals to leave, or it would be forgotten that they are superseded."""
         journal = self._journal
         return (
-            slot in journal.slots
-            and slot < journal.durable_lsn // journal.container_bytes
+            slot < min(journal.durable_lsn // journal.container_bytes, journal.current_slot)
             and slot not in self.unreadable
             and not any(source in journal.slots for source in self._state.pins.superseded.get(slot, ()))
         )
