@@ -17,7 +17,7 @@ from ..base.errors import ForeignStore
 from ..disk.seam import Directory
 from ..journal.block import Block
 from ..journal.container import file_number
-from ..journal.opening import DEFAULT_CONTAINER_BYTES, format_log, is_formatted, open_log
+from ..journal.opening import DEFAULT_CONTAINER_BYTES, abandoned_on_failure, format_log, is_formatted, open_log
 from ..journal.reader import read_mark
 from ..journal.record import RecordType
 from ..store.directory import StoreDirectory
@@ -56,7 +56,8 @@ def open_store(
 ) -> tuple[JournalStore, RecoveryReport]:
     """Open the store in directory *path*, creating it if it does not exist.
 
-    Raises `StoreInUse`, `ForeignStore`, `CorruptJournal` or `DiskError`, and then has changed nothing that was there.
+    Raises `StoreInUse`, `ForeignStore`, `CorruptJournal` or `DiskError`, and then has changed nothing that was there
+    and keeps no file open.
     """
     place = StoreDirectory(path)
     try:
@@ -65,7 +66,11 @@ def open_store(
                 place.wiring_path, "the wiring is gone, though there is a journal", "restore it from a backup"
             )
         wiring = Wiring.open(place.wiring_path)
-        return recover(place.journal, wiring, clock, options or StoreOptions(), place.close, progress)
+        try:
+            return recover(place.journal, wiring, clock, options or StoreOptions(), place.close, progress)
+        except BaseException:
+            wiring.close()
+            raise
     except BaseException:
         place.close()
         raise
@@ -92,13 +97,14 @@ def recover(
         initial_containers=options.initial_containers,
         max_write_buffers=options.max_write_buffers,
     )
-    store = JournalStore(wiring, journal, state, release)
-    discarded = [
-        message_id for message_id, queues in state.messages.items() if queues == () or message_id in state.growing
-    ]
-    for message_id in discarded:
-        store.destroy(message_id, clock.wall_us())
-    store.kick()
+    with abandoned_on_failure(journal):
+        store = JournalStore(wiring, journal, state, release)
+        discarded = [
+            message_id for message_id, queues in state.messages.items() if queues == () or message_id in state.growing
+        ]
+        for message_id in discarded:
+            store.destroy(message_id, clock.wall_us())
+        store.kick()
     known = {row.id for row in store.queues()}
     on_queue = Counter[int]()
     for queues in state.messages.values():
