@@ -41,7 +41,7 @@ class Kind(NamedTuple):
 _MAKE_EXT4 = "mkfs.ext4", "-q", "-F", "-b", "4096", "-E", "lazy_itable_init=0,lazy_journal_init=0"
 KINDS = {
     "ext4": Kind(96 * MIB, _MAKE_EXT4, ("", "data=writeback", "data=journal", "nodelalloc")),
-    "ext4 without a journal": Kind(0, (*_MAKE_EXT4, "-O", "^has_journal"), ("noatime",)),
+    "ext4 without a journal": Kind(0, (*_MAKE_EXT4, "-O", "^has_journal")),
     "xfs": Kind(300 * MIB, ("mkfs.xfs", "-q", "-f"), shutdown_is_final=True),
     "btrfs": Kind(128 * MIB, ("mkfs.btrfs", "-q", "-f", "--mixed"), has_shutdown=False),
 }
