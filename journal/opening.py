@@ -9,7 +9,8 @@ nothing: the same bytes are found again, or were never confirmed.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -133,34 +134,45 @@ def _resume(
     base_lsn = reader.base_lsn if last_lsn else slot * size  # with no block to start from, the log starts here
     incarnation = reader.incarnation + 1
     mark = MarkFile(reader.directory.open(MARK_NAME, writable=True), reader.mark)
-    mark.write(durable_lsn=reader.end_lsn, base_lsn=base_lsn, incarnation=incarnation, time_us=clock.wall_us())
-    is_new = not reader.heads and not reader.free
-    keep = max(initial_containers, MIN_CONTAINERS) if is_new else MIN_CONTAINERS
-    pool = Pool(reader.directory, size, reader.log_uuid, keep=keep)
-    for number in reader.free:
-        pool.adopt(number, None)
-    chain = reader.chain_to(last_lsn) if last_lsn else []
-    assert chain is not None  # the log was read through, or the reader resumed in it
-    slots = {used: reader.heads[used].prev_lsn for used in chain}
-    for used, head in reader.heads.items():
-        pool.adopt(head.number, used if used in slots else None)
-    while pool.lacks_spare() and pool.full is None:
-        pool.prepare()
-    pool.look_at_room()
+    try:
+        mark.write(durable_lsn=reader.end_lsn, base_lsn=base_lsn, incarnation=incarnation, time_us=clock.wall_us())
+        is_new = not reader.heads and not reader.free
+        keep = max(initial_containers, MIN_CONTAINERS) if is_new else MIN_CONTAINERS
+        pool = Pool(reader.directory, size, reader.log_uuid, keep=keep)
+        for number in reader.free:
+            pool.adopt(number, None)
+        chain = reader.chain_to(last_lsn) if last_lsn else []
+        assert chain is not None  # the log was read through, or the reader resumed in it
+        slots = {used: reader.heads[used].prev_lsn for used in chain}
+        for used, head in reader.heads.items():
+            pool.adopt(head.number, used if used in slots else None)
+        while pool.lacks_spare() and pool.full is None:
+            pool.prepare()
+        pool.look_at_room()
+    except BaseException:
+        mark.close()
+        raise
     journal = Journal(
         pool, mark, clock, incarnation=incarnation, slot=slot, prev_lsn=last_lsn, durable_lsn=reader.end_lsn,
         slots=slots, log_holes=reader.holes, max_write_buffers=max_write_buffers,
     )  # fmt: skip
-    try:
+    with abandoned_on_failure(journal):
         journal.append(RecordType.LOG_OPEN, time_us=clock.wall_us(), extra=reader.end_lsn)
         journal.flush()
+    return journal
+
+
+@contextmanager
+def abandoned_on_failure(journal: Journal) -> Iterator[None]:
+    """While nothing runs on *journal* yet, an error releases its files, and what the disk said is the whole story."""
+    try:
+        yield
     except JournalFailed as error:
         journal.abandon()
-        raise error.__cause__ or error from None  # nothing runs yet: what the disk said is the whole story
+        raise error.__cause__ or error from None
     except BaseException:
         journal.abandon()
         raise
-    return journal
 
 
 def _rewrite(reader: LogReader, unproven: Iterable[tuple[int, int]]) -> None:

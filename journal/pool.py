@@ -104,7 +104,11 @@ class Pool:
             incarnation, self.log_uuid, self.container_bytes, number, slot * self.container_bytes,
             prev_lsn, base_lsn, time_us,
         )  # fmt: skip
-        file.write_at(0, container.encode_head(head))
+        try:
+            file.write_at(0, container.encode_head(head))
+        except BaseException:
+            file.close()
+            raise
         with self._lock:
             self._used[slot] = number
         return file

@@ -16,7 +16,7 @@ from ..base.errors import ForeignStore
 from ..disk.seam import Directory
 from ..journal.block import Block
 from ..journal.container import file_number
-from ..journal.opening import DEFAULT_CONTAINER_BYTES, format_log, is_formatted, open_log
+from ..journal.opening import DEFAULT_CONTAINER_BYTES, abandoned_on_failure, format_log, is_formatted, open_log
 from ..journal.reader import LogReader, read_mark
 from ..store.checkpoint_file import CheckpointFile, LmdbFile
 from ..store.checkpointing import DEFAULT_INTERVAL_BYTES, Checkpointing
@@ -51,7 +51,8 @@ def open_store(
 ) -> tuple[JournalStore, RecoveryReport]:
     """Open the store in directory *path*, creating it if it does not exist.
 
-    Raises `StoreInUse`, `ForeignStore`, `CorruptJournal` or `DiskError`, and then has changed nothing that was there.
+    Raises `StoreInUse`, `ForeignStore`, `CorruptJournal` or `DiskError`, and then has changed nothing that was there
+    and keeps no file open.
     """
     place = StoreDirectory(path)
     try:
@@ -61,7 +62,12 @@ def open_store(
             )
         wiring = Wiring.open(place.wiring_path)
         checkpoint = LmdbFile(place.checkpoint_path)
-        return recover(place.journal, wiring, clock, options or StoreOptions(), place.close, progress, checkpoint)
+        try:
+            return recover(place.journal, wiring, clock, options or StoreOptions(), place.close, progress, checkpoint)
+        except BaseException:
+            checkpoint.close()
+            wiring.close()
+            raise
     except BaseException:
         place.close()
         raise
@@ -111,18 +117,19 @@ def recover(
         initial_containers=options.initial_containers,
         max_write_buffers=options.max_write_buffers,
     )
-    replay.apply()
-    state.finish(journal.slots)
-    checkpointing = None
-    if checkpoint is not None:
-        checkpointing = Checkpointing(
-            checkpoint, state, journal, clock, options.checkpoint_bytes, is_good=bool(log.resumed_lsn)
-        )
-        if restored.why_not and not created:
-            log.remarks.append(f"the checkpoint was not used: {restored.why_not}; the whole log was read")
-    store = JournalStore(wiring, journal, state, release, checkpointing)
-    discarded = store.discard_unfinished(clock.wall_us())
-    store.kick()
+    with abandoned_on_failure(journal):
+        replay.apply()
+        state.finish(journal.slots)
+        checkpointing = None
+        if checkpoint is not None:
+            checkpointing = Checkpointing(
+                checkpoint, state, journal, clock, options.checkpoint_bytes, is_good=bool(log.resumed_lsn)
+            )
+            if restored.why_not and not created:
+                log.remarks.append(f"the checkpoint was not used: {restored.why_not}; the whole log was read")
+        store = JournalStore(wiring, journal, state, release, checkpointing)
+        discarded = store.discard_unfinished(clock.wall_us())
+        store.kick()
     known = {row.id for row in store.queues()}
     on_queue = state.count_by_queue()
     report = RecoveryReport(
