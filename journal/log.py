@@ -18,7 +18,7 @@ import struct
 import threading
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import suppress
 from itertools import accumulate, repeat
 from typing import NamedTuple
@@ -335,7 +335,7 @@ class Journal:
             following += 1
         return self.slots[following]
 
-    def blocks_of(self, slot: int, last_lsn: int) -> Iterator[Block]:
+    def blocks_of(self, slot: int, last_lsn: int) -> Generator[Block, None, None]:
         """The blocks of *slot*, which are durable, up to the one at *last_lsn*. Any thread.
 
         Raises `JournalError` at one that can't be read.

@@ -65,7 +65,6 @@ def open_store(
         try:
             return recover(place.journal, wiring, clock, options or StoreOptions(), place.close, progress, checkpoint)
         except BaseException:
-            checkpoint.close()
             wiring.close()
             raise
     except BaseException:

@@ -49,8 +49,6 @@ class CheckpointFile(Protocol):
         """Remove it all."""
         ...
 
-    def close(self) -> None: ...
-
 
 def sealed(key: bytes, body: bytes) -> bytes:
     """An entry's value: *body* behind a checksum that binds it to *key*."""
@@ -66,59 +64,57 @@ def unsealed(key: bytes, value: bytes) -> bytes:
 
 
 class LmdbFile:
-    """Entries in an LMDB environment, in a directory of its own."""
+    """Entries in an LMDB environment, in a directory of its own, that is open only while it is read or written."""
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._env: lmdb.Environment | None = None
 
     def load(self) -> dict[bytes, bytes]:
         if not os.path.exists(os.path.join(self.path, "data.mdb")):
             raise BadCheckpoint("there is none")
         _probe(self.path)
         try:
-            with self._environment().begin() as txn:
+            with self._opened() as env, env.begin() as txn:
                 return {bytes(key): bytes(value) for key, value in txn.cursor()}
         except (lmdb.Error, OSError) as error:
             raise BadCheckpoint(f"it can't be read ({error})") from error
 
     def commit(self, changes: Mapping[bytes, bytes | None], last: Callable[[int], Entry], *, clear: bool) -> None:
-        while True:
-            try:
-                env = self._environment()
-                with env.begin(write=True) as txn:
-                    if clear:
-                        txn.drop(env.open_db(None, txn), delete=False)
-                    for key, value in changes.items():
-                        if value is None:
-                            txn.delete(key)
-                        else:
-                            txn.put(key, value)
-                    txn.put(*last(txn.stat()["entries"]))
-                return
-            except lmdb.MapFullError:
-                env.set_mapsize(env.info()["map_size"] * 2)
-            except (lmdb.Error, OSError) as error:
-                raise BadCheckpoint(f"it can't be written ({error})") from error
+        try:
+            with self._opened() as env:
+                while True:
+                    try:
+                        return _commit(env, changes, last, clear=clear)
+                    except lmdb.MapFullError:
+                        env.set_mapsize(env.info()["map_size"] * 2)
+        except (lmdb.Error, OSError) as error:
+            raise BadCheckpoint(f"it can't be written ({error})") from error
 
     def discard(self) -> None:
-        self.close()
         shutil.rmtree(self.path, ignore_errors=True)
 
-    def close(self) -> None:
-        if self._env is not None:
-            self._env.close()
-            self._env = None
+    def _opened(self) -> lmdb.Environment:
+        os.makedirs(self.path, mode=0o700, exist_ok=True)
+        size_bytes = _FIRST_MAP_BYTES
+        with contextlib.suppress(OSError):
+            size_bytes = max(size_bytes, 2 * os.path.getsize(os.path.join(self.path, "data.mdb")))
+        env = lmdb.open(self.path, map_size=size_bytes, mode=0o600, max_readers=8)
+        env.reader_check()  # what a killed process left would keep old pages for ever
+        return env
 
-    def _environment(self) -> lmdb.Environment:
-        if self._env is None:
-            os.makedirs(self.path, mode=0o700, exist_ok=True)
-            size_bytes = _FIRST_MAP_BYTES
-            with contextlib.suppress(OSError):
-                size_bytes = max(size_bytes, 2 * os.path.getsize(os.path.join(self.path, "data.mdb")))
-            self._env = lmdb.open(self.path, map_size=size_bytes, mode=0o600, max_readers=8)
-            self._env.reader_check()  # what a killed process left would keep old pages for ever
-        return self._env
+
+def _commit(
+    env: lmdb.Environment, changes: Mapping[bytes, bytes | None], last: Callable[[int], Entry], *, clear: bool
+) -> None:
+    with env.begin(write=True) as txn:
+        if clear:
+            txn.drop(env.open_db(None, txn), delete=False)
+        for key, value in changes.items():
+            if value is None:
+                txn.delete(key)
+            else:
+                txn.put(key, value)
+        txn.put(*last(txn.stat()["entries"]))
 
 
 def look_through(path: str) -> None:

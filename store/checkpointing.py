@@ -85,7 +85,6 @@ class Checkpointing:
             self._take_some()
         self._executor = None
         self._write()
-        self._file.close()
 
     @property
     def is_at_work(self) -> bool:

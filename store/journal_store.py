@@ -14,6 +14,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 from ..base.errors import JournalError, StoreError
 from ..journal.flusher import Flusher
@@ -274,10 +275,12 @@ class JournalStore:
             executor.shutdown()
         if self._flusher is not None:
             self._flusher.stop()
+        self.relocation.close()
         try:
             if self.checkpointing is not None and self.journal.failure is None:
-                self.journal.flush()
-                self.checkpointing.close()
+                with suppress(JournalError):  # closing the journal says the same
+                    self.journal.flush()
+                    self.checkpointing.close()
             self.journal.close()
         finally:
             self._wiring.close()

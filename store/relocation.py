@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Executor, Future
 from heapq import heappop, heappush
 
@@ -50,7 +50,7 @@ class Relocation:
         self._state = state
         self._journal = journal
         self._victim = -1
-        self._blocks: Iterator[Block] | None = None
+        self._blocks: Generator[Block, None, None] | None = None
         self._cheapest: list[tuple[int, int]] = []  # a heap of levels and slots
         self._listed: dict[int, int] = {}  # slot to its level there
         self._settling: deque[tuple[int, list[int], int]] = deque()  # durable from, copies, the slot if it is done
@@ -114,6 +114,11 @@ class Relocation:
                 self._state.pins.forget_ends(victim)
                 done.append(victim)
         return done
+
+    def close(self) -> None:
+        """Let go of the file that is being read. What was copied stays; what was not is in its old place."""
+        if self._blocks is not None:
+            self._blocks.close()
 
     @property
     def is_at_work(self) -> bool:

@@ -37,6 +37,3 @@ class MemoryCheckpoint:
 
     def discard(self) -> None:
         self.entries = None
-
-    def close(self) -> None:
-        pass

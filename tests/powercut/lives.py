@@ -134,7 +134,7 @@ class Store:
 
     def _check(self, store: JournalStore, report: RecoveryReport) -> None:
         history, tally = self._history, self._tally
-        shown = {queue_id: [found.message_id for found in on] for queue_id, on in store.messages().items()}
+        shown = {queue_id: list(on) for queue_id, on in store.messages().items()}
         tally.counts["confirmed"] += history.confirmed
         tally.counts["unconfirmed"] += history.unconfirmed
         tally.counts["kept"] += history.check(shown)

@@ -46,7 +46,7 @@ class Running:
         self._changed = threading.Condition()
         self.store, self.report = open_store(str(place / "store"), SystemClock(), OPTIONS)
         self.store.start(self._told, self._failed)
-        self.confirmed = {row.id: [found.message_id for found in self.store.messages_of(row.id)] for row in self.queues}
+        self.confirmed = {row.id: list(self.store.messages().get(row.id, ())) for row in self.queues}
         self.contents: dict[int, bytes] = {}
 
     @property

@@ -69,7 +69,7 @@ def found_by(kind: str, *, cached: bool = False) -> set[str]:
 @pytest.mark.parametrize("cached", [False, True])
 def test_a_store_that_does_not_sync_is_found(cached: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RealFile, "sync", lambda self: None)
-    assert found_by("ext4", cached=cached) & {"lost", "alarm"}
+    assert found_by("ext4", cached=cached) & {"lost", "alarm", "resurrected"}
 
 
 def test_a_store_that_does_not_sync_names_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +92,7 @@ def test_a_store_that_confirms_too_early_is_found(monkeypatch: pytest.MonkeyPatc
         return real(self)
 
     monkeypatch.setattr(Journal, "write_out", hasty)
-    assert found_by("ext4") & {"lost", "resurrected"}
+    assert found_by("ext4") & {"lost", "alarm", "resurrected"}
 
 
 def test_queues_that_are_not_synced_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,12 +40,10 @@ def test_what_was_committed_is_loaded(
         model = {} if clear else model
         model |= {key: value for key, value in changes.items() if value is not None}
         model = {key: value for key, value in model.items() if changes.get(key, b"") is not None}
-    file.close()
     if not commits:
         return
     again = LmdbFile(path)
     assert again.load() == model | dict([last(len(model))])
-    again.close()
 
 
 def test_the_map_grows_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,7 +52,6 @@ def test_the_map_grows_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     entries = dict(entry(b"p" + bytes([n]), os.urandom(200_000)) for n in range(10))
     file.commit(entries, last, clear=True)
     file.commit({}, last, clear=False)
-    file.close()
     assert len(LmdbFile(str(tmp_path)).load()) == 11
 
 
@@ -62,7 +59,6 @@ def test_a_reader_that_was_killed_keeps_no_old_pages(tmp_path: Path) -> None:
     file = LmdbFile(str(tmp_path))
     body = os.urandom(100_000)
     file.commit(dict([entry(b"p1", body)]), last, clear=True)
-    file.close()
     script = (
         "import lmdb, os, sys, signal\n"
         "env = lmdb.open(sys.argv[1]); txn = env.begin(); txn.get(b'p1')\n"
@@ -72,7 +68,6 @@ def test_a_reader_that_was_killed_keeps_no_old_pages(tmp_path: Path) -> None:
     file = LmdbFile(str(tmp_path))
     for _ in range(50):
         file.commit(dict([entry(b"p1", body)]), last, clear=False)
-    file.close()
     assert (tmp_path / "data.mdb").stat().st_size < 10 * len(body)
 
 
@@ -86,7 +81,6 @@ def test_a_file_that_is_not_whole_is_bad_or_gives_what_was_committed(tmp_path: P
         keys = [b"p" + n.to_bytes(8, "big") for n in range(60)]
         entries = dict(entry(key, rng.randbytes(rng.choice((20, 3000, 9000)))) for key in keys)
         file.commit(entries, last, clear=True)
-        file.close()
         data = path / "data.mdb"
         content = bytearray(data.read_bytes())
         match how:
@@ -118,7 +112,6 @@ def test_a_file_that_is_not_whole_is_bad_or_gives_what_was_committed(tmp_path: P
             for key, value in found.items():
                 unsealed(key, value)
             assert found.items() <= (entries | dict([last(60)])).items()
-            again.close()
 
 
 def test_a_directory_that_can_not_be_made_is_told(tmp_path: Path) -> None:
