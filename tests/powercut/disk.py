@@ -179,7 +179,7 @@ def why_not(kind: str, *, cached: bool = False) -> str:
         return f"{program} is not installed (scripts/debian-packages-for-tests)"
     try:
         return _try_out(kind, cached)
-    except OSError as error:
+    except (OSError, subprocess.CalledProcessError) as error:
         return f"loop mounts of {kind} do not work here: {error}"
 
 

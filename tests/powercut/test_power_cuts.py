@@ -24,11 +24,11 @@ CUTS = int(os.environ.get("CAIRN_CUTS", "200"))
 SEED = os.environ.get("CAIRN_SEED") or str(SystemRandom().randrange(10**6))
 _PLANS = [
     ("ext4", False, CUTS),
-    ("xfs", False, CUTS // 2),
-    ("btrfs", False, CUTS // 8),
-    ("ext4", True, CUTS // 8),
-    ("xfs", True, CUTS // 8),
-    ("btrfs", True, CUTS // 8),
+    ("xfs", False, -(-CUTS // 2)),
+    ("btrfs", False, -(-CUTS // 8)),
+    ("ext4", True, -(-CUTS // 8)),
+    ("xfs", True, -(-CUTS // 8)),
+    ("btrfs", True, -(-CUTS // 8)),
 ]
 
 
@@ -52,8 +52,8 @@ def test_what_was_confirmed_survives_power_cuts(
         print(f"\n{tally.line(time.monotonic() - begun_s)}")
     assert not tally.found, "\n".join(f"{wrong} ({'; '.join(wrong.__notes__)})" for wrong in tally.found)
     assert tally.cuts >= cuts
-    assert tally.counts["confirmed"] > cuts
     if cuts >= CUTS_PER_DISK:
+        assert tally.counts["confirmed"] > cuts
         assert tally.counts["unconfirmed"]
         assert tally.counts["kept"]
 
@@ -69,7 +69,7 @@ def found_by(kind: str, *, cached: bool = False) -> set[str]:
 @pytest.mark.parametrize("cached", [False, True])
 def test_a_store_that_does_not_sync_is_found(cached: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RealFile, "sync", lambda self: None)
-    assert found_by("ext4", cached=cached) & {"lost", "alarm", "resurrected"}
+    assert found_by("ext4", cached=cached)
 
 
 def test_a_store_that_does_not_sync_names_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +92,7 @@ def test_a_store_that_confirms_too_early_is_found(monkeypatch: pytest.MonkeyPatc
         return real(self)
 
     monkeypatch.setattr(Journal, "write_out", hasty)
-    assert found_by("ext4") & {"lost", "alarm", "resurrected"}
+    assert found_by("ext4")
 
 
 def test_queues_that_are_not_synced_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,4 +106,4 @@ def test_queues_that_are_not_synced_are_found(monkeypatch: pytest.MonkeyPatch) -
             return real(self, name)
 
     monkeypatch.setattr(Wiring, "create_queue", careless)
-    assert "queue" in found_by("ext4")
+    assert found_by("ext4") == {"queue"}
