@@ -17,7 +17,14 @@ from ..base.errors import ForeignStore
 from ..disk.seam import Directory
 from ..journal.block import Block
 from ..journal.container import file_number
-from ..journal.opening import DEFAULT_CONTAINER_BYTES, format_log, is_formatted, open_log
+from ..journal.opening import (
+    DEFAULT_CONTAINER_BYTES,
+    MIN_CONTAINER_BYTES,
+    container_size,
+    format_log,
+    is_formatted,
+    open_log,
+)
 from ..journal.reader import read_mark
 from ..journal.record import RecordType
 from ..store.directory import StoreDirectory
@@ -45,6 +52,8 @@ class StoreOptions:
     initial_containers: int = 2
     max_write_buffers: int = 10
     """Sealed blocks that may wait for the disk; 0 for any number."""
+    min_container_bytes: int = MIN_CONTAINER_BYTES
+    """Not an option of the broker: tests go below it, to meet the ends of containers more often."""
 
 
 Progress = Callable[[int, int], None]
@@ -81,10 +90,9 @@ def recover(
 ) -> tuple[JournalStore, RecoveryReport]:
     """The store whose log is in *directory* and whose queues are in *wiring*; see `open_store`."""
     begun_s = clock.monotonic_s()
-    created = _identify(directory, wiring, clock, options)
-    mark = read_mark(directory)
-    state = State(mark.container_bytes)
-    visit = _visitor(state, directory, progress)
+    created, container_bytes = _identify(directory, wiring, clock, options)
+    state = State(container_bytes)
+    visit = _visitor(state, directory, container_bytes, progress)
     journal, log = open_log(
         directory,
         clock,
@@ -115,8 +123,11 @@ def recover(
     return store, report
 
 
-def _identify(directory: Directory, wiring: Wiring, clock: Clock, options: StoreOptions) -> bool:
-    """Check that SQL and journal belong together; make the journal if the store is new, and say whether it was."""
+def _identify(directory: Directory, wiring: Wiring, clock: Clock, options: StoreOptions) -> tuple[bool, int]:
+    """Check that SQL and journal belong together, and make the journal if the store is new.
+
+    Whether it was new, and the container size of the journal.
+    """
     uuid, formatted = wiring.identify(uuid4())
     if is_formatted(directory):
         mark = read_mark(directory)
@@ -128,7 +139,7 @@ def _identify(directory: Directory, wiring: Wiring, clock: Clock, options: Store
             )
         if not formatted:
             wiring.set_formatted()
-        return False
+        return False, mark.container_bytes
     if formatted:
         raise ForeignStore(
             directory.path,
@@ -141,13 +152,16 @@ def _identify(directory: Directory, wiring: Wiring, clock: Clock, options: Store
             "there are containers, but no mark that says whose they are",
             "restore the files from a backup",
         )
-    format_log(directory, options.container_bytes, uuid, clock.wall_us())
+    size = container_size(options.container_bytes, options.min_container_bytes)
+    format_log(directory, size, uuid, clock.wall_us())
     wiring.set_formatted()
-    return True
+    return True, size
 
 
-def _visitor(state: State, directory: Directory, progress: Progress | None) -> Callable[[Block], None]:
-    total = len(directory.names()) * read_mark(directory).container_bytes
+def _visitor(
+    state: State, directory: Directory, container_bytes: int, progress: Progress | None
+) -> Callable[[Block], None]:
+    total = len(directory.names()) * container_bytes
     done = 0
     apply = state.apply
 
