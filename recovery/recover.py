@@ -138,6 +138,7 @@ def _identify(directory: Directory, wiring: Wiring, clock: Clock, options: Store
                 "put back the files that belong together",
             )
         if not formatted:
+            directory.sync()  # whoever made the mark was stopped, perhaps before its name was durable
             wiring.set_formatted()
         return False, mark.container_bytes
     if formatted:
