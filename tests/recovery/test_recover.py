@@ -22,7 +22,7 @@ from cairnmq.store.wiring import QueueRow
 
 from ..journal.logs import with_crc
 from .checker import content_of
-from .explorer import OPTIONS, MemoryWiring
+from .world import OPTIONS, MemoryWiring
 
 SMALL = StoreOptions(container_bytes=1)
 

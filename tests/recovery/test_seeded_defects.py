@@ -1,19 +1,18 @@
 """A crash test must be able to fail: defects are put in on purpose, and each is found.
 
-Every defect is a mistake somebody could make in the journal, the store or the recovery. The hunt is a smaller version
-of `test_power_cut.py`; without a defect it finds nothing.
+Every defect is a mistake somebody could make in the journal, the store or the recovery. The hunt is the beginning of
+the exploration in `test_power_cut.py`; without a defect it finds nothing.
 
-Not among them is what a second line of defence hides in every state a legal crash leaves: a reader that accepts stale
-LSNs is stopped by the chain, one that does not follow the chain by the LSNs and by the sync at a container's end (here
-both are taken away together). A reader that ignores incarnations is found by `tests/journal/test_damage.py`, trust in
-the page cache and a second try after a failed sync by `test_io_errors.py`, a verdict that is always torn by
-`test_bit_rot.py`.
+What a second line of defence hides in every state a legal crash leaves is put in together with that line: a reader
+that accepts stale LSNs is stopped by the chain, one that does not follow the chain by the LSNs and by the sync at a
+container's end. Trust in the page cache and a second try after a failed sync are found by `test_io_errors.py`. Those
+that no crash can show are in `SURVIVORS`, each with the reason.
 """
 
 from __future__ import annotations
 
-import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,6 +20,7 @@ import pytest
 
 from cairnmq.disk.memory import MemoryDirectory, MemoryFile
 from cairnmq.journal import block, container, opening
+from cairnmq.journal import mark as mark_module
 from cairnmq.journal.block import BadBlock, Block, BlockHead
 from cairnmq.journal.container import ContainerHead
 from cairnmq.journal.log import Journal
@@ -30,14 +30,21 @@ from cairnmq.journal.pool import Pool
 from cairnmq.journal.reader import Damage, LogReader
 from cairnmq.journal.record import RecordHead
 from cairnmq.recovery import recover as recover_module
+from cairnmq.store.interface import StoredMessage
 from cairnmq.store.journal_store import JournalStore
-from cairnmq.store.state import State
 
 from .checker import Broken
-from .explorer import Explorer, World, workload
+from .rot import rot
+from .shards import explore
 
 Defect = Callable[[pytest.MonkeyPatch], None]
 DEFECTS: dict[str, Defect] = {}
+SURVIVORS = {
+    "the_opening_record_is_not_written": "the mark has the incarnation and the end of the log as well, and is synced "
+    "before; the record is for people and for the tools",
+    "the_incarnation_is_not_raised": "a block is left over behind a slot's new beginning only if the old one was lost, "
+    "which is synced before anything follows it; a failing disk does that, see `tests/journal/test_damage.py`",
+}
 
 
 def defect(put_in: Defect) -> Defect:
@@ -160,13 +167,12 @@ def judge(patch: pytest.MonkeyPatch, verdict: Callable[[Damage | None], Damage |
 
 @defect
 def checksums_of_blocks_are_ignored(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(block, "decode", without_checksum)
+    patch.setattr(block, "whole", without_checksum)
 
 
-def without_checksum(view: memoryview, lsn: int, log_id: int) -> Block:
-    head = block.peek(view, lsn, log_id)
+def without_checksum(head: BlockHead, view: memoryview) -> Block:
     if head.size_bytes > len(view):
-        raise BadBlock(lsn, "it passes the end of the container")
+        raise BadBlock(head.lsn, "it passes the end of the container")
     return Block(head, view[block.BLOCK_HEAD_BYTES : head.size_bytes])
 
 
@@ -231,8 +237,13 @@ def containers_are_freed_before_the_base_is_durable(patch: pytest.MonkeyPatch) -
 
 
 @defect
-def the_base_is_the_newest_message(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(State, "oldest_slot", lambda self: max(self.live, default=None))
+def the_base_is_where_the_log_ends(patch: pytest.MonkeyPatch) -> None:
+    real = Journal.advance_base
+
+    def advance_base(self: Journal, base_lsn: int) -> None:
+        real(self, max(base_lsn, self.container_start(self.next_lsn)))
+
+    patch.setattr(Journal, "advance_base", advance_base)
 
 
 @defect
@@ -276,29 +287,59 @@ def the_log_goes_on_behind_a_torn_tail(patch: pytest.MonkeyPatch) -> None:
 
 @defect
 def dequeues_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    skip(patch, lambda head: head.type == 5)
+    read_as(patch, lambda head: head._replace(type=32) if head.type == 5 else head)
 
 
 @defect
 def enqueues_on_a_second_queue_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    skip(patch, lambda head: head.type == 4)
+    read_as(patch, lambda head: head._replace(type=32) if head.type == 4 else head)
+
+
+@defect
+def chunks_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    read_as(patch, lambda head: head._replace(type=32) if head.type == 2 and head.flags else head)
 
 
 @defect
 def the_end_of_the_content_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    real = State.continued
-    patch.setattr(State, "continued", lambda self, lsn, flags, message_id: real(self, message_id, flags, message_id))
+    read_as(patch, lambda head: head._replace(flags=4) if head.type == 2 else head)
 
 
 @defect
-def positions_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    real = State.apply
+def a_dequeue_never_deletes(patch: pytest.MonkeyPatch) -> None:
+    read_as(patch, lambda head: head._replace(flags=0) if head.type == 5 else head)
 
-    def apply(self: State, lsn: int, head: RecordHead) -> None:
-        real(self, lsn, head)
-        self.positions.clear()
 
-    patch.setattr(State, "apply", apply)
+@defect
+def a_dequeue_always_deletes(patch: pytest.MonkeyPatch) -> None:
+    read_as(patch, lambda head: head._replace(flags=2) if head.type == 5 else head)
+
+
+@defect
+def a_message_is_on_its_queue_before_it_is_whole(patch: pytest.MonkeyPatch) -> None:
+    read_as(patch, lambda head: head._replace(flags=1, queue_id=1) if head.type == 1 else head)
+
+
+@defect
+def the_last_record_of_a_block_is_left_out(patch: pytest.MonkeyPatch) -> None:
+    real = Block.heads
+    patch.setattr(Block, "heads", lambda self: real(self)[:-1] if self.head.records > 1 else real(self))
+
+
+@defect
+def a_queue_is_shown_in_the_order_of_ids(patch: pytest.MonkeyPatch) -> None:
+    real = JournalStore.messages
+
+    def messages(self: JournalStore) -> dict[int, list[StoredMessage]]:
+        return {queue_id: sorted(on) for queue_id, on in real(self).items()}
+
+    patch.setattr(JournalStore, "messages", messages)
+
+
+def read_as(patch: pytest.MonkeyPatch, change: Callable[[RecordHead], RecordHead]) -> None:
+    """Recovery reads other record heads than were written."""
+    real = Block.heads
+    patch.setattr(Block, "heads", lambda self: [change(head) for head in real(self)])
 
 
 @defect
@@ -316,38 +357,96 @@ def a_store_is_formatted_again_and_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(recover_module, "is_formatted", is_formatted)
 
 
-def skip(patch: pytest.MonkeyPatch, which: Callable[[RecordHead], bool]) -> None:
-    real = State.apply
-    patch.setattr(State, "apply", lambda self, lsn, head: None if which(head) else real(self, lsn, head))
+@defect
+def a_store_is_known_as_formatted_before_its_mark_is_durable(patch: pytest.MonkeyPatch) -> None:
+    real = recover_module._identify
+
+    def identify(directory: MemoryDirectory, *args: Any) -> object:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(MemoryDirectory, "sync", lambda self: None)
+            return real(directory, *args)
+
+    patch.setattr(recover_module, "_identify", identify)
+
+
+@defect
+def the_opening_record_is_not_written(patch: pytest.MonkeyPatch) -> None:
+    """Nothing but the mark tells of an incarnation in which nothing happened."""
+    real = Journal.append
+
+    def append(self: Journal, type: int, *args: Any, **fields: Any) -> int:
+        return self.next_lsn if type == 32 else real(self, type, *args, **fields)
+
+    patch.setattr(Journal, "append", append)
+
+
+@defect
+def the_incarnation_is_not_raised(patch: pytest.MonkeyPatch) -> None:
+    class Same(Journal):
+        def __init__(self, *args: Any, incarnation: int, **fields: Any) -> None:
+            super().__init__(*args, incarnation=1, **fields)
+
+    patch.setattr(opening, "Journal", Same)
+
+
+@defect
+def a_new_block_names_no_predecessor(patch: pytest.MonkeyPatch) -> None:
+    class Unchained(Journal):
+        def __init__(self, *args: Any, prev_lsn: int, **fields: Any) -> None:
+            super().__init__(*args, prev_lsn=0, **fields)
+
+    patch.setattr(opening, "Journal", Unchained)
+
+
+@defect
+def a_container_in_use_is_taken_for_free(patch: pytest.MonkeyPatch) -> None:
+    real = Pool.adopt
+    patch.setattr(Pool, "adopt", lambda self, number, slot: real(self, number, None))
+
+
+@defect
+def a_free_container_keeps_its_name_for_a_new_one(patch: pytest.MonkeyPatch) -> None:
+    """The next number is counted from the free containers alone."""
+    real = Pool.__init__
+
+    def init(self: Pool, *args: Any, **fields: Any) -> None:
+        real(self, *args, **fields)
+        self._next_number = 1
+
+    patch.setattr(Pool, "__init__", init)
+
+
+@defect
+def the_mark_is_always_written_to_one_place(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(mark_module, "PLACES", (0, 0))
+
+
+@defect
+def a_mark_is_read_from_the_first_place_that_is_whole(patch: pytest.MonkeyPatch) -> None:
+    real = mark_module.read
+
+    def read(directory: MemoryDirectory) -> Mark | None:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(mark_module, "PLACES", (0,))
+            return real(directory)
+
+    patch.setattr(mark_module, "read", read)
 
 
 # ---- the hunt -------------------------------------------------------------------------------------------------------
 
 
-def hunt(seed: int, share: float = 1.0) -> int:
-    """A small exploration; how many states it took. The first thing that is wrong is raised."""
-    explorer = Explorer(seed)
-    rng = random.Random(seed)
-    world = World(MemoryDirectory())
+def hunt(shards: int, each: int) -> None:
+    """The beginning of an exploration, and of the bit rot. The first thing that is wrong is raised."""
     try:
-        workload(world)
+        for number in range(shards):
+            explore(1, number, each)
+        for number in range(shards // 2):
+            rot(1, number, "close", each)
     except Broken:
         raise
     except Exception as error:
         raise Broken("I10", f"the store does not work at all: {type(error).__name__}: {error}") from error
-    moments = rng.sample(world.moments, round(len(world.moments) * share))
-    for moment in moments:
-        pending = moment.disk.pending()
-        for kept in ([], pending[:1], pending[1:], pending[:-1]):
-            explorer.one(moment, frozenset(kept))
-    for moment in moments[::4]:
-        if moment.disk.pending():
-            explorer.stays(*explorer.recovered(moment.disk.after_kill(), moment), samples=1)
-    for moment in moments[::12]:
-        again, _ = explorer.recovered(moment.disk.after_kill(), moment)
-        for later in again.moments:
-            explorer.one(later, frozenset())
-    return explorer.states
 
 
 @pytest.fixture(scope="module")
@@ -355,16 +454,30 @@ def found(tell: Callable[[str], None]) -> Iterator[dict[str, str]]:
     begun_s = time.process_time()
     found: dict[str, str] = {}
     yield found
-    tell(f"seeded defects: {len(found)} of {len(DEFECTS)} found in {time.process_time() - begun_s:.1f} s of CPU")
+    by = Counter(found.values())
+    tell(
+        f"seeded defects: {len(found)} of {len(DEFECTS)} found in {time.process_time() - begun_s:.0f} s of CPU, by "
+        + ", ".join(f"{invariant} {count}" for invariant, count in sorted(by.items()))
+    )
 
 
-@pytest.mark.parametrize("name", DEFECTS)
+@pytest.mark.parametrize("name", [name for name in DEFECTS if name not in SURVIVORS])
 def test_a_defect_is_found(name: str, monkeypatch: pytest.MonkeyPatch, found: dict[str, str]) -> None:
     DEFECTS[name](monkeypatch)
     with pytest.raises(Broken) as raised:
-        hunt(1)
+        hunt(10, 1500)
     found[name] = raised.value.invariant
 
 
+@pytest.mark.parametrize("name", SURVIVORS)
+def test_what_no_crash_can_show_is_harmless(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    DEFECTS[name](monkeypatch)
+    hunt(4, 1500)
+
+
+def test_enough_is_found() -> None:
+    assert len(SURVIVORS) <= len(DEFECTS) / 10
+
+
 def test_without_a_defect_nothing_is_found() -> None:
-    assert hunt(1, 0.5) > 200
+    hunt(2, 1500)
