@@ -15,12 +15,10 @@ from __future__ import annotations
 import argparse
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from collections.abc import Callable
 from os import cpu_count
-from typing import TypeVar
 
+from .cores import on_all_cores
 from .explorer import Explorer
 from .states import Crash
 from .tally import CUT, JUNK, Tally
@@ -32,8 +30,6 @@ EXHAUSTIVE = 8
 """Up to so many pending changes every subset is a state: at most 256 of one moment."""
 MAKING_A_STORE = 8
 """So many shards explore how the store is made, too: it is nearly the same in each."""
-
-T = TypeVar("T")
 
 
 def begin(seed: int, number: int, states: int = STATES_PER_SHARD) -> tuple[Explorer, World]:
@@ -91,17 +87,6 @@ def explore_all(states: int, seed: int, told: Callable[[Tally], None] = lambda s
         total.add(tally)
         told(total)
     return total
-
-
-def on_all_cores(work: Callable[..., T], arguments: Iterable[tuple[object, ...]]) -> Iterator[T]:
-    """What *work* makes of each of the *arguments*, as they come."""
-    with ProcessPoolExecutor(cpu_count(), get_context("spawn")) as pool:
-        running = [pool.submit(work, *some) for some in arguments]
-        try:
-            for done in as_completed(running):
-                yield done.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
 
 
 def main() -> None:

@@ -19,8 +19,8 @@ from cairnmq.journal.block import Block, BlockHead
 from cairnmq.journal.reader import LogReader
 
 from .checker import Broken
+from .cores import on_all_cores
 from .rot import CUT, ENDS, FAULTS_PER_SHARD, REFUSED, Place, Rot, Verdicts, rot
-from .shards import on_all_cores
 from .workload import workload
 from .world import World
 

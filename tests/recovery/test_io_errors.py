@@ -18,9 +18,9 @@ from cairnmq.journal.log import Journal
 from cairnmq.journal.reader import LogReader
 
 from .checker import Broken
+from .cores import on_all_cores
 from .explorer import Explorer
 from .io_errors import Case, Outcomes, all_errors, cases, run
-from .shards import on_all_cores
 from .workload import workload
 from .world import World
 
