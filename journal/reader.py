@@ -128,6 +128,8 @@ class LogReader:
             while isinstance(found := self._block_at(lsn), Block):
                 self.base_lsn = max(self.base_lsn, found.head.base_lsn)
                 lsn = found.end_lsn
+            for found in self._whole_blocks_after(lsn):  # else a rotten block would hide the base, not itself
+                self.base_lsn = max(self.base_lsn, found.head.base_lsn)
         finally:
             self._close()
 
