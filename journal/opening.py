@@ -50,9 +50,9 @@ class OpenReport:
     remarks: list[str] = field(default_factory=list)
 
 
-def container_size(requested_bytes: int) -> int:
+def container_size(requested_bytes: int, min_bytes: int = MIN_CONTAINER_BYTES) -> int:
     """The container size that *requested_bytes* gives: at least 512 KiB, rounded up to the sector (checklist E59)."""
-    size = max(requested_bytes, MIN_CONTAINER_BYTES)
+    size = max(requested_bytes, min_bytes)
     return -(-size // SECTOR_BYTES) * SECTOR_BYTES
 
 
@@ -62,8 +62,11 @@ def is_formatted(directory: Directory) -> bool:
 
 
 def format_log(directory: Directory, container_bytes: int, log_uuid: UUID, time_us: int) -> None:
-    """Make an empty log. A crash leaves either no mark, so no log, or a log that opens."""
-    mark = Mark(True, 0, log_uuid, container_size(container_bytes), 0, 0, 0, time_us)
+    """Make an empty log whose containers have the size that `container_size` gave.
+
+    A crash leaves either no mark, so no log, or a log that opens.
+    """
+    mark = Mark(True, 0, log_uuid, container_bytes, 0, 0, 0, time_us)
     MarkFile.format(directory, mark).close()
 
 
@@ -83,7 +86,7 @@ def open_log(
     Raises `CorruptJournal` if something that was durable can't be read, `ForeignStore` for what is not ours,
     `DiskError` if the disk refuses to read, and then has changed nothing.
     """
-    reader = LogReader(directory)
+    reader = LogReader(directory, live=False)
     prepare(reader)
     unproven: deque[tuple[int, int]] = deque()
     records = 0

@@ -9,8 +9,8 @@ whole block of this log at its own LSN, and says what lies between:
 * `Damage` otherwise. It is *corrupt* if a surviving claim (a block's or the mark's durable LSN) says that the place was
   once on the disk, and *torn* if none does: then nothing from there on was ever confirmed, and recovery cuts there.
 
-A reader may look at a log that is being written: it then ends where the writing goes on. A container that is recycled
-while it is read is noticed by its head, and reading goes on at the new base.
+A reader may look at a log that is being written (`live`): it then ends where the writing goes on. A container that is
+recycled while it is read is noticed by its head, and reading goes on at the new base. Recovery has the log for itself.
 """
 
 from __future__ import annotations
@@ -47,9 +47,13 @@ class Damage:
 class LogReader:
     """Reads one log. One thread at a time; the log may be written meanwhile."""
 
-    def __init__(self, directory: Directory) -> None:
-        """Read the mark and all container heads of *directory*. Raises `ForeignStore` if it holds no log of ours."""
+    def __init__(self, directory: Directory, *, live: bool = True) -> None:
+        """Read the mark and all container heads of *directory*. Raises `ForeignStore` if it holds no log of ours.
+
+        *live*: somebody may be writing it; what looks wrong is then looked at again, and so are all container heads.
+        """
         self.directory = directory
+        self._live = live
         self.mark = read_mark(directory)
         self.log_uuid = self.mark.log_uuid
         self.log_id = int.from_bytes(self.log_uuid.bytes[:8], "little")
@@ -108,9 +112,9 @@ class LogReader:
                 if successor is not None:
                     lsn = successor
                     continue
-                moved = self._moved_on(lsn)
+                moved = self._live and self._moved_on(lsn)
                 damage = None if moved else self._damage(lsn, found)
-                if damage is not None:  # unless the writer was at work between two looks
+                if damage is not None and self._live:  # unless the writer was at work between two looks
                     if self._appeared(lsn):
                         continue
                     moved = self._moved_on(lsn)
@@ -257,15 +261,15 @@ class LogReader:
         self.slots = [slot for slot in sorted(self.heads) if self.holds(slot)]
 
     def _learn_from(self, slot: int) -> bool:
-        """Learn from the blocks of *slot*'s container; whether it has any."""
-        lsn = first = self._first_block(slot)
-        while isinstance(found := self._block_at(lsn), Block):
+        """Learn from the blocks of *slot*'s container, also from those behind a rotten one; whether it has any."""
+        known = False
+        for found in self._whole_blocks_in(slot, self._first_block(slot)):
+            known = True
             self.base_lsn = max(self.base_lsn, found.head.base_lsn)
             for at in range(0, HEAD.size * found.head.records, HEAD.size):
                 if found.body[at] == RecordType.LOG_HOLES:
                     self.holes = holes.decode(found.payload(found.heads()[at // HEAD.size]))
-            lsn = found.end_lsn
-        return lsn > first
+        return known
 
     def _slot_from(self, slot: int) -> int:
         """The first slot of the log at or behind *slot*, if the containers tell."""
@@ -300,8 +304,9 @@ class LogReader:
             window = self._window(slot)
             if window is None:
                 return BadBlock(lsn, "no container holds it")
-            head = block.peek(window.at(offset, block.BLOCK_HEAD_BYTES), lsn, self.log_id)
-            return block.decode(window.at(offset, head.size_bytes), lsn, self.log_id)
+            view = window.at(offset, block.BLOCK_HEAD_BYTES)
+            head = block.peek(view, lsn, self.log_id)
+            return block.whole(head, view if head.size_bytes <= len(view) else window.at(offset, head.size_bytes))
         except BadBlock as error:
             return error
         except DiskError as error:
@@ -390,26 +395,38 @@ class LogReader:
         return not self._is_left_over(head)
 
     def _whole_blocks_after(self, lsn: int) -> Iterator[Block]:
-        """Every whole block behind *lsn*, chained or not, found sector by sector."""
+        """Every whole block behind *lsn*, chained or not."""
         for slot in self.slots[bisect_left(self.slots, lsn // self.container_bytes) :]:
-            at = max(self._first_block(slot), lsn)
-            end = (slot + 1) * self.container_bytes
-            while at < end:
-                if at > lsn and self._may_begin(at) and isinstance(found := self._block_at(at), Block):
-                    yield found
-                    at = found.end_lsn
-                else:
-                    at += SECTOR_BYTES
+            yield from self._whole_blocks_in(slot, max(self._first_block(slot), lsn + SECTOR_BYTES))
 
-    def _may_begin(self, lsn: int) -> bool:
-        """A cheap look for a block's magic number: resynchronising asks at every sector."""
-        slot, offset = divmod(lsn, self.container_bytes)
-        try:
-            window = self._window(slot)
-            return window is not None and window.at(offset, 8)[4:8] == _MAGIC
-        except DiskError as error:
-            self.read_error = error
-            return False
+    def _whole_blocks_in(self, slot: int, lsn: int) -> Iterator[Block]:
+        """Every whole block of *slot* from *lsn* on, chained or not, found sector by sector."""
+        while (begin := self._next_begin(slot, lsn)) is not None:
+            found = self._block_at(begin)
+            if isinstance(found, Block):
+                yield found
+                lsn = found.end_lsn
+            else:
+                lsn = begin + SECTOR_BYTES
+
+    def _next_begin(self, slot: int, lsn: int) -> int | None:
+        """The first sector of *slot* from *lsn* on that has a block's magic number; a cheap look at all of them."""
+        start = slot * self.container_bytes
+        while lsn < start + self.container_bytes:
+            try:
+                window = self._window(slot)
+                if window is None:
+                    return None
+                sectors = window.at(lsn - start, SECTOR_BYTES)
+            except DiskError as error:
+                self.read_error = error
+                lsn += SECTOR_BYTES
+                continue
+            for at in range(0, len(sectors), SECTOR_BYTES):
+                if sectors[at + 4 : at + 8] == _MAGIC:
+                    return lsn + at
+            lsn += max(len(sectors), SECTOR_BYTES)
+        return None
 
 
 def read_mark(directory: Directory) -> Mark:

@@ -16,7 +16,15 @@ from ..base.errors import ForeignStore
 from ..disk.seam import Directory
 from ..journal.block import Block
 from ..journal.container import file_number
-from ..journal.opening import DEFAULT_CONTAINER_BYTES, abandoned_on_failure, format_log, is_formatted, open_log
+from ..journal.opening import (
+    DEFAULT_CONTAINER_BYTES,
+    MIN_CONTAINER_BYTES,
+    abandoned_on_failure,
+    container_size,
+    format_log,
+    is_formatted,
+    open_log,
+)
 from ..journal.reader import LogReader, read_mark
 from ..store.checkpoint_file import CheckpointFile, LmdbFile
 from ..store.checkpointing import DEFAULT_INTERVAL_BYTES, Checkpointing
@@ -40,6 +48,8 @@ class StoreOptions:
     """Sealed blocks that may wait for the disk; 0 for any number."""
     checkpoint_bytes: int = DEFAULT_INTERVAL_BYTES
     """A checkpoint is taken when the log has grown by so much; 0 for only when it is closed."""
+    min_container_bytes: int = MIN_CONTAINER_BYTES
+    """Not an option of the broker: tests go below it, to meet the ends of containers more often."""
 
 
 Progress = Callable[[int, int], None]
@@ -86,10 +96,9 @@ def recover(
     *checkpoint* spares reading the log from its base, if it can be used.
     """
     begun_s = clock.monotonic_s()
-    created = _identify(directory, wiring, clock, options)
-    mark = read_mark(directory)
-    state = State(mark.container_bytes)
-    replay = Replay(state, directory.path, mark.container_bytes)
+    created, container_bytes = _identify(directory, wiring, clock, options)
+    state = State(container_bytes)
+    replay = Replay(state, directory.path, container_bytes)
     restored = Restored(state, checkpoint)
     read_bytes = total_bytes = 0
 
@@ -143,8 +152,11 @@ def recover(
     return store, report
 
 
-def _identify(directory: Directory, wiring: Wiring, clock: Clock, options: StoreOptions) -> bool:
-    """Check that SQL and journal belong together; make the journal if the store is new, and say whether it was."""
+def _identify(directory: Directory, wiring: Wiring, clock: Clock, options: StoreOptions) -> tuple[bool, int]:
+    """Check that SQL and journal belong together, and make the journal if the store is new.
+
+    Whether it was new, and the container size of the journal.
+    """
     uuid, formatted = wiring.identify(uuid4())
     if is_formatted(directory):
         mark = read_mark(directory)
@@ -155,8 +167,9 @@ def _identify(directory: Directory, wiring: Wiring, clock: Clock, options: Store
                 "put back the files that belong together",
             )
         if not formatted:
+            directory.sync()  # whoever made the mark was stopped, perhaps before its name was durable
             wiring.set_formatted()
-        return False
+        return False, mark.container_bytes
     if formatted:
         raise ForeignStore(
             directory.path,
@@ -169,6 +182,7 @@ def _identify(directory: Directory, wiring: Wiring, clock: Clock, options: Store
             "there are containers, but no mark that says whose they are",
             "restore the files from a backup",
         )
-    format_log(directory, options.container_bytes, uuid, clock.wall_us())
+    size = container_size(options.container_bytes, options.min_container_bytes)
+    format_log(directory, size, uuid, clock.wall_us())
     wiring.set_formatted()
-    return True
+    return True, size

@@ -5,12 +5,13 @@ from __future__ import annotations
 import shutil
 import struct
 from collections.abc import Callable
+from errno import EIO
 from pathlib import Path
 
 import pytest
 
 from cairnmq.base.clock import ManualClock
-from cairnmq.base.errors import CairnError, CorruptJournal, DiskFull, ForeignStore
+from cairnmq.base.errors import CairnError, CorruptJournal, DiskError, DiskFull, ForeignStore
 from cairnmq.disk.faulty import Call, Fault, FaultyDirectory
 from cairnmq.disk.memory import MemoryDirectory
 from cairnmq.journal import container, mark
@@ -21,7 +22,7 @@ from cairnmq.store.wiring import QueueRow
 
 from ..journal.logs import with_crc
 from .checker import content_of
-from .explorer import OPTIONS, MemoryWiring
+from .world import OPTIONS, MemoryWiring
 
 SMALL = StoreOptions(container_bytes=1)
 
@@ -160,6 +161,20 @@ def test_lost_containers_are_noticed_without_a_clean_close(tmp_path: Path) -> No
         path.unlink()
     with pytest.raises(CorruptJournal, match="no container holds it"):
         open_store(str(tmp_path / "store"), ManualClock())
+
+
+def test_a_kill_while_the_store_is_made_and_then_a_power_cut() -> None:
+    """SQL must not know of a journal whose mark has no durable name yet, or the store would never open again."""
+    disk, wiring = MemoryDirectory(), MemoryWiring()
+    killed = FaultyDirectory(disk, lambda call: Fault(EIO) if call.kind == "sync_names" else None)
+    with pytest.raises(DiskError):
+        recover(killed, wiring, ManualClock(), OPTIONS)
+    assert mark.NAME in disk.names()
+    held: list[MemoryDirectory] = []
+    wiring.on_commit = lambda what: held.append(disk.after_power_cut([]))
+    recover(disk, wiring, ManualClock(), OPTIONS)
+    assert len(held) == 1
+    recover(held[0], wiring, ManualClock(), OPTIONS)
 
 
 def test_a_corrupt_journal_opens_again_when_it_is_mended(tmp_path: Path) -> None:

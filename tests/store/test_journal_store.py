@@ -25,7 +25,7 @@ from cairnmq.recovery.report import RecoveryReport
 from cairnmq.store.journal_store import JournalStore
 
 from ..recovery.checker import History, check, check_base, content_of
-from ..recovery.explorer import OPTIONS, MemoryWiring, World
+from ..recovery.world import OPTIONS, MemoryWiring, World
 
 NOW_US = 1_000_000
 LIMIT = MAX_PAYLOAD_BYTES

@@ -25,7 +25,7 @@ from cairnmq.store.wiring import QueueRow
 
 from ..journal.logs import Read, read_all
 from ..recovery.checker import content_of
-from ..recovery.explorer import OPTIONS, MemoryWiring
+from ..recovery.world import OPTIONS, MemoryWiring
 
 SIZE = OPTIONS.container_bytes
 NOW_US = 7
