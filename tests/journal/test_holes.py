@@ -114,6 +114,8 @@ def test_what_is_left_is_read_in_order(order: list[int], count: int) -> None:
         else:
             with pytest.raises(JournalError, match="no container holds it any more"):
                 journal.read_record(lsn)
+    with pytest.raises(JournalError, match=f"slot {gone[0]}: no container holds it any more"):
+        next(journal.blocks_of(gone[0], 1 << 60))
     assert journal.base_lsn == min(journal.slots) * SIZE
     journal.abandon()
     again, report, found = reopen(directory)
