@@ -192,7 +192,7 @@ def test_with_too_many_holes_a_slot_stays(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_the_record_of_most_holes_fits() -> None:
-    assert 24 * holes.MAX_HOLES <= 64 << 10
+    assert holes.HOLE_BYTES * holes.MAX_HOLES <= 64 << 10
 
 
 # ---- damage ---------------------------------------------------------------------------------------------------------
