@@ -20,6 +20,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 _HOLE = struct.Struct("<QQQ")
+HOLE_BYTES = _HOLE.size
 MAX_HOLES = 2048
 """So that the record stays below 64 KiB; a slot that would need one more hole stays in the log."""
 

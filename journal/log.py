@@ -341,7 +341,10 @@ class Journal:
         Raises `JournalError` at one that can't be read.
         """
         lsn = slot * self.container_bytes + DATA_OFFSET
-        window = Window(self.pool.open(slot), self.container_bytes)
+        try:
+            window = Window(self.pool.open(slot), self.container_bytes)
+        except KeyError:
+            raise JournalError(f"slot {slot}", "no container holds it any more") from None
         try:
             while lsn <= last_lsn:
                 offset = lsn % self.container_bytes

@@ -47,10 +47,11 @@ class Damage:
 class LogReader:
     """Reads one log. One thread at a time; the log may be written meanwhile."""
 
-    def __init__(self, directory: Directory, *, live: bool = True) -> None:
+    def __init__(self, directory: Directory, *, live: bool = True, everything: bool = False) -> None:
         """Read the mark and all container heads of *directory*. Raises `ForeignStore` if it holds no log of ours.
 
         *live*: somebody may be writing it; what looks wrong is then looked at again, and so are all container heads.
+        *everything*: also the containers that are no longer part of the log.
         """
         self.directory = directory
         self._live = live
@@ -66,6 +67,8 @@ class LogReader:
         """The slots from the base on that are no longer part of the log."""
         self.free: list[int] = []
         """Numbers of containers that hold no part of the log."""
+        self.recycled: list[tuple[int, int]] = []
+        """LSN ranges that left the log while `scan` was about to read them."""
         self.remarks: list[str] = []
         """What could not be read, and what does not belong in the directory, in words."""
         self.base_lsn = self.mark.base_lsn
@@ -83,6 +86,7 @@ class LogReader:
         """The block behind which `scan` begins, if it does not begin at the base."""
         self._resume: Block | None = None
         self._open: tuple[int, Window] | None = None
+        self._everything = everything
         self._read_heads()
         self._learn()
 
@@ -119,7 +123,8 @@ class LogReader:
                         continue
                     moved = self._moved_on(lsn)
                 if moved:
-                    lsn = self._first_block(self._slot_from(lsn // self.container_bytes))
+                    gone_lsn, lsn = lsn, self._first_block(self._slot_from(lsn // self.container_bytes))
+                    self.recycled.append((gone_lsn, lsn))
                     self.last = None
                     continue
                 if damage is None:
@@ -250,6 +255,9 @@ class LogReader:
         before. A container without a whole first block tells nothing, and nothing was given back because of it.
         """
         self.holes = []
+        if self._everything:
+            self.slots = sorted(self.heads)
+            return
         try:
             for slot in sorted(self.heads, reverse=True):
                 if self._learn_from(slot):
@@ -262,17 +270,20 @@ class LogReader:
 
     def _learn_from(self, slot: int) -> bool:
         """Learn from the blocks of *slot*'s container, also from those behind a rotten one; whether it has any."""
-        known = False
+        newest = -1
         for found in self._whole_blocks_in(slot, self._first_block(slot)):
-            known = True
+            if found.head.incarnation < newest:
+                continue  # it was left over in a slot that was started again, and knows older holes
+            newest = found.head.incarnation
             self.base_lsn = max(self.base_lsn, found.head.base_lsn)
             for at in range(0, HEAD.size * found.head.records, HEAD.size):
                 if found.body[at] == RecordType.LOG_HOLES:
                     self.holes = holes.decode(found.payload(found.heads()[at // HEAD.size]))
-        return known
+        return newest >= 0
 
     def _slot_from(self, slot: int) -> int:
         """The first slot of the log at or behind *slot*, if the containers tell."""
+        slot = max(slot, self.base_lsn // self.container_bytes)
         at = bisect_left(self.slots, slot)
         inside = next((hole for hole in self.holes if hole.holds(slot)), None)
         return slot if inside is None else self.slots[at] if at < len(self.slots) else inside.end

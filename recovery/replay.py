@@ -33,13 +33,22 @@ class Replay:
         self._lsns: list[Lsns] = []
 
     def take(self, block: Block) -> None:
+        """Gather *block*. Raises `ForeignStore` at once for a record of an unknown type: nothing is changed yet."""
         slot = block.lsn // self._container_bytes
         if slot != self._slot or self._records > _MANY:
             self.apply()
             self._slot = slot
         count = block.head.records
-        self._tables.append(np.frombuffer(block.body, np.uint64, count * HEAD_BYTES // 8))
+        heads = np.frombuffer(block.body, TABLE, count)
         first = block.lsn + BLOCK_HEAD_BYTES
+        if not (known := _KNOWN[heads["type"]]).all():
+            stranger = int(np.argmin(known))
+            raise ForeignStore(
+                f"{self._place}: LSN {first + HEAD_BYTES * stranger}",
+                f"a record of type {heads['type'][stranger]}, which this program does not know",
+                "use the CairnMQ version that wrote it",
+            )
+        self._tables.append(heads.view(np.uint64))
         self._lsns.append(np.arange(first, first + HEAD_BYTES * count, HEAD_BYTES, dtype=np.uint64))
         self._records += count
 
@@ -49,12 +58,4 @@ class Replay:
             return
         heads, lsns = np.concatenate(self._tables).view(TABLE), np.concatenate(self._lsns)
         self._tables, self._lsns, self._records = [], [], 0
-        known = _KNOWN[heads["type"]]
-        if not known.all():
-            first = int(np.argmin(known))
-            raise ForeignStore(
-                f"{self._place}: LSN {lsns[first]}",
-                f"a record of type {heads['type'][first]}, which this program does not know",
-                "use the CairnMQ version that wrote it",
-            )
         self._state.apply_all(lsns, heads)

@@ -70,6 +70,13 @@ class MessageStore(Protocol):
         """A piece of a durable message's content, read back from the disk. Any thread."""
         ...
 
+    def load_content(self, message_id: int, offset: int, length: int) -> bytes:
+        """*length* bytes of a durable message's content from *offset* on, fewer only where it ends. Any thread.
+
+        No more is read than the pieces they lie in, one at a time (checklist E31).
+        """
+        ...
+
     def kick(self) -> None:
         """Have everything recorded so far made durable soon.
 

@@ -217,6 +217,20 @@ class JournalStore:
                 if lsn == self._readable(message_id, number):  # else it was relocated meanwhile
                     raise
 
+    def load_content(self, message_id: int, offset: int, length: int) -> bytes:
+        if offset < 0 or length < 0:
+            raise StoreError(f"message {message_id}", f"it has no {length} bytes at {offset}")
+        found = bytearray()
+        begin = 0
+        for number, size_bytes in enumerate(self.state.piece_sizes(message_id)):
+            if begin >= offset + length:
+                break
+            if begin + size_bytes > offset:
+                piece = memoryview(self.load_piece(message_id, number))
+                found += piece[max(0, offset - begin) : offset + length - begin]
+            begin += size_bytes
+        return bytes(found)
+
     def _readable(self, message_id: int, number: int) -> int:
         state = self.state
         return state.readable(state.place_of(message_id) if number == 0 else state.odd[message_id].pieces[number][0])
@@ -241,9 +255,11 @@ class JournalStore:
 
         Then relocation and the checkpoint go on where they stand.
         """
-        self.durable_lsn = lsn
+        before_slot = self.durable_lsn // self.journal.container_bytes
+        self.durable_lsn = max(self.durable_lsn, lsn)  # relocation's notice may be older than the flusher's
         falling, pins = self._falling, self.state.pins
         touched, self._unexamined = self._unexamined, []
+        touched += range(before_slot, self.durable_lsn // self.journal.container_bytes)  # dead perhaps before its end
         while falling and falling[0][0] <= lsn:
             fallen = falling.popleft()[1]
             pins.drop(fallen)

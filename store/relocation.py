@@ -65,6 +65,9 @@ class Relocation:
 
     def step(self) -> None:
         """Copy a few blocks' worth, if there is something to gain."""
+        if self._blocks is not None and self._victim not in self._journal.slots:
+            self._abandon()  # what was copied or let go of it was all there was
+            self.emptied += 1
         if self._blocks is None:
             if self._settling or (victim := self._choose()) is None:
                 return
@@ -75,7 +78,7 @@ class Relocation:
         except CairnError as error:
             log.warning("slot %d of the log can't be emptied: %s", self._victim, error)
             self.unreadable[self._victim] = str(error)
-            self._blocks = None
+            self._abandon()
             return
         if blocks is None:
             return
@@ -88,6 +91,10 @@ class Relocation:
             self._blocks = None
             self.emptied += 1
             self._note(self._victim)
+
+    def _abandon(self) -> None:
+        """Stop emptying the slot; a read that is under way is left to itself."""
+        self._blocks = self._reading = None
 
     def _next_blocks(self, blocks: Iterator[Block]) -> list[Block] | None:
         """The next blocks of the slot, none at its end; None if they are being read."""
@@ -217,6 +224,8 @@ class Relocation:
             extra=extra,
         )  # fmt: skip
         self.copied_bytes += HEAD_BYTES + head.size
+        if not ends:
+            state.unsettled[copy] = state.unsettled.get(lsn, lsn)  # before anyone can look the copy up
         if ends:
             state.pins.end(copy, extra)
             return
@@ -227,7 +236,6 @@ class Relocation:
         else:
             state.enqueued(copy, message_id, queue_id, extra, lsn)
         state.pins.let_go(lsn, HEAD_BYTES + head.size)
-        state.unsettled[copy] = state.unsettled.get(lsn, lsn)
         self._copies.append(copy)
 
 

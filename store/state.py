@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from ..base.errors import StoreError
 from ..journal.record import HEAD_BYTES, Flag, RecordHead, RecordType
 from .message import SIZE_BITS, SIZE_MASK, Message, Plain, plain
 from .pins import Pins
@@ -35,7 +36,7 @@ Lsns = npt.NDArray[np.uint64]
 
 
 class State:
-    """The message map (checklist E50). One thread at a time; `place_of` and `piece_of` for any."""
+    """The message map (checklist E50). One thread at a time; `place_of`, `piece_sizes` and `readable` for any."""
 
     def __init__(self, container_bytes: int) -> None:
         self.pages: dict[int, dict[int, Plain]] = {}
@@ -272,6 +273,17 @@ class State:
         message = self.odd.get(message_id)
         return self.moved.get(message_id, message_id) if message is None else message.start
 
+    def piece_sizes(self, message_id: int) -> list[int]:
+        """How long each piece of the message's content is."""
+        page = self.pages.get(message_id // self._container_bytes)
+        found = None if page is None else page.get(message_id)
+        if found is not None:
+            return [found & SIZE_MASK]
+        message = self.odd.get(message_id)  # looked for last: from plain to odd it is in both for a moment
+        if message is None:
+            raise StoreError(f"message {message_id}", "it does not exist")
+        return [message.size_bytes, *(message.pieces[number][1] for number in range(1, len(message.pieces) + 1))]
+
     def readable(self, lsn: int) -> int:
         """Where the record at *lsn* can be read: a copy only once it is durable."""
         return self.unsettled.get(lsn, lsn)
@@ -332,16 +344,16 @@ class State:
         self.changed_odd.add(message_id)
         message = self.odd.get(message_id)
         if message is None:
-            message = self.odd[message_id] = Message()
+            message = Message()
             slot = message_id // self._container_bytes
-            page = self.pages.get(slot)
-            value = None if page is None else page.pop(message_id, None)
+            page = self.pages.get(slot, {})
+            value = page.get(message_id)
             if value is not None:
-                self.changed_pages.add(slot)
-                if not page:
-                    del self.pages[slot]
-                at = self.moved.pop(message_id, message_id)
+                at = self.moved.get(message_id, message_id)
                 self._start(message, at, message_id, FLAG_ENQUEUE, value >> SIZE_BITS, value & SIZE_MASK)
+            self.odd[message_id] = message  # whole, because another thread may ask where it is
+            if value is not None:
+                self.forget_plain(message_id)
         return message
 
     def _start(
