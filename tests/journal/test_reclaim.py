@@ -208,7 +208,6 @@ def test_a_rotten_block_does_not_hide_the_base_that_blocks_behind_it_tell() -> N
     file = directory.open(name, writable=True)
     file.write_at(rotten % SIZE, b"\xff")
     reader = LogReader(directory)
-    reader.learn_base()
     assert reader.base_lsn == base_lsn
     damage = next(found for found in reader.scan() if isinstance(found, Damage))
     assert damage.first_lsn <= rotten < damage.end_lsn

@@ -81,7 +81,7 @@ class History:
 
 def shown_by(store: JournalStore) -> Shown:
     """What *store* has on its queues, those that SQL does not know included."""
-    return {queue_id: [found.message_id for found in on] for queue_id, on in store.messages().items()}
+    return {queue_id: list(on) for queue_id, on in store.messages().items()}
 
 
 def content_of(store: JournalStore, message_id: int) -> bytes:
@@ -185,7 +185,7 @@ class Expectation:
 def check_base(store: JournalStore, staged: Collection[int] = ()) -> None:
     """I12: the base passes no message of *store*, also none that is only *staged*, and no container that holds one
     is free."""
-    ids = {found.message_id for on in store.messages().values() for found in on}
+    ids = {message_id for on in store.messages().values() for message_id in on}
     _check_base_below(store, ids.union(staged))
 
 

@@ -54,7 +54,6 @@ class Rot:
         self.wiring.on_commit = lambda what: None
         self.verdicts = Verdicts()
         reader = LogReader(self.moment.disk)
-        reader.learn_base()
         self.blocks = [found for found in reader.scan() if isinstance(found, Block)]
         self.size = reader.container_bytes
         self.slots = {f"{head.number:08d}.cairn": slot for slot, head in reader.heads.items()}

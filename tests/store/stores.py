@@ -14,7 +14,7 @@ from cairnmq.store.state import State
 from cairnmq.store.wiring import QueueRow
 
 from ..journal.logs import Read, read_all
-from ..recovery.explorer import OPTIONS, MemoryWiring
+from ..recovery.world import OPTIONS, MemoryWiring
 
 SIZE = OPTIONS.container_bytes
 NOW_US = 7

@@ -18,7 +18,7 @@ from cairnmq.store.journal_store import JournalStore
 from cairnmq.store.wiring import QueueRow
 
 from ..checkpoints import MemoryCheckpoint
-from ..recovery.explorer import MemoryWiring
+from ..recovery.world import MemoryWiring
 
 SIZE = MIN_CONTAINER_BYTES
 NOW_US = 7
