@@ -1,8 +1,8 @@
 """Records by their LSN, each checked by its payload's own checksum: one in three small reads, many by windows.
 
-Who reads a backlog asks for records that stand close together. Then one large read brings whole blocks of them, and what
-is left per record is to unpack its head, cut out the payload and check it. Whatever does not look right in a window is
-looked up once more by itself, which either finds it or says clearly what is wrong.
+Who reads a backlog asks for records that stand close together. Then one large read brings whole blocks of them, and
+what is left per record is to unpack its head, cut out the payload and check it. Whatever does not look right in a
+window is looked up once more by itself, which either finds it or says clearly what is wrong.
 """
 
 from __future__ import annotations

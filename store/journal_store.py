@@ -8,15 +8,17 @@ What a power cut leaves: every record below `durable_lsn`; of the rest nothing t
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import compress, islice
+from operator import lt
 
-from ..base.errors import JournalError, StoreError
+from ..base.errors import CairnError, JournalError, StoreError
 from ..journal.flusher import Flusher
 from ..journal.log import OWN_LSN, Journal
 from ..journal.record import MAX_PAYLOAD_BYTES, Flag, RecordType
-from .interface import StoredMessage
 from .state import State
 from .wiring import QueueRow, Wiring
 
@@ -76,19 +78,20 @@ class JournalStore:
 
     # ---- messages -------------------------------------------------------------------------------------------------
 
-    def messages(self) -> dict[int, list[StoredMessage]]:
+    def messages(self) -> dict[int, array[int]]:
         positions = self.state.positions
-        found: dict[int, list[StoredMessage]] = {}
+        found: dict[int, array[int]] = {}
         for message_id, queues in self.state.messages.items():
             for queue_id in (queues,) if isinstance(queues, int) else queues:
-                position = positions.get((message_id, queue_id), message_id)
-                found.setdefault(queue_id, []).append(StoredMessage(message_id, position))
-        for on_queue in found.values():
-            on_queue.sort(key=lambda stored: stored.position)
+                if queue_id not in found:
+                    found[queue_id] = array("Q")
+                found[queue_id].append(message_id)
+        late = {queue_id for _, queue_id in positions}
+        for queue_id, ids in found.items():
+            if queue_id in late or not all(map(lt, ids, islice(ids, 1, None))):
+                places = (positions.get((message_id, queue_id), message_id) for message_id in ids)
+                found[queue_id] = array("Q", (message_id for _, message_id in sorted(zip(places, ids, strict=True))))
         return found
-
-    def messages_of(self, queue_id: int) -> list[StoredMessage]:
-        return self.messages().get(queue_id, [])
 
     def put(self, queue_id: int, content: bytes, time_us: int) -> tuple[int, int]:
         if len(content) > MAX_PAYLOAD_BYTES:
@@ -167,8 +170,28 @@ class JournalStore:
         return 1 + len(self.state.chunks.get(message_id, ()))
 
     def load_piece(self, message_id: int, number: int) -> bytes:
-        lsn = message_id if number == 0 else self.state.chunks[message_id][number - 1]
+        lsn = self._start_lsn(message_id) if number == 0 else self.state.chunks[message_id][number - 1]
         return self.journal.read_record(lsn).payload
+
+    def load_many(self, message_ids: Sequence[int], most_bytes: int) -> list[bytes | CairnError | None]:
+        chunks = self.state.chunks
+        whole = [message_id not in chunks for message_id in message_ids]
+        lsns = [self._start_lsn(message_id) for message_id in compress(message_ids, whole)]
+        loaded = iter(self.journal.read_many(lsns, most_bytes))
+        found: list[bytes | CairnError | None] = []
+        for is_whole in whole:
+            content = next(loaded, None) if is_whole else None
+            if is_whole and content is None:
+                break
+            found.append(content)
+        return found
+
+    def holds(self, message_id: int) -> bool:
+        return message_id in self.state.messages
+
+    def _start_lsn(self, message_id: int) -> int:
+        """Where the message's Start record stands: the one place that knows."""
+        return message_id
 
     # ---- durability -----------------------------------------------------------------------------------------------
 

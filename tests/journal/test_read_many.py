@@ -71,7 +71,7 @@ def test_a_long_block_head_is_not_believed() -> None:
 
 
 def test_a_few_reads_bring_many() -> None:
-    directory, journal, lsns = log_of([256] * 1000, 100)
+    _, journal, lsns = log_of([256] * 1000, 100)
     reads: list[int] = []
 
     class Counting:

@@ -79,7 +79,8 @@ def shown_by(store: JournalStore) -> Shown:
     queues: set[int] = set()
     for on in store.state.messages.values():
         queues.update((on,) if isinstance(on, int) else on)
-    return {queue_id: [found.message_id for found in store.messages_of(queue_id)] for queue_id in queues}
+    messages = store.messages()
+    return {queue_id: list(messages.get(queue_id, ())) for queue_id in queues}
 
 
 def content_of(store: JournalStore, message_id: int) -> bytes:

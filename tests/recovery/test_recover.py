@@ -226,8 +226,8 @@ def test_messages_of_a_queue_that_sql_does_not_know_are_kept_and_reported() -> N
         store, report = recover(disk, wiring, clock, OPTIONS)
         assert report.homeless == {77: 2, 78: 1}
         assert any("kept 2 messages of queue id 77" in line for line in report.lines())
-        assert [found.message_id for found in store.messages_of(77)] == homeless
-        assert [found.message_id for found in store.messages_of(q)] == [both]
+        assert list(store.messages().get(77, ())) == homeless
+        assert list(store.messages().get(q, ())) == [both]
         assert content_of(store, homeless[0]) == b"homeless"
         store.close()
 
@@ -278,7 +278,7 @@ def test_a_full_disk_at_the_start_is_told_as_that() -> None:
         recover(FaultyDirectory(disk, full), wiring, clock, OPTIONS)
     assert disk.names() == files
     store, report = recover(disk, wiring, clock, OPTIONS)
-    assert report.messages == len(store.messages_of(q)) > 5
+    assert report.messages == len(store.messages()[q]) > 5
 
 
 def test_a_full_disk_with_a_free_container_stops_nothing() -> None:

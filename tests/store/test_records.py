@@ -145,7 +145,8 @@ def test_queues_share_one_stored_message(disk: Disk) -> None:
     store.kick()
     assert [read.payload for read in disk.records()].count(b"content") == 1
     store, _ = disk.open()
-    assert [[found.message_id for found in store.messages_of(q)] for q in (a, b, c)] == [[], [message_id], [message_id]]
+    found = store.messages()
+    assert [list(found.get(q, ())) for q in (a, b, c)] == [[], [message_id], [message_id]]
     store.dequeue(message_id, b, NOW_US)
     store.kick()
     assert content_of(store, message_id) == b"content"
@@ -222,7 +223,7 @@ def test_a_dequeue_that_never_became_durable_did_not_move_the_base(disk: Disk) -
     store.journal.abandon()
     store, report = disk.open()
     assert report.log.base_lsn <= message_id
-    assert [found.message_id for found in store.messages_of(q)] == [message_id]
+    assert list(store.messages().get(q, ())) == [message_id]
     assert content_of(store, message_id) == b"content"
 
 
@@ -454,5 +455,5 @@ def test_closing_makes_everything_durable(disk: Disk) -> None:
         disk.files = disk.files.after_power_cut([])
         store, report = disk.open()
         assert report.log.closed_cleanly
-        assert message_id in [found.message_id for found in store.messages_of(q)]
+        assert message_id in list(store.messages().get(q, ()))
         store.close()
