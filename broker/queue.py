@@ -189,7 +189,8 @@ class Queue:
         entries, done = self._reader.entries(page, contents, self.name)
         page = page.cut(done)
         self.backlog.drop(page)
-        self.hold(sum([entry.held_bytes for entry in entries if entry.position not in page.held]))
+        self.hold(sum([entry.held_bytes for entry in entries]))
+        self.let_go(sum([entry.held_bytes for entry in page.held.values()]))  # they were counted before
         self.ready.extend(entries)
         self.ready.extend(self.backlog.take_held())
         self._mark = max(1, len(entries))

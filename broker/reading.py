@@ -25,6 +25,7 @@ BATCH_BYTES = 1 << 20
 
 Content = bytes | CairnError | None
 """As `MessageStore.load_many` gives it."""
+_NOT_LOADED = object()
 
 
 class Submit(Protocol):
@@ -51,36 +52,39 @@ class Reader:
         """Load contents of any number of pieces, all of them; *then* gets them, on the core."""
         self._submit(self._work, lambda: [self._whole(message_id) for message_id in ids], then)
 
-    def entry(self, message_id: int, position: int, content: bytes | None) -> Entry:
-        """A message that was read back."""
-        entry = Entry(message_id, position, content, ENTRY_BYTES + len(content or b""))
-        if message_id < self._recovered_below:
-            # whether it had been sent to somebody before the restart is not known: say that it may have been
-            entry.acquired = True
-            entry.failures = 1
-        return entry
-
     def entries(self, page: Page, contents: Sequence[Content], queue: str) -> tuple[list[Entry], int]:
-        """The messages of *page*, as far as *contents* go, without those that can't be read; how many these are."""
+        """The messages of *page*, as far as *contents* go, and how many of the page these are.
+
+        Those that can't be read are reported and left out.
+        """
         entries: list[Entry] = []
-        unread = iter(contents)
+        loaded = iter(contents)
         done = 0
         for position, message_id in enumerate(page.ids, page.first):
             if not message_id:
-                entries.append(page.held[position])
+                entry = page.held[position]
             else:
-                content = next(unread, unread)
-                if content is unread:
+                content = next(loaded, _NOT_LOADED)
+                if type(content) is bytes:
+                    entry = Entry(message_id, position, content, len(content) + ENTRY_BYTES)
+                elif content is None:
+                    entry = Entry(message_id, position, None, ENTRY_BYTES)
+                elif content is _NOT_LOADED:
                     break
-                if isinstance(content, CairnError):
+                else:
+                    done += 1
                     if self._store.holds(message_id):  # else it went while a browser looked
                         self.report(queue, message_id, content)
-                else:
-                    entries.append(self.entry(message_id, position, content))  # type: ignore[arg-type]
+                    continue
+                if message_id < self._recovered_below:
+                    # whether it had been sent to somebody before the restart is not known: say that it may have been
+                    entry.acquired = True
+                    entry.failures = 1
+            entries.append(entry)
             done += 1
         return entries, done
 
-    def report(self, queue: str, message_id: int, why: CairnError) -> None:
+    def report(self, queue: str, message_id: int, why: object) -> None:
         """A message can't be read, and is passed by."""
         log.error("queue %s: message %d stays in the store, undelivered: %s", queue, message_id, why)
 

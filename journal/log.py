@@ -20,7 +20,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from itertools import accumulate, islice, repeat, takewhile
+from itertools import accumulate, repeat
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -286,25 +286,23 @@ class Journal:
         close together, in ascending order.
         """
         found: list[bytes | CairnError] = []
-        left = most_bytes
-        while len(found) < len(lsns) and left > 0:
-            slot = lsns[len(found)] // self.container_bytes
-            here = range(slot * self.container_bytes, (slot + 1) * self.container_bytes)
-            run = list(takewhile(here.__contains__, islice(lsns, len(found), None)))
-            some = self._read_run(slot, run, left)
+        done_bytes = 0
+        while len(found) < len(lsns) and done_bytes < most_bytes:
+            some, size = self._read_slot(lsns, len(found), most_bytes - done_bytes)
             found += some
-            left -= sum(len(payload) for payload in some if isinstance(payload, bytes))
+            done_bytes += size
         return found
 
-    def _read_run(self, slot: int, run: list[int], most_bytes: int) -> list[bytes | CairnError]:
+    def _read_slot(self, lsns: Sequence[int], at: int, most_bytes: int) -> tuple[list[bytes | CairnError], int]:
+        slot = lsns[at] // self.container_bytes
         try:
             return self.pool.read(
-                slot, lambda file: read_payloads(file, run, most_bytes, self.container_bytes, self.log_id)
+                slot, lambda file: read_payloads(file, lsns, at, most_bytes, self.container_bytes, self.log_id)
             )
         except KeyError:
-            return [_not_held(lsn) for lsn in run]
+            return [_not_held(lsns[at])], 0
         except DiskError as error:  # the file can't be opened
-            return [error] * len(run)
+            return [error], 0
 
     def _write_mark(self, *, closed: bool) -> None:
         self._mark.write(

@@ -65,32 +65,36 @@ def read_record(file: File, lsn: int, container_bytes: int, log_id: int) -> Foun
 
 
 def read_payloads(
-    file: File, lsns: Sequence[int], most_bytes: int, container_bytes: int, log_id: int
-) -> list[bytes | CairnError]:
-    """The payloads of the records at *lsns*, all of them in the container *file*; an error where one can't be read.
+    file: File, lsns: Sequence[int], at: int, most_bytes: int, container_bytes: int, log_id: int
+) -> tuple[list[bytes | CairnError], int]:
+    """The payloads of the records from *lsns[at]* on that stand in its container, *file*; and how long they are.
 
-    Stops behind the payload with which *most_bytes* is reached, so there may be fewer. Best in ascending order.
+    An error where one can't be read. Stops behind the payload with which *most_bytes* is reached. Fast for records that
+    stand close together, in ascending order.
     """
     found: list[bytes | CairnError] = []
-    left = most_bytes
+    done_bytes = 0
     window = _Window(file, container_bytes)
-    while len(found) < len(lsns) and left > 0:
-        lsn = lsns[len(found)]
-        ahead = lsns[min(len(found) + _DENSE, len(lsns)) - 1] - lsn
-        some: list[bytes | CairnError] = []
-        if len(lsns) - len(found) >= _DENSE and 0 <= ahead < WINDOW_BYTES:
-            some += _read_block(window, lsns, len(found), left, container_bytes, log_id)
+    slot = lsns[at] // container_bytes
+    while at < len(lsns) and done_bytes < most_bytes and lsns[at] // container_bytes == slot:
+        some: list[bytes] = []
+        if at + _DENSE <= len(lsns) and 0 <= lsns[at + _DENSE - 1] - lsns[at] < WINDOW_BYTES:
+            some, size = _read_block(window, lsns, at, most_bytes - done_bytes, container_bytes, log_id)
+            found += some
+            at += len(some)
+            done_bytes += size
         if not some:
-            some.append(_read_alone(file, lsn, container_bytes, log_id))
-        found += some
-        left -= sum(len(payload) for payload in some if isinstance(payload, bytes))
-    return found
+            one = _read_alone(file, lsns[at], container_bytes, log_id)
+            found.append(one)
+            at += 1
+            done_bytes += len(one) if isinstance(one, bytes) else 0
+    return found, done_bytes
 
 
 def _read_block(
     window: _Window, lsns: Sequence[int], at: int, most_bytes: int, container_bytes: int, log_id: int
-) -> list[bytes]:
-    """Payloads from *lsns[at]* on, as far as they stand in its block and can be read."""
+) -> tuple[list[bytes], int]:
+    """Payloads from *lsns[at]* on, as far as they stand in its block and can be read; and how long they are."""
     lsn = lsns[at]
     offset = lsn % container_bytes
     found: list[bytes] = []
@@ -101,23 +105,26 @@ def _read_block(
         data, base = window.at(begin, BLOCK_HEAD_BYTES)
         head = peek(memoryview(data)[begin - base :], lsn - offset + begin, log_id)
         if begin + head.size_bytes > container_bytes:
-            return found
+            return found, 0
         data, base = window.at(begin, head.size_bytes)
     except (BadBlock, DiskError, struct.error):
-        return found
+        return found, 0
     low = lsn - offset + first
     high = low + HEAD_BYTES * head.records
-    heads, payloads = first - base, first - base + HEAD_BYTES * head.records
+    heads = first - base - low
+    payloads = first - base + HEAD_BYTES * head.records
+    done_bytes = 0
     for lsn in islice(lsns, at, None):
-        if not low <= lsn < high or most_bytes <= 0:
+        if not low <= lsn < high or done_bytes >= most_bytes:
             break
-        number, place, size, crc = _unpack_place(data, heads + lsn - low)
-        payload = data[payloads + place : payloads + place + size]
-        if crc32c(payload) != crc or len(payload) != size or HEAD_BYTES * number != lsn - low:
+        number, place, size, crc = _unpack_place(data, heads + lsn)
+        place += payloads
+        payload = data[place : place + size]
+        if crc32c(payload) != crc or len(payload) != size or low + HEAD_BYTES * number != lsn:
             break
         found.append(payload)
-        most_bytes -= size
-    return found
+        done_bytes += size
+    return found, done_bytes
 
 
 def _read_alone(file: File, lsn: int, container_bytes: int, log_id: int) -> bytes | CairnError:

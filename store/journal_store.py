@@ -170,17 +170,19 @@ class JournalStore:
         return 1 + len(self.state.chunks.get(message_id, ()))
 
     def load_piece(self, message_id: int, number: int) -> bytes:
-        lsn = self._start_lsn(message_id) if number == 0 else self.state.chunks[message_id][number - 1]
+        lsn = self._start_lsns([message_id])[0] if number == 0 else self.state.chunks[message_id][number - 1]
         return self.journal.read_record(lsn).payload
 
     def load_many(self, message_ids: Sequence[int], most_bytes: int) -> list[bytes | CairnError | None]:
         chunks = self.state.chunks
         whole = [message_id not in chunks for message_id in message_ids]
-        lsns = [self._start_lsn(message_id) for message_id in compress(message_ids, whole)]
-        loaded = iter(self.journal.read_many(lsns, most_bytes))
+        loaded = self.journal.read_many(self._start_lsns(list(compress(message_ids, whole))), most_bytes)
+        if all(whole):
+            return [*loaded]
+        unread = iter(loaded)
         found: list[bytes | CairnError | None] = []
         for is_whole in whole:
-            content = next(loaded, None) if is_whole else None
+            content = next(unread, None) if is_whole else None
             if is_whole and content is None:
                 break
             found.append(content)
@@ -189,9 +191,9 @@ class JournalStore:
     def holds(self, message_id: int) -> bool:
         return message_id in self.state.messages
 
-    def _start_lsn(self, message_id: int) -> int:
-        """Where the message's Start record stands: the one place that knows."""
-        return message_id
+    def _start_lsns(self, message_ids: list[int]) -> list[int]:
+        """Where the messages' Start records stand: the one place that knows."""
+        return message_ids
 
     # ---- durability -----------------------------------------------------------------------------------------------
 
