@@ -137,14 +137,12 @@ class DeepQueue(RuleBasedStateMachine):
 
     @rule(credit=st.integers(1, 50))
     def browse(self, credit: int) -> None:
+        self.world.read_all()
+        self.look()
         browser = self.world.open(to_client=True, browse=True)
         self.world.do(browser.driver.request, credit, False)
         self.world.read_all()
-        self.look()
-        shown = self.numbers(browser)
-        assert shown == sorted(set(shown))
-        if not self.consumer.driver.room():
-            assert shown == self.waiting[:credit]
+        assert self.numbers(browser) == self.waiting[:credit]
         self.world.do(browser.driver.close, [], False)
 
     @rule()
@@ -211,6 +209,6 @@ class DeepQueue(RuleBasedStateMachine):
             assert self.world.broker.memory.used_bytes <= LIMIT_BYTES + ALLOWANCE_BYTES + batch
 
 
-DeepQueue.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+DeepQueue.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 TestDeepQueue = DeepQueue.TestCase
 assert memory.ALLOWANCE_BYTES > ALLOWANCE_BYTES

@@ -79,7 +79,7 @@ class World:
         self._actions: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self.readings.clear()
         self.store, _ = recover(self.disk, self._wiring, ManualClock(), OPTIONS)
-        self.store.run_inline(self._durable)
+        self.store.run_inline(lambda lsn: self._actions.append((self._durable, (lsn,))))
         self.broker = Broker(
             self.store,
             ManualClock(),
