@@ -50,6 +50,8 @@ class Backlog:
         """How many of them have to be read."""
         self.first = 1
         """The position of the first one."""
+        self.held_bytes = 0
+        """What those that are in memory count for."""
         self._held: dict[int, Entry] = {}
         self._chunks: deque[array[int]] = deque()
         self._begin = 1
@@ -64,6 +66,7 @@ class Backlog:
         """A message that is in memory, right behind the last one here."""
         self._extend(entry.position, (0,))
         self._held[entry.position] = entry
+        self.held_bytes += entry.held_bytes
 
     def page(self, after: int, most: int) -> Page:
         """Up to *most* messages with positions above *after*. Nothing is taken off."""
@@ -83,7 +86,7 @@ class Backlog:
         """Take off *page*, which must be the first one."""
         assert page.first == self.first
         for position in page.held:
-            del self._held[position]
+            self.held_bytes -= self._held.pop(position).held_bytes
         self.stored -= len(page.ids) - len(page.held)
         self._advance(len(page.ids))
 
@@ -91,13 +94,11 @@ class Backlog:
         """Take off the messages that are in memory, up to the first one that is not."""
         taken: list[Entry] = []
         while self.first in self._held:
-            taken.append(self._held.pop(self.first))
+            entry = self._held.pop(self.first)
+            self.held_bytes -= entry.held_bytes
+            taken.append(entry)
             self._advance(1)
         return taken
-
-    def held(self) -> list[Entry]:
-        """All that are in memory, in order."""
-        return list(self._held.values())
 
     def _extend(self, position: int, ids: Sequence[int]) -> None:
         if not self.count:

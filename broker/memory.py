@@ -3,9 +3,10 @@
 Two rules. What can be read back from the store is held in memory only while its queue holds less than is still free:
 so one deep queue takes half of the limit, two take a third each, and there is always room for a newcomer. What can't be
 read back (transient messages) is refused once the limit is reached. A queue with consumers may always hold
-`ALLOWANCE_BYTES`, whatever the others do: one that keeps up stays in memory, and one that was deep moves on.
+`ALLOWANCE_BYTES`, whatever the others do: one that keeps up stays in memory, and one that was deep moves on. There
+what it holds behind the messages to be read does not count, or these would wait for what waits for them.
 
-So the budget is exceeded by at most the allowance of each queue with consumers, and one batch each.
+So the budget is exceeded by at most twice the allowance for each queue with consumers, and one batch each.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Memory:
 
     def take_relieved(self) -> list[Queue]:
         """The starved queues for which there is room again."""
-        relieved = [queue for queue in self.starved if queue.has_room()]
+        relieved = [queue for queue in self.starved if queue.may_read()]
         for queue in relieved:
             del self.starved[queue]
         return relieved

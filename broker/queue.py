@@ -95,6 +95,11 @@ class Queue:
         """Whether content that can be read back may be held."""
         return self.held_bytes < self._memory.free_bytes or self._allowance_bytes > 0
 
+    def may_read(self) -> bool:
+        """Whether the next batch may be read. What is in memory behind it must not keep it out for ever."""
+        before_it = self.held_bytes - self.backlog.held_bytes
+        return self.has_room() or bool(self.draining) or (bool(self.consumers) and before_it < ALLOWANCE_BYTES)
+
     def spare_bytes(self) -> int:
         """How much may be held that can't be read back."""
         return max(self._memory.free_bytes, self._allowance_bytes)
@@ -177,7 +182,7 @@ class Queue:
     def _read_ahead(self) -> None:
         if self._reading or len(self.ready) >= self._mark:
             return
-        if not self.has_room() and not self.draining:
+        if not self.may_read():
             self._memory.starved[self] = None
             return
         self._reading = True

@@ -111,3 +111,13 @@ def test_a_queue_that_goes_gives_its_memory_back() -> None:
     assert world.broker.memory.used_bytes > 10_000
     world.do(world.broker.connection_closed, "it")
     assert world.broker.memory.used_bytes == 0
+
+
+def test_what_is_in_memory_does_not_keep_out_what_stands_before_it() -> None:
+    """Found by the laws: transient messages behind a backlog had taken all the memory that it needed to be read."""
+    world = World(2 << 20)
+    fill(world, "q", 1)
+    world.kill_and_start()
+    sender = fill(world, "q", 9000, durable=False)
+    assert sender.rejected
+    assert len(take_all(world, world.open(to_client=True))) == 1 + len(sender.confirmed)
