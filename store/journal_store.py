@@ -15,8 +15,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import compress
 
-from ..base.errors import JournalError, StoreError
+from ..base.errors import CairnError, JournalError, StoreError
 from ..journal.flusher import Flusher
 from ..journal.log import OWN_LSN, Journal
 from ..journal.record import MAX_PAYLOAD_BYTES, Flag, RecordType
@@ -234,6 +235,40 @@ class JournalStore:
     def _readable(self, message_id: int, number: int) -> int:
         state = self.state
         return state.readable(state.place_of(message_id) if number == 0 else state.odd[message_id].pieces[number][0])
+
+    def load_many(self, message_ids: Sequence[int], most_bytes: int) -> list[bytes | CairnError | None]:
+        whole = [self.piece_count(message_id) == 1 for message_id in message_ids]
+        wanted = list(compress(message_ids, whole))
+        lsns = self._start_lsns(wanted)
+        unread = zip(wanted, lsns, self.journal.read_many(lsns, most_bytes), strict=False)
+        found: list[bytes | CairnError | None] = []
+        for is_whole in whole:
+            if not is_whole:
+                found.append(None)
+                continue
+            message_id, lsn, content = next(unread, (0, 0, None))
+            if content is None:
+                break
+            if isinstance(content, CairnError) and lsn != self._readable(message_id, 0):
+                content = self._load_again(message_id)  # it was relocated meanwhile
+            found.append(content)
+        return found
+
+    def holds(self, message_id: int) -> bool:
+        return message_id in self.state
+
+    def _load_again(self, message_id: int) -> bytes | CairnError:
+        try:
+            return self.load_piece(message_id, 0)
+        except CairnError as error:
+            return error
+
+    def _start_lsns(self, message_ids: list[int]) -> list[int]:
+        """Where the Start records can be read."""
+        state = self.state
+        if not (state.moved or state.odd):
+            return message_ids
+        return [state.readable(state.place_of(message_id)) for message_id in message_ids]
 
     # ---- durability -----------------------------------------------------------------------------------------------
 

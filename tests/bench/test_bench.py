@@ -45,6 +45,10 @@ def test_everything_is_measured(report: dict[str, Any]) -> None:
         for section, yardstick in SECTIONS.items()
         for size, window, name in product(sizes, windows, ("accepted", "received"))
     ]
+    wanted += [
+        ("deep queue, consumed", f"256 B, 167 messages: {kind}", yardstick)
+        for kind, yardstick in (("memory", ""), ("deep", "memory"), ("restarted", "memory"))
+    ]
     found = [(row["section"], row["what"], row["yardstick"]) for row in report["rows"]]
     assert sorted(found) == sorted(wanted)
 

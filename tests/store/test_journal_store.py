@@ -179,6 +179,10 @@ class StoreMachine(RuleBasedStateMachine):
         assert self.store.durable_lsn == self.store.journal.durable_lsn >= recorded_lsn
         for message_id, content in self.alive.items():
             assert content_of(self.store, message_id) == content
+        for ids in self.on.values():
+            loaded = self.store.load_many(ids, 1 << 30)
+            for message_id, found in zip(ids, loaded, strict=True):
+                assert found == (bytes(self.alive[message_id]) if self.store.piece_count(message_id) == 1 else None)
 
     @rule()
     def rest(self) -> None:
