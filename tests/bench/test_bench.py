@@ -35,7 +35,8 @@ def report() -> dict[str, Any]:
 
 
 def test_everything_is_measured(report: dict[str, Any]) -> None:
-    """Each row once, with its guess; all but the client alone with a yardstick of the same run."""
+    """E70: the journal alone and the durable broker, each row once, with its guess; all but the client alone with a
+    yardstick of the same run. `make bench` measures in earnest, outside the normal suite."""
     sizes, groups, windows = ("256 B", "1 KiB"), (1, 64, 512), (1, 100, 1000)
     wanted = [
         ("journal append, one thread, fsynced", f"{size}, groups of {group}", yardstick)

@@ -210,7 +210,7 @@ class Traffic:
         assert set(journal.slots) <= set(journal.pool.slots()) | {max(journal.slots)}
         assert len(journal.slots) * SIZE <= 2 * pins.live_bytes + 4 * SIZE
 
-    def check_moment(self, moment: Moment, sector_bytes: int = 512) -> int:
+    def check_moment(self, moment: Moment) -> int:
         """Cut the power at *moment*: recovery finds what was durable, and nothing by halves; how many messages."""
         disk = Disk()
         disk.files, disk.wiring = moment.files.after_power_cut(self.rng), self.disk.wiring
