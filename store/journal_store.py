@@ -224,7 +224,7 @@ class JournalStore:
         found = bytearray()
         begin = 0
         for number, size_bytes in enumerate(self.state.piece_sizes(message_id)):
-            if begin >= offset + length:
+            if not length or begin >= offset + length:
                 break
             if begin + size_bytes > offset:
                 piece = memoryview(self.load_piece(message_id, number))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cairnmq.base.errors import StoreError
@@ -17,6 +17,7 @@ from .stores import BIG, NOW_US, Disk, put, queue
     offset=st.integers(0, 300_000),
     length=st.integers(0, 300_000),
 )
+@example(sizes=[100], offset=1, length=0)
 @settings(max_examples=60, deadline=None)
 def test_content_is_loaded_from_anywhere(sizes: list[int], offset: int, length: int) -> None:
     """E31: across pieces, and no piece is read in which nothing lies that was asked for."""
