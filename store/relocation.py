@@ -18,6 +18,7 @@ from concurrent.futures import Executor, Future
 from heapq import heappop, heappush
 
 from ..base.errors import CairnError
+from ..journal import holes
 from ..journal.block import Block
 from ..journal.log import Journal
 from ..journal.record import HEAD_BYTES, RecordHead
@@ -31,8 +32,6 @@ _LEVELS = 16
 """Slots are compared by the sixteenths of them that would have to be copied;"""
 _WORTH_LEVEL = 15
 """from so many on it is not worth it."""
-_MANY_HOLES = 512
-"""Every container begins with a record of all of them."""
 _STEP_BYTES = 256 << 10
 """A step goes through so much of the log, or a block."""
 
@@ -154,7 +153,8 @@ class Relocation:
 
     def _choose(self) -> int | None:
         journal = self._journal
-        if len(journal.holes) > _MANY_HOLES:  # the oldest slots go, whatever it costs: the base passes the holes behind
+        if len(journal.holes) > holes.MAX_HOLES // 4:  # every container begins with a record of all of them
+            # the oldest slots go, whatever it costs: the base passes the holes behind
             return next((slot for slot in journal.slots if self._is_settled(slot)), None)
         size = journal.container_bytes
         if len(journal.slots) * size <= 2 * self._state.pins.live_bytes + SLACK_CONTAINERS * size:
@@ -166,7 +166,7 @@ class Relocation:
             if self._listed.get(slot) != listed:
                 continue  # listed again since, as cheaper
             del self._listed[slot]
-            if slot not in journal.slots or slot in self.unreadable:
+            if slot not in journal.slots or slot in self.unreadable or not self._state.pins.is_needed(slot):
                 continue
             if self._level(slot) == listed and self._is_settled(slot):
                 chosen = slot
