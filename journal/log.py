@@ -34,6 +34,7 @@ from .container import DATA_OFFSET
 from .holes import Hole
 from .lookup import FoundRecord, read_record
 from .mark import MarkFile
+from .meters import Meters, Written
 from .pool import Pool
 from .record import HEAD, HEAD_BYTES, MAX_PAYLOAD_BYTES, RecordType
 from .window import Window
@@ -57,10 +58,16 @@ class _Sealed(NamedTuple):
     payload_bytes: int
     base_lsn: int
     """As it was when the block was sealed: never behind the holes that the block tells of."""
+    moved_bytes: int
+    own_bytes: int
+
+    @property
+    def record_bytes(self) -> int:
+        return HEAD_BYTES * len(self.heads) + self.payload_bytes
 
     @property
     def end_lsn(self) -> int:
-        return self.lsn + padded(BLOCK_HEAD_BYTES + HEAD_BYTES * len(self.heads) + self.payload_bytes)
+        return self.lsn + padded(BLOCK_HEAD_BYTES + self.record_bytes)
 
 
 class Journal:
@@ -98,7 +105,8 @@ class Journal:
         self.durable_block = (0, 0, durable_lsn)
         """The last durable block: its LSN, its checksum, and its end."""
         self.failure: JournalError | None = None
-        self.flushes = 0
+        self.meters = Meters()
+        """What the writer counted."""
         self.wait_for_writer: Callable[[Callable[[], bool]], None] | None = None
         """Set by a `Flusher`: waits while what it is given says that no room is left."""
         self._mark = mark
@@ -115,6 +123,7 @@ class Journal:
         self._punched: deque[tuple[int, list[int]]] = deque()  # slots that became holes, and the LSN that says so
         self._heads: list[bytes] = []
         self._payloads: list[bytes] = []
+        self._moved_bytes = self._own_bytes = 0  # in the block that gathers
         self._begin = self._first_head = self._prev_lsn = 0
         self._limit = self._at = self._place = 0
         self._begin_slot(slot, prev_lsn)
@@ -211,10 +220,23 @@ class Journal:
             return False
         if self.failure is not None:
             raise self.failure
-        sealed = _Sealed(self._begin, self._prev_lsn, self._heads, self._payloads, self._place, self.base_lsn)
+        sealed = _Sealed(
+            self._begin, self._prev_lsn, self._heads, self._payloads, self._place, self.base_lsn, self._moved_bytes,
+            self._own_bytes,
+        )  # fmt: skip
         self._sealed.append(sealed)
         self._begin_block(sealed.end_lsn, sealed.lsn)
         return True
+
+    def append_own(self, type: RecordType, payload: bytes = b"", *, extra: int = 0) -> int:
+        """Add a record of the log about itself; its LSN."""
+        lsn = self.append(type, payload, time_us=self._clock.wall_us(), extra=extra)
+        self._own_bytes += HEAD_BYTES + len(payload)
+        return lsn
+
+    def count_moved(self, size_bytes: int) -> None:
+        """The record just appended, of so many bytes, is a copy of an older one."""
+        self._moved_bytes += size_bytes
 
     def flush(self) -> int:
         """Make everything appended so far durable, from this thread; the durable LSN. Not with a `Flusher`."""
@@ -298,7 +320,6 @@ class Journal:
                 end, base, last = self._write_blocks()
             except DiskError as error:
                 raise self.fail(error) from error
-            self.flushes += 1
             self.durable_lsn = end
             self.durable_block = last
             if self._writing_slot != self._marked_slot:  # so that the loss of whole containers is noticed
@@ -376,6 +397,7 @@ class Journal:
         self._prev_lsn = prev_lsn
         self._first_head = lsn + BLOCK_HEAD_BYTES
         self._at = self._place = 0
+        self._moved_bytes = self._own_bytes = 0
         self._heads = []
         self._payloads = []
         room = self.container_bytes - lsn % self.container_bytes if lsn % self.container_bytes else 0
@@ -403,7 +425,7 @@ class Journal:
             self._append_holes()
 
     def _append_holes(self) -> int:
-        return self.append(RecordType.LOG_HOLES, holes.encode(self.holes), time_us=self._clock.wall_us())
+        return self.append_own(RecordType.LOG_HOLES, holes.encode(self.holes))
 
     def _wait_for_room(self) -> None:
         if self._max_sealed and len(self._sealed) >= self._max_sealed:
@@ -421,6 +443,7 @@ class Journal:
         base = self._durable_base
         end = self.durable_lsn
         last = self.durable_block
+        blocks = records = record_bytes = moved_bytes = own_bytes = block_bytes = 0
         for _ in range(len(self._sealed)):
             sealed = self._sealed[0]
             base = sealed.base_lsn
@@ -433,16 +456,28 @@ class Journal:
             file.write_at(offset, data)
             end = sealed.lsn + len(data)
             last = (sealed.lsn, block.CRC.unpack_from(data)[0], end)
+            blocks += 1
+            records += len(sealed.heads)
+            record_bytes += sealed.record_bytes
+            moved_bytes += sealed.moved_bytes
+            own_bytes += sealed.own_bytes
+            block_bytes += len(data)
             self._sealed.popleft()
         if self._writing_file is not None:
-            self._writing_file.sync()
+            self._sync(self._writing_file)
+        self.meters.flushed(Written(1, blocks, records, record_bytes, moved_bytes, own_bytes, block_bytes))
         return end, base, last
+
+    def _sync(self, file: File) -> None:
+        begun_s = self._clock.monotonic_s()
+        file.sync()
+        self.meters.fsync_s.observe(self._clock.monotonic_s() - begun_s)
 
     def _file_for(self, slot: int, prev_lsn: int) -> File:
         if slot == self._writing_slot and self._writing_file is not None:
             return self._writing_file
         if self._writing_file is not None:
-            self._writing_file.sync()  # the old container must be whole before the log goes on behind it
+            self._sync(self._writing_file)  # the old container must be whole before the log goes on behind it
             self._writing_file.close()
             self._writing_file = None
         self._writing_file = self.pool.take(

@@ -197,6 +197,7 @@ class Relocation:
             extra=extra,
         )  # fmt: skip
         self.copied_bytes += HEAD_BYTES + head.size
+        self._journal.count_moved(HEAD_BYTES + head.size)
         if ends:
             state.pins.end(copy, extra)
             return
