@@ -22,3 +22,6 @@ class BrokerOptions:
     """Patterns of names for which a durable queue is made on first use."""
     credit: int = 1000
     """How many messages a sender may have unsettled."""
+    metrics_port: int | None = None
+    """Where metrics can be read over HTTP: 0 for any free port, None for nowhere."""
+    metrics_host: str = "127.0.0.1"
