@@ -247,11 +247,13 @@ class Journal:
         """No record in *slots* is needed any more, by records that are durable (checklist E8, E9, E25).
 
         The base moves up to the first slot that is left; slots behind it become holes. Their containers are free for
-        reuse when a record that says so is durable. A slot that is still written to, or not there, is passed over.
+        reuse when a record that says so is durable. The last slot, also if it is full to the last byte, and what is not
+        there, is passed over.
         What left the log is returned: with too many holes a slot stays until the base passes it.
         """
         gone: list[int] = []
-        self._dead.update(slot for slot in slots if slot in self.slots and slot < self._begin // self.container_bytes)
+        last = next(reversed(self.slots))
+        self._dead.update(slot for slot in slots if slot in self.slots and slot != last)
         while (first := next(iter(self.slots))) in self._dead:
             self._dead.discard(first)
             del self.slots[first]

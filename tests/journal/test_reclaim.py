@@ -187,3 +187,20 @@ def test_a_recycled_container_shows_nothing_of_its_earlier_life() -> None:
             if read.lsn >= reader.base_lsn:
                 assert int(read.payload.removeprefix(b"life ").split(b",")[0]) > life - 8
     assert journal.next_lsn > 20 * SIZE
+
+
+def test_a_slot_that_is_full_to_the_last_byte_stays_until_the_next_begins() -> None:
+    """There is always a slot that the base stands in."""
+    _, journal = new_log()
+    while (room := SIZE - journal.next_lsn % SIZE) > len(BIG):
+        put(journal, BIG[:50_000])
+        journal.flush()
+    put(journal, BIG[: room - 128])
+    journal.flush()
+    assert journal.next_lsn == SIZE
+    assert journal.retire([0]) == []
+    put(journal, b"x")
+    journal.flush()
+    assert journal.retire([0]) == [0]
+    assert journal.base_lsn == SIZE
+    journal.abandon()
