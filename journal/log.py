@@ -327,7 +327,7 @@ class Journal:
             if self._writing_slot != self._marked_slot:  # so that the loss of whole containers is noticed
                 self._marked_slot = self._writing_slot
                 with suppress(DiskError):
-                    self._write_mark(closed=False)
+                    self._write_mark(closed=False, sync=False)  # after a kill: a flush does not wait for it
             self._durable_base = base
             self._release(end, base)
             return end
@@ -335,8 +335,9 @@ class Journal:
     def write_mark(self, *, closed: bool = False) -> None:
         """Write down in the mark what is durable now."""
         with self._write_lock:
-            if self.failure is None and (self._mark.mark.durable_lsn != self.durable_lsn or closed):
-                self._write_mark(closed=closed)
+            mark = self._mark
+            if self.failure is None and (mark.mark.durable_lsn != self.durable_lsn or closed or not mark.is_synced):
+                self._write_mark(closed=closed, sync=True)
 
     def read_record(self, lsn: int) -> FoundRecord:
         """A durable record read back from the disk. Any thread."""
@@ -375,10 +376,10 @@ class Journal:
         finally:
             window.file.close()
 
-    def _write_mark(self, *, closed: bool) -> None:
+    def _write_mark(self, *, closed: bool, sync: bool) -> None:
         self._mark.write(
             durable_lsn=self.durable_lsn, base_lsn=self._durable_base, incarnation=self.incarnation,
-            time_us=self._clock.wall_us(), closed=closed,
+            time_us=self._clock.wall_us(), closed=closed, sync=sync,
         )  # fmt: skip
 
     def _release(self, end_lsn: int, base_lsn: int) -> None:
