@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import tempfile
+from collections.abc import Callable
 
 import click
 from rich.console import Console
 
-from . import backlog, broker, journal
+from . import backlog, broker, embedded, journal, recovery, settlement, traffic, zeros
 from .table import BenchError, Row, as_json, machine, render
 
 CAPTION = """\
 Median and extremes of the rounds; ratio: median of the rounds' own ratios to the yardstick. Guessed: before measuring,
 see guess_per_s. Yardsticks of the journal, of as many bytes and an fdatasync per group: bare: pwrite of ready bytes;
-join: of heads and payloads joined; loop: of heads packed and checksummed in a loop, joined. Of the broker: its client
-alone, the sender joined to the receiver.
-Of a deep queue, its twin in memory.
+join: of heads and payloads joined; loop: of heads packed and checksummed in a loop, joined; the stores: a synced
+transaction for each group. Of the broker: its client alone, the sender joined to the receiver. Of a deep queue: its
+twin in memory.
 accepted: sent until settled; received: sent until received; both at once, every message checked.
 A goal with ? could not be judged: the disk was busy, which makes everything equally slow.
 * CPU time per message: of the broker + of the client the row is about."""
+PARTS = ("journal", "zeros", "settlement", "traffic", "recovery", "broker", "backlog")
 WIDTH = 140
 """What the table needs; a narrower terminal wraps lines, which is better than cutting off figures."""
 
@@ -31,22 +34,36 @@ WIDTH = 140
 @click.option("--json", "as_text", is_flag=True, help="Print JSON instead of a table.")
 @click.option("--rounds", default=5, show_default=True, type=click.IntRange(1), help="How often all is measured.")
 @click.option("--seconds", default=0.5, show_default=True, type=click.FloatRange(0.001), help="Of one thing's round.")
-@click.option("--only", type=click.Choice(["journal", "broker", "backlog"]), help="Leave out the rest.")
+@click.option("--only", multiple=True, type=click.Choice(PARTS), help="Leave out the other parts; can be repeated.")
+@click.option(
+    "--messages", default=recovery.DEFAULT_MESSAGES, show_default=True, type=click.IntRange(100), help="To recover."
+)
 @click.option("--dir", "directory", type=click.Path(file_okay=False, exists=True), help="Where to write; on a disk.")
-def main(quick: bool, as_text: bool, rounds: int, seconds: float, only: str | None, directory: str | None) -> None:
-    """Measure journal, broker and deep queues in one run."""
+def main(
+    quick: bool, as_text: bool, rounds: int, seconds: float, only: tuple[str, ...], messages: int, directory: str | None
+) -> None:
+    """Measure journal, store and broker in one run."""
     if quick:
-        rounds, seconds = 1, 0.001
+        rounds, seconds, messages = 1, 0.001, min(messages, 2000)
+    sys.setswitchinterval(0.0005)  # as the broker does
+    parts: dict[str, Callable[[str], list[Row]]] = {
+        "journal": lambda path: journal.measure(path, rounds * 4, seconds / 4),
+        "zeros": lambda path: zeros.measure(path, rounds * 4, seconds / 4),
+        "settlement": lambda path: settlement.measure(path, rounds * 4, seconds / 4),
+        "traffic": lambda path: traffic.measure(path, rounds, seconds * 4, 200 if quick else traffic.BACKLOG),
+        "recovery": lambda path: recovery.measure(path, rounds, messages),
+        "broker": lambda path: broker.measure(path, rounds, seconds),
+        "backlog": lambda path: backlog.measure(path, rounds, seconds),
+    }
+    for line in embedded.left_out():
+        print(f"bench: {line}", file=sys.stderr)
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="cairnmq-bench-", dir=directory) as path:
         found = machine(path)
         try:
-            if only in (None, "journal"):
-                rows += journal.measure(os.path.join(path, "journal"), rounds * 4, seconds / 4)
-            if only in (None, "broker"):
-                rows += broker.measure(os.path.join(path, "broker"), rounds, seconds)
-            if only in (None, "backlog"):
-                rows += backlog.measure(os.path.join(path, "backlog"), rounds, seconds)
+            for name in only or PARTS:
+                rows += parts[name](os.path.join(path, name))
+                shutil.rmtree(os.path.join(path, name))
         except BenchError as error:
             print(f"bench: {error}", file=sys.stderr)
             sys.exit(1)

@@ -6,6 +6,8 @@ recycled, as in a broker whose receivers keep up. Three yardsticks write as many
 zero-filled file as large as all containers together. (The journal syncs once more where a block is cut at a
 container's end.)
 
+Embedded stores (`embedded.py`) commit as many values in one synced transaction; the journal is to be ahead of each.
+
 bare  bytes that are ready: what the disk and the system calls take
 join  heads and payloads that are ready, joined: what it takes to write them in one piece
 loop  heads packed one by one, with a checksum of the payload, then joined: what a plain Python program would do
@@ -15,7 +17,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from functools import partial
+from itertools import count
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -29,10 +35,11 @@ from cairnmq.journal.log import OWN_LSN, Journal
 from cairnmq.journal.opening import DEFAULT_CONTAINER_BYTES, format_log, open_log
 from cairnmq.journal.record import HEAD, HEAD_BYTES, Flag, RecordType
 
+from . import embedded
 from .table import Row, row, show_size
 
 CONTAINERS = 8
-_FILE_BYTES = CONTAINERS * DEFAULT_CONTAINER_BYTES
+_FILE_BYTES = 2 * CONTAINERS * DEFAULT_CONTAINER_BYTES
 _START, _ENQUEUE = int(RecordType.START), int(Flag.ENQUEUE)
 
 
@@ -67,6 +74,9 @@ CASES = (
     Case(1024, 1),
     Case(1024, 64),
     Case(1024, 512),
+    Case(16 << 10, 1),
+    Case(16 << 10, 64),
+    Case(16 << 10, 512),
 )
 
 
@@ -150,19 +160,27 @@ def append_groups(journal: Journal, payloads: list[bytes], until_s: float) -> in
     return groups
 
 
+def _commit_groups(store: embedded.Embedded, payloads: list[bytes], firsts: Iterator[int], until_s: float) -> int:
+    groups = 0
+    while not groups or time.perf_counter() < until_s:
+        store.put(next(firsts), payloads)
+        groups += 1
+    return groups
+
+
 def measure(path: str, rounds: int, round_s: float) -> list[Row]:
     """All cases, in *path*; a round takes each case through journal and yardsticks for about *round_s* each."""
     os.mkdir(path)
     disk = Disk(os.path.join(path, "bare"))
     journal = open_journal(RealDirectory(os.path.join(path, "journal"), create=True))
     try:
-        return [row for case in CASES for row in _measure_case(case, journal, disk, rounds, round_s)]
+        return [row for case in CASES for row in _measure_case(case, journal, disk, path, rounds, round_s)]
     finally:
         journal.close()
         disk.close()
 
 
-def _measure_case(case: Case, journal: Journal, disk: Disk, rounds: int, round_s: float) -> list[Row]:
+def _measure_case(case: Case, journal: Journal, disk: Disk, path: str, rounds: int, round_s: float) -> list[Row]:
     payloads = [os.urandom(case.payload_bytes) for _ in range(case.group)]
     ways: dict[str, Callable[[float], int]] = {
         "journal": lambda until_s: append_groups(journal, payloads, until_s),
@@ -170,18 +188,23 @@ def _measure_case(case: Case, journal: Journal, disk: Disk, rounds: int, round_s
         "join": lambda until_s: disk.join(case, payloads, until_s),
         "loop": lambda until_s: disk.loop(case, payloads, until_s),
     }
-    rates: dict[str, list[float]] = {name: [] for name in ways}
-    for turn in range(rounds):
-        first = turn % len(ways)
-        for name, way in [*ways.items()][first:] + [*ways.items()][:first]:
-            begun_s = time.perf_counter()
-            groups = way(begun_s + round_s)
-            rates[name].append(groups * case.group / (time.perf_counter() - begun_s))
+    rates: dict[str, list[float]] = {name: [] for name in (*ways, *embedded.installed())}
+    with TemporaryDirectory(dir=path) as place, ExitStack() as stores:
+        for name, kind in embedded.installed().items():
+            os.mkdir(os.path.join(place, name))
+            store = stores.enter_context(closing(kind(os.path.join(place, name))))
+            ways[name] = partial(_commit_groups, store, payloads, count(1, case.group))
+        for turn in range(rounds):
+            first = turn % len(ways)
+            for name, way in [*ways.items()][first:] + [*ways.items()][:first]:
+                begun_s = time.perf_counter()
+                groups = way(begun_s + round_s)
+                rates[name].append(groups * case.group / (time.perf_counter() - begun_s))
     what = f"{show_size(case.payload_bytes)}, groups of {case.group}"
     return [
         row(
             "journal append, one thread, fsynced", what, rates["journal"], case.guess_per_s, name, rates[name],
-            goal_ratio=case.goals.get(name),
+            goal_ratio=case.goals.get(name, 1.0 if name in embedded.installed() else None),
         )
-        for name in ("bare", "join", "loop")
+        for name in ("bare", "join", "loop", *embedded.installed())
     ]  # fmt: skip

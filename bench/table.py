@@ -53,6 +53,8 @@ class Row:
     """CPU time per message, all threads."""
     client_cpu_us: float | None = None
     """CPU time per message of the one client process the row is about."""
+    note: str = ""
+    """What else was found, in words."""
 
     @property
     def reached(self) -> bool | None:
@@ -107,6 +109,7 @@ def render(console: Console, rows: Sequence[Row], title: str, caption: str) -> N
     for name in ("median", "low-high", "guessed", "yardstick", "ratio", "goal", "p50/p99 us", "CPU us*"):
         table.add_column(name, justify="right", no_wrap=True)
     section = ""
+    notes: list[str] = []
     for row in rows:
         if row.section != section:
             section = row.section
@@ -123,7 +126,11 @@ def render(console: Console, rows: Sequence[Row], title: str, caption: str) -> N
             "" if row.p50_us is None else f"{row.p50_us:,.0f}/{row.p99_us:,.0f}",
             _cpu(row),
         )
+        if row.note:
+            notes.append(f"{row.section}: {row.what}: {row.note}")
     console.print(table)
+    for note in notes:
+        console.print(note, highlight=False)
 
 
 def _short(rate: float) -> str:

@@ -25,3 +25,6 @@ class BrokerOptions:
     """How many messages a sender may have unsettled."""
     memory_limit_bytes: int = DEFAULT_LIMIT_BYTES
     """How much content waiting messages may hold in memory; what is beyond it stays on the disk."""
+    metrics_port: int | None = None
+    """Where metrics can be read over HTTP: 0 for any free port, None for nowhere."""
+    metrics_host: str = "127.0.0.1"

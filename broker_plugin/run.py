@@ -14,6 +14,7 @@ from ..broker.broker import Broker
 from ..recovery.recover import Progress, open_store
 from ..router.core import Core
 from ..router.router import Router
+from .metrics_server import MetricsServer
 from .options import BrokerOptions
 
 log = logging.getLogger(__name__)
@@ -28,10 +29,14 @@ class RunningBroker:
         self.failure: BaseException | None = None
         self._ended = threading.Event()
         self._router = Router(options.router, clock, "cairnmq")
+        self._metrics: MetricsServer | None = None
         try:
+            if options.metrics_port is not None:
+                self._metrics = MetricsServer(options.metrics_host, options.metrics_port)
             self._store, self.recovery = open_store(options.store_dir, clock, options.store, progress)
         except BaseException:
             self._router.stop()
+            self._stop_metrics()
             raise
         self._core = Core(self._finish_step, self._fail)
         self._reader = ThreadPoolExecutor(1, "cairnmq-reader")
@@ -46,6 +51,8 @@ class RunningBroker:
         )
         self._store.start(self._durable, self._journal_failed)
         self._router.start(self._broker, self._core)
+        if self._metrics is not None:
+            self._metrics.show(self._store)
 
     @property
     def address(self) -> str:
@@ -56,6 +63,11 @@ class RunningBroker:
     def port(self) -> int:
         return self._router.port
 
+    @property
+    def metrics_url(self) -> str:
+        """Where metrics can be read; empty for nowhere."""
+        return "" if self._metrics is None else self._metrics.url
+
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the broker has failed; whether it has."""
         return self._ended.wait(timeout_s)
@@ -64,10 +76,15 @@ class RunningBroker:
         """Shut down cleanly: clients are told, all that was recorded is made durable, or `JournalFailed` is raised."""
         self._router.stop()
         self._reader.shutdown(cancel_futures=True)
+        self._stop_metrics()
         self._core.run()
         self._store.close()
         if self.failure is not None:
             raise self.failure
+
+    def _stop_metrics(self) -> None:
+        if self._metrics is not None:
+            self._metrics.stop()
 
     def _finish_step(self) -> None:
         assert self._core.is_current()  # what the broker and the store change, they change on the core (C9)

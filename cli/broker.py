@@ -60,6 +60,8 @@ def _option(name: str, default: float, kind: click.ParamType[Any], text: str) ->
 @_option("--max-frame-size", 64 << 10, click.IntRange(512, 16 << 20), "Bytes.")
 @_option("--max-message-size", 256 << 20, click.IntRange(1, 1 << 40), "Bytes.")
 @_option("--idle-timeout", 60, click.IntRange(0, 86_400), "Seconds of silence a connection survives; 0 for any number.")
+@click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve Prometheus metrics; 0 for any free port.")
+@click.option("--metrics-listen", "metrics_host", default="127.0.0.1", show_default=True, help="The address for that.")
 @click.option("-v", "--verbose", is_flag=True, help="Say more on standard error.")
 def broker(
     store_dir: str,
@@ -78,6 +80,8 @@ def broker(
     max_frame_size: int,
     max_message_size: int,
     idle_timeout: int,
+    metrics_port: int | None,
+    metrics_host: str,
     verbose: bool,
 ) -> None:
     """Run a durable AMQP 1.0 broker until SIGTERM or Ctrl-C."""
@@ -97,12 +101,16 @@ def broker(
         () if no_auto_create else auto_create,
         credit,
         memory_limit,
+        metrics_port,
+        metrics_host,
     )
     stop = _Stop()
     running = RunningBroker(options, _Progress())
     stop.started = True
     print(f"listening on {running.address}")
     print(f"storing in {store_dir}")
+    if running.metrics_url:
+        print(f"metrics at {running.metrics_url}")
     for line in running.recovery.lines():
         print(line)
     sys.stdout.flush()

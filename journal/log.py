@@ -34,6 +34,7 @@ from .container import DATA_OFFSET
 from .holes import Hole
 from .lookup import FoundRecord, read_payloads, read_record
 from .mark import MarkFile
+from .meters import Meters, Written
 from .pool import Pool
 from .record import HEAD, HEAD_BYTES, MAX_PAYLOAD_BYTES, RecordType
 from .window import Window
@@ -57,10 +58,16 @@ class _Sealed(NamedTuple):
     payload_bytes: int
     base_lsn: int
     """As it was when the block was sealed: never behind the holes that the block tells of."""
+    moved_bytes: int
+    own_bytes: int
+
+    @property
+    def record_bytes(self) -> int:
+        return HEAD_BYTES * len(self.heads) + self.payload_bytes
 
     @property
     def end_lsn(self) -> int:
-        return self.lsn + padded(BLOCK_HEAD_BYTES + HEAD_BYTES * len(self.heads) + self.payload_bytes)
+        return self.lsn + padded(BLOCK_HEAD_BYTES + self.record_bytes)
 
 
 class Journal:
@@ -100,7 +107,8 @@ class Journal:
         self.durable_block = (0, 0, durable_lsn)
         """The last durable block: its LSN, its checksum, and its end."""
         self.failure: JournalError | None = None
-        self.flushes = 0
+        self.meters = Meters()
+        """What the writer counted."""
         self.wait_for_writer: Callable[[Callable[[], bool]], None] | None = None
         """Set by a `Flusher`: waits while what it is given says that no room is left."""
         self._mark = mark
@@ -117,6 +125,7 @@ class Journal:
         self._punched: deque[tuple[int, list[int]]] = deque()  # slots that became holes, and the LSN that says so
         self._heads: list[bytes] = []
         self._payloads: list[bytes] = []
+        self._moved_bytes = self._own_bytes = 0  # in the block that gathers
         self._begin = self._first_head = self._prev_lsn = 0
         self._limit = self._at = self._place = 0
         self._begin_slot(slot, prev_lsn)
@@ -213,10 +222,23 @@ class Journal:
             return False
         if self.failure is not None:
             raise self.failure
-        sealed = _Sealed(self._begin, self._prev_lsn, self._heads, self._payloads, self._place, self.base_lsn)
+        sealed = _Sealed(
+            self._begin, self._prev_lsn, self._heads, self._payloads, self._place, self.base_lsn, self._moved_bytes,
+            self._own_bytes,
+        )  # fmt: skip
         self._sealed.append(sealed)
         self._begin_block(sealed.end_lsn, sealed.lsn)
         return True
+
+    def append_own(self, type: RecordType, payload: bytes = b"", *, extra: int = 0) -> int:
+        """Add a record of the log about itself; its LSN."""
+        lsn = self.append(type, payload, time_us=self._clock.wall_us(), extra=extra)
+        self._own_bytes += HEAD_BYTES + len(payload)
+        return lsn
+
+    def count_moved(self, size_bytes: int) -> None:
+        """The record just appended, of so many bytes, is a copy of an older one."""
+        self._moved_bytes += size_bytes
 
     def flush(self) -> int:
         """Make everything appended so far durable, from this thread; the durable LSN. Not with a `Flusher`."""
@@ -227,7 +249,8 @@ class Journal:
         """No record in *slots* is needed any more, by records that are durable (checklist E8, E9, E25).
 
         The base moves up to the first slot that is left; slots behind it become holes. Their containers are free for
-        reuse when a record that says so is durable. A slot that is still written to, or not there, is passed over.
+        reuse when a record that says so is durable. The last slot, also if it is full to the last byte, and what is not
+        there, is passed over.
         What left the log is returned: with too many holes a slot stays until the base passes it.
         """
         gone: list[int] = []
@@ -300,13 +323,12 @@ class Journal:
                 end, base, last = self._write_blocks()
             except DiskError as error:
                 raise self.fail(error) from error
-            self.flushes += 1
             self.durable_lsn = end
             self.durable_block = last
             if self._writing_slot != self._marked_slot:  # so that the loss of whole containers is noticed
                 self._marked_slot = self._writing_slot
                 with suppress(DiskError):
-                    self._write_mark(closed=False)
+                    self._write_mark(closed=False, sync=False)  # after a kill: a flush does not wait for it
             self._durable_base = base
             self._release(end, base)
             return end
@@ -314,8 +336,9 @@ class Journal:
     def write_mark(self, *, closed: bool = False) -> None:
         """Write down in the mark what is durable now."""
         with self._write_lock:
-            if self.failure is None and (self._mark.mark.durable_lsn != self.durable_lsn or closed):
-                self._write_mark(closed=closed)
+            mark = self._mark
+            if self.failure is None and (mark.mark.durable_lsn != self.durable_lsn or closed or not mark.is_synced):
+                self._write_mark(closed=closed, sync=True)
 
     def read_record(self, lsn: int) -> FoundRecord:
         """A durable record read back from the disk. Any thread."""
@@ -382,10 +405,10 @@ class Journal:
         finally:
             window.file.close()
 
-    def _write_mark(self, *, closed: bool) -> None:
+    def _write_mark(self, *, closed: bool, sync: bool) -> None:
         self._mark.write(
             durable_lsn=self.durable_lsn, base_lsn=self._durable_base, incarnation=self.incarnation,
-            time_us=self._clock.wall_us(), closed=closed,
+            time_us=self._clock.wall_us(), closed=closed, sync=sync,
         )  # fmt: skip
 
     def _release(self, end_lsn: int, base_lsn: int) -> None:
@@ -406,6 +429,7 @@ class Journal:
         self._prev_lsn = prev_lsn
         self._first_head = lsn + BLOCK_HEAD_BYTES
         self._at = self._place = 0
+        self._moved_bytes = self._own_bytes = 0
         self._heads = []
         self._payloads = []
         room = self.container_bytes - lsn % self.container_bytes if lsn % self.container_bytes else 0
@@ -434,7 +458,7 @@ class Journal:
             self._append_holes()
 
     def _append_holes(self) -> int:
-        return self.append(RecordType.LOG_HOLES, holes.encode(self.holes), time_us=self._clock.wall_us())
+        return self.append_own(RecordType.LOG_HOLES, holes.encode(self.holes))
 
     def _wait_for_room(self) -> None:
         if self._max_sealed and len(self._sealed) >= self._max_sealed:
@@ -452,6 +476,7 @@ class Journal:
         base = self._durable_base
         end = self.durable_lsn
         last = self.durable_block
+        blocks = records = record_bytes = moved_bytes = own_bytes = block_bytes = 0
         for _ in range(len(self._sealed)):
             sealed = self._sealed[0]
             base = sealed.base_lsn
@@ -464,16 +489,28 @@ class Journal:
             file.write_at(offset, data)
             end = sealed.lsn + len(data)
             last = (sealed.lsn, block.CRC.unpack_from(data)[0], end)
+            blocks += 1
+            records += len(sealed.heads)
+            record_bytes += sealed.record_bytes
+            moved_bytes += sealed.moved_bytes
+            own_bytes += sealed.own_bytes
+            block_bytes += len(data)
             self._sealed.popleft()
         if self._writing_file is not None:
-            self._writing_file.sync()
+            self._sync(self._writing_file)
+        self.meters.flushed(Written(1, blocks, records, record_bytes, moved_bytes, own_bytes, block_bytes))
         return end, base, last
+
+    def _sync(self, file: File) -> None:
+        begun_s = self._clock.monotonic_s()
+        file.sync()
+        self.meters.fsync_s.observe(self._clock.monotonic_s() - begun_s)
 
     def _file_for(self, slot: int, prev_lsn: int) -> File:
         if slot == self._writing_slot and self._writing_file is not None:
             return self._writing_file
         if self._writing_file is not None:
-            self._writing_file.sync()  # the old container must be whole before the log goes on behind it
+            self._sync(self._writing_file)  # the old container must be whole before the log goes on behind it
             self._writing_file.close()
             self._writing_file = None
         self._writing_file = self.pool.take(

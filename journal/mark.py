@@ -4,6 +4,9 @@ Blocks claim what was durable *before* them; the mark claims the rest when the l
 its own, so that even a lost newest container is noticed. It exists from formatting on and is written in turn into one
 of two places 4096 bytes apart: a torn write leaves the older one. A stale mark costs nothing but detection.
 
+Where only a kill matters, a mark is written and not synced, so that nobody waits for the disk. The other place holds a
+synced one then, and is not touched before this one is synced too.
+
 offset  size  field
      0     4  crc32c          of bytes 4 .. 88
      4     4  magic           "CNMK"
@@ -90,6 +93,8 @@ class MarkFile:
     def __init__(self, file: File, mark: Mark) -> None:
         self._file = file
         self.mark = mark
+        self.is_synced = False
+        """Whether the newest mark is known to survive a power cut."""
 
     @classmethod
     def format(cls, directory: Directory, mark: Mark) -> MarkFile:
@@ -109,15 +114,29 @@ class MarkFile:
             raise
         return cls(file, mark)
 
-    def write(self, *, durable_lsn: int, base_lsn: int, incarnation: int, time_us: int, closed: bool = False) -> None:
-        """Write and sync the next mark."""
+    def write(
+        self,
+        *,
+        durable_lsn: int,
+        base_lsn: int,
+        incarnation: int,
+        time_us: int,
+        closed: bool = False,
+        sync: bool = True,
+    ) -> None:
+        """Write the next mark, and *sync* it or not."""
+        if sync and not self.is_synced:
+            self._file.sync()
+            self.is_synced = True
+        step = 1 if self.is_synced else 2  # into the other place, or again into this one
         mark = self.mark._replace(
-            sequence=self.mark.sequence + 1, durable_lsn=durable_lsn, base_lsn=base_lsn,
+            sequence=self.mark.sequence + step, durable_lsn=durable_lsn, base_lsn=base_lsn,
             incarnation=incarnation, time_us=time_us, closed=closed,
         )  # fmt: skip
         self._file.write_at(PLACES[mark.sequence % 2], encode(mark))
-        self._file.sync()
-        self.mark = mark
+        if sync:
+            self._file.sync()
+        self.mark, self.is_synced = mark, sync
 
     def close(self) -> None:
         self._file.close()

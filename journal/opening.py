@@ -160,7 +160,7 @@ def _resume(
         slots=slots, log_holes=reader.holes, max_write_buffers=max_write_buffers,
     )  # fmt: skip
     with abandoned_on_failure(journal):
-        journal.append(RecordType.LOG_OPEN, time_us=clock.wall_us(), extra=reader.end_lsn)
+        journal.append_own(RecordType.LOG_OPEN, extra=reader.end_lsn)
         journal.flush()
     return journal
 

@@ -68,6 +68,10 @@ class Pool:
         """Set while no container can be made ahead of need because the disk is full."""
         self.low: DiskFull | None = None
         """Set while the disk has less room than what is accepted already, and taking messages off, may need."""
+        self.made = 0
+        """Containers made since the log was opened."""
+        self.released = 0
+        """Containers that held a slot and left the log since it was opened: what they held is history."""
         self._keep = keep
         self._lock = threading.Lock()
         self._used: dict[int, int] = {}  # slot to container number
@@ -177,6 +181,7 @@ class Pool:
             for slot in slots:
                 if slot in self._used:  # a slot may have been skipped without a block
                     self._free.append(self._used.pop(slot))
+                    self.released += 1
                 if slot in self._reading:
                     self._reading.pop(slot).retire()
 
@@ -225,6 +230,8 @@ class Pool:
             raise
         finally:
             file.close()
+        with self._lock:
+            self.made += 1
         return number
 
     def _discard(self, name: str) -> None:

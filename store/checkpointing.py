@@ -90,6 +90,11 @@ class Checkpointing:
     def is_at_work(self) -> bool:
         return self._meta is not None
 
+    @property
+    def age_s(self) -> float | None:
+        """How long ago the last one was taken; None if there was none since the start. Any thread."""
+        return (self._clock.wall_us() - self.taken_us) / 1e6 if self.taken_us else None
+
     def _is_due(self) -> bool:
         if not self._interval_bytes:
             return False

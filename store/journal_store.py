@@ -22,6 +22,7 @@ from ..journal.flusher import Flusher
 from ..journal.log import OWN_LSN, Journal
 from ..journal.record import MAX_PAYLOAD_BYTES, Flag, RecordType
 from .checkpointing import Checkpointing
+from .holders import Holders
 from .relocation import Relocation
 from .state import State
 from .wiring import QueueRow, Wiring
@@ -50,6 +51,8 @@ class JournalStore:
         self.durable_lsn = journal.durable_lsn
         self._wiring = wiring
         self._rows = wiring.queues()
+        self._names = {row.id: row.name for row in self._rows}
+        self._holders = Holders(state, journal.container_bytes)
         self._release = release
         self._falling: deque[tuple[int, dict[int, int]]] = deque()
         self._unexamined = list(journal.slots)  # what holds nothing leaves the log with the first flush
@@ -86,7 +89,9 @@ class JournalStore:
     def create_queue(self, name: str, done: Callable[[QueueRow | Exception], None]) -> None:
         def work() -> None:
             try:
-                done(self._wiring.create_queue(name))
+                row = self._wiring.create_queue(name)
+                self._names[row.id] = row.name
+                done(row)
             except Exception as error:
                 done(error)
 
@@ -318,6 +323,15 @@ class JournalStore:
     def full(self) -> str:
         error = self.journal.pool.full or self.journal.pool.low
         return "" if error is None else error.reason
+
+    def held_by(self, slot: int) -> str:
+        """What holds *slot* in the log, in words; the first thing of several. Any thread."""
+        holder = self._holders.first(slot)
+        if holder is not None:
+            return holder.told(self._names)
+        if slot >= self.journal.durable_lsn // self.journal.container_bytes:
+            return "the end of the log"
+        return "what the next flush lets go"
 
     def close(self) -> None:
         if self._sql is not None:

@@ -224,11 +224,11 @@ class Relocation:
             extra=extra,
         )  # fmt: skip
         self.copied_bytes += HEAD_BYTES + head.size
-        if not ends:
-            state.unsettled[copy] = state.unsettled.get(lsn, lsn)  # before anyone can look the copy up
+        self._journal.count_moved(HEAD_BYTES + head.size)
         if ends:
             state.pins.end(copy, extra)
             return
+        state.unsettled[copy] = state.unsettled.get(lsn, lsn)  # before anyone can look the copy up
         if kind == START:
             state.moved_start(copy, flags, message_id, queue_id, head.size, lsn)
         elif kind == CHUNK:

@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from bench import recovery, settlement, traffic, zeros
+from bench.embedded import installed, left_out
+
 ROOT = Path(__file__).parents[2]
 SECTIONS = {
     "broker, durable": "alone",
@@ -38,9 +41,10 @@ def test_everything_is_measured(report: dict[str, Any]) -> None:
     """E70: the journal alone and the durable broker, each row once, with its guess; all but the client alone with a
     yardstick of the same run. `make bench` measures in earnest, outside the normal suite."""
     sizes, groups, windows = ("256 B", "1 KiB"), (1, 64, 512), (1, 100, 1000)
+    yardsticks = ("bare", "join", "loop", *installed())
     wanted = [
         ("journal append, one thread, fsynced", f"{size}, groups of {group}", yardstick)
-        for size, group, yardstick in product(sizes, groups, ("bare", "join", "loop"))
+        for size, group, yardstick in product((*sizes, "16 KiB"), groups, yardsticks)
     ] + [
         (section, f"{size}, {window} in flight: {name}", yardstick)
         for section, yardstick in SECTIONS.items()
@@ -49,6 +53,18 @@ def test_everything_is_measured(report: dict[str, Any]) -> None:
     wanted += [
         ("deep queue, consumed", f"256 B, 167 messages: {kind}", yardstick)
         for kind, yardstick in (("memory", ""), ("deep", "memory"), ("restarted", "memory"))
+    ]
+    wanted += [
+        (zeros.SECTION, "zero-filled", "reserved"),
+        (settlement.SECTION, "256 B", "fdatasync"),
+        (traffic.SECTION, "messages, plain", ""),
+        (traffic.SECTION, "messages, checkpoints", "plain"),
+        (traffic.SECTION, "messages, stragglers", "plain"),
+        (traffic.SECTION, "1 / p99 of settlement, checkpoints", "plain"),
+        (traffic.SECTION, "1 / p99 of settlement, stragglers", "plain"),
+        (recovery.SECTION, "journal alone", "read + crc32c"),
+        (recovery.SECTION, "checkpoint and 5 % of the log", "read + crc32c"),
+        (recovery.SECTION, "clean shutdown", "read + crc32c"),
     ]
     found = [(row["section"], row["what"], row["yardstick"]) for row in report["rows"]]
     assert sorted(found) == sorted(wanted)
@@ -64,6 +80,18 @@ def test_rows_are_whole(report: dict[str, Any]) -> None:
             assert row["client_cpu_us"] > 0
         assert row["reached"] is None or row["goal_ratio"] is not None or row["goal_per_s"] is not None
     assert any(row["goal_ratio"] for row in report["rows"])
+
+
+def test_the_notes_tell_what_no_rate_can(report: dict[str, Any]) -> None:
+    notes = {row["what"]: row["note"] for row in report["rows"] if row["note"]}
+    assert "bytes of memory per message" in notes["journal alone"]
+    assert "write amplification" in notes["messages, stragglers"]
+
+
+def test_stores_that_are_not_installed_are_left_out_with_a_word() -> None:
+    assert {"SQLite", "LMDB"} <= set(installed())
+    assert len(installed()) + len(left_out()) == 3
+    assert all("pip install" in line for line in left_out())
 
 
 def test_the_table_shows_every_section() -> None:

@@ -87,7 +87,7 @@ def test_everything_kicked_becomes_durable() -> None:
         told += own.until_durable(lsn)
         assert told == sorted(set(told))  # each flush is told once, and further on
         assert told[-1] == own.journal.durable_lsn > lsn
-        assert own.journal.flushes <= 300
+        assert own.journal.meters.written.flushes <= 300
     assert [read.payload for read in read_all(directory)] == [b"%d" % number for number in range(300)]
 
 
@@ -112,7 +112,7 @@ def test_a_kick_while_a_flush_runs_is_served_by_the_next() -> None:
         directory.on_operation = None
         go_on.set()
         assert len(own.until_durable(lsns[-1])) == 2
-        assert own.journal.flushes == 3  # that of the opening, the first, and one for all the others
+        assert own.journal.meters.written.flushes == 3  # that of the opening, the first, and one for all the others
 
 
 def test_no_more_than_max_write_buffers_wait() -> None:

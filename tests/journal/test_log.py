@@ -194,7 +194,7 @@ def test_one_sync_for_a_group() -> None:
     assert [operation.split()[0] for operation in operations] == ["write", "sync"]
     assert journal.flush() == journal.durable_lsn
     assert len(operations) == 2  # there was nothing to do
-    assert journal.flushes == 2  # the first was that of the opening
+    assert journal.meters.written.flushes == 2  # the first was that of the opening
 
 
 def test_an_opening_looks_once_at_each_container() -> None:

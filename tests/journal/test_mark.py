@@ -99,6 +99,29 @@ def test_a_power_cut_leaves_the_newest_or_the_one_before(writes: int, seed: int,
         assert durable_lsn(directory.after_power_cut([])) == number
 
 
+@given(syncs=st.lists(st.booleans(), max_size=8), seed=st.integers(0, 2**32), sector_bytes=st.sampled_from([512, 4096]))
+def test_marks_that_are_not_synced_never_cost_one_that_was(syncs: list[bool], seed: int, sector_bytes: int) -> None:
+    """Whatever a power cut makes of the sectors that were not synced; a kill leaves the newest of all."""
+
+    def rot(name: str, sector: int, synced: bytes) -> bytes:
+        return b"rot" * sector_bytes
+
+    directory = MemoryDirectory(sector_bytes=sector_bytes)
+    file = MarkFile.format(directory, FIRST)
+    safe = 0
+    for number, sync in enumerate(syncs, 1):
+        moments: list[MemoryDirectory] = []
+        directory.on_operation = lambda _, moments=moments: moments.append(directory.after_kill())
+        file.write(durable_lsn=number, base_lsn=0, incarnation=1, time_us=2, sync=sync)
+        directory.on_operation = None
+        for moment in moments:
+            assert durable_lsn(moment) in (number - 1, number)
+            assert safe <= durable_lsn(moment.after_power_cut(random.Random(seed), junk=rot)) <= number
+        safe = number if sync else safe
+        assert durable_lsn(directory.after_power_cut([], junk=rot)) >= safe
+        assert durable_lsn(directory.after_kill()) == number
+
+
 @pytest.mark.parametrize("writes", [1, 2, 3])
 def test_a_torn_place_leaves_the_other_one(writes: int) -> None:
     directory = MemoryDirectory()

@@ -212,3 +212,20 @@ def test_a_rotten_block_does_not_hide_the_base_that_blocks_behind_it_tell() -> N
     damage = next(found for found in reader.scan() if isinstance(found, Damage))
     assert damage.first_lsn <= rotten < damage.end_lsn
     assert not damage.torn
+
+
+def test_a_slot_that_is_full_to_the_last_byte_stays_until_the_next_begins() -> None:
+    """There is always a slot that the base stands in."""
+    _, journal = new_log()
+    while (room := SIZE - journal.next_lsn % SIZE) > len(BIG):
+        put(journal, BIG[:50_000])
+        journal.flush()
+    put(journal, BIG[: room - 128])
+    journal.flush()
+    assert journal.next_lsn == SIZE
+    assert journal.retire([0]) == []
+    put(journal, b"x")
+    journal.flush()
+    assert journal.retire([0]) == [0]
+    assert journal.base_lsn == SIZE
+    journal.abandon()

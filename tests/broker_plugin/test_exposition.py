@@ -1,0 +1,93 @@
+"""The table of metrics follows Prometheus' conventions, and docs/METRICS.md is that table."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from cairnmq.broker_plugin.exposition import FAMILIES, Family, JournalCollector
+from cairnmq.disk.memory import MemoryDirectory
+from cairnmq.store.metrics import JournalMetrics, measure
+
+from ..store.test_metrics import create_queue, open_store
+
+PAGE = Path(__file__).parents[2] / "docs" / "METRICS.md"
+
+
+@pytest.fixture(scope="module")
+def measured() -> JournalMetrics:
+    store = open_store(MemoryDirectory())
+    store.put(create_queue(store, 'a "strange"\\ name\n'), b"x" * 100, 1)
+    store.kick()
+    return measure(store)
+
+
+@pytest.fixture(scope="module")
+def scraped(measured: JournalMetrics) -> dict[str, Metric]:
+    registry = CollectorRegistry()
+    registry.register(JournalCollector(lambda: measured))
+    text = generate_latest(registry).decode()
+    return {metric.name: metric for metric in text_string_to_metric_families(text)}
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_conventions(family: Family) -> None:
+    """What `promtool check metrics` looks at."""
+    name = family.full_name
+    assert re.fullmatch(r"cairnmq_[a-z0-9]+(_[a-z0-9]+)*", name)
+    assert family.help.endswith(".")
+    assert name.endswith("_total") == (family.kind == "counter")
+    assert not name.endswith(("_count", "_sum", "_bucket"))
+    assert not re.search(r"_(ms|us|ns|milliseconds|minutes|hours|days|kib|mib|kilobytes|percent)(_|$)", name)
+    assert family.kind not in name
+    for unit in ("seconds", "bytes", "ratio"):
+        assert unit not in name or re.search(rf"_{unit}(_total)?$", name)
+
+
+def test_every_family_is_scraped_as_it_says(scraped: dict[str, Metric]) -> None:
+    assert len({family.name for family in FAMILIES}) == len(FAMILIES)
+    wanted = {(family.full_name.removesuffix("_total"), family.kind, family.help) for family in FAMILIES}
+    assert {(metric.name, metric.type, metric.documentation) for metric in scraped.values()} == wanted
+
+
+def test_values_are_the_figures(scraped: dict[str, Metric], measured: JournalMetrics) -> None:
+    def value(name: str, **labels: str) -> float:
+        metric = scraped[name]
+        [found] = [sample.value for sample in metric.samples if labels.items() <= sample.labels.items()]
+        return found
+
+    assert value("cairnmq_journal_records") == measured.records == 2
+    assert value("cairnmq_journal_appended_bytes", kind="user") == measured.user_bytes == 164
+    assert value("cairnmq_journal_appended_bytes", kind="log") == 64
+    assert value("cairnmq_journal_live_bytes") == 164
+    assert value("cairnmq_disk_full") == 0
+    [pin] = scraped["cairnmq_journal_base_pin_info"].samples
+    assert pin.labels == {"slot": "0", "held_by": measured.base_held_by}
+    assert measured.base_held_by.endswith('on queue a "strange"\\ name\n')
+    for absent in ("cairnmq_checkpoint_age_seconds", "cairnmq_checkpoint_failure_info"):
+        assert not scraped[absent].samples
+    samples = scraped["cairnmq_journal_group_records"].samples
+    groups = {sample.labels.get("le", sample.name): sample.value for sample in samples}
+    assert groups["+Inf"] == groups["1.0"] == groups["cairnmq_journal_group_records_count"] == 2
+    assert groups["cairnmq_journal_group_records_sum"] == 2
+
+
+def test_the_page_is_the_table(measured: JournalMetrics) -> None:
+    rows = []
+    for family in FAMILIES:
+        value = family.value(measured)
+        labels = ", ".join(f"`{label}`" for label in getattr(value, "labels", ()))
+        rows.append(f"| `{family.full_name}` | {family.kind} | {labels} | {family.help} |")
+    found = [line for line in PAGE.read_text().splitlines() if line.startswith("| `cairnmq_")]
+    assert found == rows, "docs/METRICS.md should have:\n" + "\n".join(rows)
+
+
+def test_the_page_names_only_metrics_there_are() -> None:
+    known = {family.full_name for family in FAMILIES}
+    for name in re.findall(r"cairnmq_[a-z_]+", PAGE.read_text()):
+        assert name in known or name.removesuffix("_sum").removesuffix("_count") in known, name
