@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..amqp.engine import Limits
+from ..journal.archive import ArchiveLimits
 from ..recovery.recover import StoreOptions
 from ..router.router import RouterOptions
 
-__all__ = ["BrokerOptions", "Limits", "RouterOptions", "StoreOptions"]
+__all__ = ["ArchiveLimits", "BrokerOptions", "Limits", "RouterOptions", "StoreOptions"]
 
 
 @dataclass(frozen=True)

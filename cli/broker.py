@@ -14,8 +14,9 @@ from typing import Any
 import click
 
 from ..base.errors import CairnError
-from ..broker_plugin.options import BrokerOptions, Limits, RouterOptions, StoreOptions
+from ..broker_plugin.options import ArchiveLimits, BrokerOptions, Limits, RouterOptions, StoreOptions
 from ..broker_plugin.run import RunningBroker
+from .units import AGE, SIZE
 
 Command = Callable[..., Any]
 
@@ -34,6 +35,9 @@ def _option(name: str, default: float, kind: click.ParamType[Any], text: str) ->
 @_option("--container-size", 1 << 20, click.IntRange(1, 1 << 30), "Bytes, at least 512 KiB; for a new store.")
 @_option("--initial-containers", 2, click.IntRange(1, 10_000), "How many a new journal begins with.")
 @_option("--max-write-buffers", 10, click.IntRange(0), "Blocks that may wait for the disk; 0 for any number.")
+@click.option("--archive-dir", type=click.Path(file_okay=False), help="Keep there what leaves the journal.")
+@click.option("--archive-max-size", type=SIZE, help="Like 20G: then the oldest is removed. Any size, by default.")
+@click.option("--archive-max-age", type=AGE, help="Like 7d or 12h: what is older is removed. Any age, by default.")
 @_option("--worker-threads", 1, click.IntRange(1, 64), "Threads that speak AMQP.")
 @_option("--credit", 1000, click.IntRange(1, 1_000_000), "Unsettled messages a sender may have.")
 @_option("--max-frame-size", 64 << 10, click.IntRange(512, 16 << 20), "Bytes.")
@@ -50,6 +54,9 @@ def broker(
     container_size: int,
     initial_containers: int,
     max_write_buffers: int,
+    archive_dir: str | None,
+    archive_max_size: int | None,
+    archive_max_age: int | None,
     worker_threads: int,
     credit: int,
     max_frame_size: int,
@@ -59,12 +66,20 @@ def broker(
 ) -> None:
     """Run a durable AMQP 1.0 broker until SIGTERM or Ctrl-C."""
     _check_anonymous(host, anonymous)
+    if archive_dir is None and (archive_max_size or archive_max_age):
+        raise CairnError("--archive-max-size, --archive-max-age", "there is no archive", "name one with --archive-dir")
     level = logging.DEBUG if verbose else logging.INFO
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     sys.setswitchinterval(0.0005)  # else the flusher may wait 5 ms for the interpreter after each sync
     options = BrokerOptions(
         store_dir,
-        StoreOptions(container_size, initial_containers, max_write_buffers),
+        StoreOptions(
+            container_size,
+            initial_containers,
+            max_write_buffers,
+            archive_dir,
+            ArchiveLimits(archive_max_size, archive_max_age),
+        ),
         RouterOptions(
             host,
             port,
@@ -79,6 +94,8 @@ def broker(
     stop.started = True
     print(f"listening on {running.address}")
     print(f"storing in {store_dir}")
+    if archive_dir is not None:
+        print(f"archiving in {archive_dir}")
     for line in running.recovery.lines():
         print(line)
     sys.stdout.flush()

@@ -47,9 +47,13 @@ class Damage:
 class LogReader:
     """Reads one log. One thread at a time; the log may be written meanwhile."""
 
-    def __init__(self, directory: Directory) -> None:
-        """Read the mark and all container heads of *directory*. Raises `ForeignStore` if it holds no log of ours."""
+    def __init__(self, directory: Directory, *, history: bool = False) -> None:
+        """Read the mark and all container heads of *directory*. Raises `ForeignStore` if it holds no log of ours.
+
+        *history*: read all containers, whatever their blocks say of a base and of holes.
+        """
         self.directory = directory
+        self._history = history
         self.mark = read_mark(directory)
         self.log_uuid = self.mark.log_uuid
         self.log_id = int.from_bytes(self.log_uuid.bytes[:8], "little")
@@ -64,7 +68,7 @@ class LogReader:
         """Numbers of containers that hold no part of the log."""
         self.remarks: list[str] = []
         """What could not be read, and what does not belong in the directory, in words."""
-        self.base_lsn = self.mark.base_lsn
+        self.base_lsn = 0 if history else self.mark.base_lsn
         self.durable_lsn = self.mark.durable_lsn
         """The highest claim seen so far."""
         self.incarnation = self.mark.incarnation
@@ -172,7 +176,7 @@ class LogReader:
             self.remarks.append(f"{place}: it has {size} bytes, a container has {self.container_bytes}; left alone")
         else:
             self.heads[head.slot] = head
-            self.base_lsn = max(self.base_lsn, head.base_lsn)
+            self._raise_base(head.base_lsn)
             self.incarnation = max(self.incarnation, head.incarnation)
 
     def _head_of(self, file: File, number: int, place: str) -> ContainerHead:
@@ -205,7 +209,7 @@ class LogReader:
         """
         self.holes = []
         try:
-            for slot in sorted(self.heads, reverse=True):
+            for slot in sorted(() if self._history else self.heads, reverse=True):
                 if self._learn_from(slot):
                     break
         finally:
@@ -218,7 +222,7 @@ class LogReader:
         """Learn from the blocks of *slot*'s container; whether it has any."""
         lsn = first = self._first_block(slot)
         while isinstance(found := self._block_at(lsn), Block):
-            self.base_lsn = max(self.base_lsn, found.head.base_lsn)
+            self._raise_base(found.head.base_lsn)
             for at in range(0, HEAD.size * found.head.records, HEAD.size):
                 if found.body[at] == RecordType.LOG_HOLES:
                     self.holes = holes.decode(found.payload(found.heads()[at // HEAD.size]))
@@ -275,8 +279,12 @@ class LogReader:
 
     def _note(self, found: Block) -> None:
         self.durable_lsn = max(self.durable_lsn, found.head.durable_lsn)
-        self.base_lsn = max(self.base_lsn, found.head.base_lsn)
+        self._raise_base(found.head.base_lsn)
         self.incarnation = max(self.incarnation, found.head.incarnation)
+
+    def _raise_base(self, base_lsn: int) -> None:
+        if not self._history:
+            self.base_lsn = max(self.base_lsn, base_lsn)
 
     def _successor(self, lsn: int) -> int | None:
         """The first block of a later slot that names the last block read, or one in the hole behind that."""
@@ -300,7 +308,7 @@ class LogReader:
         """Whether the writer has reclaimed the place meanwhile; the heads and the base are read anew for that."""
         self._close()
         self.mark = read_mark(self.directory)
-        self.base_lsn = max(self.base_lsn, self.mark.base_lsn)
+        self._raise_base(self.mark.base_lsn)
         before = dict(self.heads)
         self._read_heads()
         if self.heads == before:

@@ -7,13 +7,16 @@ Nothing is shown to anyone before the log is open and durable behind what was re
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import uuid4
 
 from ..base.clock import Clock
-from ..base.errors import ForeignStore
+from ..base.errors import CairnError, ForeignStore
+from ..disk.real import RealDirectory
 from ..disk.seam import Directory
+from ..journal.archive import ArchiveLimits
 from ..journal.block import Block
 from ..journal.container import file_number
 from ..journal.opening import DEFAULT_CONTAINER_BYTES, format_log, is_formatted, open_log
@@ -35,6 +38,9 @@ class StoreOptions:
     initial_containers: int = 2
     max_write_buffers: int = 10
     """Sealed blocks that may wait for the disk; 0 for any number."""
+    archive_dir: str | None = None
+    """Where containers are kept that left the log; None for nowhere."""
+    archive_limits: ArchiveLimits = ArchiveLimits()
 
 
 Progress = Callable[[int, int], None]
@@ -55,7 +61,7 @@ def open_store(
                 place.wiring_path, "the wiring is gone, though there is a journal", "restore it from a backup"
             )
         wiring = Wiring.open(place.wiring_path)
-        return recover(place.journal, wiring, clock, options or StoreOptions(), place.close, progress)
+        return recover(place.journal, wiring, clock, options or StoreOptions(), place.close, progress, place.is_held)
     except BaseException:
         place.close()
         raise
@@ -68,8 +74,12 @@ def recover(
     options: StoreOptions,
     release: Callable[[], None] = lambda: None,
     progress: Progress | None = None,
+    held: Callable[[], bool] = lambda: False,
 ) -> tuple[JournalStore, RecoveryReport]:
-    """The store whose log is in *directory* and whose queues are in *wiring*; see `open_store`."""
+    """The store whose log is in *directory* and whose queues are in *wiring*; see `open_store`.
+
+    *held*: whether somebody else counts on the containers that are in the log now.
+    """
     begun_s = clock.monotonic_s()
     created = _identify(directory, wiring, clock, options)
     mark = read_mark(directory)
@@ -91,6 +101,9 @@ def recover(
         visit=visit,
         initial_containers=options.initial_containers,
         max_write_buffers=options.max_write_buffers,
+        archive=_archive_directory(options.archive_dir, directory),
+        archive_limits=options.archive_limits,
+        held=held,
     )
     replay.apply()
     state.finish(journal.slots)
@@ -109,6 +122,14 @@ def recover(
         homeless={queue_id: count for queue_id, count in on_queue.items() if queue_id not in known},
     )
     return store, report
+
+
+def _archive_directory(path: str | None, journal: Directory) -> Directory | None:
+    if path is None:
+        return None
+    if os.path.realpath(path) == os.path.realpath(journal.path):
+        raise CairnError(path, "the archive can't be the journal's own directory", "name another --archive-dir")
+    return RealDirectory(path, create=True)
 
 
 def _identify(directory: Directory, wiring: Wiring, clock: Clock, options: StoreOptions) -> bool:
