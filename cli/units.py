@@ -26,7 +26,7 @@ class Quantity(click.ParamType[int]):
         found = re.fullmatch(r"(\d{1,18})([a-z]?)", str(value).lower(), re.ASCII)
         if found is None or found[2] not in self._units or not int(found[1]):
             option = param.opts[0] if param is not None else self.name
-            raise CairnError(f"{option} {value}", f"not a {self.name}", self._example)
+            raise CairnError(f"{option} {value}", f"it is no {self.name}", self._example)
         return int(found[1]) * self._units[found[2]]
 
 
