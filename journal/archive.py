@@ -106,7 +106,7 @@ class Archive:
         """
         lsn = slot * self.container_bytes
         name, source = archive_name(lsn, self._log_uuid), container.file_name(number)
-        if name in self.directory.names():
+        if _is_there(self.directory, name):
             if _head(self.directory, name) == _head(self._journal, source):
                 return
             raise CairnError(f"{self.directory.path}/{name}", "another container of these LSNs is there already",
@@ -120,7 +120,8 @@ class Archive:
             self._copy(source, name)
         insort(self._lsns, lsn)
         self.archived += 1
-        self._make_room(0)
+        with suppress(DiskError):  # it is tried again, and told, by `keep_limits`
+            self._make_room(0)
 
     def keep_limits(self) -> None:
         """Remove what is too old. Raises `DiskError`."""
@@ -183,7 +184,7 @@ class Archive:
 
     def _discard(self, name: str) -> None:
         try:
-            if name in self.directory.names():
+            if _is_there(self.directory, name):
                 self.directory.unlink(name)
         except DiskError:
             pass  # the error that led here is the one to report
@@ -198,7 +199,7 @@ class Archive:
             else:
                 return
             name = archive_name(self._lsns[0], self._log_uuid)
-            if name in self.directory.names():  # else an operator was faster
+            if _is_there(self.directory, name):  # else an operator was faster
                 self.directory.unlink(name)
             log.debug("%s/%s removed: %s", self.directory.path, name, why)
             del self._lsns[0]
@@ -215,14 +216,27 @@ class Archive:
         return (self._clock.wall_us() - self._oldest[1]) / 1_000_000
 
     def _last_time_us(self, lsn: int) -> int:
+        """When the last record was appended to the container at *lsn*; if it can't be read, when that was begun."""
         name = archive_name(lsn, self._log_uuid)
-        if name not in self.directory.names():
+        if not _is_there(self.directory, name):
             return 0
         file = self.directory.open(name)
         try:
-            return content_of(file, lsn // self.container_bytes, self.container_bytes, self._log_id).time_us
+            content = content_of(file, lsn // self.container_bytes, self.container_bytes, self._log_id)
+            return content.time_us or container.read_head(file, name).time_us
+        except BadContainer:
+            return self._clock.wall_us()  # nothing tells its age: only the size limit removes it
         finally:
             file.close()
+
+
+def _is_there(directory: Directory, name: str) -> bool:
+    """Without listing the directory, which may be a large one."""
+    try:
+        directory.link_count(name)
+    except DiskError:
+        return False
+    return True
 
 
 def _head(directory: Directory, name: str) -> bytes:

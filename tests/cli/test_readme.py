@@ -36,7 +36,7 @@ def test_the_first_message_and_a_look_inside(tmp_path: Path) -> None:
             done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, cwd=tmp_path)
             assert done.returncode == 0, done.stderr
     with broker(tmp_path / "restored") as running:
-        running.wait_for("^recovered 0 messages on 1 queues")
+        running.wait_for("^recovered 1 messages on 1 queues")
 
 
 def test_the_packages_the_readme_names_are_the_ones_the_script_installs() -> None:

@@ -106,6 +106,17 @@ def test_the_age_limit_counts_from_the_last_record(new: New, caplog: pytest.LogC
     assert archived_slots(log.archive) == []
 
 
+def test_a_container_whose_age_nothing_tells_stays() -> None:
+    log = on_one_disk(archive_limits=ArchiveLimits(max_age_s=1e9), clock=ManualClock())
+    log.fill(3)
+    log.retire()
+    for name in log.archive.names()[:2]:
+        patch(log.archive, name, 0, bytes(2048))
+    log.reopen(close=True)
+    log.archiver.archive.keep_limits()
+    assert archived_slots(log.archive) == [0, 1, 2]
+
+
 def test_an_archive_must_have_room_for_one_container() -> None:
     with pytest.raises(CairnError, match="no room for a container of 524288; give a larger --archive-max-size"):
         on_one_disk(archive_limits=ArchiveLimits(max_bytes=SIZE - 1))
