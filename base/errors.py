@@ -21,6 +21,10 @@ class DiskFull(DiskError):
     """No space was left; any part of what was to be written may have been."""
 
 
+class CannotLink(DiskError):
+    """A file can't have a name in both directories: they are not on one file system, or it knows no second names."""
+
+
 class JournalError(CairnError):
     """The journal can't do what was asked."""
 

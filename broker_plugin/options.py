@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from ..amqp.engine import Limits
 from ..broker.memory import DEFAULT_LIMIT_BYTES
+from ..journal.archive import ArchiveLimits
 from ..recovery.recover import StoreOptions
 from ..router.router import RouterOptions
 
-__all__ = ["BrokerOptions", "Limits", "RouterOptions", "StoreOptions"]
+__all__ = ["ArchiveLimits", "BrokerOptions", "Limits", "RouterOptions", "StoreOptions"]
 
 
 @dataclass(frozen=True)

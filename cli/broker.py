@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import logging
-import re
 import signal
 import sys
 import time
@@ -15,22 +14,11 @@ from typing import Any
 import click
 
 from ..base.errors import CairnError
-from ..broker_plugin.options import BrokerOptions, Limits, RouterOptions, StoreOptions
+from ..broker_plugin.options import ArchiveLimits, BrokerOptions, Limits, RouterOptions, StoreOptions
 from ..broker_plugin.run import RunningBroker
+from .units import AGE, SIZE, SIZE_OR_NONE
 
 Command = Callable[..., Any]
-
-
-class _Size(click.ParamType[int]):
-    """Bytes, as `1000`, `64K`, `256M` or `4G`."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        found = re.fullmatch(r"(\d{1,15})([KMG]?)", str(value).upper())
-        if found is None:
-            self.fail(f"{value!r} is not a number of bytes such as 1000, 64K, 256M or 4G", param, ctx)
-        return int(found[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[found[2]]
 
 
 def _option(name: str, default: float, kind: click.ParamType[Any], text: str) -> Callable[[Command], Command]:
@@ -52,9 +40,12 @@ def _option(name: str, default: float, kind: click.ParamType[Any], text: str) ->
     "--memory-limit",
     default="256M",
     show_default=True,
-    type=_Size(),
+    type=SIZE_OR_NONE,
     help="Content of waiting messages to hold in memory; the rest of a deep queue stays on the disk.",
 )
+@click.option("--archive-dir", type=click.Path(file_okay=False), help="Keep there what leaves the journal.")
+@click.option("--archive-max-size", type=SIZE, help="Like 20G: then the oldest is removed. Any size, by default.")
+@click.option("--archive-max-age", type=AGE, help="Like 7d or 12h: what is older is removed. Any age, by default.")
 @_option("--worker-threads", 1, click.IntRange(1, 64), "Threads that speak AMQP.")
 @_option("--credit", 1000, click.IntRange(1, 1_000_000), "Unsettled messages a sender may have.")
 @_option("--max-frame-size", 64 << 10, click.IntRange(512, 16 << 20), "Bytes.")
@@ -75,6 +66,9 @@ def broker(
     max_write_buffers: int,
     checkpoint_interval: int,
     memory_limit: int,
+    archive_dir: str | None,
+    archive_max_size: int | None,
+    archive_max_age: int | None,
     worker_threads: int,
     credit: int,
     max_frame_size: int,
@@ -86,12 +80,21 @@ def broker(
 ) -> None:
     """Run a durable AMQP 1.0 broker until SIGTERM or Ctrl-C."""
     _check_anonymous(host, anonymous)
+    if archive_dir is None and (archive_max_size or archive_max_age):
+        raise CairnError("--archive-max-size, --archive-max-age", "there is no archive", "name one with --archive-dir")
     level = logging.DEBUG if verbose else logging.INFO
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     sys.setswitchinterval(0.0005)  # else the flusher may wait 5 ms for the interpreter after each sync
     options = BrokerOptions(
         store_dir,
-        StoreOptions(container_size, initial_containers, max_write_buffers, checkpoint_interval),
+        StoreOptions(
+            container_size,
+            initial_containers,
+            max_write_buffers,
+            checkpoint_interval,
+            archive_dir=archive_dir,
+            archive_limits=ArchiveLimits(archive_max_size, archive_max_age),
+        ),
         RouterOptions(
             host,
             port,
@@ -111,6 +114,8 @@ def broker(
     print(f"storing in {store_dir}")
     if running.metrics_url:
         print(f"metrics at {running.metrics_url}")
+    if archive_dir is not None:
+        print(f"archiving in {archive_dir}")
     for line in running.recovery.lines():
         print(line)
     sys.stdout.flush()

@@ -37,7 +37,7 @@ class _Number(click.ParamType[int]):
 
 
 @click.command("dump")
-@click.argument("paths", nargs=-1, metavar="STORE | CONTAINER...")
+@click.argument("paths", nargs=-1, metavar="STORE|ARCHIVE|CONTAINER...")
 @click.option("--from-lsn", type=_Number("LSN"), default=0, help="Leave out what stands before this LSN.")
 @click.option("--to-lsn", type=_Number("LSN"), help="Stop before this LSN.")
 @click.option("--type", "types", multiple=True, metavar="NAME",
@@ -65,7 +65,8 @@ def dump(
 ) -> None:
     """Show what stands in a journal, a record per line, also while a broker runs on it.
 
-    STORE is a store directory or the directory of a journal; CONTAINER is one of a journal's files. Nothing is ever
+    STORE is a store directory or the directory of a journal, ARCHIVE what --archive-dir named; a store and its archive
+    together show all there ever was. CONTAINER is one of a journal's or an archive's files. Nothing is ever
     written. Damage is shown where it lies. The exit status is 1 if something that was once durable can't be read, and
     0 otherwise, also if the end of the log is torn.
     """

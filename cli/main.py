@@ -7,6 +7,7 @@ import sys
 import click
 
 from ..base.errors import CairnError
+from .backup import backup, restore
 from .broker import broker
 from .dump import dump
 
@@ -14,11 +15,11 @@ from .dump import dump
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="cairnmq")
 def cairnmq() -> None:
-    """CairnMQ: a durable AMQP 1.0 broker, and the tools to look into its journal."""
+    """CairnMQ: a durable AMQP 1.0 broker, and the tools beside it."""
 
 
-cairnmq.add_command(broker)
-cairnmq.add_command(dump)
+for command in (broker, dump, backup, restore):
+    cairnmq.add_command(command)
 
 
 def main() -> None:

@@ -5,13 +5,15 @@ list        `Directory.names`      nothing was done
 create      `Directory.create`     nothing was done
 open        `Directory.open`       nothing was done
 rename      `Directory.rename`     nothing was done
+link        `Directory.link`       nothing was done
 unlink      `Directory.unlink`     nothing was done
 sync_names  `Directory.sync`       nothing was done: a later one can still succeed
 read        `File.read_at`         nothing was read
 write       `File.write_at`        the share of the data that the fault tells was written
 sync        `File.sync`            in memory, what was pending passes for clean (`MemoryFile.sync_failed`)
 
-Asking for a size and closing never fail and have no number. The errors are those of `real`, made from the same errno.
+Asking for a size, a number of names or the free space, and closing, never fail and have no number. The errors are those
+of `real`, made from the same errno.
 
 To fail at every call in turn, run the workload once without a plan and take the length of `calls`."""
 
@@ -24,10 +26,10 @@ from errno import EIO
 from typing import Literal, NamedTuple
 
 from .memory import MemoryFile
-from .real import disk_error
+from .real import disk_error, link_error
 from .seam import Buffer, Directory, File
 
-Kind = Literal["list", "create", "open", "rename", "unlink", "sync_names", "read", "write", "sync"]
+Kind = Literal["list", "create", "open", "rename", "link", "unlink", "sync_names", "read", "write", "sync"]
 
 
 class Call(NamedTuple):
@@ -90,6 +92,13 @@ class FaultyDirectory:
         self.begin("rename", old)
         self.inner.rename(old, new)
 
+    def link(self, name: str, target: Directory, new_name: str) -> None:
+        self.begin("link", name)
+        self.inner.link(name, target.inner if isinstance(target, FaultyDirectory) else target, new_name)
+
+    def link_count(self, name: str) -> int:
+        return self.inner.link_count(name)
+
     def unlink(self, name: str) -> None:
         self.begin("unlink", name)
         self.inner.unlink(name)
@@ -115,7 +124,8 @@ class FaultyDirectory:
         if damage:
             damage(fault)
         place = os.path.join(self.path, name) if name else self.path
-        raise disk_error(place, f"{kind} (call {call.number})", OSError(fault.errno, os.strerror(fault.errno)))
+        explained = link_error if kind == "link" else disk_error
+        raise explained(place, f"{kind} (call {call.number})", OSError(fault.errno, os.strerror(fault.errno)))
 
 
 class FaultyFile:

@@ -7,11 +7,14 @@ sector  `sync` of the file  the sector holds its newest surviving version, at th
 size    `sync` of the file  the file has its newest surviving size; what lies beyond is gone for good
 create  directory `sync`    the file is not there, synced or not, unless a later rename of it survived
 rename  directory `sync`    the file has its old name, and a file it replaced is back
+link    directory `sync`    the file has not got that name
 unlink  directory `sync`    the file is back
 
-A sector written twice since the last sync is pending twice: the kernel may have written back in between, so each
-version can be what survives. Changes of names are atomic and a file never has two names. Those that survive apply in
-their order; they can be any subset or, with `ordered=True`, just a prefix, which is what the journal of ext4 gives.
+Several directories can stand on one disk (`beside`): files can have a name in each, and they lose power together. A
+sector written twice since the last sync is pending twice: the kernel may have written back in between, so each
+version can be what survives. Changes of names are atomic and a file never has two names in one directory. Those that
+survive apply in their order; they can be any subset or, with `ordered=True`, just a prefix of each directory's, which
+is what the journal of ext4 gives.
 
 Copies share their sectors until one of them writes, so that thousands can be taken."""
 
@@ -26,8 +29,8 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from ..base.errors import DiskError
-from .real import disk_error
-from .seam import SECTOR_BYTES, Buffer
+from .real import disk_error, link_error
+from .seam import SECTOR_BYTES, Buffer, Directory
 
 
 class Pending(NamedTuple):
@@ -35,14 +38,14 @@ class Pending(NamedTuple):
 
     operation: int
     """The number of the call that made it, counted over the directory and its files."""
-    kind: Literal["sector", "size", "create", "rename", "unlink"]
+    kind: Literal["sector", "size", "create", "rename", "link", "unlink"]
     file: int
     """The file, whatever its name: the number of the call that created it."""
     name: str
     at: int = 0
     """The index of the sector, or the new size in bytes."""
     new_name: str = ""
-    """The name the file has afterwards, for a create or a rename."""
+    """The name the file has afterwards, for a create, a rename or a link."""
 
 
 Survivors = Collection[Pending] | Callable[[Pending], bool] | random.Random
@@ -196,6 +199,35 @@ class MemoryFile:
         return self._node
 
 
+class _Listing:
+    """The names in one directory."""
+
+    def __init__(self, names: dict[str, int]) -> None:
+        self.names = self.synced = names
+        self.changes: list[Pending] = []
+
+    def change(self, change: Pending) -> None:
+        self.changes.append(change)
+        self.names = _renamed(self.names, change)
+
+    def sync(self) -> None:
+        self.synced, self.changes = self.names, []
+
+    def held(self) -> set[int]:
+        """The files that have a name here, or may have one after a power cut."""
+        return {*self.names.values(), *self.synced.values(), *(change.file for change in self.changes)}
+
+
+class _Disk:
+    """What directories on one disk share."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.operations = 0
+        self.nodes: dict[int, _Node] = {}  # also the unlinked ones, until the directory is synced
+        self.listings: dict[str, _Listing] = {}
+
+
 class MemoryDirectory:
     """A flat directory. *sector_bytes* is what the disk writes whole or not at all.
 
@@ -206,61 +238,84 @@ class MemoryDirectory:
         self.path = path
         self.sector_bytes = sector_bytes
         self.on_operation: Callable[[str], None] | None = None
-        self.lock = threading.Lock()
-        self._operations = 0
-        self._nodes: dict[int, _Node] = {}  # also the unlinked ones, until the directory is synced
-        self._names: dict[str, int] = {}
-        self._synced_names: dict[str, int] = {}
-        self._changes: list[Pending] = []
+        self._put_on(_Disk())
+
+    def beside(self, path: str) -> MemoryDirectory:
+        """The directory *path* on the same disk."""
+        return self._at(path, self._disk)
+
+    @property
+    def lock(self) -> threading.Lock:
+        return self._disk.lock
 
     def names(self) -> list[str]:
-        return sorted(self._names)
+        return sorted(self._listing.names)
 
     def free_bytes(self) -> int:
         return 1 << 50
 
     def create(self, name: str) -> MemoryFile:
         with self.lock:
-            if name in self._names:
+            if name in self._listing.names:
                 raise self.refusal(name, "open", errno.EEXIST)
             number = self.next_operation()
-            node = self._nodes[number] = _Node(number, name, self.sector_bytes)
-            self._change(Pending(number, "create", number, name, new_name=name))
+            node = self._disk.nodes[number] = _Node(number, name, self.sector_bytes)
+            self._listing.change(Pending(number, "create", number, name, new_name=name))
         self.tell(f"create {name}")
         return MemoryFile(self, node, name, True)
 
     def open(self, name: str, *, writable: bool = False) -> MemoryFile:
         with self.lock:
-            return MemoryFile(self, self._nodes[self._number(name, "open")], name, writable)
+            return MemoryFile(self, self._disk.nodes[self._number(name, "open")], name, writable)
 
     def rename(self, old: str, new: str) -> None:
         with self.lock:
             number = self._number(old, f"rename to {new}")
-            self._change(Pending(self.next_operation(), "rename", number, old, new_name=new))
-            self._nodes[number].name = new
+            self._listing.change(Pending(self.next_operation(), "rename", number, old, new_name=new))
+            self._disk.nodes[number].name = new
         self.tell(f"rename {old} {new}")
+
+    def link(self, name: str, target: Directory, new_name: str) -> None:
+        action = f"link to {os.path.join(target.path, new_name)}"
+        with self.lock:
+            number = self._number(name, action)
+            if not isinstance(target, MemoryDirectory) or target._disk is not self._disk:
+                error = OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+                raise link_error(os.path.join(self.path, name), action, error)
+            if new_name in target._listing.names:
+                raise self.refusal(name, action, errno.EEXIST)
+            target._listing.change(Pending(self.next_operation(), "link", number, new_name, new_name=new_name))
+        self.tell(f"link {name} {new_name}")
+
+    def link_count(self, name: str) -> int:
+        with self.lock:
+            number = self._number(name, "stat")
+            return sum(list(listing.names.values()).count(number) for listing in self._disk.listings.values())
 
     def unlink(self, name: str) -> None:
         with self.lock:
             number = self._number(name, "unlink")
-            self._change(Pending(self.next_operation(), "unlink", number, name))
+            self._listing.change(Pending(self.next_operation(), "unlink", number, name))
         self.tell(f"unlink {name}")
 
     def sync(self) -> None:
         with self.lock:
-            self._synced_names, self._changes = self._names, []
-            self._nodes = {number: self._nodes[number] for number in self._names.values()}
+            self._listing.sync()
+            held = set[int]().union(*(listing.held() for listing in self._disk.listings.values()))
+            self._disk.nodes = {number: node for number, node in self._disk.nodes.items() if number in held}
         self.tell("sync directory")
 
     def pending(self, *, changing: bool = False) -> list[Pending]:
         """Everything a power cut may lose now, oldest first; *changing*: without writes of what was there already."""
         with self.lock:
-            sectors = [item for node in self._nodes.values() for item in node.pending(changing)]
-            return sorted([*self._changes, *sectors])
+            changes = [change for listing in self._disk.listings.values() for change in listing.changes]
+            sectors = [item for node in self._disk.nodes.values() for item in node.pending(changing)]
+            return sorted([*changes, *sectors])
 
     def fingerprint(self) -> int:
         """The same for two disks, in one process, if the same names have the same content."""
-        return hash(frozenset([(name, self._nodes[number].fingerprint()) for name, number in self._names.items()]))
+        nodes = self._disk.nodes
+        return hash(frozenset([(name, nodes[number].fingerprint()) for name, number in self._listing.names.items()]))
 
     def after_power_cut(
         self, survivors: Survivors, *, ordered: bool = False, junk: Junk | None = None
@@ -274,33 +329,37 @@ class MemoryDirectory:
             kept = frozenset([item for item in self.pending() if survivors(item)])
         else:
             kept = frozenset(survivors)
-        twin = MemoryDirectory(self.path, sector_bytes=self.sector_bytes)
         with self.lock:
-            names = self._synced_names
-            for change in self._changes:
-                if change in kept:
-                    names = _renamed(names, change)
-                elif ordered:
-                    break
-            twin._operations = self._operations
-            twin._names = twin._synced_names = names
-            for name, number in names.items():
-                node = twin._nodes[number] = self._nodes[number].after_power_cut(kept, junk)
-                node.name = name
-        return twin
+            disk = _Disk()
+            disk.operations = self._disk.operations
+            for path, listing in self._disk.listings.items():
+                names = listing.synced
+                for change in listing.changes:
+                    if change in kept:
+                        names = _renamed(names, change)
+                    elif ordered:
+                        break
+                disk.listings[path] = _Listing(names)
+                for name, number in names.items():
+                    if number not in disk.nodes:
+                        disk.nodes[number] = self._disk.nodes[number].after_power_cut(kept, junk)
+                    disk.nodes[number].name = name
+        return self._at(self.path, disk)
 
     def after_kill(self) -> MemoryDirectory:
         """What the next process finds: everything written is there, and what was pending still is."""
-        twin = MemoryDirectory(self.path, sector_bytes=self.sector_bytes)
         with self.lock:
-            twin._operations = self._operations
-            twin._names, twin._synced_names, twin._changes = self._names, self._synced_names, list(self._changes)
-            twin._nodes = {number: node.copy() for number, node in self._nodes.items()}
-        return twin
+            disk = _Disk()
+            disk.operations = self._disk.operations
+            for path, listing in self._disk.listings.items():
+                twin = disk.listings[path] = _Listing(listing.synced)
+                twin.names, twin.changes = listing.names, list(listing.changes)
+            disk.nodes = {number: node.copy() for number, node in self._disk.nodes.items()}
+        return self._at(self.path, disk)
 
     def next_operation(self) -> int:
-        self._operations += 1
-        return self._operations
+        self._disk.operations += 1
+        return self._disk.operations
 
     def tell(self, operation: str) -> None:
         if self.on_operation:
@@ -310,13 +369,18 @@ class MemoryDirectory:
         return disk_error(os.path.join(self.path, name), action, OSError(code, os.strerror(code)))
 
     def _number(self, name: str, action: str) -> int:
-        if name not in self._names:
+        if name not in self._listing.names:
             raise self.refusal(name, action, errno.ENOENT)
-        return self._names[name]
+        return self._listing.names[name]
 
-    def _change(self, change: Pending) -> None:
-        self._changes.append(change)
-        self._names = _renamed(self._names, change)
+    def _at(self, path: str, disk: _Disk) -> MemoryDirectory:
+        directory = MemoryDirectory(path, sector_bytes=self.sector_bytes)
+        directory._put_on(disk)
+        return directory
+
+    def _put_on(self, disk: _Disk) -> None:
+        self._disk = disk
+        self._listing = disk.listings.setdefault(self.path, _Listing({}))
 
 
 def _renamed(names: dict[str, int], change: Pending) -> dict[str, int]:

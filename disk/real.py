@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import os
 
-from ..base.errors import DiskError, DiskFull
-from .seam import Buffer
+from ..base.errors import CannotLink, DiskError, DiskFull
+from .seam import Buffer, Directory
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_UNLINKABLE = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS}
 _REMEDIES = {
     errno.EACCES: "check the owner and the permissions",
     errno.EPERM: "check the owner and the permissions",
@@ -24,6 +25,12 @@ def disk_error(place: str, action: str, error: OSError) -> DiskError:
     if error.errno in _FULL:
         return DiskFull(place, f"no space left ({action}: {error.strerror})", "free some space or raise the quota")
     return DiskError(place, f"{action} failed: {error.strerror}", _REMEDIES.get(error.errno or 0, ""))
+
+
+def link_error(place: str, action: str, error: OSError) -> DiskError:
+    """The same for a link: `CannotLink` where another way to the other directory may be open."""
+    found = disk_error(place, action, error)
+    return CannotLink(place, found.reason, "copy the file") if error.errno in _UNLINKABLE else found
 
 
 class RealFile:
@@ -113,6 +120,19 @@ class RealDirectory:
             os.replace(os.path.join(self.path, old), os.path.join(self.path, new))
         except OSError as error:
             raise disk_error(os.path.join(self.path, old), f"rename to {new}", error) from error
+
+    def link(self, name: str, target: Directory, new_name: str) -> None:
+        place = os.path.join(self.path, name)
+        try:
+            os.link(place, os.path.join(target.path, new_name))
+        except OSError as error:
+            raise link_error(place, f"link to {os.path.join(target.path, new_name)}", error) from error
+
+    def link_count(self, name: str) -> int:
+        try:
+            return os.stat(os.path.join(self.path, name)).st_nlink
+        except OSError as error:
+            raise disk_error(os.path.join(self.path, name), "stat", error) from error
 
     def unlink(self, name: str) -> None:
         try:

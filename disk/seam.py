@@ -1,7 +1,7 @@
 """The disk seam: the smallest file system the journal needs.
 
 Two kinds of promise, as a POSIX file system gives them: `File.sync` makes the bytes written so far survive a power cut,
-`Directory.sync` does so for names (create, rename, unlink). Without a sync any subset of the changes may survive.
+`Directory.sync` does so for names (create, rename, link, unlink). Without a sync any subset of the changes may survive.
 
 A failed operation raises `DiskError` (`DiskFull` for lack of space). A failed `sync` is final for the file: what was
 written since the last good one may or may not be on the disk, and a second `sync` proves nothing.
@@ -58,6 +58,17 @@ class Directory(Protocol):
 
     def rename(self, old: str, new: str) -> None:
         """Atomic; replaces *new*."""
+        ...
+
+    def link(self, name: str, target: Directory, new_name: str) -> None:
+        """Call the file *new_name* in *target*, another directory, too; its `sync` makes that durable.
+
+        `CannotLink` if no file can have a name in both, `DiskError` if the new name is taken.
+        """
+        ...
+
+    def link_count(self, name: str) -> int:
+        """How many names the file has, in all directories."""
         ...
 
     def unlink(self, name: str) -> None: ...

@@ -1,7 +1,8 @@
 """The writer's thread: it flushes as soon as the last flush is done, and takes whatever has gathered meanwhile.
 
 Natural batching, without a timer: under load a block holds what arrived during one sync. When nothing has come for a
-while it writes the mark, so that rot in the last blocks is noticed too. A second thread makes containers ahead of need.
+while it writes the mark, so that rot in the last blocks is noticed too. A second thread makes containers ahead of need;
+the archiver, if there is one, has a third.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ class Flusher:
             threading.Thread(target=self._keep_spares, name="cairnmq-containers", daemon=True),
         ]
         journal.wait_for_writer = self._wait_for_room
+        if journal.pool.archiver is not None:
+            journal.pool.archiver.start()
         for thread in self._threads:
             thread.start()
 
@@ -59,6 +62,8 @@ class Flusher:
         self._spare_bell.set()
         for thread in self._threads:
             thread.join()
+        if self._journal.pool.archiver is not None:
+            self._journal.pool.archiver.stop()
         self._journal.wait_for_writer = None
 
     def _wait_for_room(self, full: Callable[[], bool]) -> None:
@@ -88,8 +93,8 @@ class Flusher:
                 return
             self._room.set()
             self._look_at_room()
-            if journal.pool.lacks_spare() or journal.pool.low:
-                self._spare_bell.set()  # while it is low, that thread looks again and again
+            if journal.pool.lacks_spare() or journal.pool.low or journal.pool.limbo_count:
+                self._spare_bell.set()  # while it is low or held, that thread looks again and again
             self._at_rest = True  # before the call: what it makes the appender append may be sealed at once
             self._on_durable(durable)
 
@@ -108,8 +113,9 @@ class Flusher:
     def _keep_spares(self) -> None:
         pool = self._journal.pool
         while not self._stopping:
-            self._spare_bell.wait(FULL_RETRY_S if pool.full or pool.low else None)
+            self._spare_bell.wait(FULL_RETRY_S if pool.full or pool.low or pool.limbo_count else None)
             self._spare_bell.clear()
+            pool.settle()
             self._look_at_room()
             while pool.lacks_spare() and not self._stopping:
                 try:

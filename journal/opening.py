@@ -8,8 +8,9 @@ nothing: the same bytes are found again, or were never confirmed.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from uuid import UUID
@@ -18,6 +19,8 @@ from ..base.clock import Clock
 from ..base.errors import CorruptJournal, JournalFailed
 from ..disk.seam import SECTOR_BYTES, Directory, File
 from . import container
+from .archive import Archive, ArchiveLimits
+from .archiver import Archiver, Left
 from .block import Block
 from .log import Journal
 from .mark import NAME as MARK_NAME
@@ -78,10 +81,15 @@ def open_log(
     prepare: Callable[[LogReader], None] = lambda reader: None,
     initial_containers: int = 2,
     max_write_buffers: int = 10,
+    archive: Directory | None = None,
+    archive_limits: ArchiveLimits | None = None,
+    held: Callable[[], bool] = lambda: False,
 ) -> tuple[Journal, OpenReport]:
     """Read the log, give every block from the base on to *visit* in order, and open it for writing.
 
     *prepare* may have the reader begin later before that.
+
+    What leaves the log is kept in *archive*; what has left it already and is still there, too. *held*: see `Pool`.
 
     Raises `CorruptJournal` if something that was durable can't be read, `ForeignStore` for what is not ours,
     `DiskError` if the disk refuses to read, and then has changed nothing.
@@ -122,12 +130,25 @@ def open_log(
         remarks=reader.remarks,
     )
     _rewrite(reader, unproven)
-    journal = _resume(reader, clock, last_lsn, initial_containers, max_write_buffers)
+
+    def make_pool(keep: int) -> Pool:
+        pool = Pool(reader.directory, reader.container_bytes, reader.log_uuid, keep=keep, held=held)
+        if archive is not None:
+            place = Archive(archive, directory, reader.log_uuid, reader.container_bytes, clock, archive_limits)
+            pool.archiver = Archiver(place, clock, pool.give_back, lambda: bool(pool.full or pool.low))
+        return pool
+
+    journal = _resume(reader, clock, last_lsn, initial_containers, max_write_buffers, make_pool)
     return journal, report
 
 
 def _resume(
-    reader: LogReader, clock: Clock, last_lsn: int, initial_containers: int, max_write_buffers: int
+    reader: LogReader,
+    clock: Clock,
+    last_lsn: int,
+    initial_containers: int,
+    max_write_buffers: int,
+    make_pool: Callable[[int], Pool],
 ) -> Journal:
     """The journal, standing in a new container, with its opening record durable."""
     size = reader.container_bytes
@@ -141,14 +162,15 @@ def _resume(
         mark.write(durable_lsn=reader.end_lsn, base_lsn=base_lsn, incarnation=incarnation, time_us=clock.wall_us())
         is_new = not reader.heads and not reader.free
         keep = max(initial_containers, MIN_CONTAINERS) if is_new else MIN_CONTAINERS
-        pool = Pool(reader.directory, size, reader.log_uuid, keep=keep)
+        pool = make_pool(keep)
         for number in reader.free:
             pool.adopt(number, None)
         chain = reader.chain_to(last_lsn) if last_lsn else []
         assert chain is not None  # the log was read through, or the reader resumed in it
         slots = {used: reader.heads[used].prev_lsn for used in chain}
-        for used, head in reader.heads.items():
-            pool.adopt(head.number, used if used in slots else None)
+        for used in slots:
+            pool.adopt(reader.heads[used].number, used)
+        _let_go(pool, reader, slots)
         while pool.lacks_spare() and pool.full is None:
             pool.prepare()
         pool.look_at_room()
@@ -176,6 +198,23 @@ def abandoned_on_failure(journal: Journal) -> Iterator[None]:
     except BaseException:
         journal.abandon()
         raise
+
+
+def _let_go(pool: Pool, reader: LogReader, slots: Collection[int]) -> None:
+    """Free the containers whose head is of a slot outside the log, but first archive what they still hold of it."""
+    last_slot = (reader.end_lsn - 1) // reader.container_bytes
+    known = [(slot, head.prev_lsn) for slot, head in reader.heads.items() if slot <= last_slot]
+    known = sorted([*known, *((hole.first, hole.prev_lsn) for hole in reader.holes)])
+    for slot, head in sorted(reader.heads.items()):
+        if slot in slots:
+            continue
+        archiver = pool.archiver
+        if archiver is not None and slot < last_slot:  # what was begun behind the end was never confirmed
+            _, next_prev_lsn = known[bisect_left(known, (slot + 1, 0))]
+            if archiver.archive.wants(slot, head.number, next_prev_lsn):
+                archiver.take_over([Left(slot, head.number)])
+                continue
+        pool.adopt(head.number, None)
 
 
 def _rewrite(reader: LogReader, unproven: Iterable[tuple[int, int]]) -> None:

@@ -5,7 +5,8 @@ that were written before is two to ten times faster to sync than writing into sp
 disk can be too full for it later. `prepare` does that work ahead of need and off the append path.
 
 A container may be reused once a record that leaves its slot out of the log is *durable* (a base at or beyond its end,
-or a hole): a crash must never find an older one that still counts on it.
+or a hole): a crash must never find an older one that still counts on it. First the archive has it, if there is one. And
+while a backup copies the log (`held`), and for a file that has a second name somewhere, it is not reused at all.
 
 Threads: every method takes the pool's lock, and none holds it while a file is read. Only `read` is called per message,
 for content that is not in memory.
@@ -17,12 +18,14 @@ import logging
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import TypeVar
 from uuid import UUID
 
 from ..base.errors import DiskError, DiskFull
 from ..disk.seam import Directory, File
 from . import container
+from .archiver import Archiver, Left
 from .container import ContainerHead
 
 log = logging.getLogger(__name__)
@@ -59,8 +62,19 @@ class _Reading:
 class Pool:
     """The containers of one log."""
 
-    def __init__(self, directory: Directory, container_bytes: int, log_uuid: UUID, *, keep: int) -> None:
-        """*keep*: how many containers the log keeps at least, used and free together."""
+    def __init__(
+        self,
+        directory: Directory,
+        container_bytes: int,
+        log_uuid: UUID,
+        *,
+        keep: int,
+        held: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """*keep*: how many containers the log keeps at least, used and free together.
+
+        *held*: whether somebody else counts on the containers that are in the log now.
+        """
         self.directory = directory
         self.container_bytes = container_bytes
         self.log_uuid = log_uuid
@@ -72,21 +86,25 @@ class Pool:
         """Containers made since the log was opened."""
         self.released = 0
         """Containers that held a slot and left the log since it was opened: what they held is history."""
+        self.archiver: Archiver | None = None
         self._keep = keep
+        self._held = held
         self._lock = threading.Lock()
         self._used: dict[int, int] = {}  # slot to container number
         self._free: deque[int] = deque()
+        self._limbo: list[int] = []  # out of the log, and not free yet
+        self._vacant: deque[int] = deque()  # numbers of files that are gone
         numbers = [container.file_number(name) or 0 for name in directory.names()]
         self._next_number = max(numbers, default=0) + 1  # never the name of a file that is left alone
         self._reading: OrderedDict[int, _Reading] = OrderedDict()  # by slot, the latest used last
 
     def adopt(self, number: int, slot: int | None) -> None:
         """Take over a container found on opening: it holds *slot*, or is free."""
+        if slot is None:
+            self.give_back(number)
+            return
         with self._lock:
-            if slot is None:
-                self._free.append(number)
-            else:
-                self._used[slot] = number
+            self._used[slot] = number
 
     def slots(self) -> dict[int, int]:
         """Slot to container number, of the containers in use."""
@@ -100,6 +118,11 @@ class Pool:
     @property
     def free_count(self) -> int:
         return len(self._free)
+
+    @property
+    def limbo_count(self) -> int:
+        """How many containers are neither in the log nor free, because a backup holds them."""
+        return len(self._limbo)
 
     def lacks_spare(self) -> bool:
         """Whether `prepare` has something to do."""
@@ -176,14 +199,39 @@ class Pool:
             self.low = None
 
     def release(self, slots: Iterable[int]) -> None:
-        """Free the containers of *slots*, which are durably no longer part of the log."""
+        """Let go of the containers of *slots*, which are durably no longer part of the log."""
+        left: list[Left] = []
         with self._lock:
             for slot in slots:
                 if slot in self._used:  # a slot may have been skipped without a block
-                    self._free.append(self._used.pop(slot))
+                    left.append(Left(slot, self._used.pop(slot)))
                     self.released += 1
                 if slot in self._reading:
                     self._reading.pop(slot).retire()
+        if self.archiver is not None:
+            self.archiver.take_over(left)
+            return
+        for _, number in left:
+            self.give_back(number)
+
+    def give_back(self, number: int) -> None:
+        """The log and the archive are done with file *number*."""
+        with self._lock:
+            self._limbo.append(number)
+        self.settle()
+
+    def settle(self) -> None:
+        """Free what was given back, unless it is held."""
+        if not self._limbo or self._held():
+            return
+        with self._lock:
+            numbers, self._limbo = self._limbo, []
+        for number in numbers:
+            with suppress(DiskError):  # else it is in nobody's way; the next opening finds it
+                if self.directory.link_count(container.file_name(number)) > 1:
+                    self._unlink(number)
+                else:
+                    self._free.append(number)
 
     def trim(self) -> None:
         """Give containers back to the file system once more than half of them are free (checklist E62)."""
@@ -194,7 +242,7 @@ class Pool:
                     return
                 surplus = self._free.pop()
             try:
-                self.directory.unlink(container.file_name(surplus))
+                self._unlink(surplus)
             except DiskError:
                 return  # it is in nobody's way; the next opening finds it
 
@@ -211,10 +259,14 @@ class Pool:
             self._reading.popitem(last=False)[1].retire()
         return reading
 
+    def _unlink(self, number: int) -> None:
+        self.directory.unlink(container.file_name(number))
+        self._vacant.append(number)  # a log that is archived must not run out of numbers
+
     def _make(self) -> int:
         with self._lock:
-            number = self._next_number
-            self._next_number += 1
+            number = self._vacant.popleft() if self._vacant else self._next_number
+            self._next_number = max(self._next_number, number + 1)
         name = container.file_name(number)
         temporary = name + ".new"
         file = self.directory.create(temporary)

@@ -47,14 +47,15 @@ class Damage:
 class LogReader:
     """Reads one log. One thread at a time; the log may be written meanwhile."""
 
-    def __init__(self, directory: Directory, *, live: bool = True, everything: bool = False) -> None:
+    def __init__(self, directory: Directory, *, live: bool = True, history: bool = False) -> None:
         """Read the mark and all container heads of *directory*. Raises `ForeignStore` if it holds no log of ours.
 
         *live*: somebody may be writing it; what looks wrong is then looked at again, and so are all container heads.
-        *everything*: also the containers that are no longer part of the log.
+        *history*: read all containers, whatever their blocks say of a base and of holes.
         """
         self.directory = directory
         self._live = live
+        self._history = history
         self.mark = read_mark(directory)
         self.log_uuid = self.mark.log_uuid
         self.log_id = int.from_bytes(self.log_uuid.bytes[:8], "little")
@@ -71,7 +72,7 @@ class LogReader:
         """LSN ranges that left the log while `scan` was about to read them."""
         self.remarks: list[str] = []
         """What could not be read, and what does not belong in the directory, in words."""
-        self.base_lsn = self.mark.base_lsn
+        self.base_lsn = 0 if history else self.mark.base_lsn
         self.durable_lsn = self.mark.durable_lsn
         """The highest claim seen so far."""
         self.incarnation = self.mark.incarnation
@@ -86,7 +87,6 @@ class LogReader:
         """The block behind which `scan` begins, if it does not begin at the base."""
         self._resume: Block | None = None
         self._open: tuple[int, Window] | None = None
-        self._everything = everything
         self._read_heads()
         self._learn()
 
@@ -223,7 +223,7 @@ class LogReader:
             self.remarks.append(f"{place}: it has {size} bytes, a container has {self.container_bytes}; left alone")
         else:
             self.heads[head.slot] = head
-            self.base_lsn = max(self.base_lsn, head.base_lsn)
+            self._raise_base(head.base_lsn)
             self.incarnation = max(self.incarnation, head.incarnation)
 
     def _head_of(self, file: File, number: int, place: str) -> ContainerHead:
@@ -255,11 +255,8 @@ class LogReader:
         before. A container without a whole first block tells nothing, and nothing was given back because of it.
         """
         self.holes = []
-        if self._everything:
-            self.slots = sorted(self.heads)
-            return
         try:
-            for slot in sorted(self.heads, reverse=True):
+            for slot in sorted(() if self._history else self.heads, reverse=True):
                 if self._learn_from(slot):
                     break
         finally:
@@ -275,7 +272,7 @@ class LogReader:
             if found.head.incarnation < newest:
                 continue  # it was left over in a slot that was started again, and knows older holes
             newest = found.head.incarnation
-            self.base_lsn = max(self.base_lsn, found.head.base_lsn)
+            self._raise_base(found.head.base_lsn)
             for at in range(0, HEAD.size * found.head.records, HEAD.size):
                 if found.body[at] == RecordType.LOG_HOLES:
                     self.holes = holes.decode(found.payload(found.heads()[at // HEAD.size]))
@@ -333,8 +330,12 @@ class LogReader:
 
     def _note(self, found: Block) -> None:
         self.durable_lsn = max(self.durable_lsn, found.head.durable_lsn)
-        self.base_lsn = max(self.base_lsn, found.head.base_lsn)
+        self._raise_base(found.head.base_lsn)
         self.incarnation = max(self.incarnation, found.head.incarnation)
+
+    def _raise_base(self, base_lsn: int) -> None:
+        if not self._history:
+            self.base_lsn = max(self.base_lsn, base_lsn)
 
     def _successor(self, lsn: int) -> int | None:
         """The first block of a later slot that names the last block read, or one in the hole behind that."""
@@ -358,7 +359,7 @@ class LogReader:
         """Whether the writer has reclaimed the place meanwhile; the heads and the base are read anew for that."""
         self._close()
         self.mark = read_mark(self.directory)
-        self.base_lsn = max(self.base_lsn, self.mark.base_lsn)
+        self._raise_base(self.mark.base_lsn)
         before = dict(self.heads)
         self._read_heads()
         if self.heads == before:

@@ -7,13 +7,16 @@ Nothing is shown to anyone before the log is open and durable behind what was re
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import uuid4
 
 from ..base.clock import Clock
-from ..base.errors import ForeignStore
+from ..base.errors import CairnError, ForeignStore
+from ..disk.real import RealDirectory
 from ..disk.seam import Directory
+from ..journal.archive import ArchiveLimits
 from ..journal.block import Block
 from ..journal.container import file_number
 from ..journal.opening import (
@@ -50,6 +53,9 @@ class StoreOptions:
     """A checkpoint is taken when the log has grown by so much; 0 for only when it is closed."""
     min_container_bytes: int = MIN_CONTAINER_BYTES
     """Not an option of the broker: tests go below it, to meet the ends of containers more often."""
+    archive_dir: str | None = None
+    """Where containers are kept that left the log; None for nowhere."""
+    archive_limits: ArchiveLimits = ArchiveLimits()
 
 
 Progress = Callable[[int, int], None]
@@ -73,7 +79,10 @@ def open_store(
         wiring = Wiring.open(place.wiring_path)
         checkpoint = LmdbFile(place.checkpoint_path)
         try:
-            return recover(place.journal, wiring, clock, options or StoreOptions(), place.close, progress, checkpoint)
+            return recover(
+                place.journal, wiring, clock, options or StoreOptions(), place.close, progress, checkpoint,
+                place.is_held,
+            )  # fmt: skip
         except BaseException:
             wiring.close()
             raise
@@ -90,10 +99,12 @@ def recover(
     release: Callable[[], None] = lambda: None,
     progress: Progress | None = None,
     checkpoint: CheckpointFile | None = None,
+    held: Callable[[], bool] = lambda: False,
 ) -> tuple[JournalStore, RecoveryReport]:
     """The store whose log is in *directory* and whose queues are in *wiring*; see `open_store`.
 
-    *checkpoint* spares reading the log from its base, if it can be used.
+    *checkpoint* spares reading the log from its base, if it can be used. *held*: whether somebody else counts on the
+    containers that are in the log now.
     """
     begun_s = clock.monotonic_s()
     created, container_bytes = _identify(directory, wiring, clock, options)
@@ -124,6 +135,9 @@ def recover(
         prepare=prepare,
         initial_containers=options.initial_containers,
         max_write_buffers=options.max_write_buffers,
+        archive=_archive_directory(options.archive_dir, directory),
+        archive_limits=options.archive_limits,
+        held=held,
     )
     with abandoned_on_failure(journal):
         replay.apply()
@@ -150,6 +164,14 @@ def recover(
         homeless={queue_id: count for queue_id, count in on_queue.items() if queue_id not in known},
     )
     return store, report
+
+
+def _archive_directory(path: str | None, journal: Directory) -> Directory | None:
+    if path is None:
+        return None
+    if os.path.realpath(path) == os.path.realpath(journal.path):
+        raise CairnError(path, "the archive can't be the journal's own directory", "name another --archive-dir")
+    return RealDirectory(path, create=True)
 
 
 def _identify(directory: Directory, wiring: Wiring, clock: Clock, options: StoreOptions) -> tuple[bool, int]:

@@ -1,6 +1,7 @@
 """The store directory: its layout, and the lock that lets one process have it.
 
 STORE/lock              held with flock by the broker that runs on it
+STORE/hold              held with flock by backups while they copy the log
 STORE/wiring.sqlite     queues and the store's identity, in SQL
 STORE/journal/          the log's containers and its mark
 STORE/checkpoint/       the message map as of an LSN, in LMDB; a cache, made again when it is gone
@@ -18,6 +19,9 @@ from .wiring import FILE_NAME as WIRING_NAME
 JOURNAL_NAME = "journal"
 CHECKPOINT_NAME = "checkpoint"
 LOCK_NAME = "lock"
+HOLD_NAME = "hold"
+MANIFEST_NAME = "manifest.json"
+"""It stands in a backup, which is no store."""
 
 
 class StoreDirectory:
@@ -27,7 +31,10 @@ class StoreDirectory:
         """Create the directory if need be and lock it. Raises `StoreInUse`, `ForeignStore`, `DiskError`."""
         self.path = path
         root = RealDirectory(path, create=True)
-        known = {JOURNAL_NAME, CHECKPOINT_NAME, LOCK_NAME, WIRING_NAME, WIRING_NAME + "-journal", "lost+found"}
+        known = {JOURNAL_NAME, CHECKPOINT_NAME, LOCK_NAME, HOLD_NAME, WIRING_NAME, WIRING_NAME + "-journal"}
+        known.add("lost+found")
+        if MANIFEST_NAME in root.names():
+            raise ForeignStore(path, "a backup, which must stay as it is", "`cairnmq restore` makes a store of it")
         strangers = set(root.names()) - known
         if strangers and WIRING_NAME not in root.names():
             raise ForeignStore(
@@ -52,10 +59,47 @@ class StoreDirectory:
         """Whether there is a wiring file with anything in it."""
         return os.path.exists(self.wiring_path) and os.path.getsize(self.wiring_path) > 0
 
+    def is_held(self) -> bool:
+        """Whether a backup counts on the containers that are in the log now: it may be copying them."""
+        try:
+            fd = os.open(os.path.join(self.path, HOLD_NAME), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True  # who can't tell waits
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        finally:
+            os.close(fd)
+        return False
+
     def close(self) -> None:
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
             self._lock_fd = -1
+
+
+class Hold:
+    """While it lasts, no container that is in the log when it begins is overwritten or removed. Ends with the process.
+
+    Several may hold a store at once; the broker sees it when a container leaves the log (`StoreDirectory.is_held`).
+    """
+
+    def __init__(self, path: str) -> None:
+        """Begin to hold the store in directory *path*."""
+        place = os.path.join(path, HOLD_NAME)
+        try:
+            self._fd = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._fd, fcntl.LOCK_SH)  # a broker that looks has it for a moment only
+        except OSError as error:
+            raise disk_error(place, "lock", error) from error
+
+    def end(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
 
 def _lock(path: str) -> int:

@@ -7,7 +7,9 @@ tools and opens the file read-only.
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from urllib.parse import quote
 from uuid import UUID
@@ -154,12 +156,47 @@ class Wiring:
 
 def _explained(place: str, error: DBAPIError) -> CairnError:
     """What SQLite's error means for a file that is only being opened."""
-    reason = str(error.orig)
+    return _explained_reason(place, str(error.orig))
+
+
+def _explained_reason(place: str, reason: str) -> CairnError:
     if "is full" in reason:
         return DiskFull(place, f"no space left ({reason})", "free some space or raise the quota")
     if "disk I/O" in reason or "readonly" in reason or "unable to open" in reason:
         return DiskError(place, reason, "check the disk, the owner and the permissions")
     return ForeignStore(place, f"not a wiring database of CairnMQ ({reason})", "restore it from a backup")
+
+
+def copy_wiring(source: str, target: str, store_uuid: UUID) -> None:
+    """Copy the wiring file at *source*, which may be in use, to the new file *target*, as of one moment, and sync it.
+
+    Raises `ForeignStore` if it is not of store *store_uuid*.
+    """
+    if not os.path.exists(source):
+        raise ForeignStore(source, "the wiring is gone, though there is a journal", "restore it from a backup")
+    mode = "rw" if os.access(source, os.W_OK) else "ro"  # what a crash left half done is rolled back in reading
+    try:
+        with (
+            closing(sqlite3.connect(f"file:{quote(source)}?mode={mode}", uri=True)) as old,
+            closing(sqlite3.connect(target)) as new,
+        ):
+            old.backup(new)
+            row = new.execute("SELECT uuid FROM store").fetchone()
+        fd = os.open(target, os.O_RDWR)
+        try:
+            os.fchmod(fd, 0o600)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+    except sqlite3.Error as error:
+        raise _explained_reason(source, str(error)) from error
+    except OSError as error:
+        raise disk_error(target, "fsync", error) from error
+    if row is None or row[0] != str(store_uuid):
+        raise ForeignStore(
+            source, f"the wiring is of store {row and row[0]}, the journal of store {store_uuid}",
+            "put back the files that belong together",
+        )  # fmt: skip
 
 
 def read_queue_names(path: str) -> dict[int, str]:

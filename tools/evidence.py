@@ -1,8 +1,9 @@
 """From the paths a user names to a journal that can be read, and everything that is found in it, in order.
 
-A path is a store directory, its journal directory, a directory of containers without a mark (an archive), or single
-container files. Containers without a mark are read in runs of neighbouring slots: what lies between two runs was not
-given, which is no damage.
+A path is a store directory, its journal directory, an archive or another directory of containers without a mark, or a
+container file. One journal alone is read as recovery reads it. Everything else, also an archive together with the store
+it is of, is read as containers in runs of neighbouring slots, dead ones too: what lies between two runs was not given,
+which is no damage.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from ..base.errors import CairnError, ForeignStore
+from ..base.errors import CairnError, DiskError, ForeignStore
 from ..disk.real import RealDirectory
 from ..journal import container, mark
+from ..journal.archive import archived_lsn
 from ..journal.block import Block
 from ..journal.mark import Mark
 from ..journal.reader import Damage, LogReader
@@ -23,7 +25,7 @@ from ..store.wiring import read_queue_names
 from .mending import Given, GivenDirectory, MendedDirectory, container_bytes_of, look_at
 from .salvage import Finding, log_id_of
 
-_WHAT_TO_NAME = "name a store directory, its journal directory, or container files"
+_WHAT_TO_NAME = "name a store directory, its journal directory, an archive, or container files"
 
 
 @dataclass
@@ -116,40 +118,62 @@ def open_evidence(paths: list[str]) -> Evidence:
         if not os.path.exists(path):
             raise CairnError(path, "no such file or directory", _WHAT_TO_NAME)
     if len(paths) == 1 and os.path.isdir(paths[0]):
-        return _open_directory(paths[0])
-    for path in paths:
-        if not os.path.isfile(path):
-            raise CairnError(path, "not a file", "name one directory, or container files only")
-    return _open_given(paths, os.path.dirname(os.path.abspath(paths[0])))
+        return _open_directory(_directory_of_containers(paths[0]))
+    files: list[str] = []
+    beside = ""  # where a mark and the names of queues may be found
+    for path in sorted(paths, key=os.path.isdir, reverse=True):
+        if os.path.isdir(path):
+            directory = _directory_of_containers(path)
+            if mark.NAME in directory.names():
+                beside = beside or directory.path
+            files += _containers_in(directory)
+        elif os.path.isfile(path):
+            files.append(path)
+        else:
+            raise CairnError(path, "not a file", _WHAT_TO_NAME)
+    return _open_given(files, beside or os.path.dirname(os.path.abspath(paths[0])))
 
 
-def _open_directory(path: str) -> Evidence:
+def _directory_of_containers(path: str) -> RealDirectory:
     directory = RealDirectory(path)
-    if not _holds_journal(directory.names()):
-        inner = os.path.join(path, JOURNAL_NAME)
-        if not os.path.isdir(inner):
-            empty = not directory.names()
-            raise ForeignStore(path, "the directory is empty" if empty else "no journal in it", _WHAT_TO_NAME)
-        directory = RealDirectory(inner)
-        if not _holds_journal(directory.names()):
-            raise ForeignStore(inner, f"no journal in it: {mark.NAME} and containers are missing", _WHAT_TO_NAME)
+    if _holds_containers(directory.names()):
+        return directory
+    inner = os.path.join(path, JOURNAL_NAME)
+    if not os.path.isdir(inner):
+        empty = not directory.names()
+        raise ForeignStore(path, "the directory is empty" if empty else "no journal in it", _WHAT_TO_NAME)
+    directory = RealDirectory(inner)
+    if not _holds_containers(directory.names()):
+        raise ForeignStore(inner, f"no journal in it: {mark.NAME} and containers are missing", _WHAT_TO_NAME)
+    return directory
+
+
+def _holds_containers(names: list[str]) -> bool:
+    return mark.NAME in names or any(_is_container(name) for name in names)
+
+
+def _is_container(name: str) -> bool:
+    return container.file_number(name) is not None or archived_lsn(name) is not None
+
+
+def _containers_in(directory: RealDirectory) -> list[str]:
+    return [os.path.join(directory.path, name) for name in directory.names() if _is_container(name)]
+
+
+def _open_directory(directory: RealDirectory) -> Evidence:
     names = directory.names()
     found = mark.read(directory) if mark.NAME in names else None
     if found is not None:
         return _open_journal(directory, found)
-    paths = [os.path.join(directory.path, name) for name in names if container.file_number(name) is not None]
+    paths = _containers_in(directory)
     if not paths:
         raise ForeignStore(directory.path, f"{mark.NAME} is damaged, and there are no containers", _WHAT_TO_NAME)
     evidence = _open_given(paths, directory.path)
     if mark.NAME in names:
         evidence.findings.insert(0, Finding("corrupt", 0, 0, mark.NAME, "it holds no whole mark"))
-    else:
+    elif any(archived_lsn(name) is None for name in names):
         evidence.notes.append(f"{directory.path}: no {mark.NAME}, so containers are shown each for itself")
     return evidence
-
-
-def _holds_journal(names: list[str]) -> bool:
-    return mark.NAME in names or any(container.file_number(name) is not None for name in names)
 
 
 def _open_journal(directory: RealDirectory, found: Mark) -> Evidence:
@@ -170,10 +194,16 @@ def _open_journal(directory: RealDirectory, found: Mark) -> Evidence:
 
 def _open_given(paths: list[str], directory: str) -> Evidence:
     evidence = _evidence_beside(directory)
+    paths = [path for path in paths if os.path.exists(path)]
     container_bytes = next((size for path in paths if (size := container_bytes_of(path)) is not None), None)
     by_slot: dict[int, Given] = {}
     for path in paths:
-        given = look_at(path, container_bytes)
+        try:
+            given = look_at(path, container_bytes)
+        except DiskError:
+            if os.path.exists(path):
+                raise
+            continue  # it moved into the archive since it was found
         if given is None:
             evidence.notes.append(f"{path}: a container that was never used")
             continue
@@ -182,6 +212,8 @@ def _open_given(paths: list[str], directory: str) -> Evidence:
             raise ForeignStore(path, f"it belongs to log {given.head.log_uuid}, the first one to {first.log_uuid}",
                                "dump one log at a time")  # fmt: skip
         other = by_slot.setdefault(given.head.slot, given)
+        if other is not given and _is_archived_too(other, given):
+            continue  # its file was not used again yet
         if other is not given:
             evidence.notes.append(f"{path}: left out, {other.path} holds the same slot {given.head.slot}")
             continue
@@ -193,6 +225,12 @@ def _open_given(paths: list[str], directory: str) -> Evidence:
     for run in _runs(by_slot):
         evidence.sources.append(_given_source(run, _claim(directory, run)))
     return evidence
+
+
+def _is_archived_too(first: Given, second: Given) -> bool:
+    """Whether they are a container of the journal and its copy in the archive."""
+    archived = [archived_lsn(os.path.basename(given.path)) is not None for given in (first, second)]
+    return first.first_sector == second.first_sector and archived[0] != archived[1]
 
 
 def _runs(by_slot: dict[int, Given]) -> Iterator[list[Given]]:
@@ -225,7 +263,7 @@ def _given_source(run: list[Given], claim_lsn: int) -> _Source:
         return [names[given.head.slot] for given in run if first_slot <= given.head.slot <= last_slot
                 and given.is_recycled()]  # fmt: skip
 
-    reader = LogReader(GivenDirectory(run, claim_lsn), everything=True)
+    reader = LogReader(GivenDirectory(run, claim_lsn), history=True)
     return _Source(reader, run[0].head.slot, lambda slot: names.get(slot, ""), recycled)
 
 

@@ -67,6 +67,12 @@ class _Shown:
     def rename(self, old: str, new: str) -> None:
         raise DiskError(self.path, "a tool never writes")
 
+    def link(self, name: str, target: Directory, new_name: str) -> None:
+        raise DiskError(self.path, "a tool never writes")
+
+    def link_count(self, name: str) -> int:
+        return 1
+
     def unlink(self, name: str) -> None:
         raise DiskError(self.path, "a tool never writes")
 

@@ -152,3 +152,43 @@ def test_wrong_arguments_are_told_with_status_2(arguments: tuple[str, ...], tmp_
     assert result.returncode == 2
     assert "Usage:" in result.stderr
     assert not any(tmp_path.iterdir())
+
+
+def test_what_leaves_the_journal_is_archived(tmp_path: Path) -> None:
+    store, archive = tmp_path / "data", tmp_path / "archive"
+    options = ("--archive-dir", str(archive), "--archive-max-size", "3M", "--archive-max-age", "7d")
+    with broker(store, *options, "--container-size", str(512 << 10)) as running:
+        running.wait_for(rf"^archiving in {archive}$")
+        connection = BlockingConnection(f"127.0.0.1:{running.port}", timeout=DEADLINE_S)
+        sender, receiver = connection.create_sender("orders"), connection.create_receiver("orders")
+        for number in range(60):
+            sender.send(Message(body=f"message {number:03d}" + "." * 50_000, durable=True))
+            receiver.receive(timeout=DEADLINE_S)
+            receiver.accept()
+        connection.close()
+        assert running.stop() == 0
+    assert list(archive.glob("*.cairn"))
+    dumped = run("dump", str(archive), str(store), "--json", "--payload", "80", "--type", "start")
+    assert (dumped.returncode, dumped.stdout.count("\n")) == (0, 60)
+    assert dumped.stdout.count('"queue":"orders"') == 60
+    with broker(store, "--archive-dir", str(archive), "--archive-max-size", "1M") as running:
+        assert running.stop() == 0
+    assert len(list(archive.glob("*.cairn"))) <= 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--archive-max-size", "1G"), "there is no archive; name one with --archive-dir"),
+        (("--archive-dir", "a", "--archive-max-size", "lots"), "it is no size; give bytes, or a number with K"),
+        (("--archive-dir", "a", "--archive-max-size", "0"), "it is no size"),
+        (("--archive-dir", "a", "--archive-max-age", "7y"), "it is no age; give a number with s, m, h"),
+        (("--archive-dir", "a", "--archive-max-size", "100K"), "give a larger --archive-max-size"),
+        (("--archive-dir", "/proc/x"), "/proc/x: create failed"),
+        (("--archive-dir", "data/journal"), "the archive can't be the journal's own directory"),
+    ],
+)
+def test_an_impossible_archive_is_refused(tmp_path: Path, arguments: tuple[str, ...], complaint: str) -> None:
+    command = [CAIRNMQ, "broker", "--store-dir", "data", "--port", "0", *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, cwd=tmp_path)
+    assert complaint in one_line(result)

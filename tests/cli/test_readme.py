@@ -1,4 +1,5 @@
-"""The README's commands are true: the broker command, the first message and the dump commands are run as they stand."""
+"""The README's commands are true: the broker command, the first message, the dump and the backup
+commands are run as they stand."""
 
 from __future__ import annotations
 
@@ -30,6 +31,12 @@ def test_the_first_message_and_a_look_inside(tmp_path: Path) -> None:
             dumped = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, cwd=tmp_path)
             assert dumped.returncode == 0, dumped.stderr
             assert "orders" in dumped.stdout
+        for line in (line for line in SHELL if re.search("cairnmq (backup|restore)", line)):
+            command = [CAIRNMQ, *line.split()[1:]]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, cwd=tmp_path)
+            assert done.returncode == 0, done.stderr
+    with broker(tmp_path / "restored") as running:
+        running.wait_for("^recovered 1 messages on 1 queues")
 
 
 def test_the_packages_the_readme_names_are_the_ones_the_script_installs() -> None:

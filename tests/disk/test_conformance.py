@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from cairnmq.base.errors import DiskError
+from cairnmq.base.errors import CannotLink, DiskError
 from cairnmq.disk.faulty import FaultyDirectory
 from cairnmq.disk.memory import MemoryDirectory
 from cairnmq.disk.real import RealDirectory
@@ -33,6 +33,19 @@ def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Directory:
     return MAKERS[request.param](tmp_path)
 
 T = TypeVar("T")
+
+
+def beside(directory: Directory) -> Directory:
+    """Another directory on the same disk."""
+    if isinstance(directory, FaultyDirectory):
+        return FaultyDirectory(beside(directory.inner))
+    if isinstance(directory, MemoryDirectory):
+        return directory.beside(directory.path + "/beside")
+    return RealDirectory(directory.path + "/beside", create=True)
+
+
+def is_real(directory: Directory) -> bool:
+    return isinstance(directory.inner if isinstance(directory, FaultyDirectory) else directory, RealDirectory)
 
 
 def make(directory: Directory, name: str, content: bytes) -> File:
@@ -127,6 +140,38 @@ def test_two_openings_see_one_file(directory: Directory) -> None:
     assert file.read_at(0, 10) == b"aXc"
 
 
+def test_a_link_is_a_second_name_for_one_file(directory: Directory) -> None:
+    other = beside(directory)
+    file = make(directory, "a", b"abc")
+    assert directory.link_count("a") == 1
+    directory.link("a", other, "b")
+    assert (directory.link_count("a"), other.link_count("b")) == (2, 2)
+    file.write_at(0, b"X")
+    assert content(other, "b") == b"Xbc"
+    directory.unlink("a")
+    directory.sync()
+    assert other.names() == ["b"]
+    assert other.link_count("b") == 1
+    assert content(other, "b") == b"Xbc"
+
+
+def test_a_link_replaces_nothing(directory: Directory) -> None:
+    other = beside(directory)
+    make(directory, "a", b"abc")
+    make(other, "b", b"old")
+    with pytest.raises(DiskError, match="File exists") as refused:
+        directory.link("a", other, "b")
+    assert not isinstance(refused.value, CannotLink)
+    assert content(other, "b") == b"old"
+
+
+def test_no_file_stands_on_two_disks(directory: Directory) -> None:
+    make(directory, "a", b"abc")
+    with pytest.raises(CannotLink, match="Invalid cross-device link; copy the file") as refused:
+        directory.link("a", RealDirectory("/dev/shm") if is_real(directory) else MemoryDirectory(), "b")
+    assert refused.value.place == directory.path + "/a"
+
+
 def test_what_is_missing_is_refused(directory: Directory) -> None:
     with pytest.raises(DiskError, match=r"/a: open failed: No such file"):
         directory.open("a")
@@ -134,6 +179,10 @@ def test_what_is_missing_is_refused(directory: Directory) -> None:
         directory.rename("a", "b")
     with pytest.raises(DiskError, match=r"/a: unlink failed: No such file"):
         directory.unlink("a")
+    with pytest.raises(DiskError, match=r"/a: link to .*/b failed: No such file"):
+        directory.link("a", beside(directory), "b")
+    with pytest.raises(DiskError, match=r"/a: stat failed: No such file"):
+        directory.link_count("a")
 
 
 def test_a_file_opened_for_reading_is_not_written(directory: Directory) -> None:

@@ -11,21 +11,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cairnmq.base.errors import DiskError, DiskFull
+from cairnmq.base.errors import CannotLink, DiskError, DiskFull
 from cairnmq.disk.faulty import Call, Fault, FaultyDirectory, Kind, Plan, ever_after, once
 from cairnmq.disk.memory import MemoryDirectory
 from cairnmq.disk.real import RealDirectory
 from cairnmq.disk.seam import Directory
 
 IO_ERROR, FULL = Fault(errno.EIO), Fault(errno.ENOSPC)
-KINDS: list[Kind] = ["list", "read", "write", "sync", "create", "open", "rename", "sync_names", "unlink"]
+KINDS: list[Kind] = ["list", "read", "write", "sync", "create", "open", "rename", "link", "sync_names", "unlink"]
 
 
 Attempt = Callable[[], object]
 
 
 def one_call_of_each_kind(directory: Directory) -> list[Attempt]:
-    """As `KINDS` has them; none needs the one before. Opening the file is call 1, these are 2 to 10."""
+    """As `KINDS` has them; none needs the one before. Opening the file is call 1, these are 2 to 11."""
     file = directory.open("a", writable=True)
     return [
         directory.names,
@@ -35,9 +35,17 @@ def one_call_of_each_kind(directory: Directory) -> list[Attempt]:
         partial(directory.create, "new"),
         partial(directory.open, "a"),
         partial(directory.rename, "b", "c"),
+        partial(directory.link, "a", elsewhere(directory), "a"),
         directory.sync,
         partial(directory.unlink, "d"),
     ]
+
+
+def elsewhere(directory: Directory) -> Directory:
+    """Another directory on the same disk."""
+    assert isinstance(directory, FaultyDirectory)
+    assert isinstance(directory.inner, MemoryDirectory)
+    return FaultyDirectory(directory.inner.beside("/elsewhere"))
 
 
 def prepare(directory: Directory) -> None:
@@ -88,9 +96,17 @@ def test_the_planned_calls_fail_and_no_other(target: int, full: bool, forever: b
 
 
 def test_a_failed_change_of_names_did_nothing() -> None:
-    directory = faulty(lambda call: IO_ERROR if call.kind in ("create", "rename", "unlink") else None)
-    assert failed(one_call_of_each_kind(directory)).count(DiskError) == 3
+    directory = faulty(lambda call: IO_ERROR if call.kind in ("create", "rename", "link", "unlink") else None)
+    assert failed(one_call_of_each_kind(directory)).count(DiskError) == 4
     assert directory.names() == ["a", "b", "d"]
+    assert elsewhere(directory).names() == []
+
+
+@pytest.mark.parametrize("code", [errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP])
+def test_a_disk_can_refuse_second_names(code: int) -> None:
+    directory = faulty(lambda call: Fault(code) if call.kind == "link" else None)
+    with pytest.raises(CannotLink):
+        directory.link("a", elsewhere(directory), "a")
 
 
 def test_a_failed_sync_of_the_directory_leaves_names_pending() -> None:

@@ -120,6 +120,35 @@ def test_a_lost_unlink_brings_the_content_back() -> None:
     assert outcomes(directory) == {(("a", b"old"),), (), (("a", b""),)}
 
 
+def test_a_moved_file_is_never_lost_if_the_new_name_is_synced_first() -> None:
+    directory, file = synced_file(b"old")
+    other = directory.beside("/other")
+    directory.link("a", other, "b")
+    cuts = [directory.after_power_cut(kept) for kept in subsets(directory.pending())]
+    assert [(cut.names(), cut.beside("/other").names()) for cut in cuts] == [(["a"], []), (["a"], ["b"])]
+    other.sync()
+    directory.unlink("a")
+    for kept in subsets(directory.pending()):
+        cut = directory.after_power_cut(kept)
+        assert content(cut.beside("/other"), "b") == b"old"
+        assert cut.beside("/other").link_count("b") == (1 if kept else 2)
+        if not kept:
+            cut.open("a", writable=True).write_at(0, b"new")
+            assert content(cut.beside("/other"), "b") == b"new"
+    assert [item.kind for item in directory.pending()] == ["unlink"]
+    assert file.read_at(0, 3) == b"old"
+
+
+def test_directories_on_one_disk_lose_power_together() -> None:
+    directory, _ = synced_file(b"old")
+    other = directory.beside("/other")
+    other.create("b").write_at(0, b"xy")
+    assert {item.name for item in directory.pending()} == {"b"}
+    assert directory.after_kill().beside("/other").names() == ["b"]
+    assert directory.after_power_cut([]).beside("/other").names() == []
+    assert content(directory.after_power_cut(lambda _: True).beside("/other"), "b") == b"xy"
+
+
 def test_junk_is_asked_for_with_the_synced_content() -> None:
     directory, file = synced_file(b"." * 700)
     file.write_at(0, b"x" * 700)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from crc32c import crc32c
 
-from cairnmq.base.clock import ManualClock
+from cairnmq.base.clock import Clock, ManualClock
 from cairnmq.disk.memory import MemoryDirectory
 from cairnmq.disk.seam import Directory
 from cairnmq.journal.block import Block
@@ -33,21 +33,26 @@ class Read(NamedTuple):
     payload: bytes
 
 
-def new_log(directory: Directory | None = None, *, keep: int = 2, buffers: int = 10) -> tuple[Directory, Journal]:
+def new_log(
+    directory: Directory | None = None, *, keep: int = 2, buffers: int = 10, **options: Any
+) -> tuple[Directory, Journal]:
     directory = directory or MemoryDirectory()
     format_log(directory, SIZE, LOG_UUID, 1)
-    return directory, reopen(directory, keep=keep, buffers=buffers)[0]
+    return directory, reopen(directory, keep=keep, buffers=buffers, **options)[0]
 
 
-def reopen(directory: Directory, *, keep: int = 2, buffers: int = 10) -> tuple[Journal, OpenReport, list[Read]]:
-    """Open the log; also what it held but for its opening records."""
+def reopen(
+    directory: Directory, *, keep: int = 2, buffers: int = 10, clock: Clock | None = None, **options: Any
+) -> tuple[Journal, OpenReport, list[Read]]:
+    """Open the log with *options* of `open_log`; also what it held but for its opening records."""
     found: list[Read] = []
     journal, report = open_log(
         directory,
-        ManualClock(),
+        clock or ManualClock(),
         visit=lambda block: found.extend(records_of(block)),
         initial_containers=keep,
         max_write_buffers=buffers,
+        **options,
     )
     return journal, report, [read for read in found if read.head.type != RecordType.LOG_OPEN]
 

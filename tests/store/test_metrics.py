@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -33,7 +34,7 @@ KIB = bytes(1024)
 
 
 def open_store(
-    disk: Directory, clock: ManualClock | None = None, checkpoint: LmdbFile | None = None, **options: int
+    disk: Directory, clock: ManualClock | None = None, checkpoint: LmdbFile | None = None, **options: Any
 ) -> JournalStore:
     chosen = StoreOptions(container_bytes=SIZE, **options)
     store, _ = recover(disk, MemoryWiring(), clock or ManualClock(), chosen, checkpoint=checkpoint)

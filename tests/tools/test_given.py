@@ -124,7 +124,8 @@ def test_a_spare_container_is_told_and_no_error(store: Store, dump: Dump) -> Non
         ("foreign", ["foreign/photo.jpg"], "not a container of a journal"),
         ("foreign", ["foreign/empty"], "not a container of a journal"),
         ("foreign", ["foreign/large"], "not a container of a journal"),
-        ("foreign", ["foreign", "foreign/photo.jpg"], "not a file"),
+        ("foreign", ["foreign", "foreign/photo.jpg"], "no journal in it"),
+        ("foreign", ["foreign/photo.jpg", "foreign/empty", "/dev/null"], "not a file"),
         ("foreign", ["/dev/null"], "not a file"),
     ],
 )

@@ -1,0 +1,36 @@
+"""Sizes and times as a person writes them: 64M, 2G, 12h, 7d."""
+
+from __future__ import annotations
+
+import re
+
+import click
+
+from ..base.errors import CairnError
+
+_SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+class Quantity(click.ParamType[int]):
+    """A whole number and a unit, as a number of the smallest one."""
+
+    def __init__(self, name: str, units: dict[str, int], example: str, least: int = 1) -> None:
+        self.name = name
+        self._least = least
+        self._units = {unit.lower(): factor for unit, factor in units.items()}
+        self._example = example
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        found = re.fullmatch(r"(\d{1,18})([a-z]?)", str(value).lower(), re.ASCII)
+        if found is None or found[2] not in self._units or int(found[1]) < self._least:
+            option = param.opts[0] if param is not None else self.name
+            raise CairnError(f"{option} {value}", f"it is no {self.name}", self._example)
+        return int(found[1]) * self._units[found[2]]
+
+
+SIZE = Quantity("size", _SIZES, "give bytes, or a number with K, M, G or T, like 20G")
+SIZE_OR_NONE = Quantity("size", _SIZES, "give bytes, or a number with K, M, G or T, like 256M; or 0", least=0)
+AGE = Quantity("age", _TIMES, "give a number with s, m, h, d or w, like 7d")

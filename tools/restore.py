@@ -1,0 +1,161 @@
+"""Restore: a store made from a backup, in a new place.
+
+Every file of the backup is checked against the manifest before anything is written: a damaged backup restores nothing.
+The mark is written last, so that what an interrupted restore leaves is refused by every broker; a restore that fails
+removes what it wrote. In the end the new store is read as recovery would read it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple
+
+from ..base.errors import CairnError, CorruptJournal, ForeignStore, StoreInUse
+from ..disk.real import RealDirectory
+from ..journal import mark
+from ..store.directory import JOURNAL_NAME, LOCK_NAME, StoreDirectory
+from ..store.wiring import FILE_NAME as WIRING_NAME
+from ..store.wiring import read_queue_names
+from . import manifest
+from .checking import Progress, check_journal
+from .copying import checksum, copy
+from .manifest import MARK_FILE, BackedUp, Manifest
+
+_MAY_BE_THERE = {"lost+found"}
+
+
+class Restored(NamedTuple):
+    """A store that is there."""
+
+    manifest: Manifest
+    messages: int
+    queues: int
+
+
+def restore(backup: str, target: str, progress: Progress) -> Restored:
+    """Make a store at *target*, which does not exist or is empty, from *backup*.
+
+    Raises `CairnError`, and then leaves *target* as it was.
+    """
+    if not os.path.isdir(backup):
+        raise CairnError(backup, "no such directory", "name what `cairnmq backup` made")
+    found = manifest.read(RealDirectory(backup))
+    _refuse_target(target)
+    _check(backup, found, progress)
+    was_there = os.path.isdir(target)
+    place = StoreDirectory(target)
+    try:
+        if set(place.journal.names()):
+            raise CairnError(target, "the directory is not empty", "name one that does not exist")
+        messages = _write(backup, found, place, progress)
+        queues = len(read_queue_names(place.wiring_path))
+    except BaseException:
+        _remove(target, was_there)
+        raise
+    finally:
+        place.close()
+    return Restored(found, messages, queues)
+
+
+def _refuse_target(target: str) -> None:
+    if os.path.lexists(target) and not os.path.isdir(target):
+        raise CairnError(target, "there is a file of that name", "name a directory that does not exist")
+    names = set(RealDirectory(target).names()) - _MAY_BE_THERE if os.path.isdir(target) else set()
+    if LOCK_NAME in names and _is_locked(os.path.join(target, LOCK_NAME)):
+        raise StoreInUse(target, "a broker runs on this store", "restore into another directory")
+    if names:
+        raise CairnError(target, "the directory is not empty", "name one that does not exist; nothing is ever replaced")
+
+
+def _is_locked(path: str) -> bool:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def _check(backup: str, found: Manifest, progress: Progress) -> None:
+    """Raises `ForeignStore` for the first file that is not as the manifest says."""
+    done = 0
+
+    def tell(some_bytes: int) -> None:
+        nonlocal done
+        done += some_bytes
+        progress("checking the backup", done, found.total_bytes)
+
+    for file in found.files:
+        path = os.path.join(backup, file.name)
+        if not os.path.isfile(path):
+            raise ForeignStore(path, "missing, though the manifest tells of it", "use another backup")
+        size, crc = checksum(RealDirectory(os.path.dirname(path)), os.path.basename(path), tell)
+        _compare(path, file, size, crc)
+
+
+def _compare(path: str, file: BackedUp, size_bytes: int, crc: str) -> None:
+    if size_bytes != file.size_bytes:
+        why = f"damaged: it has {size_bytes} bytes, the manifest says {file.size_bytes}"
+    elif crc != file.crc32c:
+        why = f"damaged: its CRC32C is {crc}, the manifest says {file.crc32c}"
+    else:
+        return
+    raise ForeignStore(path, why, "nothing was restored; use another backup")
+
+
+def _write(backup: str, found: Manifest, place: StoreDirectory, progress: Progress) -> int:
+    """Copy all of it, the mark last; how many messages are on queues then."""
+    done = 0
+
+    def tell(some_bytes: int) -> None:
+        nonlocal done
+        done += some_bytes
+        progress("copying", done, found.total_bytes)
+
+    source = RealDirectory(os.path.join(backup, JOURNAL_NAME))
+    files = {file.name: file for file in found.files}
+    wiring, last = files.pop(WIRING_NAME), files.pop(MARK_FILE)
+    for file in files.values():
+        name = os.path.basename(file.name)
+        _copy(source, place.journal, file, name, name, tell)
+    place.journal.sync()
+    root = RealDirectory(place.path)
+    _copy(RealDirectory(backup), root, wiring, WIRING_NAME, WIRING_NAME, tell)
+    root.sync()
+    _copy(source, place.journal, last, mark.NAME, mark.NAME + ".new", tell)
+    place.journal.rename(mark.NAME + ".new", mark.NAME)
+    place.journal.sync()
+    checked = check_journal(place.journal, "checking the store", progress)
+    if checked.end_lsn != found.end_lsn:
+        raise CorruptJournal(place.journal.path, f"it ends at LSN {checked.end_lsn}, the backup at {found.end_lsn}",
+                             "use another backup", checked.end_lsn, found.end_lsn)  # fmt: skip
+    return checked.messages
+
+
+def _copy(
+    source: RealDirectory, target: RealDirectory, file: BackedUp, name: str, new_name: str, tell: Callable[[int], None]
+) -> None:
+    old, new = source.open(name), target.create(new_name)
+    try:
+        _compare(os.path.join(source.path, name), file, *copy(old, new, tell))
+    finally:
+        old.close()
+        new.close()
+
+
+def _remove(target: str, was_there: bool) -> None:
+    """Take away what was written; what can't be is refused by every broker, for it has no mark."""
+    with suppress(OSError):
+        os.unlink(os.path.join(target, JOURNAL_NAME, mark.NAME))
+    with suppress(OSError):
+        for name in set(os.listdir(target)) - _MAY_BE_THERE:
+            path = os.path.join(target, name)
+            shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
+        if not was_there:
+            os.rmdir(target)
