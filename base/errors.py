@@ -21,6 +21,10 @@ class DiskFull(DiskError):
     """No space was left; any part of what was to be written may have been."""
 
 
+class NotAFile(DiskError):
+    """Something else has the file's name: a directory, a pipe, a socket. No waiting makes it readable."""
+
+
 class JournalError(CairnError):
     """The journal can't do what was asked."""
 

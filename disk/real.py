@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 
-from ..base.errors import DiskError, DiskFull
+from ..base.errors import DiskError, DiskFull, NotAFile
 from .seam import Buffer
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -26,6 +27,11 @@ def disk_error(place: str, action: str, error: OSError) -> DiskError:
     return DiskError(place, f"{action} failed: {error.strerror}", _REMEDIES.get(error.errno or 0, ""))
 
 
+def not_a_file(place: str) -> NotAFile:
+    """What to say of a directory, a pipe or a socket where a file should be."""
+    return NotAFile(place, "not a regular file", "put back the file that belongs there")
+
+
 class RealFile:
     """A file descriptor. See `seam.File` for the promises."""
 
@@ -33,9 +39,15 @@ class RealFile:
         self.name = os.path.basename(path)
         self._path = path
         try:
-            self._fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
+            self._fd = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)  # a pipe would wait for its other end
+            mode = os.fstat(self._fd).st_mode
         except OSError as error:
+            if error.errno in (errno.EISDIR, errno.ENXIO):
+                raise not_a_file(path) from error
             raise disk_error(path, "open", error) from error
+        if stat.S_ISDIR(mode) or stat.S_ISFIFO(mode):
+            self.close()
+            raise not_a_file(path)
 
     def size_bytes(self) -> int:
         try:

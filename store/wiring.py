@@ -30,7 +30,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from ..base.errors import CairnError, DiskError, DiskFull, ForeignStore, StoreError
-from ..disk.real import disk_error
+from ..disk.real import disk_error, not_a_file
 
 FILE_NAME = "wiring.sqlite"
 SCHEMA_VERSION = 1
@@ -75,6 +75,8 @@ class Wiring:
                 os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
             except OSError as error:
                 raise disk_error(path, "create", error) from error
+        if not os.path.isfile(path):
+            raise not_a_file(path)
         engine = create_engine(URL.create("sqlite", database=path))
 
         @event.listens_for(engine, "connect")
@@ -156,6 +158,8 @@ def read_queue_names(path: str) -> dict[int, str]:
     """Queue id to name from the wiring file at *path*, opened read-only; empty if there is none."""
     if not os.path.exists(path):
         return {}
+    if not os.path.isfile(path):
+        raise not_a_file(path)
     engine = create_engine(URL.create("sqlite", database=f"file:{quote(path)}", query={"mode": "ro", "uri": "true"}))
     try:
         with engine.connect() as sql:

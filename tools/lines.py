@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from ..journal.block import Block, padded
 from ..journal.record import HEAD_BYTES, Flag, type_name
-from .salvage import Finding
+from ..recovery.remains import Finding
 
 Row = tuple[int, tuple[Any, ...]]
 """A record's LSN, and the fields of `journal.record.RecordHead` in its order."""

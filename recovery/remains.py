@@ -45,7 +45,7 @@ class Finding:
         }  # fmt: skip
 
 
-class Salvage(NamedTuple):
+class Told(NamedTuple):
     """What the blocks of a container without a head tell."""
 
     slot: int
@@ -53,11 +53,11 @@ class Salvage(NamedTuple):
     durable_lsn: int
 
 
-def salvage(file: File, container_bytes: int, log_id: int | None) -> Salvage | None:
+def told_by_blocks(file: File, container_bytes: int, log_id: int | None) -> Told | None:
     """The slot that the newest whole blocks in *file* say they are in; None without any. *log_id* None: of any."""
     data = file.read_at(0, container_bytes)
-    found: Salvage | None = None
-    for at in _block_places(data):
+    found: Told | None = None
+    for at in block_places(data):
         head = BlockHead._make(block.HEAD.unpack_from(data, at))
         if head.lsn % container_bytes != at or log_id not in (None, head.log_id):
             continue
@@ -67,15 +67,15 @@ def salvage(file: File, container_bytes: int, log_id: int | None) -> Salvage | N
             continue
         slot = head.lsn // container_bytes
         if found is None or slot > found.slot:
-            found = Salvage(slot, head.log_id, head.durable_lsn)
+            found = Told(slot, head.log_id, head.durable_lsn)
         elif slot == found.slot:
             found = found._replace(durable_lsn=max(found.durable_lsn, head.durable_lsn))
     return found
 
 
-def _block_places(data: bytes) -> Iterator[int]:
+def block_places(data: bytes, first: int = DATA_OFFSET) -> Iterator[int]:
     """The sectors of a container that may begin a block, quickly found: a large one may hold nothing at all."""
-    place = data.find(_MAGIC, DATA_OFFSET)
+    place = data.find(_MAGIC, first)
     while 0 <= place <= len(data) - BLOCK_HEAD_BYTES:
         if place % SECTOR_BYTES == _MAGIC_OFFSET:
             yield place - _MAGIC_OFFSET
