@@ -389,6 +389,6 @@ def read_mark(directory: Directory) -> Mark:
         raise ForeignStore(
             f"{directory.path}/{mark.NAME}",
             "it holds no whole mark",
-            "restore it from a backup; the containers are untouched",
+            "the containers are untouched: restore it from a backup, or have `cairnmq salvage` recover what is whole",
         )
     return found

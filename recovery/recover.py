@@ -12,18 +12,20 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from ..base.clock import Clock
-from ..base.errors import ForeignStore
+from ..base.errors import CorruptJournal, ForeignStore
 from ..disk.seam import Directory
 from ..journal.block import Block
 from ..journal.container import file_number
+from ..journal.mark import NAME as MARK_NAME
 from ..journal.opening import DEFAULT_CONTAINER_BYTES, format_log, is_formatted, open_log
 from ..journal.reader import read_mark
 from ..store.directory import StoreDirectory
 from ..store.journal_store import JournalStore
 from ..store.state import State
-from ..store.wiring import Wiring
+from ..store.wiring import RESTORE_OR_SALVAGE, Wiring
 from .replay import Replay
 from .report import RecoveryReport
+from .verdict import explained
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ def open_store(
     try:
         if is_formatted(place.journal) and not place.has_wiring():
             raise ForeignStore(
-                place.wiring_path, "the wiring is gone, though there is a journal", "restore it from a backup"
+                place.wiring_path, "the wiring is gone, though there is a journal", RESTORE_OR_SALVAGE
             )
         wiring = Wiring.open(place.wiring_path)
         return recover(place.journal, wiring, clock, options or StoreOptions(), place.close, progress)
@@ -85,13 +87,16 @@ def recover(
         if progress is not None:
             progress(read_bytes, total_bytes)
 
-    journal, log = open_log(
-        directory,
-        clock,
-        visit=visit,
-        initial_containers=options.initial_containers,
-        max_write_buffers=options.max_write_buffers,
-    )
+    try:
+        journal, log = open_log(
+            directory,
+            clock,
+            visit=visit,
+            initial_containers=options.initial_containers,
+            max_write_buffers=options.max_write_buffers,
+        )
+    except CorruptJournal as error:
+        raise explained(error, directory, {row.id: row.name for row in wiring.queues()}) from None
     replay.apply()
     state.finish(journal.slots)
     store = JournalStore(wiring, journal, state, release)
@@ -120,22 +125,20 @@ def _identify(directory: Directory, wiring: Wiring, clock: Clock, options: Store
             raise ForeignStore(
                 directory.path,
                 f"the journal is of store {mark.log_uuid}, the wiring {wiring.place} of store {uuid}",
-                "put back the files that belong together",
+                "put back the files that belong together, or have `cairnmq salvage` recover what is whole",
             )
         if not formatted:
             wiring.set_formatted()
         return False
+    if any(file_number(name) is not None for name in directory.names()):
+        raise ForeignStore(
+            f"{directory.path}/{MARK_NAME}", "it is gone: no mark says whose the containers are", RESTORE_OR_SALVAGE
+        )
     if formatted:
         raise ForeignStore(
             directory.path,
             "the journal is gone, though the wiring knows that there was one",
             "restore it from a backup; remove the whole store directory to start with an empty store",
-        )
-    if any(file_number(name) is not None for name in directory.names()):
-        raise ForeignStore(
-            directory.path,
-            "there are containers, but no mark that says whose they are",
-            "restore the files from a backup",
         )
     format_log(directory, options.container_bytes, uuid, clock.wall_us())
     wiring.set_formatted()

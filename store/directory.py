@@ -13,6 +13,7 @@ import os
 from ..base.errors import DiskError, ForeignStore, StoreInUse
 from ..disk.real import RealDirectory, disk_error
 from .wiring import FILE_NAME as WIRING_NAME
+from .wiring import RESTORE_OR_SALVAGE
 
 JOURNAL_NAME = "journal"
 LOCK_NAME = "lock"
@@ -33,10 +34,14 @@ class StoreDirectory:
             )
         self._lock_fd = _lock(path)
         try:
-            self.journal = RealDirectory(os.path.join(path, JOURNAL_NAME), create=True)
-        except DiskError:
+            self.journal = RealDirectory(os.path.join(path, JOURNAL_NAME), create=not self.has_wiring())
+        except DiskError as error:
             self.close()
-            raise
+            if not self.has_wiring() or os.path.isdir(os.path.join(path, JOURNAL_NAME)):
+                raise
+            raise ForeignStore(
+                error.place, f"the journal is gone, though there is a wiring ({error.reason})", RESTORE_OR_SALVAGE
+            ) from error
 
     @property
     def wiring_path(self) -> str:

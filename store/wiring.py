@@ -34,6 +34,7 @@ from ..disk.real import disk_error, not_a_file
 
 FILE_NAME = "wiring.sqlite"
 SCHEMA_VERSION = 1
+RESTORE_OR_SALVAGE = "restore it from a backup, or have `cairnmq salvage` recover what is whole"
 
 _metadata = MetaData()
 _store = Table(
@@ -151,7 +152,7 @@ def _explained(place: str, error: DBAPIError) -> CairnError:
         return DiskFull(place, f"no space left ({reason})", "free some space or raise the quota")
     if "disk I/O" in reason or "readonly" in reason or "unable to open" in reason:
         return DiskError(place, reason, "check the disk, the owner and the permissions")
-    return ForeignStore(place, f"not a wiring database of CairnMQ ({reason})", "restore it from a backup")
+    return ForeignStore(place, f"not a wiring database of CairnMQ ({reason})", RESTORE_OR_SALVAGE)
 
 
 def read_queue_names(path: str) -> dict[int, str]:
