@@ -9,6 +9,7 @@ import click
 from ..base.errors import CairnError
 from .broker import broker
 from .dump import dump
+from .salvage import salvage
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -19,6 +20,7 @@ def cairnmq() -> None:
 
 cairnmq.add_command(broker)
 cairnmq.add_command(dump)
+cairnmq.add_command(salvage)
 
 
 def main() -> None:

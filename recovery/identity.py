@@ -17,6 +17,10 @@ from ..journal.mark import Mark
 from .remains import Finding, told_by_blocks
 
 
+class NoLog(ForeignStore):
+    """Nothing in the directory tells of a log."""
+
+
 class Identity(NamedTuple):
     """The mark to read a log by."""
 
@@ -26,7 +30,7 @@ class Identity(NamedTuple):
 
 
 def identify(directory: Directory, store_uuid: UUID | None = None) -> Identity:
-    """The log in *directory*; *store_uuid* is what SQL calls it. `ForeignStore` if there is nothing that tells."""
+    """The log in *directory*; *store_uuid* is what SQL calls it. `NoLog` if nothing tells."""
     found, why = _mark(directory)
     heads = _heads(directory)
     if found is not None:
@@ -36,7 +40,7 @@ def identify(directory: Directory, store_uuid: UUID | None = None) -> Identity:
     if not heads:
         heads = _told(directory)
     if not heads:
-        raise ForeignStore(directory.path, f"no journal: {mark.NAME}: {why}; and no container tells whose it is")
+        raise NoLog(directory.path, f"no journal: {mark.NAME}: {why}; and no container tells whose it is")
     (uuid, size), _ = max(heads.items(), key=lambda item: (item[0][0] == store_uuid, item[1]))
     finding = Finding("corrupt", 0, 0, mark.NAME, why)
     return Identity(Mark(False, 0, uuid, size, 1, 0, 0, 0), finding)

@@ -67,11 +67,10 @@ class LostMessage(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Where the payload of a record in a broken block stands."""
+    """A record of a broken block, and where its payload stands."""
 
-    lsn: int
-    size: int
-    time_us: int
+    payload_lsn: int
+    head: RecordHead
 
 
 class Survey:
@@ -205,7 +204,7 @@ class Survey:
 
     def _take(self, broken: BrokenBlock, lsn: int, row: RecordHead) -> None:
         self.state.apply(lsn, row)
-        self.pieces[lsn] = Piece(broken.payload_lsn + row.place, row.size, row.time_us)
+        self.pieces[lsn] = Piece(broken.payload_lsn + row.place, row)
         if lsn not in broken.whole:
             self._spoilt[lsn] = row.message_id
 

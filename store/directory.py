@@ -32,7 +32,7 @@ class StoreDirectory:
             raise ForeignStore(
                 path, f"not a CairnMQ store, and not empty (it holds {min(strangers)!r})", "name another directory"
             )
-        self._lock_fd = _lock(path)
+        self._lock_fd = lock_store(path)
         try:
             self.journal = RealDirectory(os.path.join(path, JOURNAL_NAME), create=not self.has_wiring())
         except DiskError as error:
@@ -57,7 +57,8 @@ class StoreDirectory:
             self._lock_fd = -1
 
 
-def _lock(path: str) -> int:
+def lock_store(path: str) -> int:
+    """Lock the store at *path* for this process, until the file descriptor that is returned is closed."""
     place = os.path.join(path, LOCK_NAME)
     try:
         fd = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -66,11 +67,7 @@ def _lock(path: str) -> int:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
-        os.close(fd)
-        raise StoreInUse(
-            path, f"another broker has it (process {holder})", "stop that one, or name another --store-dir"
-        ) from error
+        raise _in_use(path, fd) from error
     try:
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
@@ -78,3 +75,25 @@ def _lock(path: str) -> int:
         os.close(fd)
         raise disk_error(place, "write", error) from error
     return fd
+
+
+def lock_unchanged(path: str) -> int:
+    """Keep brokers out of the store at *path*, writing nothing; -1 if it has no lock file, so never had a broker."""
+    place = os.path.join(path, LOCK_NAME)
+    if not os.path.isfile(place):
+        return -1
+    try:
+        fd = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise disk_error(place, "open", error) from error
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        raise _in_use(path, fd) from error
+    return fd
+
+
+def _in_use(path: str, fd: int) -> StoreInUse:
+    holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
+    os.close(fd)
+    return StoreInUse(path, f"another broker has it (process {holder})", "stop that one, or name another --store-dir")

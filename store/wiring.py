@@ -7,6 +7,7 @@ tools and opens the file read-only.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import quote
 from uuid import UUID
@@ -125,6 +126,15 @@ class Wiring:
         try:
             with self._engine.connect() as sql:
                 return [QueueRow(row.id, row.name) for row in sql.execute(select(_queues).order_by(_queues.c.id))]
+        except DBAPIError as error:
+            raise _explained(self.place, error) from error
+
+    def restore(self, rows: Iterable[QueueRow]) -> None:
+        """Put back queues with the ids they had, into a wiring that has none."""
+        try:
+            with self._engine.begin() as sql:
+                for row in rows:
+                    sql.execute(insert(_queues).values(id=row.id, name=row.name))
         except DBAPIError as error:
             raise _explained(self.place, error) from error
 

@@ -1,0 +1,150 @@
+"""The salvage: everything that is whole in a damaged store, made into a new one. The damaged store is only read.
+
+The new store is another log, with a UUID and LSNs of its own; its queues have the ids and the names they had. It is
+built beside its place and moved there when it is complete, so that a salvage that is broken off leaves no store that
+looks like all there was.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import NamedTuple
+from uuid import uuid4
+
+from ..base.clock import Clock
+from ..base.errors import CairnError, DiskError, ForeignStore
+from ..disk.real import RealDirectory, disk_error
+from ..recovery.identity import NoLog
+from ..recovery.recover import StoreOptions, open_store
+from ..recovery.remains import Finding, log_id_of
+from ..recovery.survey import Survey, survey
+from ..store.directory import JOURNAL_NAME, lock_unchanged
+from ..store.rescue import Rescued, rescue
+from ..store.wiring import FILE_NAME as WIRING_NAME
+from ..store.wiring import QueueRow, Wiring
+from .copying import Copying, Progress
+from .quarantine import QUARANTINE_NAME, Quarantine
+from .salvage_report import SalvageReport
+
+
+class Examined(NamedTuple):
+    """A damaged store, read through."""
+
+    report: SalvageReport
+    survey: Survey | None
+    """None if there is no journal to speak of."""
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether a broker starts on the store as it is, and finds everything."""
+        return self.survey is not None and not self.report.findings and not self.survey.directory.remarks
+
+
+def salvage(path: str, target: str, clock: Clock, progress: Progress) -> SalvageReport:
+    """Salvage the store at *path* into a new store at *target*, where nothing may be yet.
+
+    Raises `StoreInUse` while a broker runs on it, `ForeignStore` for what is no store or a newer one, `DiskError`.
+    """
+    check_store(path)
+    if (os.path.realpath(target) + os.sep).startswith(os.path.realpath(path) + os.sep):
+        raise CairnError(target, "it lies in the damaged store", "name a directory outside of it")
+    building = target.rstrip(os.sep) + ".salvaging"
+    for place, why in ((target, "there is something already"), (building, "left by a salvage that was broken off")):
+        if os.path.lexists(place):
+            raise CairnError(place, why, "name another directory, or remove it")
+    fd = lock_unchanged(path)
+    try:
+        examined = examine(path, progress)
+        examined.report.salvaged = target
+        build(examined, building, clock, progress)
+        try:
+            os.rename(building, target)
+        except OSError as error:
+            raise disk_error(building, f"rename to {target}", error) from error
+        RealDirectory(os.path.dirname(os.path.abspath(target))).sync()
+    finally:
+        if fd >= 0:
+            os.close(fd)
+    return examined.report
+
+
+def check_store(path: str) -> None:
+    """`CairnError` unless *path* is a store, or what is left of one."""
+    if not os.path.isdir(path):
+        raise CairnError(path, "not a directory", "name a store directory")
+    if not any(os.path.lexists(os.path.join(path, name)) for name in (JOURNAL_NAME, WIRING_NAME)):
+        why = f"no store: neither {JOURNAL_NAME} nor {WIRING_NAME} is in it"
+        raise ForeignStore(path, why, "name a store directory")
+
+
+def examine(path: str, progress: Progress) -> Examined:
+    """Read the store at *path*, which the caller has locked."""
+    report = SalvageReport(path)
+    rescued = rescue(os.path.join(path, WIRING_NAME))
+    found = _survey(os.path.join(path, JOURNAL_NAME), rescued, report, progress)
+    if found is not None and rescued.uuid and log_id_of(rescued.uuid) != log_id_of(found.mark.log_uuid):
+        whose = f"it is of store {rescued.uuid}, the journal of store {found.mark.log_uuid}"
+        rescued = Rescued(None, {}, whose)
+    if rescued.why:
+        report.findings.append(Finding("corrupt", 0, 0, WIRING_NAME, rescued.why))
+    report.queue_names = _names(rescued, found, report)
+    return Examined(report, found)
+
+
+def build(examined: Examined, building: str, clock: Clock, progress: Progress) -> None:
+    """Make the new store in the directory *building*, with its quarantine, and fill in the report."""
+    report, found = examined
+    _make_wiring(building, report.queue_names)
+    quarantine = Quarantine(os.path.join(building, QUARANTINE_NAME), report)
+    options = StoreOptions() if found is None else StoreOptions(container_bytes=found.mark.container_bytes)
+    store, _ = open_store(building, clock, options)
+    try:
+        if found is not None:
+            Copying(found, store, report, quarantine, progress).run()
+    finally:
+        store.close()
+    if found is not None:
+        quarantine.keep_gaps(found)
+        report.remarks = found.remarks()
+    quarantine.close(json.dumps(report.fields(), indent=1))
+
+
+def _survey(journal: str, rescued: Rescued, report: SalvageReport, progress: Progress) -> Survey | None:
+    """The survey of the journal; None if there is none, which is told in *report*."""
+    try:
+        found = survey(
+            RealDirectory(journal),
+            rescued.queues,
+            rescued.uuid,
+            lambda done, total: progress("reading the journal", done, total),
+        )
+    except (NoLog, DiskError) as error:
+        report.findings.append(Finding("corrupt", 0, 0, JOURNAL_NAME, error.reason))
+        return None
+    report.findings += found.findings
+    report.gaps = found.gaps
+    return found
+
+
+def _names(rescued: Rescued, found: Survey | None, report: SalvageReport) -> dict[int, str]:
+    """The queues by id, also those that have messages and whose name is lost."""
+    names = dict(rescued.queues)
+    for queue_id in found.state.on_queues() if found is not None else ():
+        if queue_id not in names:
+            name = f"salvaged-{queue_id}"
+            while name in names.values():
+                name += "-"
+            names[queue_id] = name
+            report.unnamed.append(name)
+    return names
+
+
+def _make_wiring(building: str, names: dict[int, str]) -> None:
+    RealDirectory(os.path.join(building, JOURNAL_NAME), create=True)
+    wiring = Wiring.open(os.path.join(building, WIRING_NAME))
+    try:
+        wiring.identify(uuid4())
+        wiring.restore(QueueRow(queue_id, name) for queue_id, name in names.items())
+    finally:
+        wiring.close()
