@@ -17,6 +17,8 @@ from ..tools.in_place import salvage_in_place
 from ..tools.salvage import salvage as run_salvage
 from ..tools.salvage_report import LOST_STATUS, SalvageReport
 
+_WIDTH = 160
+"""Of what goes to no terminal."""
 _STEPS = 200
 """So often is the bar drawn at most for each thing that is done."""
 
@@ -55,7 +57,7 @@ def salvage(store: str, target: str | None, in_place: bool, as_json: bool) -> No
 
 
 def _print(report: SalvageReport) -> None:
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else _WIDTH)
     if report.findings:
         table = Table("container", "LSN", "what is wrong", "unknown records", title="Damage", title_justify="left")
         gaps = {gap.finding: gap for gap in report.gaps}

@@ -11,6 +11,7 @@ from .seam import Buffer
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _REMEDIES = {
+    errno.ENOENT: "put it back, or what it links to",
     errno.EACCES: "check the owner and the permissions",
     errno.EPERM: "check the owner and the permissions",
     errno.EROFS: "the file system is mounted read-only",

@@ -118,6 +118,9 @@ def recover(
 
 def _identify(directory: Directory, wiring: Wiring, clock: Clock, options: StoreOptions) -> bool:
     """Check that SQL and journal belong together; make the journal if the store is new, and say whether it was."""
+    if is_formatted(directory) and not wiring.is_identified():
+        why = "it does not say whose store this is, and there is a journal"
+        raise ForeignStore(wiring.place, why, RESTORE_OR_SALVAGE)
     uuid, formatted = wiring.identify(uuid4())
     if is_formatted(directory):
         mark = read_mark(directory)

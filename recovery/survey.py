@@ -105,10 +105,10 @@ class Survey:
     def remarks(self) -> list[str]:
         return list(dict.fromkeys([*self.directory.remarks, *self.reader.remarks]))
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether nothing that was ever durable is missing."""
-        return not any(finding.kind == "corrupt" for finding in self.findings) and not self.lost
+    def head_findings(self) -> list[Finding]:
+        """Container heads that were told from their blocks: nothing is lost with them."""
+        base = self.reader.base_lsn
+        return [finding for lsn, finding in self.directory.findings.items() if lsn >= base]
 
     def read(self, first_lsn: int, end_lsn: int) -> bytes:
         """The raw bytes of a range within one slot; none if no container holds it."""
@@ -211,9 +211,7 @@ class Survey:
     # ---- judging --------------------------------------------------------------------------------------------------
 
     def _note_heads(self) -> None:
-        """Container heads that were told from their blocks: nothing is lost with them."""
-        base = self.reader.base_lsn
-        self.findings += [finding for lsn, finding in self.directory.findings.items() if lsn >= base]
+        self.findings += self.head_findings()
         self.findings.sort(key=lambda finding: finding.first_lsn)
 
     def _judge(self) -> None:

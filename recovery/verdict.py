@@ -28,11 +28,14 @@ def explained(error: CorruptJournal, directory: Directory, queue_names: Mapping[
         found = survey(directory, queue_names)
     except CairnError as another:
         return _with(error, directory.path, f"{error.reason}; what is lost can't be told ({another.reason})")
-    hit = next((gap for gap in found.gaps if gap.finding.end_lsn > error.first_lsn and gap.finding.place), None)
-    place = directory.path + (f"/{hit.finding.place}" if hit is not None else "")
+    hit = next((finding for finding in found.findings if finding.end_lsn > error.first_lsn and finding.place), None)
+    place = directory.path + (f"/{hit.place}" if hit is not None else "")
     told = [error.reason, *sentences(found, queue_names)]
-    remarks = [remark for remark in found.remarks() if container.SUFFIX in remark]
-    return _with(error, place, "; ".join(told + remarks[:_TOLD]))
+    told += [f"the head of {finding.place} can't be read ({finding.why})" for finding in found.head_findings()[:_TOLD]]
+    told += [remark for remark in found.remarks() if container.SUFFIX in remark][:_TOLD]
+    if free := [container.file_name(number) for number in found.reader.free]:
+        told.append(f"of no part of the log are {', '.join(free[:_TOLD])}" + (", ..." if len(free) > _TOLD else ""))
+    return _with(error, place, "; ".join(told))
 
 
 def _with(error: CorruptJournal, place: str, reason: str) -> CorruptJournal:

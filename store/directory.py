@@ -11,7 +11,7 @@ import fcntl
 import os
 
 from ..base.errors import DiskError, ForeignStore, StoreInUse
-from ..disk.real import RealDirectory, disk_error
+from ..disk.real import RealDirectory, disk_error, not_a_file
 from .wiring import FILE_NAME as WIRING_NAME
 from .wiring import RESTORE_OR_SALVAGE
 
@@ -60,6 +60,8 @@ class StoreDirectory:
 def lock_store(path: str) -> int:
     """Lock the store at *path* for this process, until the file descriptor that is returned is closed."""
     place = os.path.join(path, LOCK_NAME)
+    if os.path.exists(place) and not os.path.isfile(place):
+        raise not_a_file(place)
     try:
         fd = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:

@@ -7,7 +7,8 @@ tools and opens the file read-only.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import quote
 from uuid import UUID
@@ -28,7 +29,7 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
 from ..base.errors import CairnError, DiskError, DiskFull, ForeignStore, StoreError
 from ..disk.real import disk_error, not_a_file
@@ -36,6 +37,7 @@ from ..disk.real import disk_error, not_a_file
 FILE_NAME = "wiring.sqlite"
 SCHEMA_VERSION = 1
 RESTORE_OR_SALVAGE = "restore it from a backup, or have `cairnmq salvage` recover what is whole"
+_HEADER = b"SQLite format 3\0"
 
 _metadata = MetaData()
 _store = Table(
@@ -79,6 +81,7 @@ class Wiring:
                 raise disk_error(path, "create", error) from error
         if not os.path.isfile(path):
             raise not_a_file(path)
+        _check_header(path)
         engine = create_engine(URL.create("sqlite", database=path))
 
         @event.listens_for(engine, "connect")
@@ -92,7 +95,7 @@ class Wiring:
 
     def identify(self, new_uuid: UUID) -> tuple[UUID, bool]:
         """The store's UUID, *new_uuid* if it has none yet, and whether its journal was formatted."""
-        try:
+        with _explaining(self.place):
             tables = set(inspect(self._engine).get_table_names())
             if "store" not in tables and tables - set(_metadata.tables):
                 raise ForeignStore(self.place, "not a wiring database of CairnMQ (it holds other tables)")
@@ -110,33 +113,30 @@ class Wiring:
                     values = {"uuid": str(new_uuid), "schema_version": SCHEMA_VERSION, "formatted": False}
                     sql.execute(insert(_store).values(values))
                 return new_uuid, False
-        except DBAPIError as error:
-            raise _explained(self.place, error) from error
-        return UUID(row.uuid), bool(row.formatted)
+            return UUID(row.uuid), bool(row.formatted)
+
+    def is_identified(self) -> bool:
+        """Whether it says whose store this is, which it does before there is a journal."""
+        with _explaining(self.place), self._engine.connect() as sql:
+            return "store" in inspect(sql).get_table_names() and sql.execute(select(_store)).first() is not None
 
     def set_formatted(self) -> None:
         """Note that the journal exists: from now on its absence is a loss, not a beginning."""
-        try:
-            with self._engine.begin() as sql:
-                sql.execute(update(_store).values(formatted=True))
-        except DBAPIError as error:
-            raise _explained(self.place, error) from error
+        with _explaining(self.place), self._engine.begin() as sql:
+            sql.execute(update(_store).values(formatted=True))
 
     def queues(self) -> list[QueueRow]:
-        try:
-            with self._engine.connect() as sql:
-                return [QueueRow(row.id, row.name) for row in sql.execute(select(_queues).order_by(_queues.c.id))]
-        except DBAPIError as error:
-            raise _explained(self.place, error) from error
+        with _explaining(self.place), self._engine.connect() as sql:
+            rows = [QueueRow(row.id, row.name) for row in sql.execute(select(_queues).order_by(_queues.c.id))]
+            if any(not isinstance(row.name, str) for row in rows):
+                raise ValueError("a queue without a name")
+            return rows
 
     def restore(self, rows: Iterable[QueueRow]) -> None:
         """Put back queues with the ids they had, into a wiring that has none."""
-        try:
-            with self._engine.begin() as sql:
-                for row in rows:
-                    sql.execute(insert(_queues).values(id=row.id, name=row.name))
-        except DBAPIError as error:
-            raise _explained(self.place, error) from error
+        with _explaining(self.place), self._engine.begin() as sql:
+            for row in rows:
+                sql.execute(insert(_queues).values(id=row.id, name=row.name))
 
     def create_queue(self, name: str) -> QueueRow:
         """The durable queue *name*, created if it does not exist. Raises `StoreError` if SQL refuses."""
@@ -153,6 +153,28 @@ class Wiring:
 
     def close(self) -> None:
         self._engine.dispose()
+
+
+def _check_header(path: str) -> None:
+    """SQLite takes a file of a few bytes for an empty database, and would write over it."""
+    try:
+        with open(path, "rb") as file:
+            start = file.read(len(_HEADER))
+    except OSError as error:
+        raise disk_error(path, "open", error) from error
+    if start not in (b"", _HEADER) and not os.path.exists(path + "-journal"):  # else a commit is to be rolled back
+        raise ForeignStore(path, "not a wiring database of CairnMQ (no SQLite header)", RESTORE_OR_SALVAGE)
+
+
+@contextmanager
+def _explaining(place: str) -> Iterator[None]:
+    """Whatever SQLite, or the rows of a rotten file, raise is told as what it means."""
+    try:
+        yield
+    except DBAPIError as error:
+        raise _explained(place, error) from error
+    except (SQLAlchemyError, TypeError, ValueError) as error:
+        raise ForeignStore(place, f"not a wiring database of CairnMQ ({error})", RESTORE_OR_SALVAGE) from error
 
 
 def _explained(place: str, error: DBAPIError) -> CairnError:
@@ -173,9 +195,7 @@ def read_queue_names(path: str) -> dict[int, str]:
         raise not_a_file(path)
     engine = create_engine(URL.create("sqlite", database=f"file:{quote(path)}", query={"mode": "ro", "uri": "true"}))
     try:
-        with engine.connect() as sql:
+        with _explaining(path), engine.connect() as sql:
             return {row.id: row.name for row in sql.execute(select(_queues))}
-    except DBAPIError as error:
-        raise _explained(path, error) from error
     finally:
         engine.dispose()
