@@ -170,13 +170,19 @@ class Survey:
         while first < damage.end_lsn:
             slot = first // size
             end = min(damage.end_lsn, (slot + 1) * size)
-            following = self.reader.heads.get(slot + 1)
-            is_unused_rest = end == (slot + 1) * size and following is not None and following.prev_lsn == last_lsn > 0
-            if self.reader.holds(slot) and not is_unused_rest:
+            is_rest = end == (slot + 1) * size and slot == last_lsn // size and self._is_last_of(slot, last_lsn)
+            if self.reader.holds(slot) and not is_rest:
                 name = self.file_name(slot)
                 why = why if name else "no container holds it"
                 yield Gap(Finding("torn" if damage.torn else "corrupt", first, end, name, why), [(first, end)])
             first, why = end, "no whole block in it"
+
+    def _is_last_of(self, slot: int, lsn: int) -> bool:
+        """Whether the next container, or a hole, names the block at *lsn* as the last before it."""
+        reader = self.reader
+        following = next((other for other in reader.slots if other > slot), None)
+        named = following is not None and reader.heads[following].prev_lsn == lsn
+        return named or any(hole.prev_lsn == lsn for hole in reader.holes)
 
     def _take_pieces(self, gap: Gap) -> None:
         end = gap.finding.end_lsn
