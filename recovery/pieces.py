@@ -123,7 +123,7 @@ def says_twice(lsn: int, row: RecordHead, number: int) -> bool:
     if row.number != number or row.txn_id:
         return False
     if row.type == RecordType.START:
-        return row.flags == Flag.ENQUEUE and row.message_id == lsn and not row.undo_prev and row.size > 0
+        return row.flags == Flag.ENQUEUE and row.message_id == lsn and row.size > 0 and not (row.undo_prev or row.extra)
     return (
         row.type == RecordType.DEQUEUE
         and row.flags == Flag.DELETE

@@ -33,9 +33,20 @@ def explained(error: CorruptJournal, directory: Directory, queue_names: Mapping[
     told = [error.reason, *sentences(found, queue_names)]
     told += [f"the head of {finding.place} can't be read ({finding.why})" for finding in found.head_findings()[:_TOLD]]
     told += [remark for remark in found.remarks() if container.SUFFIX in remark][:_TOLD]
-    if free := [container.file_name(number) for number in found.reader.free]:
-        told.append(f"of no part of the log are {', '.join(free[:_TOLD])}" + (", ..." if len(free) > _TOLD else ""))
+    told += _suspects(found)
     return _with(error, place, "; ".join(told))
+
+
+def _suspects(found: Survey) -> list[str]:
+    """The files that hold no part of the log, if a container is missing: it may be one of them."""
+    if not any(gap.finding.place == "" for gap in found.gaps):
+        return []
+    reader = found.reader
+    numbers = {*reader.free, *(head.number for slot, head in reader.heads.items() if slot not in reader.slots)}
+    names = [container.file_name(number) for number in sorted(numbers)]
+    if not names:
+        return []
+    return [f"no part of the log is in {', '.join(names[:_TOLD])}" + (", ..." if len(names) > _TOLD else "")]
 
 
 def _with(error: CorruptJournal, place: str, reason: str) -> CorruptJournal:

@@ -222,6 +222,35 @@ def test_a_container_of_the_log(stores: Stores, place: Path, slot: int, name: st
         assert open_and_show(path) == whole.shown
 
 
+def test_the_verdict_in_full(stores: Stores, place: Path) -> None:
+    """What is known for certain, and what is only possible."""
+    whole = stores.whole
+    path = Path(shutil.copytree(whole.path, place / "store"))
+    journal = path / "journal"
+    content = whole.shown["bills"][-1]
+    [lsn] = whole.needed[content]
+    name, first, end, block_lsn = whole.block_of(lsn)
+    overwritten(end - 5, b"rot")(journal / name, stores)
+    following = next(found[3] for found in whole.blocks if found[3] > block_lsn)
+    remedy = (
+        "nothing was changed; `cairnmq salvage` recovers what is whole, `cairnmq dump` shows it; or restore the files "
+        "from a backup"
+    )
+    why = f"checksum fails over {end - first} bytes"
+    assert str(refused(path)) == (
+        f"{journal}/{name}: LSN {block_lsn} to {following} was durable and can't be read ({why}); "
+        f"message {lsn} on queue bills: 1 unreadable; {remedy}"
+    )
+    overwritten(first, bytes(end - first))(journal / name, stores)
+    older = sum(whole.ids[found] < lsn for contents in whole.shown.values() for found in contents)
+    records = (following - block_lsn - 64) // 64
+    assert str(refused(path)) == (
+        f"{journal}/{name}: LSN {block_lsn} to {following} was durable and can't be read (nothing was written there); "
+        f"messages {block_lsn} to {following}: at most {records} unreadable; "
+        f"at most {older} dequeues may be lost: those messages may come back; {remedy}"
+    )
+
+
 @pytest.mark.parametrize("name", [name for name in CONTAINER if name != "swapped with another"])
 def test_a_free_container_may_be_anything(stores: Stores, place: Path, name: str) -> None:
     """But for a link to nowhere: what it leads to may be the newest part of the log."""
