@@ -171,7 +171,7 @@ class Survey:
             slot = first // size
             end = min(damage.end_lsn, (slot + 1) * size)
             is_rest = end == (slot + 1) * size and slot == last_lsn // size and self._is_last_of(slot, last_lsn)
-            if self.reader.holds(slot) and not is_rest:
+            if self.reader.holds(slot) and not is_rest and end > slot * size + DATA_OFFSET:  # else it holds no block
                 name = self.file_name(slot)
                 why = why if name else "no container holds it"
                 yield Gap(Finding("torn" if damage.torn else "corrupt", first, end, name, why), [(first, end)])

@@ -159,7 +159,7 @@ def with_holes(path: Path, older: Path | None = None) -> Whole:
     for number in range(15):
         history.put(QUEUES[number % 2], 45_000)
         history.flush()
-        if number == 4 and older is not None:
+        if number == 2 and older is not None:
             shutil.copytree(path, older)
     return history.end()
 

@@ -212,6 +212,7 @@ def test_a_container_of_the_log(stores: Stores, place: Path, slot: int, name: st
             assert re.search(r"LSN \d+ to \d+ was durable and can't be read", str(error))
             assert re.search(r"unreadable|every message is whole", str(error))
             assert name == "gone" or file in str(error)
+            assert error.place in (str(path / "journal"), str(path / "journal" / file))
         else:
             assert (name, file in str(error)) == ("a dangling link", True)
         assert "salvage" in str(error)
