@@ -3,6 +3,7 @@
 STORE/lock              held with flock by the broker that runs on it
 STORE/wiring.sqlite     queues and the store's identity, in SQL
 STORE/journal/          the log's containers and its mark
+STORE/quarantine*       left by a salvage, for people
 """
 
 from __future__ import annotations
