@@ -70,6 +70,8 @@ class PatientFile:
         except DiskError as error:
             self._tell(str(error))
             end = min(offset + size_bytes, self._size)
+            if end <= offset:
+                return b""
             return b"".join(
                 self._sector(at, min(SECTOR_BYTES - at % SECTOR_BYTES, end - at))
                 for at in (offset, *range(offset - offset % SECTOR_BYTES + SECTOR_BYTES, end, SECTOR_BYTES))
