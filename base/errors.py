@@ -25,6 +25,10 @@ class CannotLink(DiskError):
     """A file can't have a name in both directories: they are not on one file system, or it knows no second names."""
 
 
+class NotAFile(DiskError):
+    """Something else has the file's name: a directory, a pipe, a socket. No waiting makes it readable."""
+
+
 class JournalError(CairnError):
     """The journal can't do what was asked."""
 

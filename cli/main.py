@@ -10,6 +10,7 @@ from ..base.errors import CairnError
 from .backup import backup, restore
 from .broker import broker
 from .dump import dump
+from .salvage import salvage
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -18,7 +19,7 @@ def cairnmq() -> None:
     """CairnMQ: a durable AMQP 1.0 broker, and the tools beside it."""
 
 
-for command in (broker, dump, backup, restore):
+for command in (broker, dump, backup, restore, salvage):
     cairnmq.add_command(command)
 
 

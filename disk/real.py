@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 
-from ..base.errors import CannotLink, DiskError, DiskFull
+from ..base.errors import CannotLink, DiskError, DiskFull, NotAFile
 from .seam import Buffer, Directory
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _UNLINKABLE = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS}
 _REMEDIES = {
+    errno.ENOENT: "put it back, or what it links to",
     errno.EACCES: "check the owner and the permissions",
     errno.EPERM: "check the owner and the permissions",
     errno.EROFS: "the file system is mounted read-only",
@@ -33,6 +35,11 @@ def link_error(place: str, action: str, error: OSError) -> DiskError:
     return CannotLink(place, found.reason, "copy the file") if error.errno in _UNLINKABLE else found
 
 
+def not_a_file(place: str) -> NotAFile:
+    """What to say of a directory, a pipe or a socket where a file should be."""
+    return NotAFile(place, "not a regular file", "put back the file that belongs there")
+
+
 class RealFile:
     """A file descriptor. See `seam.File` for the promises."""
 
@@ -40,9 +47,15 @@ class RealFile:
         self.name = os.path.basename(path)
         self._path = path
         try:
-            self._fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
+            self._fd = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)  # a pipe would wait for its other end
+            mode = os.fstat(self._fd).st_mode
         except OSError as error:
+            if error.errno in (errno.EISDIR, errno.ENXIO):
+                raise not_a_file(path) from error
             raise disk_error(path, "open", error) from error
+        if stat.S_ISDIR(mode) or stat.S_ISFIFO(mode):
+            self.close()
+            raise not_a_file(path)
 
     def size_bytes(self) -> int:
         try:

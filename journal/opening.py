@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from ..base.clock import Clock
-from ..base.errors import CorruptJournal, JournalFailed
+from ..base.errors import CorruptJournal, DiskError, JournalFailed
 from ..disk.seam import SECTOR_BYTES, Directory, File
 from . import container
 from .archive import Archive, ArchiveLimits
@@ -115,7 +115,7 @@ def open_log(
         while unproven and unproven[0][0] < reader.durable_lsn:
             unproven.popleft()
     if reader.read_error is not None:
-        raise reader.read_error  # what can't be read now may be whole: never cut the log there
+        raise _unreadable(reader.read_error)
     report = OpenReport(
         log_uuid=reader.log_uuid,
         container_bytes=reader.container_bytes,
@@ -237,6 +237,12 @@ def _rewrite(reader: LogReader, unproven: Iterable[tuple[int, int]]) -> None:
         if name.endswith(container.SUFFIX + ".new"):
             directory.unlink(name)
     directory.sync()
+
+
+def _unreadable(error: DiskError) -> DiskError:
+    """What can't be read now may be whole: never cut the log there."""
+    remedy = "nothing was changed; `cairnmq salvage` recovers what the disk still reads"
+    return DiskError(error.place, error.reason, f"{error.remedy}; {remedy}" if error.remedy else remedy)
 
 
 def _corrupt(directory: Directory, damage: Damage) -> CorruptJournal:

@@ -19,7 +19,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..base.errors import DiskError, ForeignStore
+from ..base.errors import DiskError, ForeignStore, NotAFile
 from ..disk.seam import SECTOR_BYTES, Directory, File
 from . import block, container, holes, mark
 from .block import BadBlock, Block, BlockHead
@@ -211,6 +211,9 @@ class LogReader:
             else:
                 self.remarks.append(f"{place}: {error}")
             return
+        except NotAFile as error:  # it never was a container
+            self.remarks.append(str(error))
+            return
         except DiskError as error:
             self.read_error = error
             self.remarks.append(str(error))
@@ -221,7 +224,12 @@ class LogReader:
             self.remarks.append(f"{place}: it was written as {container.file_name(head.number)}; left alone")
         elif size != self.container_bytes:
             self.remarks.append(f"{place}: it has {size} bytes, a container has {self.container_bytes}; left alone")
+        elif (twin := self.heads.get(head.slot)) is not None and twin.incarnation >= head.incarnation:
+            self.remarks.append(f"{place}: {container.file_name(twin.number)} holds the same slot; left alone")
         else:
+            if twin is not None:
+                older = f"{self.directory.path}/{container.file_name(twin.number)}"
+                self.remarks.append(f"{older}: {name} holds the same slot, of a later incarnation; left alone")
             self.heads[head.slot] = head
             self._raise_base(head.base_lsn)
             self.incarnation = max(self.incarnation, head.incarnation)
@@ -383,7 +391,7 @@ class LogReader:
             if not self._is_left_over(later.head):
                 next_lsn = next_lsn or later.lsn
             claim = max(claim, later.head.durable_lsn)
-            if claim > lsn:
+            if next_lsn and claim > lsn:
                 break
         torn = claim <= lsn
         self.durable_lsn = max(self.durable_lsn, claim)
@@ -452,6 +460,6 @@ def read_mark(directory: Directory) -> Mark:
         raise ForeignStore(
             f"{directory.path}/{mark.NAME}",
             "it holds no whole mark",
-            "restore it from a backup; the containers are untouched",
+            "the containers are untouched: restore it from a backup, or have `cairnmq salvage` recover what is whole",
         )
     return found

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from ..base.clock import Clock
-from ..base.errors import CairnError, ForeignStore
+from ..base.errors import CairnError, CorruptJournal, ForeignStore
 from ..disk.real import RealDirectory
 from ..disk.seam import Directory
 from ..journal.archive import ArchiveLimits
 from ..journal.block import Block
 from ..journal.container import file_number
+from ..journal.mark import NAME as MARK_NAME
 from ..journal.opening import (
     DEFAULT_CONTAINER_BYTES,
     MIN_CONTAINER_BYTES,
@@ -34,10 +35,11 @@ from ..store.checkpointing import DEFAULT_INTERVAL_BYTES, Checkpointing
 from ..store.directory import StoreDirectory
 from ..store.journal_store import JournalStore
 from ..store.state import State
-from ..store.wiring import Wiring
+from ..store.wiring import RESTORE_OR_SALVAGE, Wiring
 from .replay import Replay
 from .report import RecoveryReport
 from .restore import Restored
+from .verdict import explained
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ def open_store(
     try:
         if is_formatted(place.journal) and not place.has_wiring():
             raise ForeignStore(
-                place.wiring_path, "the wiring is gone, though there is a journal", "restore it from a backup"
+                place.wiring_path, "the wiring is gone, though there is a journal", RESTORE_OR_SALVAGE
             )
         wiring = Wiring.open(place.wiring_path)
         checkpoint = LmdbFile(place.checkpoint_path)
@@ -128,17 +130,20 @@ def recover(
         if progress is not None:
             progress(read_bytes, total_bytes)
 
-    journal, log = open_log(
-        directory,
-        clock,
-        visit=visit,
-        prepare=prepare,
-        initial_containers=options.initial_containers,
-        max_write_buffers=options.max_write_buffers,
-        archive=_archive_directory(options.archive_dir, directory),
-        archive_limits=options.archive_limits,
-        held=held,
-    )
+    try:
+        journal, log = open_log(
+            directory,
+            clock,
+            visit=visit,
+            prepare=prepare,
+            initial_containers=options.initial_containers,
+            max_write_buffers=options.max_write_buffers,
+            archive=_archive_directory(options.archive_dir, directory),
+            archive_limits=options.archive_limits,
+            held=held,
+        )
+    except CorruptJournal as error:
+        raise explained(error, directory, {row.id: row.name for row in wiring.queues()}) from None
     with abandoned_on_failure(journal):
         replay.apply()
         state.finish(journal.slots)
@@ -179,6 +184,9 @@ def _identify(directory: Directory, wiring: Wiring, clock: Clock, options: Store
 
     Whether it was new, and the container size of the journal.
     """
+    if is_formatted(directory) and not wiring.is_identified():
+        why = "it does not say whose store this is, and there is a journal"
+        raise ForeignStore(wiring.place, why, RESTORE_OR_SALVAGE)
     uuid, formatted = wiring.identify(uuid4())
     if is_formatted(directory):
         mark = read_mark(directory)
@@ -186,23 +194,21 @@ def _identify(directory: Directory, wiring: Wiring, clock: Clock, options: Store
             raise ForeignStore(
                 directory.path,
                 f"the journal is of store {mark.log_uuid}, the wiring {wiring.place} of store {uuid}",
-                "put back the files that belong together",
+                "put back the files that belong together, or have `cairnmq salvage` recover what is whole",
             )
         if not formatted:
             directory.sync()  # whoever made the mark was stopped, perhaps before its name was durable
             wiring.set_formatted()
         return False, mark.container_bytes
+    if any(file_number(name) is not None for name in directory.names()):
+        raise ForeignStore(
+            f"{directory.path}/{MARK_NAME}", "it is gone: no mark says whose the containers are", RESTORE_OR_SALVAGE
+        )
     if formatted:
         raise ForeignStore(
             directory.path,
             "the journal is gone, though the wiring knows that there was one",
             "restore it from a backup; remove the whole store directory to start with an empty store",
-        )
-    if any(file_number(name) is not None for name in directory.names()):
-        raise ForeignStore(
-            directory.path,
-            "there are containers, but no mark that says whose they are",
-            "restore the files from a backup",
         )
     size = container_size(options.container_bytes, options.min_container_bytes)
     format_log(directory, size, uuid, clock.wall_us())

@@ -5,6 +5,7 @@ STORE/hold              held with flock by backups while they copy the log
 STORE/wiring.sqlite     queues and the store's identity, in SQL
 STORE/journal/          the log's containers and its mark
 STORE/checkpoint/       the message map as of an LSN, in LMDB; a cache, made again when it is gone
+STORE/quarantine*       left by a salvage, for people
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import fcntl
 import os
 
 from ..base.errors import DiskError, ForeignStore, StoreInUse
-from ..disk.real import RealDirectory, disk_error
+from ..disk.real import RealDirectory, disk_error, not_a_file
 from .wiring import FILE_NAME as WIRING_NAME
+from .wiring import RESTORE_OR_SALVAGE
 
 JOURNAL_NAME = "journal"
 CHECKPOINT_NAME = "checkpoint"
@@ -40,12 +42,16 @@ class StoreDirectory:
             raise ForeignStore(
                 path, f"not a CairnMQ store, and not empty (it holds {min(strangers)!r})", "name another directory"
             )
-        self._lock_fd = _lock(path)
+        self._lock_fd = lock_store(path)
         try:
-            self.journal = RealDirectory(os.path.join(path, JOURNAL_NAME), create=True)
-        except DiskError:
+            self.journal = RealDirectory(os.path.join(path, JOURNAL_NAME), create=not self.has_wiring())
+        except DiskError as error:
             self.close()
-            raise
+            if not self.has_wiring() or os.path.isdir(os.path.join(path, JOURNAL_NAME)):
+                raise
+            raise ForeignStore(
+                error.place, f"the journal is gone, though there is a wiring ({error.reason})", RESTORE_OR_SALVAGE
+            ) from error
 
     @property
     def checkpoint_path(self) -> str:
@@ -102,8 +108,11 @@ class Hold:
             self._fd = -1
 
 
-def _lock(path: str) -> int:
+def lock_store(path: str) -> int:
+    """Lock the store at *path* for this process, until the file descriptor that is returned is closed."""
     place = os.path.join(path, LOCK_NAME)
+    if os.path.exists(place) and not os.path.isfile(place):
+        raise not_a_file(place)
     try:
         fd = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -111,11 +120,7 @@ def _lock(path: str) -> int:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
-        os.close(fd)
-        raise StoreInUse(
-            path, f"another broker has it (process {holder})", "stop that one, or name another --store-dir"
-        ) from error
+        raise _in_use(path, fd) from error
     try:
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
@@ -123,3 +128,25 @@ def _lock(path: str) -> int:
         os.close(fd)
         raise disk_error(place, "write", error) from error
     return fd
+
+
+def lock_unchanged(path: str) -> int:
+    """Keep brokers out of the store at *path*, writing nothing; -1 if it has no lock file, so never had a broker."""
+    place = os.path.join(path, LOCK_NAME)
+    if not os.path.isfile(place):
+        return -1
+    try:
+        fd = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise disk_error(place, "open", error) from error
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        raise _in_use(path, fd) from error
+    return fd
+
+
+def _in_use(path: str, fd: int) -> StoreInUse:
+    holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
+    os.close(fd)
+    return StoreInUse(path, f"another broker has it (process {holder})", "stop that one, or name another --store-dir")

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from urllib.parse import quote
 from uuid import UUID
@@ -30,13 +30,15 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
 from ..base.errors import CairnError, DiskError, DiskFull, ForeignStore, StoreError
-from ..disk.real import RealDirectory, disk_error
+from ..disk.real import RealDirectory, disk_error, not_a_file
 
 FILE_NAME = "wiring.sqlite"
 SCHEMA_VERSION = 1
+RESTORE_OR_SALVAGE = "restore it from a backup, or have `cairnmq salvage` recover what is whole"
+_HEADER = b"SQLite format 3\0"
 
 _metadata = MetaData()
 _store = Table(
@@ -80,6 +82,9 @@ class Wiring:
                 os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
             except OSError as error:
                 raise disk_error(path, "create", error) from error
+        if not os.path.isfile(path):
+            raise not_a_file(path)
+        _check_header(path)
         engine = create_engine(URL.create("sqlite", database=path))
 
         @event.listens_for(engine, "connect")
@@ -93,7 +98,7 @@ class Wiring:
 
     def identify(self, new_uuid: UUID) -> tuple[UUID, bool]:
         """The store's UUID, *new_uuid* if it has none yet, and whether its journal was formatted."""
-        try:
+        with _explaining(self.place):
             tables = set(inspect(self._engine).get_table_names())
             if "store" not in tables and tables - set(_metadata.tables):
                 raise ForeignStore(self.place, "not a wiring database of CairnMQ (it holds other tables)")
@@ -111,24 +116,30 @@ class Wiring:
                     values = {"uuid": str(new_uuid), "schema_version": SCHEMA_VERSION, "formatted": False}
                     sql.execute(insert(_store).values(values))
                 return new_uuid, False
-        except DBAPIError as error:
-            raise _explained(self.place, error) from error
-        return UUID(row.uuid), bool(row.formatted)
+            return UUID(row.uuid), bool(row.formatted)
+
+    def is_identified(self) -> bool:
+        """Whether it says whose store this is, which it does before there is a journal."""
+        with _explaining(self.place), self._engine.connect() as sql:
+            return "store" in inspect(sql).get_table_names() and sql.execute(select(_store)).first() is not None
 
     def set_formatted(self) -> None:
         """Note that the journal exists: from now on its absence is a loss, not a beginning."""
-        try:
-            with self._engine.begin() as sql:
-                sql.execute(update(_store).values(formatted=True))
-        except DBAPIError as error:
-            raise _explained(self.place, error) from error
+        with _explaining(self.place), self._engine.begin() as sql:
+            sql.execute(update(_store).values(formatted=True))
 
     def queues(self) -> list[QueueRow]:
-        try:
-            with self._engine.connect() as sql:
-                return [QueueRow(row.id, row.name) for row in sql.execute(select(_queues).order_by(_queues.c.id))]
-        except DBAPIError as error:
-            raise _explained(self.place, error) from error
+        with _explaining(self.place), self._engine.connect() as sql:
+            rows = [QueueRow(row.id, row.name) for row in sql.execute(select(_queues).order_by(_queues.c.id))]
+            if any(not isinstance(row.name, str) for row in rows):
+                raise ValueError("a queue without a name")
+            return rows
+
+    def restore(self, rows: Iterable[QueueRow]) -> None:
+        """Put back queues with the ids they had, into a wiring that has none."""
+        with _explaining(self.place), self._engine.begin() as sql:
+            for row in rows:
+                sql.execute(insert(_queues).values(id=row.id, name=row.name))
 
     def create_queue(self, name: str) -> QueueRow:
         """The durable queue *name*, created if it does not exist.
@@ -154,6 +165,28 @@ class Wiring:
         self._engine.dispose()
 
 
+def _check_header(path: str) -> None:
+    """SQLite takes a file of a few bytes for an empty database, and would write over it."""
+    try:
+        with open(path, "rb") as file:
+            start = file.read(len(_HEADER))
+    except OSError as error:
+        raise disk_error(path, "open", error) from error
+    if start not in (b"", _HEADER) and not os.path.exists(path + "-journal"):  # else a commit is to be rolled back
+        raise ForeignStore(path, "not a wiring database of CairnMQ (no SQLite header)", RESTORE_OR_SALVAGE)
+
+
+@contextmanager
+def _explaining(place: str) -> Iterator[None]:
+    """Whatever SQLite, or the rows of a rotten file, raise is told as what it means."""
+    try:
+        yield
+    except DBAPIError as error:
+        raise _explained(place, error) from error
+    except (SQLAlchemyError, TypeError, ValueError) as error:
+        raise ForeignStore(place, f"not a wiring database of CairnMQ ({error})", RESTORE_OR_SALVAGE) from error
+
+
 def _explained(place: str, error: DBAPIError) -> CairnError:
     """What SQLite's error means for a file that is only being opened."""
     return _explained_reason(place, str(error.orig))
@@ -164,7 +197,7 @@ def _explained_reason(place: str, reason: str) -> CairnError:
         return DiskFull(place, f"no space left ({reason})", "free some space or raise the quota")
     if "disk I/O" in reason or "readonly" in reason or "unable to open" in reason:
         return DiskError(place, reason, "check the disk, the owner and the permissions")
-    return ForeignStore(place, f"not a wiring database of CairnMQ ({reason})", "restore it from a backup")
+    return ForeignStore(place, f"not a wiring database of CairnMQ ({reason})", RESTORE_OR_SALVAGE)
 
 
 def copy_wiring(source: str, target: str, store_uuid: UUID) -> None:
@@ -203,11 +236,11 @@ def read_queue_names(path: str) -> dict[int, str]:
     """Queue id to name from the wiring file at *path*, opened read-only; empty if there is none."""
     if not os.path.exists(path):
         return {}
+    if not os.path.isfile(path):
+        raise not_a_file(path)
     engine = create_engine(URL.create("sqlite", database=f"file:{quote(path)}", query={"mode": "ro", "uri": "true"}))
     try:
-        with engine.connect() as sql:
+        with _explaining(path), engine.connect() as sql:
             return {row.id: row.name for row in sql.execute(select(_queues))}
-    except DBAPIError as error:
-        raise _explained(path, error) from error
     finally:
         engine.dispose()

@@ -33,7 +33,7 @@ from ..store.wiring import FILE_NAME as WIRING_NAME
 from ..store.wiring import copy_wiring
 from . import manifest
 from .checking import Progress, check_journal
-from .copying import checksum, copy
+from .file_copies import checksum, copy
 from .manifest import MARK_FILE, BackedUp, Manifest
 
 PARTIAL = ".partial"

@@ -11,9 +11,9 @@ from crc32c import crc32c
 
 from ..journal.block import Block
 from ..journal.record import HEAD_BYTES
+from ..recovery.remains import Finding
 from .evidence import Evidence
 from .lines import Lines, Row, label_of_kind
-from .salvage import Finding
 from .selection import Selection
 
 

@@ -19,11 +19,12 @@ from ..journal.archive import archived_lsn
 from ..journal.block import Block
 from ..journal.mark import Mark
 from ..journal.reader import Damage, LogReader
+from ..recovery.mending import MendedDirectory
+from ..recovery.remains import Finding, log_id_of
 from ..store.directory import JOURNAL_NAME
 from ..store.wiring import FILE_NAME as WIRING_NAME
 from ..store.wiring import read_queue_names
-from .mending import Given, GivenDirectory, MendedDirectory, container_bytes_of, look_at
-from .salvage import Finding, log_id_of
+from .given import Given, GivenDirectory, container_bytes_of, look_at
 
 _WHAT_TO_NAME = "name a store directory, its journal directory, an archive, or container files"
 

@@ -16,7 +16,7 @@ from ..journal import holes
 from ..journal.block import Block, padded
 from ..journal.holes import Hole
 from ..journal.record import HEAD_BYTES, Flag, RecordType, type_name
-from .salvage import Finding
+from ..recovery.remains import Finding
 
 Row = tuple[int, tuple[Any, ...]]
 """A record's LSN, and the fields of `journal.record.RecordHead` in its order."""

@@ -1,104 +1,150 @@
-"""What a damaged container still tells, and how damage is told.
+"""The salvage: everything that is whole in a damaged store, made into a new one. The damaged store is only read.
 
-A container's head says which slot of the log the file holds. If it can't be read, the blocks say it too: each knows its
-LSN and its log, and only the newest life of the file can hold the highest slot.
+The new store is another log, with a UUID and LSNs of its own; its queues have the ids and the names they had. It is
+built beside its place and moved there when it is complete, so that a salvage that is broken off leaves no store that
+looks like all there was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
-from uuid import UUID
+import json
+import os
+from typing import NamedTuple
+from uuid import uuid4
 
-from ..base.errors import CairnError
-from ..disk.seam import SECTOR_BYTES, File
-from ..journal import block, container
-from ..journal.block import BLOCK_HEAD_BYTES, BadBlock, BlockHead
-from ..journal.container import DATA_OFFSET, BadContainer
-
-_MAGIC = block.MAGIC.to_bytes(4, "little")
-_MAGIC_OFFSET = 4
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Damage: what lies in `first_lsn .. end_lsn` can't be read, or is not what was written."""
-
-    kind: Literal["corrupt", "torn"]
-    """Torn if no claim says that it ever was on the disk; such a thing a power cut does."""
-    first_lsn: int
-    end_lsn: int
-    place: str
-    """The file's name, "" if there is none."""
-    why: str
-
-    def sentence(self) -> str:
-        size = self.end_lsn - self.first_lsn
-        where = self.place or "no container"
-        return f"{where}: {size} bytes up to LSN {self.end_lsn}: {self.why}" if size else f"{where}: {self.why}"
-
-    def fields(self) -> dict[str, object]:
-        return {
-            "kind": self.kind, "first_lsn": self.first_lsn, "end_lsn": self.end_lsn,
-            "size_bytes": self.end_lsn - self.first_lsn, "file": self.place or None, "why": self.why,
-        }  # fmt: skip
+from ..base.clock import Clock
+from ..base.errors import CairnError, DiskError, ForeignStore
+from ..disk.real import RealDirectory, disk_error
+from ..recovery.identity import NoLog
+from ..recovery.recover import StoreOptions, open_store
+from ..recovery.remains import Finding, log_id_of
+from ..recovery.survey import Survey, survey
+from ..store.directory import JOURNAL_NAME, lock_unchanged
+from ..store.rescue import Rescued, rescue
+from ..store.wiring import FILE_NAME as WIRING_NAME
+from ..store.wiring import QueueRow, Wiring
+from .copying import Copying, Progress
+from .quarantine import QUARANTINE_NAME, Quarantine
+from .salvage_report import SalvageReport
 
 
-class Salvage(NamedTuple):
-    """What the blocks of a container without a head tell."""
+class Examined(NamedTuple):
+    """A damaged store, read through."""
 
-    slot: int
-    log_id: int
-    durable_lsn: int
+    report: SalvageReport
+    survey: Survey | None
+    """None if there is no journal to speak of."""
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether a broker starts on the store as it is, and finds everything."""
+        return self.survey is not None and not self.report.findings and not self.survey.directory.remarks
 
 
-def salvage(file: File, container_bytes: int, log_id: int | None) -> Salvage | None:
-    """The slot that the newest whole blocks in *file* say they are in; None without any. *log_id* None: of any."""
-    data = file.read_at(0, container_bytes)
-    found: Salvage | None = None
-    for at in _block_places(data):
-        head = BlockHead._make(block.HEAD.unpack_from(data, at))
-        if head.lsn % container_bytes != at or log_id not in (None, head.log_id):
-            continue
+def salvage(path: str, target: str, clock: Clock, progress: Progress) -> SalvageReport:
+    """Salvage the store at *path* into a new store at *target*, where nothing may be yet.
+
+    Raises `StoreInUse` while a broker runs on it, `ForeignStore` for what is no store or a newer one, `DiskError`.
+    """
+    check_store(path)
+    if (os.path.realpath(target) + os.sep).startswith(os.path.realpath(path) + os.sep):
+        raise CairnError(target, "it lies in the damaged store", "name a directory outside of it")
+    building = target.rstrip(os.sep) + ".salvaging"
+    for place, why in ((target, "there is something already"), (building, "left by a salvage that was broken off")):
+        if os.path.lexists(place):
+            raise CairnError(place, why, "name another directory, or remove it")
+    fd = lock_unchanged(path)
+    try:
+        examined = examine(path, progress)
+        examined.report.salvaged = target
+        build(examined, building, clock, progress)
         try:
-            block.decode(memoryview(data)[at:], head.lsn, head.log_id)
-        except BadBlock:
-            continue
-        slot = head.lsn // container_bytes
-        if found is None or slot > found.slot:
-            found = Salvage(slot, head.log_id, head.durable_lsn)
-        elif slot == found.slot:
-            found = found._replace(durable_lsn=max(found.durable_lsn, head.durable_lsn))
+            os.rename(building, target)
+        except OSError as error:
+            raise disk_error(building, f"rename to {target}", error) from error
+        RealDirectory(os.path.dirname(os.path.abspath(target))).sync()
+    finally:
+        if fd >= 0:
+            os.close(fd)
+    return examined.report
+
+
+def check_store(path: str) -> None:
+    """`CairnError` unless *path* is a store, or what is left of one."""
+    if not os.path.isdir(path):
+        raise CairnError(path, "not a directory", "name a store directory")
+    if not any(os.path.lexists(os.path.join(path, name)) for name in (JOURNAL_NAME, WIRING_NAME)):
+        why = f"no store: neither {JOURNAL_NAME} nor {WIRING_NAME} is in it"
+        raise ForeignStore(path, why, "name a store directory")
+
+
+def examine(path: str, progress: Progress) -> Examined:
+    """Read the store at *path*, which the caller has locked."""
+    report = SalvageReport(path)
+    rescued = rescue(os.path.join(path, WIRING_NAME))
+    found = _survey(os.path.join(path, JOURNAL_NAME), rescued, report, progress)
+    if found is not None and rescued.uuid and log_id_of(rescued.uuid) != log_id_of(found.mark.log_uuid):
+        whose = f"it is of store {rescued.uuid}, the journal of store {found.mark.log_uuid}"
+        rescued = Rescued(None, {}, whose)
+    if rescued.why:
+        report.findings.append(Finding("corrupt", 0, 0, WIRING_NAME, rescued.why))
+    report.queue_names = _names(rescued, found, report)
+    return Examined(report, found)
+
+
+def build(examined: Examined, building: str, clock: Clock, progress: Progress) -> None:
+    """Make the new store in the directory *building*, with its quarantine, and fill in the report."""
+    report, found = examined
+    _make_wiring(building, report.queue_names)
+    quarantine = Quarantine(os.path.join(building, QUARANTINE_NAME), report)
+    options = StoreOptions() if found is None else StoreOptions(container_bytes=found.mark.container_bytes)
+    store, _ = open_store(building, clock, options)
+    try:
+        if found is not None:
+            Copying(found, store, report, quarantine, progress).run()
+    finally:
+        store.close()
+    if found is not None:
+        quarantine.keep_gaps(found)
+        report.remarks = found.remarks()
+    quarantine.close(json.dumps(report.fields(), indent=1))
+
+
+def _survey(journal: str, rescued: Rescued, report: SalvageReport, progress: Progress) -> Survey | None:
+    """The survey of the journal; None if there is none, which is told in *report*."""
+    try:
+        found = survey(
+            RealDirectory(journal),
+            rescued.queues,
+            rescued.uuid,
+            lambda done, total: progress("reading the journal", done, total),
+        )
+    except (NoLog, DiskError) as error:
+        report.findings.append(Finding("corrupt", 0, 0, JOURNAL_NAME, error.reason))
+        return None
+    report.findings += found.findings
+    report.gaps = found.gaps
     return found
 
 
-def _block_places(data: bytes) -> Iterator[int]:
-    """The sectors of a container that may begin a block, quickly found: a large one may hold nothing at all."""
-    place = data.find(_MAGIC, DATA_OFFSET)
-    while 0 <= place <= len(data) - BLOCK_HEAD_BYTES:
-        if place % SECTOR_BYTES == _MAGIC_OFFSET:
-            yield place - _MAGIC_OFFSET
-        place = data.find(_MAGIC, place + 1)
+def _names(rescued: Rescued, found: Survey | None, report: SalvageReport) -> dict[int, str]:
+    """The queues by id, also those that have messages and whose name is lost."""
+    names = dict(rescued.queues)
+    for queue_id in found.state.on_queues() if found is not None else ():
+        if queue_id not in names:
+            name = f"salvaged-{queue_id}"
+            while name in names.values():
+                name += "-"
+            names[queue_id] = name
+            report.unnamed.append(name)
+    return names
 
 
-def try_head(file: File, place: str) -> tuple[bytes, str]:
-    """The first sector, and what is wrong with it ("" if nothing is)."""
-    sector = file.read_at(0, SECTOR_BYTES)
+def _make_wiring(building: str, names: dict[int, str]) -> None:
+    RealDirectory(os.path.join(building, JOURNAL_NAME), create=True)
+    wiring = Wiring.open(os.path.join(building, WIRING_NAME))
     try:
-        container.decode_head(sector, place)
-    except BadContainer as error:
-        return sector, str(error)
-    except CairnError as error:
-        return sector, error.reason
-    return sector, ""
-
-
-def head_finding(name: str, slot_lsn: int, why: str, claim_lsn: int) -> Finding:
-    """A container head that could not be read, and what the highest claim makes of it."""
-    return Finding("corrupt" if claim_lsn > slot_lsn else "torn", slot_lsn, slot_lsn + DATA_OFFSET, name, why)
-
-
-def log_id_of(log_uuid: UUID) -> int:
-    """As it stands in block heads."""
-    return int.from_bytes(log_uuid.bytes[:8], "little")
+        wiring.identify(uuid4())
+        wiring.restore(QueueRow(queue_id, name) for queue_id, name in names.items())
+    finally:
+        wiring.close()

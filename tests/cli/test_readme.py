@@ -1,5 +1,4 @@
-"""The README's commands are true: the broker command, the first message, the dump and the backup
-commands are run as they stand."""
+"""The README's commands are true: broker, first message, dump and salvage are run as they stand."""
 
 from __future__ import annotations
 
@@ -37,6 +36,12 @@ def test_the_first_message_and_a_look_inside(tmp_path: Path) -> None:
             assert done.returncode == 0, done.stderr
     with broker(tmp_path / "restored") as running:
         running.wait_for("^recovered 1 messages on 1 queues")
+    [line] = [line for line in SHELL if "cairnmq salvage" in line]
+    command = [CAIRNMQ, *line.split()[1:]]
+    salvaged = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, cwd=tmp_path)
+    assert (salvaged.returncode, salvaged.stderr) == (0, "")
+    with broker(tmp_path / "salvaged") as running:
+        running.wait_for(r"recovered \d+ messages on 1 queues")
 
 
 def test_the_packages_the_readme_names_are_the_ones_the_script_installs() -> None:

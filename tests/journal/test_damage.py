@@ -84,6 +84,26 @@ def test_a_tool_reads_on_behind_the_damage() -> None:
     assert [isinstance(item, Block) for item in found] == [True, True, False, True, True, True]
 
 
+def test_a_left_over_block_behind_the_damage_hides_none_of_the_log() -> None:
+    """What an older incarnation left there is passed over, and reading goes on at the log's own next block."""
+    directory, journal, _ = log_of([b"of the first incarnation"])
+    journal.close()
+    journal = reopen(directory)[0]
+    for payload in SOME:
+        put(journal, payload)
+        journal.flush()
+    journal.close()
+    hurt, left, following, last = blocks(directory)[-4:]
+    flip_lsn(directory, hurt.lsn + 100)
+    slot, at = divmod(left.lsn, SIZE)
+    data = content(directory)[container_of(directory, slot)][at : at + left.end_lsn - left.lsn]
+    older = data[:20] + struct.pack("<I", 1) + data[24:]
+    patch(directory, container_of(directory, slot), at, with_crc(older, left.head.size_bytes))
+    found = scan(directory)[-3:]
+    assert [(item.first_lsn, item.end_lsn) for item in found if isinstance(item, Damage)] == [(hurt.lsn, following.lsn)]
+    assert [item.lsn for item in found if isinstance(item, Block)] == [following.lsn, last.lsn]
+
+
 @given(byte=st.integers(0), mask=st.integers(1, 255))
 @settings(max_examples=40, deadline=None)
 def test_what_nothing_claims_is_torn(byte: int, mask: int) -> None:

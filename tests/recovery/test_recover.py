@@ -112,7 +112,7 @@ def lost_container(path: Path) -> None:
         (foreign_journal, ForeignStore, "the journal is of store .* of store"),
         (foreign_wiring, ForeignStore, "the journal is of store .* of store"),
         (lost_journal, ForeignStore, "the journal is gone, though the wiring knows that there was one"),
-        (lost_mark, ForeignStore, "the journal is gone"),
+        (lost_mark, ForeignStore, "log.mark: it is gone"),
         (rotten_mark, ForeignStore, "it holds no whole mark"),
         (rotten_block, CorruptJournal, "LSN 1024 to 1536 was durable and can't be read"),
         (lost_container, CorruptJournal, "LSN 512 to 2560 was durable and can't be read"),

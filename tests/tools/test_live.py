@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cairnmq.journal.block import Block
+from cairnmq.recovery.remains import Finding
 from cairnmq.tools.dump import Totals
 from cairnmq.tools.dump import dump as run_dump
 from cairnmq.tools.evidence import open_evidence
 from cairnmq.tools.lines import JsonLines
-from cairnmq.tools.salvage import Finding
 from cairnmq.tools.selection import Selection
 
 if TYPE_CHECKING:

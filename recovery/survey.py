@@ -1,0 +1,275 @@
+"""What a damaged log still holds, and what the damage took: the one account that a refused start and a salvage give.
+
+The log is read as in recovery, through `mending`, and goes on behind every damage. A *gap* is a range of LSNs that is
+in no whole block. Of a gap is known what `pieces` proves, and what later records say of it: which of its messages were
+taken off the queues since, which records were copied out of it. The rest is *unknown*, and from it follows the doubt: a
+message from before the gap that nothing behind it mentions may have been dequeued in it.
+
+What follows a torn end was never confirmed, and is left out as in recovery. Only without a whole mark, when nothing
+can say so any more, all that is whole counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from uuid import UUID
+
+import numpy as np
+
+from ..disk.seam import Directory
+from ..journal import container, mark
+from ..journal.block import BLOCK_HEAD_BYTES, Block
+from ..journal.container import DATA_OFFSET
+from ..journal.reader import Damage, LogReader
+from ..journal.record import HEAD_BYTES, TABLE, Flag, RecordHead, RecordType
+from ..store.message import Message
+from ..store.state import State
+from .identity import identify
+from .mending import MendedDirectory
+from .pieces import BrokenBlock, broken_blocks, says_twice
+from .remains import Finding
+from .replay import Replay
+
+_ENDS = (RecordType.DEQUEUE, RecordType.DELETE)
+
+
+@dataclass
+class Gap:
+    """A range of LSNs in one slot that is in no whole block."""
+
+    finding: Finding
+    unknown: list[tuple[int, int]]
+    """The stretches of it of which nothing is proven."""
+    ended: set[int] = field(default_factory=set)
+    """Messages of the unknown stretches that were taken off their queues since: nothing is lost with them."""
+    copied: set[int] = field(default_factory=set)
+    """Records of the unknown stretches that stand elsewhere too."""
+
+    @property
+    def unknown_records(self) -> int:
+        """At most so many."""
+        return sum(max(0, end - first - BLOCK_HEAD_BYTES) // HEAD_BYTES for first, end in self.unknown)
+
+    def hides(self, lsn: int) -> bool:
+        return any(first <= lsn < end for first, end in self.unknown)
+
+
+class LostMessage(NamedTuple):
+    """A message that was there, and can't be read."""
+
+    message_id: int
+    queue_ids: tuple[int, ...]
+    why: str
+    certain: bool
+    """Otherwise it may have been dequeued before."""
+
+
+class Piece(NamedTuple):
+    """A record of a broken block, and where its payload stands."""
+
+    payload_lsn: int
+    head: RecordHead
+
+
+class Survey:
+    """Made by `survey`. `state` holds the messages, those in `lost` and `unplaced` not to be taken for whole."""
+
+    def __init__(self, directory: Directory, store_uuid: UUID | None) -> None:
+        identity = identify(directory, store_uuid)
+        self.mark = identity.mark
+        self.has_mark = identity.finding is None
+        shown = b"" if identity.finding is None else mark.encode(identity.mark)
+        self.directory = MendedDirectory(directory, identity.mark, shown_mark=shown)
+        self.reader = LogReader(self.directory)
+        self.state = State(self.mark.container_bytes)
+        self.findings = [] if identity.finding is None else [identity.finding]
+        """All damage, in the order of LSNs."""
+        self.gaps: list[Gap] = []
+        self.lost: dict[int, LostMessage] = {}
+        self.unplaced: dict[int, Message] = {}
+        """Messages on no queue, of which the record that put them on one may be lost."""
+        self.doubtful: dict[int, str] = {}
+        """Live messages to the reason why they may have been taken off before."""
+        self.pieces: dict[int, Piece] = {}
+        """Records of broken blocks, by LSN."""
+        self.queue_ids: set[int] = set()
+        """Named by any record."""
+        self._spoilt: dict[int, int] = {}  # records whose payload fails, to their message
+
+    def file_name(self, slot: int) -> str:
+        """The container that holds *slot*, "" if none does."""
+        return container.file_name(self.reader.heads[slot].number) if slot in self.reader.heads else ""
+
+    def remarks(self) -> list[str]:
+        return list(dict.fromkeys([*self.directory.remarks, *self.reader.remarks]))
+
+    def head_findings(self) -> list[Finding]:
+        """Container heads that were told from their blocks: nothing is lost with them."""
+        base = self.reader.base_lsn
+        return [finding for lsn, finding in self.directory.findings.items() if lsn >= base]
+
+    def read(self, first_lsn: int, end_lsn: int) -> bytes:
+        """The raw bytes of a range within one slot; none if no container holds it."""
+        name = self.file_name(first_lsn // self.mark.container_bytes)
+        if not name:
+            return b""
+        file = self.directory.open(name)
+        try:
+            return file.read_at(first_lsn % self.mark.container_bytes, end_lsn - first_lsn)
+        finally:
+            file.close()
+
+    # ---- reading --------------------------------------------------------------------------------------------------
+
+    def run(self, queue_ids: Iterable[int], progress: Callable[[int, int], None]) -> None:
+        self.queue_ids.update(queue_ids)
+        reader = self.reader
+        replay = Replay(self.state, self.directory.path, self.mark.container_bytes)
+        done, total = 0, len(reader.slots) * self.mark.container_bytes
+        last_lsn = 0
+        for found in reader.scan():
+            if isinstance(found, Block):
+                self._look_at(found)
+                replay.take(found)
+                last_lsn = found.lsn
+                done += found.end_lsn - found.lsn
+                progress(done, total)
+                continue
+            replay.apply()
+            if found.torn and self.has_mark:
+                name = self.file_name(found.first_lsn // self.mark.container_bytes)
+                self.findings.append(Finding("torn", found.first_lsn, found.end_lsn, name, found.why))
+                break
+            for gap in self._gaps(found, last_lsn):
+                self.gaps.append(gap)
+                self.findings.append(gap.finding)
+                self._take_pieces(gap)
+        replay.apply()
+        self._note_heads()
+        self._judge()
+
+    def _look_at(self, block: Block) -> None:
+        """What a whole block says of the gaps before it."""
+        table = np.frombuffer(block.body, TABLE, block.head.records)
+        self.queue_ids.update(np.unique(table["queue_id"]).tolist())
+        if not self.gaps:
+            return
+        ended = table["message_id"][np.isin(table["type"], _ENDS)].tolist()
+        copied = table["undo_prev"][table["flags"] & Flag.MOVED > 0].tolist()
+        for gap in self.gaps:
+            gap.ended.update(filter(gap.hides, ended))
+            gap.copied.update(filter(gap.hides, copied))
+
+    def _gaps(self, damage: Damage, last_lsn: int) -> Iterator[Gap]:
+        """One for each slot that the damage lies in."""
+        size = self.mark.container_bytes
+        first = damage.first_lsn
+        why = damage.why
+        while first < damage.end_lsn:
+            slot = first // size
+            end = min(damage.end_lsn, (slot + 1) * size)
+            is_rest = end == (slot + 1) * size and slot == last_lsn // size and self._is_last_of(slot, last_lsn)
+            if self.reader.holds(slot) and not is_rest and end > slot * size + DATA_OFFSET:  # else it holds no block
+                name = self.file_name(slot)
+                why = why if name else "no container holds it"
+                yield Gap(Finding("torn" if damage.torn else "corrupt", first, end, name, why), [(first, end)])
+            first, why = end, "no whole block in it"
+
+    def _is_last_of(self, slot: int, lsn: int) -> bool:
+        """Whether the next container, or a hole, names the block at *lsn* as the last before it."""
+        reader = self.reader
+        following = next((other for other in reader.slots if other > slot), None)
+        named = following is not None and reader.heads[following].prev_lsn == lsn
+        return named or any(hole.prev_lsn == lsn for hole in reader.holes)
+
+    def _take_pieces(self, gap: Gap) -> None:
+        end = gap.finding.end_lsn
+        slot_lsn = gap.finding.first_lsn // self.mark.container_bytes * self.mark.container_bytes
+        first = max(gap.finding.first_lsn, slot_lsn + DATA_OFFSET)
+        for broken in broken_blocks(self.read(first, end), first, self.reader.log_id):
+            if broken.proven:
+                gap.unknown = [
+                    part
+                    for low, high in gap.unknown
+                    for part in ((low, min(high, broken.lsn)), (max(low, broken.end_lsn), high))
+                    if part[0] < part[1]
+                ]
+            for number, (lsn, row) in enumerate(broken.rows):
+                if broken.proven or self._believes(broken, lsn, row, number):
+                    self._take(broken, lsn, row)
+
+    def _believes(self, broken: BrokenBlock, lsn: int, row: RecordHead, number: int) -> bool:
+        if lsn not in broken.whole or row.queue_id not in self.queue_ids or not says_twice(lsn, row, number):
+            return False
+        if row.type == RecordType.START:
+            self.doubtful[lsn] = f"the head of its record at LSN {lsn} is not proven"
+            return True
+        return (self.state.queue_of(row.message_id), self.state.place_of(row.message_id)) == (row.queue_id, row.extra)
+
+    def _take(self, broken: BrokenBlock, lsn: int, row: RecordHead) -> None:
+        self.state.apply(lsn, row)
+        self.pieces[lsn] = Piece(broken.payload_lsn + row.place, row)
+        if lsn not in broken.whole:
+            self._spoilt[lsn] = row.message_id
+
+    # ---- judging --------------------------------------------------------------------------------------------------
+
+    def _note_heads(self) -> None:
+        self.findings += self.head_findings()
+        self.findings.sort(key=lambda finding: finding.first_lsn)
+
+    def _judge(self) -> None:
+        state, size = self.state, self.mark.container_bytes
+        for lsn, message_id in self._spoilt.items():
+            odd = state.odd.get(message_id)
+            if message_id not in state:
+                continue
+            if state.place_of(message_id) == lsn or (odd and any(at == lsn for at, _ in odd.pieces.values())):
+                self._lose(message_id, odd, f"the payload of its record at LSN {lsn} does not match its checksum", True)
+        doubt_end = max((end for gap in self.gaps for _, end in gap.unknown), default=0)
+        if doubt_end:
+            for message_id, odd in state.odd.items():
+                seen = max((lsn for lsn, _ in odd.records()), default=message_id)
+                if odd.queues and not odd.is_complete:
+                    gone = not odd.start and not self.reader.holds(message_id // size)  # deleted, or copied into a gap
+                    why = "not all of its records can be read"
+                    self._lose(message_id, odd, why, seen >= doubt_end and not gone)
+                elif not odd.queues:
+                    self.unplaced[message_id] = odd
+        state.finish(dict.fromkeys(self.reader.slots, 0))
+        gap = next((gap for gap in reversed(self.gaps) if gap.unknown), None)
+        if gap is not None:
+            why = f"its dequeue may have stood in what can't be read, up to LSN {doubt_end}"
+            for message_id, odd in self._messages():
+                seen = state.place_of(message_id) if odd is None else max((lsn for lsn, _ in odd.records()), default=0)
+                if seen < doubt_end and message_id not in self.lost and message_id not in self.unplaced:
+                    self.doubtful.setdefault(message_id, why)
+        self.doubtful = {message_id: why for message_id, why in self.doubtful.items() if message_id in state}
+
+    def _messages(self) -> Iterator[tuple[int, Message | None]]:
+        for page in self.state.pages.values():
+            for message_id in page:
+                yield message_id, None
+        yield from self.state.odd.items()
+
+    def _lose(self, message_id: int, odd: Message | None, why: str, certain: bool) -> None:
+        queue_id = self.state.queue_of(message_id)
+        queues = (queue_id,) if queue_id is not None else tuple(odd.queues) if odd is not None else ()
+        self.lost.setdefault(message_id, LostMessage(message_id, queues, why, certain))
+
+
+def survey(
+    directory: Directory,
+    queue_ids: Iterable[int] = (),
+    store_uuid: UUID | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Survey:
+    """Read the log in *directory* as far as it goes, and write nothing. *queue_ids* and *store_uuid* are SQL's.
+
+    Raises `ForeignStore` for what is no log, or one of a newer version; `DiskError` if not even the names can be read.
+    """
+    found = Survey(directory, store_uuid)
+    found.run(queue_ids, progress)
+    return found

@@ -1,0 +1,248 @@
+"""Stores with a history that is known record by record, and what a damage leaves of it: for the tests of bad files."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cairnmq.base.clock import ManualClock
+from cairnmq.disk.real import RealDirectory
+from cairnmq.journal.block import Block
+from cairnmq.journal.container import file_name
+from cairnmq.journal.reader import LogReader
+from cairnmq.journal.record import RecordType
+from cairnmq.recovery.recover import StoreOptions, open_store
+from cairnmq.store.journal_store import JournalStore
+from cairnmq.store.wiring import QueueRow
+from cairnmq.tools.salvage_report import SalvageReport
+
+CONTAINER_BYTES = 512 << 10
+QUEUES = ("orders", "bills")
+
+OnQueues = dict[str, list[bytes]]
+MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
+"""Where a sync costs nothing: hundreds of stores are made."""
+
+
+def content_of(store: JournalStore, message_id: int) -> bytes:
+    return b"".join(store.load_piece(message_id, number) for number in range(store.piece_count(message_id)))
+
+
+def shown_by(store: JournalStore, names: dict[int, str] | None = None) -> OnQueues:
+    """What is on the queues, in order, by content; *names* for queues that were made since the store was opened."""
+    names = names or {row.id: row.name for row in store.queues()}
+    return {names[queue]: [content_of(store, found) for found in ids] for queue, ids in store.messages().items()}
+
+
+def open_and_show(path: Path) -> OnQueues:
+    store, _ = open_store(str(path), ManualClock())
+    try:
+        return shown_by(store)
+    finally:
+        store.close()
+
+
+@dataclass(repr=False)
+class Whole:
+    """A store before the damage."""
+
+    path: Path
+    shown: OnQueues = field(default_factory=dict)
+    ever: OnQueues = field(default_factory=lambda: defaultdict(list))
+    """Everything that was ever put on a queue, in order."""
+    ids: dict[bytes, int] = field(default_factory=dict)
+    needed: dict[bytes, set[int]] = field(default_factory=dict)
+    """Of a live message, the LSNs of the records that it consists of."""
+    dequeues: dict[tuple[int, int], list[int]] = field(default_factory=lambda: defaultdict(list))
+    """Message and queue id to the LSNs of the records that say it is off the queue, the copies among them too."""
+    blocks: list[tuple[str, int, int, int]] = field(default_factory=list)
+    """File, first byte, end byte without the padding, LSN."""
+    container_of: dict[int, str] = field(default_factory=dict)
+    """Slot of the log to the file."""
+    holes: list[int] = field(default_factory=list)
+    """The first slot of each."""
+    free: list[str] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        return f"Whole({self.path})"  # not all it holds
+
+    @property
+    def journal(self) -> Path:
+        return self.path / "journal"
+
+    def block_of(self, lsn: int) -> tuple[str, int, int, int]:
+        return next(found for found in reversed(self.blocks) if found[3] <= lsn)
+
+
+class History:
+    """Writes a store."""
+
+    def __init__(self, path: Path) -> None:
+        self.whole = Whole(path)
+        self.store, _ = open_store(str(path), ManualClock(), StoreOptions(CONTAINER_BYTES))
+        self.queue_ids: dict[str, int] = {}
+        for name in QUEUES:
+            made: list[QueueRow | Exception] = []
+            self.store.create_queue(name, made.append)
+            assert isinstance(made[0], QueueRow)
+            self.queue_ids[name] = made[0].id
+
+    def put(self, queue: str, size: int) -> int:
+        content = b"message %d." % len(self.whole.ids)
+        content = (content * (size // len(content) + 1))[: max(size, len(content))]
+        found, _ = self.store.put(self.queue_ids[queue], content, 1)
+        self.whole.ids[content] = found
+        self.whole.ever[queue].append(content)
+        return found
+
+    def also(self, message_id: int, queue: str) -> None:
+        self.store.enqueue(message_id, self.queue_ids[queue], 1)
+        content = next(content for content, known in self.whole.ids.items() if known == message_id)
+        self.whole.ever[queue].append(content)
+
+    def take(self, message_id: int, queue: str) -> None:
+        self.store.dequeue(message_id, self.queue_ids[queue], 1)
+
+    def flush(self) -> None:
+        self.store.kick()
+
+    def reopen(self) -> None:
+        self.store.close()
+        self.store, _ = open_store(str(self.whole.path), ManualClock())
+
+    def end(self) -> Whole:
+        whole, state = self.whole, self.store.state
+        whole.shown = shown_by(self.store, {number: name for name, number in self.queue_ids.items()})
+        for content, message_id in whole.ids.items():
+            if message_id in state:
+                odd = state.odd.get(message_id)
+                records = {state.place_of(message_id)} if odd is None else {lsn for lsn, _ in odd.records()}
+                whole.needed[content] = records
+        self.store.close()
+        reader = LogReader(RealDirectory(str(whole.journal)))
+        for found in reader.scan():
+            assert isinstance(found, Block)
+            slot, at = divmod(found.lsn, CONTAINER_BYTES)
+            name = file_name(reader.heads[slot].number)
+            whole.blocks.append((name, at, at + found.head.size_bytes, found.lsn))
+            for number, head in enumerate(found.heads()):
+                if head.type == RecordType.DEQUEUE:
+                    whole.dequeues[head.message_id, head.queue_id].append(found.record_lsn(number))
+        whole.container_of = {slot: file_name(reader.heads[slot].number) for slot in reader.slots}
+        whole.holes = [hole.first for hole in reader.holes]
+        used = {*whole.container_of.values()}
+        whole.free = sorted(file.name for file in whole.journal.glob("*.cairn") if file.name not in used)
+        return whole
+
+
+def with_holes(path: Path, older: Path | None = None) -> Whole:
+    """A slow message in the oldest container, a hole behind it, live messages, and a free container.
+
+    *older* gets a copy of the store as it was while the container behind the hole was being filled.
+    """
+    history = History(path)
+    history.put("orders", 1000)
+    history.flush()
+    ids = [history.put(QUEUES[number % 2], 40_000) for number in range(60)]
+    history.flush()
+    for number, message_id in enumerate(ids):
+        if not 18 <= number < 22:
+            history.take(message_id, QUEUES[number % 2])
+        if number % 7 == 6:
+            history.flush()
+    history.flush()
+    for number in range(15):
+        history.put(QUEUES[number % 2], 45_000)
+        history.flush()
+        if number == 2 and older is not None:
+            shutil.copytree(path, older)
+    return history.end()
+
+
+def relocated(path: Path) -> Whole:
+    """Slow messages, plain and odd, that were copied forward several times, some of them dequeued since."""
+    history = History(path)
+    slow = []
+    for number in range(22):
+        slow.append(history.put("orders", 5000))
+        if number % 5 == 0:
+            history.also(slow[-1], "bills")
+        if number % 5 == 1:
+            slow.append(history.put("orders", 150_000))
+        history.flush()
+        quick = [history.put("bills", 40_000) for _ in range(12)]
+        history.flush()
+        for message_id in quick:
+            history.take(message_id, "bills")
+        history.flush()
+        if number % 3 == 2:
+            history.take(slow.pop(0), "orders")
+            history.flush()
+    return history.end()
+
+
+def any_store(path: Path, seed: int) -> Whole:
+    """Messages of all sizes, on one queue or two, dequeued in any order, over several incarnations."""
+    chance = random.Random(seed)
+    history = History(path)
+    live: list[tuple[int, str]] = []
+    for number in range(260):
+        what = chance.random()
+        if live and (what < 0.42 or (number > 220 and what < 0.6)):
+            history.take(*live.pop(chance.randrange(len(live)) if chance.random() < 0.7 else 0))
+        else:
+            size = chance.choice((20, 300, 3000, 3000, 20_000, 20_000, 90_000, 200_000))
+            queue = chance.choice(QUEUES)
+            found = history.put(queue, size)
+            live.append((found, queue))
+            if chance.random() < 0.1:
+                other = QUEUES[QUEUES[0] == queue]
+                history.also(found, other)
+                live.append((found, other))
+        if chance.random() < 0.5:
+            history.flush()
+        if chance.random() < 0.01:
+            history.reopen()
+    history.flush()
+    return history.end()
+
+
+def check_salvaged(whole: Whole, shown: OnQueues, report: SalvageReport, touched: Callable[[int], bool]) -> None:
+    """The law, *touched* saying of a record's LSN whether the damage hit its block."""
+    for queue, contents in whole.shown.items():
+        for content in contents:
+            if not any(map(touched, whole.needed[content])):
+                assert content in shown.get(queue, []), f"{content[:20]!r} is whole, and was not salvaged"
+    names = {name: number for number, name in report.queue_names.items()}
+    doubtful = {message.message_id for message in report.doubtful}
+    for queue, contents in shown.items():
+        known = whole.ever[queue]
+        places = [known.index(content) for content in contents]  # nothing else than what was once there
+        assert places == sorted(set(places)), f"another order on {queue}, or twice there"
+        for content in contents:
+            ends = whole.dequeues.get((whole.ids[content], names[queue]), [])
+            assert all(map(touched, ends)), f"{content[:20]!r} is back on {queue}, though its dequeue can be read"
+            if content not in whole.shown.get(queue, []):
+                assert whole.ids[content] in doubtful, f"{content[:20]!r} came back, and nobody is told"
+    if report.is_whole:
+        assert shown == whole.shown
+
+
+def tree(path: Path) -> dict[str, bytes | str]:
+    """Every byte of every file but the lock, which holds the process id of whoever tried last; what else there is."""
+    found: dict[str, bytes | str] = {}
+    for file in sorted(path.rglob("*")):
+        if file.name == "lock":
+            continue
+        if file.is_symlink():
+            found[str(file.relative_to(path))] = f"to {file.readlink()}"
+        elif file.is_file():
+            found[str(file.relative_to(path))] = file.read_bytes()
+        else:
+            found[str(file.relative_to(path))] = "directory" if file.is_dir() else "pipe"
+    return found

@@ -1,0 +1,308 @@
+"""A salvage recovers all that is whole, brings back nothing whose end can still be read, and only reads."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cairnmq.base.clock import ManualClock
+from cairnmq.base.errors import CairnError, DiskError, StoreInUse
+from cairnmq.cli.main import main
+from cairnmq.recovery.recover import open_store
+from cairnmq.store.directory import StoreDirectory
+from cairnmq.tools.in_place import salvage_in_place
+from cairnmq.tools.salvage import salvage
+from cairnmq.tools.salvage_report import SalvageReport
+from tests.recovery.damaged import MEMORY, Whole, any_store, check_salvaged, open_and_show, relocated, tree, with_holes
+
+
+class Hit(NamedTuple):
+    """Bytes of a file that are overwritten."""
+
+    file: int
+    at: int
+    size: int
+    fill: int
+    """-1: turned over."""
+
+
+def quiet(what: str, done: int, total: int) -> None:
+    pass
+
+
+@pytest.fixture(scope="module")
+def wholes() -> Iterator[list[Whole]]:
+    with tempfile.TemporaryDirectory(dir=MEMORY) as place:
+        root = Path(place)
+        made = [with_holes(root / "holes"), relocated(root / "relocated")]
+        yield made + [any_store(root / f"any-{seed}", seed) for seed in (3, 8)]
+
+
+def copy_of(whole: Whole, place: Path) -> Path:
+    return Path(shutil.copytree(whole.path, place / "store"))
+
+
+def strike(journal: Path, name: str, hit: Hit) -> tuple[int, int]:
+    """Overwrite, and say from where to where."""
+    path = journal / name
+    data = bytearray(path.read_bytes())
+    at = hit.at % len(data)
+    end = min(at + hit.size, len(data))
+    for place in range(at, end):
+        data[place] = data[place] ^ 0xFF if hit.fill < 0 else hit.fill
+    path.write_bytes(data)
+    return at, end
+
+
+HITS = st.lists(
+    st.builds(
+        Hit, st.integers(0, 20), st.integers(0, 1 << 19), st.sampled_from([1, 40, 512, 5000, 70_000, 1 << 19]),
+        st.sampled_from([-1, 0, 0xFF]),
+    ),
+    min_size=1, max_size=4,
+)  # fmt: skip
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.integers(0, 3), HITS)
+def test_whatever_the_damage_all_that_is_whole_is_salvaged(wholes: list[Whole], which: int, hits: list[Hit]) -> None:
+    whole = wholes[which]
+    with tempfile.TemporaryDirectory(dir=MEMORY) as place:
+        path = copy_of(whole, Path(place))
+        files = sorted(file.name for file in (path / "journal").iterdir())
+        bad: dict[str, list[tuple[int, int]]] = {}
+        for hit in hits:
+            name = files[hit.file % len(files)]
+            bad.setdefault(name, []).append(strike(path / "journal", name, hit))
+        before = tree(path)
+        report = salvage(str(path), str(Path(place) / "new"), ManualClock(), quiet)
+        assert tree(path) == before
+
+        def touched(lsn: int) -> bool:
+            name, first, end, _ = whole.block_of(lsn)
+            return any(low < end and first < high for low, high in bad.get(name, []))
+
+        check_salvaged(whole, open_and_show(Path(place) / "new"), report, touched)
+
+
+def test_a_whole_store_is_salvaged_to_the_last_byte(wholes: list[Whole], tmp_path: Path) -> None:
+    for number, whole in enumerate(wholes):
+        target = tmp_path / str(number)
+        report = salvage(str(whole.path), str(target), ManualClock(), quiet)
+        assert (report.is_whole, report.doubtful, report.exit_status) == (True, [], 0)
+        assert open_and_show(target) == whole.shown
+        assert report.queues == {queue: len(contents) for queue, contents in whole.shown.items()}
+
+
+def test_the_payload_of_one_message_costs_that_message_alone(wholes: list[Whole], tmp_path: Path) -> None:
+    """The heads of the block are proven by the checksums that agree: there is no doubt about anything else."""
+    whole = wholes[0]
+    path = copy_of(whole, tmp_path)
+    content = whole.shown["orders"][3]
+    [lsn] = whole.needed[content]
+    name, _, end, _ = whole.block_of(lsn)
+    strike(path / "journal", name, Hit(0, end - 10, 5, -1))
+    report = salvage(str(path), str(tmp_path / "new"), ManualClock(), quiet)
+    lost = [message.message_id for message in report.lost]
+    assert len(lost) == 1
+    assert report.doubtful == []
+    assert [gap.unknown for gap in report.gaps] == [[]]
+    assert report.exit_status == 3
+    shown = open_and_show(tmp_path / "new")
+    left = {queue: [found for found in contents if whole.ids[found] not in lost]
+            for queue, contents in whole.shown.items()}  # fmt: skip
+    assert shown == left
+    raw = next((tmp_path / "new" / "quarantine").glob("*.raw"))
+    assert raw.read_bytes()[-512:] in (path / "journal" / name).read_bytes()
+
+
+def test_a_block_without_its_head_still_gives_its_messages(wholes: list[Whole], tmp_path: Path) -> None:
+    """They are listed as doubtful: nothing proves which queue they were on."""
+    whole = wholes[0]
+    path = copy_of(whole, tmp_path)
+    content = whole.shown["orders"][-1]
+    [lsn] = whole.needed[content]
+    name, first, _, _ = whole.block_of(lsn)
+    strike(path / "journal", name, Hit(0, first, 64, 0))
+    report = salvage(str(path), str(tmp_path / "new"), ManualClock(), quiet)
+    assert content in open_and_show(tmp_path / "new")["orders"]
+    why = [message.why for message in report.doubtful if message.message_id == whole.ids[content]]
+    assert why == [f"the head of its record at LSN {lsn} is not proven"]
+
+
+def test_without_mark_and_wiring_the_messages_are_there_under_other_queue_names(
+    wholes: list[Whole], tmp_path: Path
+) -> None:
+    path = copy_of(wholes[1], tmp_path)
+    (path / "journal" / "log.mark").unlink()
+    (path / "wiring.sqlite").write_bytes(b"rot" * 5000)
+    report = salvage(str(path), str(tmp_path / "new"), ManualClock(), quiet)
+    assert report.unnamed == ["salvaged-1", "salvaged-2"]
+    assert open_and_show(tmp_path / "new") == {
+        f"salvaged-{number}": wholes[1].shown[queue] for number, queue in ((1, "orders"), (2, "bills"))
+    }
+    assert [finding.place for finding in report.findings] == ["log.mark", "wiring.sqlite"]
+    assert report.exit_status == 3
+
+
+def test_a_store_without_its_journal_gives_its_queues(wholes: list[Whole], tmp_path: Path) -> None:
+    path = copy_of(wholes[0], tmp_path)
+    shutil.rmtree(path / "journal")
+    report = salvage(str(path), str(tmp_path / "new"), ManualClock(), quiet)
+    assert report.exit_status == 3
+    store, _ = open_store(str(tmp_path / "new"), ManualClock())
+    assert [row.name for row in store.queues()] == ["orders", "bills"]
+    store.close()
+
+
+def test_a_broker_that_runs_is_not_salvaged(wholes: list[Whole], tmp_path: Path) -> None:
+    path = copy_of(wholes[0], tmp_path)
+    held = StoreDirectory(str(path))
+    with pytest.raises(StoreInUse):
+        salvage(str(path), str(tmp_path / "new"), ManualClock(), quiet)
+    with pytest.raises(StoreInUse):
+        salvage_in_place(str(path), ManualClock(), quiet)
+    held.close()
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("target", "why"), [("store/new", "it lies in the damaged store"), ("there", "there is something already")]
+)
+def test_a_target_that_would_do_harm_is_refused(wholes: list[Whole], tmp_path: Path, target: str, why: str) -> None:
+    path = copy_of(wholes[0], tmp_path)
+    (tmp_path / "there").mkdir()
+    with pytest.raises(CairnError, match=why):
+        salvage(str(path), str(tmp_path / target), ManualClock(), quiet)
+
+
+# ---- in place -------------------------------------------------------------------------------------------------------
+
+
+def broken(whole: Whole, place: Path) -> Path:
+    path = copy_of(whole, place)
+    strike(path / "journal", whole.container_of[max(whole.container_of) - 1], Hit(0, 300_000, 30_000, 0))
+    with pytest.raises(CairnError):
+        open_store(str(path), ManualClock())
+    return path
+
+
+def test_in_place_the_damaged_files_are_kept(wholes: list[Whole], tmp_path: Path) -> None:
+    path = broken(wholes[0], tmp_path)
+    before = tree(path)
+    expected = salvage(str(path), str(tmp_path / "beside"), ManualClock(), quiet)
+    report = salvage_in_place(str(path), ManualClock(), quiet)
+    assert isinstance(report, SalvageReport)
+    assert open_and_show(path) == open_and_show(tmp_path / "beside")
+    assert report.fields()["findings"] == expected.fields()["findings"]
+    [quarantine] = path.glob("quarantine-*")
+    kept = tree(quarantine)
+    assert {name: data for name, data in kept.items() if name in before} == before
+    assert json.loads((quarantine / "report.json").read_text())["whole"] is False
+    assert sorted(found.name for found in path.iterdir()) == ["journal", "lock", quarantine.name, "wiring.sqlite"]
+
+
+def test_in_place_a_sound_store_stays_as_it_is(wholes: list[Whole], tmp_path: Path) -> None:
+    path = copy_of(wholes[1], tmp_path)
+    before = tree(path)
+    report = salvage_in_place(str(path), ManualClock(), quiet)
+    assert isinstance(report, SalvageReport)
+    assert (report.salvaged, report.exit_status) == ("", 0)
+    assert tree(path) == before
+
+
+@pytest.mark.parametrize("step", range(8))
+def test_in_place_a_crash_at_any_step_is_refused_or_done_and_the_next_run_ends_it(
+    wholes: list[Whole], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    path = broken(wholes[0], tmp_path)
+    damaged = tree(path / "journal")
+    salvage(str(path), str(tmp_path / "beside"), ManualClock(), quiet)
+    expected = open_and_show(tmp_path / "beside")
+    steps = 0
+    rename = os.rename
+
+    def crash(*arguments: Any) -> None:
+        nonlocal steps
+        if steps == step:
+            raise OSError(errno.EIO, "crash")
+        steps += 1
+        rename(*arguments)
+
+    monkeypatch.setattr(os, "rename", crash)
+    clock = ManualClock()
+    try:
+        salvage_in_place(str(path), clock, quiet)
+        done = True
+    except DiskError:
+        done = False
+    monkeypatch.undo()
+    assert done == (step >= 5)
+    if not done:
+        with pytest.raises(CairnError):
+            open_store(str(path), ManualClock())
+        clock.advance(5)
+        report = salvage_in_place(str(path), clock, quiet)
+        assert (report["whole"] if isinstance(report, dict) else report.is_whole) is False
+    assert open_and_show(path) == expected
+    assert damaged in [tree(found / "journal") for found in path.glob("quarantine-*") if (found / "journal").exists()]
+
+
+# ---- the command ----------------------------------------------------------------------------------------------------
+
+
+Run = Callable[..., tuple[str, str, int]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    def command(*arguments: object) -> tuple[str, str, int]:
+        monkeypatch.setattr(sys, "argv", ["cairnmq", "salvage", *map(str, arguments)])
+        with pytest.raises(SystemExit) as exit:
+            main()
+        out, err = capsys.readouterr()
+        return out, err, int(exit.value.code or 0)
+
+    return command
+
+
+def test_the_command_tells_what_was_salvaged(wholes: list[Whole], tmp_path: Path, run: Run) -> None:
+    path = broken(wholes[0], tmp_path)
+    out, err, status = run(path, "--to", tmp_path / "new")
+    assert (err, status) == ("", 3)
+    assert "corrupt: no whole block in it" in out
+    assert "orders" in out
+    assert str(tmp_path / "new") in out
+    out, err, status = run(path, "--to", tmp_path / "other", "--json")
+    found = json.loads(out)
+    assert (err, status, found["whole"]) == ("", 3, False)
+    assert found == {**json.loads((tmp_path / "other" / "quarantine" / "report.json").read_text()),
+                     "quarantine": found["quarantine"]}  # fmt: skip
+    whole = wholes[1].path
+    assert run(whole, "--to", tmp_path / "third")[2] == 0
+
+
+@pytest.mark.parametrize("options", [[], ["--in-place", "--to", "new"]])
+def test_the_command_wants_to_know_where_to(wholes: list[Whole], run: Run, options: list[str]) -> None:
+    out, err, status = run(wholes[0].path, *options)
+    assert (out, status) == ("", 1)
+    assert err == "cairnmq: cairnmq salvage: where to?; give either --to NEW_STORE or --in-place\n"
+
+
+def test_what_is_no_store_is_refused(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "empty").mkdir()
+    for name in ("empty", "nothing"):
+        out, err, status = run(tmp_path / name, "--to", tmp_path / "new")
+        assert (out, status, err.count("\n")) == ("", 1, 1)
+        assert list(tmp_path.iterdir()) == [tmp_path / "empty"]
