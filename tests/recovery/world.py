@@ -22,6 +22,7 @@ from cairnmq.disk.memory import MemoryDirectory
 from cairnmq.disk.seam import Directory
 from cairnmq.journal.block import BLOCK_HEAD_BYTES
 from cairnmq.journal.container import DATA_OFFSET
+from cairnmq.journal.holes import HOLE_BYTES
 from cairnmq.journal.opening import MIN_CONTAINER_BYTES
 from cairnmq.journal.record import HEAD_BYTES, MAX_PAYLOAD_BYTES
 from cairnmq.recovery.recover import StoreOptions, recover
@@ -32,6 +33,8 @@ from cairnmq.store.wiring import QueueRow, Wiring
 from .checker import Expectation, History, check_base
 
 OPTIONS = StoreOptions(container_bytes=MIN_CONTAINER_BYTES, initial_containers=2, max_write_buffers=3)
+MOST_HOLES = 8
+"""So many are left room for in small containers."""
 
 
 class MemoryWiring(Wiring):
@@ -163,6 +166,7 @@ class World:
     def hold(self, operation: str) -> None:
         if self.store is not None:
             self.confirmed_lsn = self.store.journal.durable_lsn
+            assert len(self.store.journal.holes) <= MOST_HOLES
             check_base(self.store, self.staged)
         self.moments.append(self.now(operation))
 
@@ -177,8 +181,10 @@ class World:
 
     @property
     def room(self) -> int:
-        """The largest payload that fits into a container."""
-        return min(self.options.container_bytes - DATA_OFFSET - BLOCK_HEAD_BYTES - HEAD_BYTES, MAX_PAYLOAD_BYTES)
+        """The largest payload that fits into a container, and still does when it is relocated to one that begins with
+        holes; in a container of the real size there is always room for both."""
+        heads = BLOCK_HEAD_BYTES + HEAD_BYTES * 2 + HOLE_BYTES * MOST_HOLES
+        return min(self.options.container_bytes - DATA_OFFSET - heads, MAX_PAYLOAD_BYTES)
 
     # ---- what a workload does -------------------------------------------------------------------------------------
 
