@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -159,6 +160,8 @@ class World:
     random: random.Random = field(default_factory=lambda: random.Random(1))
     staged: set[int] = field(default_factory=set)
     """Messages that are on no queue yet."""
+    met: Counter[str] = field(default_factory=Counter)
+    """What relocation and holes came to, over all its stores."""
 
     def __post_init__(self) -> None:
         self.disk.on_operation = self.wiring.on_commit = self.hold
@@ -167,6 +170,8 @@ class World:
         if self.store is not None:
             self.confirmed_lsn = self.store.journal.durable_lsn
             assert len(self.store.journal.holes) <= MOST_HOLES
+            self.met["moments with holes"] += bool(self.store.journal.holes)
+            self.met["moments in a relocation"] += self.store.relocation.is_at_work
             check_base(self.store, self.staged)
         self.moments.append(self.now(operation))
 
@@ -254,6 +259,11 @@ class World:
             self.history.did(lsn, "enqueue", message_id, queue_id)
         return message_id
 
+    def enqueue(self, queue_id: int, message_id: int) -> None:
+        assert self.store is not None
+        lsn = self.store.enqueue(message_id, queue_id, self.clock.wall_us())
+        self.history.did(lsn, "enqueue", message_id, queue_id)
+
     def take(self, queue_id: int, message_id: int) -> None:
         assert self.store is not None
         lsn = self.store.dequeue(message_id, queue_id, self.clock.wall_us())
@@ -276,13 +286,17 @@ class World:
     def close(self) -> None:
         assert self.store is not None
         self.store.close()
-        self.confirmed_lsn = self.store.journal.durable_lsn
+        self._gone(self.store)
+
+    def _gone(self, store: JournalStore) -> None:
+        self.confirmed_lsn = store.journal.durable_lsn
+        self.met["relocated bytes"] += store.relocation.copied_bytes
+        self.met["relocated slots"] += store.relocation.emptied
         self.store = None
 
     def kill(self) -> None:
         """The process is gone; what it wrote is in the page cache."""
         assert self.store is not None
-        self.confirmed_lsn = self.store.journal.durable_lsn
-        self.history = self.history.until(self.confirmed_lsn)  # without threads, what is written is durable
         self.store.journal.abandon()
-        self.store = None
+        self._gone(self.store)
+        self.history = self.history.until(self.confirmed_lsn)  # without threads, what is written is durable
