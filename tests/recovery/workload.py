@@ -14,6 +14,7 @@ from uuid import UUID
 from cairnmq.disk.memory import MemoryDirectory
 from cairnmq.recovery.recover import StoreOptions
 
+from .kept_checkpoint import WatchedCheckpoint
 from .world import WiringAnswers, World
 
 Step = Callable[[World], None]
@@ -235,18 +236,22 @@ class Life(NamedTuple):
     options: StoreOptions
     sector_bytes: int
     steps: int
+    has_checkpoint: bool
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Life:
         sector_bytes = rng.choice((512, 512, 512, 4096))
         size = rng.choice((4096, 4096, 8192) if sector_bytes == 512 else (8192, 16384))
-        return cls(StoreOptions(size, 2, rng.choice((1, 3)), min_container_bytes=4096), sector_bytes, 40)
+        buffers, checkpoint_bytes = rng.choice((1, 3)), rng.choice((0, 3000, 3000, 10_000))
+        options = StoreOptions(size, 2, buffers, checkpoint_bytes, min_container_bytes=4096)
+        return cls(options, sector_bytes, 40, rng.random() < 0.5)
 
     def begun(self, rng: random.Random) -> World:
         """A world with an empty disk."""
         disk = MemoryDirectory(sector_bytes=self.sector_bytes)
         wiring = WiringAnswers(UUID(int=rng.getrandbits(128)))
-        return World(disk, wiring, options=self.options, random=rng)
+        file = WatchedCheckpoint() if self.has_checkpoint else None
+        return World(disk, wiring, options=self.options, random=rng, file=file)
 
     def live(self, world: World, end: Step = World.close) -> World:
         """Its life, from the making of the store to *end*."""

@@ -32,6 +32,7 @@ from cairnmq.store.journal_store import JournalStore
 from cairnmq.store.wiring import QueueRow, Wiring
 
 from .checker import Expectation, History, check_base
+from .kept_checkpoint import NOTHING, Kept, WatchedCheckpoint
 
 OPTIONS = StoreOptions(container_bytes=MIN_CONTAINER_BYTES, initial_containers=2, max_write_buffers=3)
 MOST_HOLES = 8
@@ -126,6 +127,8 @@ class Moment:
     confirmed_lsn: int
     recovering: bool
     """Inside a recovery, which has shown nothing yet."""
+    kept: Kept
+    """The checkpoint."""
     news: bool
     """It is not just one more change on the disk: what is pending became less, or what is confirmed or in SQL more."""
     decided: tuple[History, ...] = ()
@@ -155,6 +158,8 @@ class World:
     store: JournalStore | None = None
     report: RecoveryReport | None = None
     clock: ManualClock = field(default_factory=ManualClock)
+    file: WatchedCheckpoint | None = None
+    """The checkpoint, if the store has one."""
     through: Directory | None = None
     """What the store sees in place of *disk*: a faulty one over it."""
     random: random.Random = field(default_factory=lambda: random.Random(1))
@@ -165,6 +170,8 @@ class World:
 
     def __post_init__(self) -> None:
         self.disk.on_operation = self.wiring.on_commit = self.hold
+        if self.file is not None:
+            self.file.on_commit = self.hold
 
     def hold(self, operation: str) -> None:
         if self.store is not None:
@@ -181,7 +188,7 @@ class World:
         news = news or not after.startswith(("write", "create", "rename", "unlink"))
         return Moment(
             after, self.disk.after_kill(), sql, history, len(history.operations), history.queues, self.confirmed_lsn,
-            self.store is None, news,
+            self.store is None, NOTHING if self.file is None else self.file.kept(), news,
         )  # fmt: skip
 
     @property
@@ -195,7 +202,9 @@ class World:
 
     def open(self) -> JournalStore:
         before = len(self.moments)
-        store, self.report = recover(self.through or self.disk, self.wiring, self.clock, self.options)
+        store, self.report = recover(
+            self.through or self.disk, self.wiring, self.clock, self.options, checkpoint=self.file
+        )
         store.run_inline(store.became_durable)
         self.store = store
         self.staged = set()
@@ -292,6 +301,8 @@ class World:
         self.confirmed_lsn = store.journal.durable_lsn
         self.met["relocated bytes"] += store.relocation.copied_bytes
         self.met["relocated slots"] += store.relocation.emptied
+        if store.checkpointing is not None:
+            self.met["checkpoints"] += store.checkpointing.taken
         self.store = None
 
     def kill(self) -> None:
