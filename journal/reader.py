@@ -260,7 +260,8 @@ class LogReader:
 
         The heads of containers may know an older base only, while older containers are reused or gone since. A base or
         a hole that some block tells is true, whether or not that block was ever confirmed: what it rests on was durable
-        before. A container without a whole first block tells nothing, and nothing was given back because of it.
+        before. Where a crash or rot took a container's first block, and with it the holes, the container before it
+        tells them.
         """
         self.holes = []
         try:
@@ -274,17 +275,23 @@ class LogReader:
         self.slots = [slot for slot in sorted(self.heads) if self.holds(slot)]
 
     def _learn_from(self, slot: int) -> bool:
-        """Learn from the blocks of *slot*'s container, also from those behind a rotten one; whether it has any."""
-        newest = -1
+        """Learn from the blocks of *slot*'s container, also from those behind a rotten one; whether it tells all."""
+        before: Block | None = None
+        tells = False
         for found in self._whole_blocks_in(slot, self._first_block(slot)):
-            if found.head.incarnation < newest:
+            if before is not None and (
+                found.head.incarnation < before.head.incarnation
+                or (found.lsn == before.end_lsn and found.head.prev_lsn != before.lsn)
+            ):
                 continue  # it was left over in a slot that was started again, and knows older holes
-            newest = found.head.incarnation
+            before = found
+            tells = tells or found.lsn == self._first_block(slot)
             self._raise_base(found.head.base_lsn)
             for at in range(0, HEAD.size * found.head.records, HEAD.size):
                 if found.body[at] == RecordType.LOG_HOLES:
                     self.holes = holes.decode(found.payload(found.heads()[at // HEAD.size]))
-        return newest >= 0
+                    tells = True
+        return tells
 
     def _slot_from(self, slot: int) -> int:
         """The first slot of the log at or behind *slot*, if the containers tell."""

@@ -1,4 +1,4 @@
-"""Blocks read back become state: their head tables are gathered for a slot and taken in at once."""
+"""Blocks read back become state: the records of a slot are gathered, and taken in at once if there are many."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ import numpy as np
 from ..base.errors import ForeignStore
 from ..journal.block import BLOCK_HEAD_BYTES, Block
 from ..journal.record import HEAD_BYTES, TABLE, RecordType
-from ..store.state import Lsns, State
+from ..store.state import State
 
-_KNOWN = np.zeros(256, bool)
-_KNOWN[
+_KNOWN = bytes(
     [
         RecordType.START, RecordType.CHUNK, RecordType.DELETE, RecordType.ENQUEUE, RecordType.DEQUEUE,
         RecordType.LOG_OPEN, RecordType.LOG_HOLES,
     ]
-] = True  # fmt: skip
+)  # fmt: skip
 _MANY = 1 << 16
 """So many records are taken in at once, at most a block more."""
+_FEW = 32
+"""Fewer than these are taken in faster one by one."""
 
 
 class Replay:
@@ -29,8 +30,7 @@ class Replay:
         self._container_bytes = container_bytes
         self._slot = -1
         self._records = 0
-        self._tables: list[Lsns] = []  # as plain numbers: tables of structures are joined slowly
-        self._lsns: list[Lsns] = []
+        self._blocks: list[Block] = []
 
     def take(self, block: Block) -> None:
         """Gather *block*. Raises `ForeignStore` at once for a record of an unknown type: nothing is changed yet."""
@@ -39,23 +39,27 @@ class Replay:
             self.apply()
             self._slot = slot
         count = block.head.records
-        heads = np.frombuffer(block.body, TABLE, count)
-        first = block.lsn + BLOCK_HEAD_BYTES
-        if not (known := _KNOWN[heads["type"]]).all():
-            stranger = int(np.argmin(known))
+        kinds = bytes(block.body[: HEAD_BYTES * count : HEAD_BYTES])
+        if strangers := kinds.translate(None, _KNOWN):
             raise ForeignStore(
-                f"{self._place}: LSN {first + HEAD_BYTES * stranger}",
-                f"a record of type {heads['type'][stranger]}, which this program does not know",
+                f"{self._place}: LSN {block.record_lsn(kinds.index(strangers[0]))}",
+                f"a record of type {strangers[0]}, which this program does not know",
                 "use the CairnMQ version that wrote it",
             )
-        self._tables.append(heads.view(np.uint64))
-        self._lsns.append(np.arange(first, first + HEAD_BYTES * count, HEAD_BYTES, dtype=np.uint64))
+        self._blocks.append(block)
         self._records += count
 
     def apply(self) -> None:
         """Take in what was gathered."""
-        if not self._tables:
+        blocks, self._blocks = self._blocks, []
+        count, self._records = self._records, 0
+        if count < _FEW:
+            for block in blocks:
+                for number, head in enumerate(block.heads()):
+                    self._state.apply(block.record_lsn(number), head)
             return
-        heads, lsns = np.concatenate(self._tables).view(TABLE), np.concatenate(self._lsns)
-        self._tables, self._lsns, self._records = [], [], 0
-        self._state.apply_all(lsns, heads)
+        heads = [np.frombuffer(block.body, TABLE, block.head.records).view(np.uint64) for block in blocks]
+        firsts = [(block.lsn + BLOCK_HEAD_BYTES, HEAD_BYTES * block.head.records) for block in blocks]
+        lsns = [np.arange(first, first + size, HEAD_BYTES, dtype=np.uint64) for first, size in firsts]
+        # joined as plain numbers: tables of structures are joined slowly
+        self._state.apply_all(np.concatenate(lsns), np.concatenate(heads).view(TABLE))

@@ -30,6 +30,8 @@ START, CHUNK, DELETE = int(RecordType.START), int(RecordType.CHUNK), int(RecordT
 ENQUEUE, DEQUEUE = int(RecordType.ENQUEUE), int(RecordType.DEQUEUE)
 FLAG_ENQUEUE, FLAG_DELETE, FLAG_MORE, FLAG_MOVED = map(int, (Flag.ENQUEUE, Flag.DELETE, Flag.MORE, Flag.MOVED))
 _MAX_SHARED = 1 << 16
+_FEW = 32
+"""A page with fewer messages is gone through faster one by one."""
 
 Table = npt.NDArray[np.void]
 Lsns = npt.NDArray[np.uint64]
@@ -224,8 +226,11 @@ class State:
     def _records(self) -> Iterator[tuple[int, int]]:
         """What is needed of the log: of each slot's plain messages a sum, at any LSN in it; of the rest each record."""
         for slot, page in self.pages.items():
-            total = HEAD_BYTES * len(page) + int((np.fromiter(page.values(), np.int64, len(page)) & SIZE_MASK).sum())
-            yield slot * self._container_bytes, total
+            if len(page) < _FEW:
+                total = sum([value & SIZE_MASK for value in page.values()])
+            else:
+                total = int((np.fromiter(page.values(), np.int64, len(page)) & SIZE_MASK).sum())
+            yield slot * self._container_bytes, HEAD_BYTES * len(page) + total
         for message_id, lsn in self.moved.items():
             size_bytes = HEAD_BYTES + (self.pages[message_id // self._container_bytes][message_id] & SIZE_MASK)
             yield message_id, -size_bytes
@@ -296,6 +301,9 @@ class State:
         """Queue id to how many messages are on it."""
         found: Counter[int] = Counter()
         for page in self.pages.values():
+            if len(page) < _FEW:
+                found.update([value >> SIZE_BITS for value in page.values()])
+                continue
             values, counts = np.unique(np.fromiter(page.values(), np.uint64, len(page)), return_counts=True)
             for value, count in zip(values.tolist(), counts.tolist(), strict=True):
                 found[value >> SIZE_BITS] += count
@@ -306,13 +314,17 @@ class State:
     def on_queues(self) -> dict[int, array[int]]:
         """Queue id to the messages on it, in order. Looks at every message."""
         found: dict[int, list[Lsns]] = defaultdict(list)
+        others: dict[int, list[tuple[int, int]]] = defaultdict(list)
         for slot in sorted(self.pages):
             page = self.pages[slot]
+            if len(page) < _FEW:
+                for message_id, value in page.items():
+                    others[value >> SIZE_BITS].append((message_id, message_id))
+                continue
             ids = np.fromiter(page.keys(), np.uint64, len(page))
             queues = np.fromiter(page.values(), np.uint64, len(page)) >> np.uint64(SIZE_BITS)
             for queue_id in np.unique(queues).tolist():
                 found[queue_id].append(ids[queues == queue_id])
-        others: dict[int, list[tuple[int, int]]] = defaultdict(list)
         for message_id, message in self.odd.items():
             for queue_id, (position, _) in message.queues.items():
                 others[queue_id].append((position, message_id))
@@ -367,7 +379,9 @@ class State:
 
 
 def _merged(plainly: list[Lsns], others: list[tuple[int, int]]) -> array[int]:
-    ids = np.concatenate(plainly) if plainly else np.empty(0, np.uint64)
+    if not plainly:
+        return array("Q", [message_id for _, message_id in sorted(others)])
+    ids = np.concatenate(plainly)
     if others:
         places = np.concatenate([ids, np.array([position for position, _ in others], np.uint64)])
         ids = np.concatenate([ids, np.array([message_id for _, message_id in others], np.uint64)])
@@ -375,5 +389,3 @@ def _merged(plainly: list[Lsns], others: list[tuple[int, int]]) -> array[int]:
     ordered = array("Q")
     ordered.frombytes(ids.tobytes())
     return ordered
-
-

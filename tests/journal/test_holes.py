@@ -18,7 +18,22 @@ from cairnmq.journal.log import Journal
 from cairnmq.journal.reader import Damage, LogReader
 from cairnmq.journal.record import RecordType
 
-from .logs import BIG, LOG_ID, SIZE, Read, blocks, container_of, flip_lsn, new_log, patch, put, records_of, reopen, scan
+from .logs import (
+    BIG,
+    LOG_ID,
+    SIZE,
+    Read,
+    blocks,
+    container_of,
+    content,
+    flip_lsn,
+    new_log,
+    patch,
+    put,
+    records_of,
+    reopen,
+    scan,
+)
 
 U64 = st.integers(0, (1 << 64) - 1)
 
@@ -229,6 +244,25 @@ def test_rot_in_the_first_block_behind_a_hole_is_noticed() -> None:
     flip_lsn(directory, 5 * SIZE + 512 + 100)
     with pytest.raises(CorruptJournal):
         reopen(directory)
+
+
+def test_a_cut_that_takes_the_first_block_of_a_container_takes_no_holes() -> None:
+    """Of a flush into a new container the second block survives alone: the container before it tells the holes."""
+    directory, journal, lsns = log_of(6)
+    retire(journal, 3)
+    while journal.current_slot < 6:
+        lsns.append(put(journal, BIG))
+        journal.seal()
+    put(journal, b"in a block of its own")
+    before = content(directory)["log.mark"]
+    journal.flush()
+    journal.abandon()
+    patch(directory, "log.mark", 0, before)  # it was not written any more
+    first, second = [found for found in blocks(directory) if found.lsn // SIZE == 6]
+    flip_lsn(directory, first.lsn + 100)
+    assert second.head.durable_lsn <= first.lsn
+    assert LogReader(directory).holes == journal.holes
+    assert messages(reopen(directory)[2]) == alive(lsns[:-1], 3)
 
 
 def test_a_block_left_over_in_a_slot_that_was_started_again_tells_no_holes() -> None:

@@ -190,14 +190,21 @@ def check_base(store: JournalStore, staged: Collection[int] = ()) -> None:
 
 
 def _check_base_below(store: JournalStore, ids: Collection[int]) -> None:
-    """The one place that knows how a live record pins the log."""
-    if not ids:
-        return
-    journal = store.journal
-    oldest = min(ids)
-    if journal.base_lsn > oldest:
-        raise Broken("I12", f"the base is {journal.base_lsn}, message {oldest} lives")
-    slots = journal.pool.slots()
+    """The one place that knows how a live record pins the log.
+
+    Each record of a message stands in a slot of the log; a copy that is not durable yet can be read where the original
+    is, so that is held, too.
+    """
+    journal, state = store.journal, store.state
+    held = journal.pool.slots()
     for message_id in ids:
-        if message_id < journal.durable_lsn and message_id // journal.container_bytes not in slots:
-            raise Broken("I12", f"the container of message {message_id} was given away")
+        odd = state.odd.get(message_id)
+        records = [state.place_of(message_id)] if odd is None else [lsn for lsn, _ in odd.records()]
+        for lsn in records:
+            if lsn < journal.base_lsn:
+                raise Broken("I12", f"the base is {journal.base_lsn}, message {message_id} has a record at {lsn}")
+            if lsn // journal.container_bytes not in journal.slots:
+                raise Broken("I12", f"LSN {lsn} left the log, message {message_id} lives")
+            read_lsn = state.readable(lsn)
+            if read_lsn < journal.durable_lsn and read_lsn // journal.container_bytes not in held:
+                raise Broken("I12", f"the container of LSN {read_lsn} was given away, message {message_id} lives")

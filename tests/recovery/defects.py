@@ -7,7 +7,8 @@ container's end.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -24,7 +25,6 @@ from cairnmq.journal.pool import Pool
 from cairnmq.journal.reader import Damage, LogReader
 from cairnmq.journal.record import RecordHead
 from cairnmq.recovery import recover as recover_module
-from cairnmq.store.interface import StoredMessage
 from cairnmq.store.journal_store import JournalStore
 
 Defect = Callable[[pytest.MonkeyPatch], None]
@@ -96,7 +96,7 @@ def no_sync_of(patch: pytest.MonkeyPatch, which: Callable[[str], bool]) -> None:
 def durable_before_the_sync(patch: pytest.MonkeyPatch) -> None:
     real = Journal._write_blocks
 
-    def write_blocks(self: Journal) -> tuple[int, int]:
+    def write_blocks(self: Journal) -> tuple[int, int, tuple[int, int, int]]:
         self.durable_lsn = self._sealed[-1].end_lsn
         return real(self)
 
@@ -180,7 +180,10 @@ def the_log_ends_with_its_container(patch: pytest.MonkeyPatch) -> None:
 
 @defect
 def the_base_is_taken_from_the_heads_alone(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(LogReader, "learn_base", lambda self: None)
+    def learn(self: LogReader) -> None:
+        self.slots = [slot for slot in sorted(self.heads) if self.holds(slot)]
+
+    patch.setattr(LogReader, "_learn", learn)
 
 
 # ---- reclaiming -----------------------------------------------------------------------------------------------------
@@ -188,46 +191,58 @@ def the_base_is_taken_from_the_heads_alone(patch: pytest.MonkeyPatch) -> None:
 
 @defect
 def the_base_goes_too_far(patch: pytest.MonkeyPatch) -> None:
-    real = Journal.advance_base
-    patch.setattr(Journal, "advance_base", lambda self, base_lsn: real(self, base_lsn + self.container_bytes))
+    real = Journal.retire
+
+    def retire(self: Journal, slots: Iterable[int]) -> list[int]:
+        gone = real(self, slots)
+        return gone + (real(self, [next(iter(self.slots))]) if gone else [])
+
+    patch.setattr(Journal, "retire", retire)
 
 
 @defect
-def the_base_is_raised_before_the_dequeue_is_durable(patch: pytest.MonkeyPatch) -> None:
+def a_slot_too_many_becomes_a_hole(patch: pytest.MonkeyPatch) -> None:
+    """The one behind a slot that leaves the log in the middle."""
+    real = Journal.retire
+
+    def retire(self: Journal, slots: Iterable[int]) -> list[int]:
+        wanted = set(slots)
+        behind = {slot + 1 for slot in wanted if slot * self.container_bytes > self.base_lsn}
+        return real(self, wanted | behind)
+
+    patch.setattr(Journal, "retire", retire)
+
+
+@defect
+def pins_fall_before_the_dequeue_is_durable(patch: pytest.MonkeyPatch) -> None:
     real = JournalStore.kick
 
     def kick(self: JournalStore) -> None:
-        if self._freed:
-            self._falling.append((0, self._freed))
-            self._freed = {}
-            self.became_durable(self.durable_lsn)
-            if self.journal.pool.release_below(self.journal.base_lsn):
-                self.journal.pool.trim()
+        fallen = self.state.pins.fallen()
+        self.state.pins.drop(fallen)
+        self._retire(fallen)
+        self.journal._release(1 << 62, self.journal.base_lsn)
         real(self)
 
     patch.setattr(JournalStore, "kick", kick)
 
 
 @defect
-def containers_are_freed_before_the_base_is_durable(patch: pytest.MonkeyPatch) -> None:
-    real = Journal.advance_base
+def containers_are_freed_before_what_says_so_is_durable(patch: pytest.MonkeyPatch) -> None:
+    real = Journal.retire
 
-    def advance_base(self: Journal, base_lsn: int) -> None:
-        real(self, base_lsn)
-        if self.pool.release_below(self.base_lsn):
-            self.pool.trim()
+    def retire(self: Journal, slots: Iterable[int]) -> list[int]:
+        gone = real(self, slots)
+        self._release(1 << 62, self.base_lsn)
+        return gone
 
-    patch.setattr(Journal, "advance_base", advance_base)
+    patch.setattr(Journal, "retire", retire)
 
 
 @defect
 def the_base_is_where_the_log_ends(patch: pytest.MonkeyPatch) -> None:
-    real = Journal.advance_base
-
-    def advance_base(self: Journal, base_lsn: int) -> None:
-        real(self, max(base_lsn, self.container_start(self.next_lsn)))
-
-    patch.setattr(Journal, "advance_base", advance_base)
+    real = Journal.retire
+    patch.setattr(Journal, "retire", lambda self, slots: real(self, list(self.slots)))
 
 
 @defect
@@ -314,8 +329,8 @@ def the_last_record_of_a_block_is_left_out(patch: pytest.MonkeyPatch) -> None:
 def a_queue_is_shown_in_the_order_of_ids(patch: pytest.MonkeyPatch) -> None:
     real = JournalStore.messages
 
-    def messages(self: JournalStore) -> dict[int, list[StoredMessage]]:
-        return {queue_id: sorted(on) for queue_id, on in real(self).items()}
+    def messages(self: JournalStore) -> dict[int, array[int]]:
+        return {queue_id: array("Q", sorted(on)) for queue_id, on in real(self).items()}
 
     patch.setattr(JournalStore, "messages", messages)
 

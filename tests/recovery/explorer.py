@@ -6,6 +6,7 @@ has moments again; so a state is reached by a *path* of crashes, and a path alon
     17:3f      at moment 17 the power is cut, of what is pending bits 0 to 5 survive
     17:3f~     likewise, and lost sectors hold what another file has there
     17:kill    at moment 17 the process is killed
+    17:3f.s2   likewise, and the checkpoint is an older one, see `kept_checkpoint`
     17:kill/4:1  and after the recovery that follows, the power is cut at its moment 4
 """
 
@@ -22,6 +23,7 @@ from cairnmq.recovery.report import RecoveryReport
 from cairnmq.store.journal_store import JournalStore
 
 from .checker import Broken, Expectation, History, Shown, shown_by
+from .kept_checkpoint import NOTHING, WatchedCheckpoint
 from .states import Crash
 from .tally import EPOCHS, INSIDE, KILLED, Tally
 from .workload import a_little_work
@@ -47,6 +49,7 @@ class Explorer:
         self.rng = random.Random(self.seed)
         self._clock = ManualClock()
         self._outcomes: dict[int, tuple[Shown, int, int]] = {}  # what each state recovered to, see `permits`
+        self._of_disks: dict[int, tuple[Shown, int]] = {}  # the same, whatever the checkpoint
 
     @property
     def states(self) -> int:
@@ -62,7 +65,9 @@ class Explorer:
         """Recover what *choice* leaves, and check it. A state met before recovers to what it recovered to then."""
         disk = crash.disk(choice)
         moment = crash.moment
-        state = hash((disk.fingerprint(), moment.sql))
+        kept = crash.kept()
+        on_disk = hash((disk.fingerprint(), moment.sql))
+        state = hash((on_disk, kept.fingerprint()))
         outcome = self._outcomes.get(state)
         if outcome is None:
             self.tally.count(kind, disk.sector_bytes, path)
@@ -72,9 +77,13 @@ class Explorer:
         self.wiring.put_back(moment.sql)
         self.wiring.on_commit = _ignore
         with self._told(crash, choice, path):
-            store, report = recover(disk, self.wiring, self._clock, self.options)
+            store, report = recover(disk, self.wiring, self._clock, self.options, checkpoint=_file(crash))
             judge(moment, store, report)
-            self._outcomes[state] = shown_by(store), report.log.end_lsn, store.journal.next_lsn
+            outcome = shown_by(store), report.log.end_lsn
+            if self._of_disks.setdefault(on_disk, outcome) != outcome:
+                raise Broken("I9", f"with another checkpoint {outcome} is shown as {self._of_disks[on_disk]}")
+            self.tally.met["states read from a checkpoint"] += report.log.resumed_lsn > 0
+            self._outcomes[state] = *outcome, store.journal.next_lsn
 
     def gone_on(self, crash: Crash, choice: int, path: str) -> tuple[World, int]:
         """The world that recovers from what *choice* leaves, to work with, and how many of its moments lie inside that
@@ -82,7 +91,7 @@ class Explorer:
         disk, moment = crash.disk(choice), crash.moment
         self.wiring.put_back(moment.sql)
         rng = random.Random(f"{self.seed} {path}")
-        world = World(disk, self.wiring, moment.past, moment.confirmed_lsn, self.options, random=rng)
+        world = World(disk, self.wiring, moment.past, moment.confirmed_lsn, self.options, random=rng, file=_file(crash))
         with self._told(crash, choice, path):
             store = world.open()
             assert world.report is not None
@@ -108,13 +117,12 @@ class Explorer:
 
     # ---- many states ----------------------------------------------------------------------------------------------
 
-    def crashes(
-        self, crash: Crash, kind: str, at: str, samples: int, *, singles: int = 6, exhaustive: int = 0
-    ) -> None:
+    def crashes(self, crash: Crash, kind: str, at: str, samples: int, *, singles: int = 6, exhaustive: int = 0) -> None:
         """A power cut in several ways. *at* is the path to the moment, with its number."""
         for choice in crash.choices(self.rng, samples, singles, exhaustive):
             if self.is_done:
                 return
+            crash.checkpoint = crash.moment.kept.drawn(self.rng)
             self.state(crash, choice, kind, f"{at}:{crash.named(choice)}")
 
     def afterwards(
@@ -136,6 +144,7 @@ class Explorer:
         number = self.rng.randrange(first, len(moments))
         crash = Crash(moments[number], kind=self.rng.choice(("cut", "cut", "cut", "kill", "kill", "junk")))
         choice = crash.any(self.rng)
+        crash.checkpoint = crash.moment.kept.drawn(self.rng)
         path = f"{at}{number}:{crash.named(choice)}"
         world = self.afterwards(crash, choice, path, samples, exhaustive=exhaustive)
         if depth > 1 and not self.is_done and self.rng.random() < 0.5:
@@ -155,6 +164,11 @@ def judge(moment: Moment, store: JournalStore, report: RecoveryReport) -> Histor
             except Broken:
                 continue
         raise error
+
+
+def _file(crash: Crash) -> WatchedCheckpoint | None:
+    kept = crash.kept()
+    return None if kept is NOTHING else WatchedCheckpoint(kept)
 
 
 def _ignore(what: str) -> None:

@@ -45,6 +45,7 @@ def begin(seed: int, number: int, states: int = STATES_PER_SHARD) -> tuple[Explo
 def explore(seed: int, number: int, states: int = STATES_PER_SHARD) -> Tally:
     begun_s = time.process_time()
     explorer, world = begin(seed, number, states)
+    explorer.tally.met += world.met
     moments = world.moments
     first = 0 if number < MAKING_A_STORE else next(at for at, moment in enumerate(moments) if not moment.recovering)
     for at in range(first, len(moments)):

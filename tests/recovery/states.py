@@ -13,6 +13,7 @@ from typing import Literal
 
 from cairnmq.disk.memory import Junk, MemoryDirectory, Pending
 
+from .kept_checkpoint import NEWEST, Kept
 from .world import Moment
 
 Kind = Literal["cut", "junk", "kill"]
@@ -29,6 +30,8 @@ class Crash:
     def __init__(self, moment: Moment, kind: Kind = "cut") -> None:
         self.moment = moment
         self.kind = kind
+        self.checkpoint = NEWEST
+        """The name of the checkpoint that is left, see `kept_checkpoint`."""
         self._junk = others_content(moment.disk) if kind == "junk" else None
 
     @cached_property
@@ -42,15 +45,20 @@ class Crash:
         kept = {item for n, item in enumerate(self.pending) if choice >> n & 1}
         return self.moment.disk.after_power_cut(kept, junk=self._junk)
 
+    def kept(self) -> Kept:
+        return self.moment.kept.named(self.checkpoint)
+
     def named(self, choice: int) -> str:
         """The choice, as paths name it; `parsed` reads it."""
-        return "kill" if self.kind == "kill" else f"{choice:x}" + ("~" if self.kind == "junk" else "")
+        name = "kill" if self.kind == "kill" else f"{choice:x}" + ("~" if self.kind == "junk" else "")
+        return f"{name}.{self.checkpoint}" if self.checkpoint else name
 
     @classmethod
     def parsed(cls, moment: Moment, name: str) -> tuple[Crash, int]:
-        if name == "kill":
-            return cls(moment, "kill"), 0
-        return cls(moment, "junk" if name.endswith("~") else "cut"), int(name.rstrip("~"), 16)
+        name, _, checkpoint = name.partition(".")
+        crash = cls(moment, "kill" if name == "kill" else "junk" if name.endswith("~") else "cut")
+        crash.checkpoint = checkpoint
+        return crash, 0 if name == "kill" else int(name.rstrip("~"), 16)
 
     def any(self, rng: random.Random) -> int:
         """A choice: often nothing or everything, as it is after a long time without a write."""

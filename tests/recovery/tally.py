@@ -22,6 +22,8 @@ class Tally:
     sectors: Counter[int] = field(default_factory=Counter)
     crashes: Counter[int] = field(default_factory=Counter)
     """How many crashes led to a state."""
+    met: Counter[str] = field(default_factory=Counter)
+    """What the explored lives came to, see `World.met`."""
     recoveries: int = 0
     again: int = 0
     """How often a state was met again: it is checked against what is confirmed by then, but neither recovered nor
@@ -41,6 +43,7 @@ class Tally:
         self.kinds += other.kinds
         self.sectors += other.sectors
         self.crashes += other.crashes
+        self.met += other.met
         self.recoveries += other.recoveries
         self.again += other.again
         self.cpu_s += other.cpu_s
@@ -57,4 +60,6 @@ class Tally:
             yield f"  {count:>13,}  with sectors of {sector_bytes} bytes"
         for crashes, count in sorted(self.crashes.items()):
             yield f"  {count:>13,}  after {crashes} crash{'es' if crashes > 1 else ''}"
+        for what, count in sorted(self.met.items()):
+            yield f"  {count:>13,}  {what}"
         yield f"  {self.again:>13,}  times a state was met again, not counted"

@@ -77,7 +77,7 @@ def test_a_failed_sync_is_never_tried_again(explorer: Explorer) -> None:
 def test_a_journal_that_tries_again_is_found(monkeypatch: pytest.MonkeyPatch, explorer: Explorer) -> None:
     real = Journal._write_blocks
 
-    def stubborn(self: Journal) -> tuple[int, int]:
+    def stubborn(self: Journal) -> tuple[int, int, tuple[int, int, int]]:
         waiting = list(self._sealed)
         try:
             return real(self)
@@ -85,7 +85,7 @@ def test_a_journal_that_tries_again_is_found(monkeypatch: pytest.MonkeyPatch, ex
             if self._writing_file is None:
                 raise
             self._writing_file.sync()
-            return waiting[-1].end_lsn, self.base_lsn
+            return waiting[-1].end_lsn, self.base_lsn, (waiting[-1].lsn, 0, waiting[-1].end_lsn)
 
     monkeypatch.setattr(Journal, "_write_blocks", stubborn)
     with pytest.raises(Broken, match=r"I1|I4"):

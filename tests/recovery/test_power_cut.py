@@ -38,6 +38,7 @@ def test_every_state_that_crashes_may_leave(tell: Callable[[str], None]) -> None
     if STATES >= 1_000_000:  # fewer shards may draw fewer things
         assert len(tally.kinds) == 5
         assert set(tally.sectors) == {512, 4096}
+        assert len(+tally.met) == len(tally.met) >= 4
 
 
 # ---- the exploration itself -----------------------------------------------------------------------------------------

@@ -35,12 +35,14 @@ def queue(store: JournalStore, name: str) -> int:
 
 
 def make(path: Path, messages: int = 3) -> None:
+    """A store whose log is read from its base: there is no checkpoint."""
     store, _ = open_store(str(path), ManualClock(), SMALL)
     q = queue(store, "q")
     for number in range(messages):
         store.put(q, b"message %d" % number, 1)
         store.kick()
     store.close()
+    shutil.rmtree(path / "checkpoint")
 
 
 def tree(path: Path) -> dict[str, bytes | None]:

@@ -14,6 +14,7 @@ from uuid import UUID
 from cairnmq.disk.memory import MemoryDirectory
 from cairnmq.recovery.recover import StoreOptions
 
+from .kept_checkpoint import WatchedCheckpoint
 from .world import WiringAnswers, World
 
 Step = Callable[[World], None]
@@ -116,6 +117,70 @@ def pass_through(world: World) -> None:
         world.kick()
 
 
+def pass_by(world: World, queue: int) -> None:
+    """Traffic until the log goes on to another container."""
+    assert world.store is not None
+    journal = world.store.journal
+    slot = journal.current_slot
+    while journal.current_slot == slot:
+        message_id = world.put(queue, world.room // 3)
+        world.take(queue, message_id)
+        world.kick()
+
+
+def stragglers(world: World) -> None:
+    """In each of several containers a message lives on, of one record or of several, among others that are consumed:
+    the log is soon several times what lives in it, so they are relocated."""
+    for _ in range(world.random.randrange(3, 6)):
+        queue = some_queue(world)
+        if world.random.random() < 0.4:
+            world.put_in_pieces(queues(world), 350, 150)
+        else:
+            world.put(queue, world.random.choice((10, 300)))
+        pass_by(world, queue)
+
+
+def dead_in_the_middle(world: World) -> None:
+    """Older and newer messages live on; the containers between them hold nothing but what is consumed."""
+    queue = some_queue(world)
+    world.put(queue, 20)
+    for _ in range(3):
+        pass_by(world, queue)
+    world.put(queue, 20)
+    world.kick()
+
+
+def wait(world: World) -> None:
+    """Relocation goes on by itself: what it copied is flushed, until nothing more is to do."""
+    assert world.store is not None
+    for _ in range(world.random.randrange(1, 8)):
+        world.store.became_durable(world.store.durable_lsn)
+        world.kick()
+
+
+def take_from_one(world: World) -> None:
+    """Messages that are on several queues leave one of them."""
+    on = [(queue, message_id) for queue in queues(world) for message_id in world.on(queue)]
+    for queue, message_id in on:
+        if sum(message_id == other for _, other in on) > 1 and message_id in world.on(queue):
+            world.take(queue, message_id)
+            on = [other for other in on if other != (queue, message_id)]
+    world.kick()
+
+
+def on_again(world: World) -> None:
+    """A message leaves one of its queues and comes back to it, at the end."""
+    assert world.store is not None
+    for queue in queues(world):
+        for message_id in world.on(queue):
+            others = [other for other in queues(world) if other != queue and message_id in world.on(other)]
+            if others and world.random.random() < 0.7:
+                world.take(queue, message_id)
+                world.random.choice((int, world.kick, world.seal))()
+                world.enqueue(queue, message_id)
+    world.kick()
+
+
 def idle(world: World) -> None:
     world.idle()
 
@@ -149,6 +214,11 @@ STEPS: dict[Step, int] = {
     take_oldest: 3,
     drain: 2,
     pass_through: 2,
+    stragglers: 3,
+    dead_in_the_middle: 1,
+    wait: 2,
+    take_from_one: 1,
+    on_again: 1,
     idle: 1,
     new_queue: 1,
     reopen: 2,
@@ -156,7 +226,7 @@ STEPS: dict[Step, int] = {
 }
 """Each step and how often it is drawn."""
 MANY_MESSAGES = 5
-MANY_CONTAINERS = 4
+MANY_CONTAINERS = 6
 """From so many on the oldest messages are taken off first: what is read in each state takes the time."""
 
 
@@ -166,18 +236,22 @@ class Life(NamedTuple):
     options: StoreOptions
     sector_bytes: int
     steps: int
+    has_checkpoint: bool
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Life:
         sector_bytes = rng.choice((512, 512, 512, 4096))
         size = rng.choice((4096, 4096, 8192) if sector_bytes == 512 else (8192, 16384))
-        return cls(StoreOptions(size, 2, rng.choice((1, 3)), min_container_bytes=4096), sector_bytes, 40)
+        buffers, checkpoint_bytes = rng.choice((1, 3)), rng.choice((0, 3000, 3000, 10_000))
+        options = StoreOptions(size, 2, buffers, checkpoint_bytes, min_container_bytes=4096)
+        return cls(options, sector_bytes, 40, rng.random() < 0.5)
 
     def begun(self, rng: random.Random) -> World:
         """A world with an empty disk."""
         disk = MemoryDirectory(sector_bytes=self.sector_bytes)
         wiring = WiringAnswers(UUID(int=rng.getrandbits(128)))
-        return World(disk, wiring, options=self.options, random=rng)
+        file = WatchedCheckpoint() if self.has_checkpoint else None
+        return World(disk, wiring, options=self.options, random=rng, file=file)
 
     def live(self, world: World, end: Step = World.close) -> World:
         """Its life, from the making of the store to *end*."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,6 +23,7 @@ from cairnmq.disk.memory import MemoryDirectory
 from cairnmq.disk.seam import Directory
 from cairnmq.journal.block import BLOCK_HEAD_BYTES
 from cairnmq.journal.container import DATA_OFFSET
+from cairnmq.journal.holes import HOLE_BYTES
 from cairnmq.journal.opening import MIN_CONTAINER_BYTES
 from cairnmq.journal.record import HEAD_BYTES, MAX_PAYLOAD_BYTES
 from cairnmq.recovery.recover import StoreOptions, recover
@@ -30,8 +32,11 @@ from cairnmq.store.journal_store import JournalStore
 from cairnmq.store.wiring import QueueRow, Wiring
 
 from .checker import Expectation, History, check_base
+from .kept_checkpoint import NOTHING, Kept, WatchedCheckpoint
 
 OPTIONS = StoreOptions(container_bytes=MIN_CONTAINER_BYTES, initial_containers=2, max_write_buffers=3)
+MOST_HOLES = 8
+"""So many are left room for in small containers."""
 
 
 class MemoryWiring(Wiring):
@@ -122,6 +127,8 @@ class Moment:
     confirmed_lsn: int
     recovering: bool
     """Inside a recovery, which has shown nothing yet."""
+    kept: Kept
+    """The checkpoint."""
     news: bool
     """It is not just one more change on the disk: what is pending became less, or what is confirmed or in SQL more."""
     decided: tuple[History, ...] = ()
@@ -151,18 +158,27 @@ class World:
     store: JournalStore | None = None
     report: RecoveryReport | None = None
     clock: ManualClock = field(default_factory=ManualClock)
+    file: WatchedCheckpoint | None = None
+    """The checkpoint, if the store has one."""
     through: Directory | None = None
     """What the store sees in place of *disk*: a faulty one over it."""
     random: random.Random = field(default_factory=lambda: random.Random(1))
     staged: set[int] = field(default_factory=set)
     """Messages that are on no queue yet."""
+    met: Counter[str] = field(default_factory=Counter)
+    """What relocation and holes came to, over all its stores."""
 
     def __post_init__(self) -> None:
         self.disk.on_operation = self.wiring.on_commit = self.hold
+        if self.file is not None:
+            self.file.on_commit = self.hold
 
     def hold(self, operation: str) -> None:
         if self.store is not None:
             self.confirmed_lsn = self.store.journal.durable_lsn
+            assert len(self.store.journal.holes) <= MOST_HOLES
+            self.met["moments with holes"] += bool(self.store.journal.holes)
+            self.met["moments in a relocation"] += self.store.relocation.is_at_work
             check_base(self.store, self.staged)
         self.moments.append(self.now(operation))
 
@@ -172,19 +188,23 @@ class World:
         news = news or not after.startswith(("write", "create", "rename", "unlink"))
         return Moment(
             after, self.disk.after_kill(), sql, history, len(history.operations), history.queues, self.confirmed_lsn,
-            self.store is None, news,
+            self.store is None, NOTHING if self.file is None else self.file.kept(), news,
         )  # fmt: skip
 
     @property
     def room(self) -> int:
-        """The largest payload that fits into a container."""
-        return min(self.options.container_bytes - DATA_OFFSET - BLOCK_HEAD_BYTES - HEAD_BYTES, MAX_PAYLOAD_BYTES)
+        """The largest payload that fits into a container, and still does when it is relocated to one that begins with
+        holes; in a container of the real size there is always room for both."""
+        heads = BLOCK_HEAD_BYTES + HEAD_BYTES * 2 + HOLE_BYTES * MOST_HOLES
+        return min(self.options.container_bytes - DATA_OFFSET - heads, MAX_PAYLOAD_BYTES)
 
     # ---- what a workload does -------------------------------------------------------------------------------------
 
     def open(self) -> JournalStore:
         before = len(self.moments)
-        store, self.report = recover(self.through or self.disk, self.wiring, self.clock, self.options)
+        store, self.report = recover(
+            self.through or self.disk, self.wiring, self.clock, self.options, checkpoint=self.file
+        )
         store.run_inline(store.became_durable)
         self.store = store
         self.staged = set()
@@ -248,6 +268,11 @@ class World:
             self.history.did(lsn, "enqueue", message_id, queue_id)
         return message_id
 
+    def enqueue(self, queue_id: int, message_id: int) -> None:
+        assert self.store is not None
+        lsn = self.store.enqueue(message_id, queue_id, self.clock.wall_us())
+        self.history.did(lsn, "enqueue", message_id, queue_id)
+
     def take(self, queue_id: int, message_id: int) -> None:
         assert self.store is not None
         lsn = self.store.dequeue(message_id, queue_id, self.clock.wall_us())
@@ -270,13 +295,19 @@ class World:
     def close(self) -> None:
         assert self.store is not None
         self.store.close()
-        self.confirmed_lsn = self.store.journal.durable_lsn
+        self._gone(self.store)
+
+    def _gone(self, store: JournalStore) -> None:
+        self.confirmed_lsn = store.journal.durable_lsn
+        self.met["relocated bytes"] += store.relocation.copied_bytes
+        self.met["relocated slots"] += store.relocation.emptied
+        if store.checkpointing is not None:
+            self.met["checkpoints"] += store.checkpointing.taken
         self.store = None
 
     def kill(self) -> None:
         """The process is gone; what it wrote is in the page cache."""
         assert self.store is not None
-        self.confirmed_lsn = self.store.journal.durable_lsn
-        self.history = self.history.until(self.confirmed_lsn)  # without threads, what is written is durable
         self.store.journal.abandon()
-        self.store = None
+        self._gone(self.store)
+        self.history = self.history.until(self.confirmed_lsn)  # without threads, what is written is durable
