@@ -370,7 +370,7 @@ def test_a_power_cut_leaves_no_half_restored_store_that_opens(
     monkeypatch.setattr("cairnmq.tools.restore._remove", lambda *_: None)
     with pytest.raises(KeyboardInterrupt):
         restore(str(copy), str(tmp_path / "new"), cut)
-    with pytest.raises(ForeignStore, match="restore the files from a backup"):
+    with pytest.raises(ForeignStore, match="no mark says whose the containers are"):
         open_store(str(tmp_path / "new"), ManualClock())
 
 
