@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from datetime import UTC, datetime
 
 from ..base.clock import Clock
 from ..base.errors import CairnError
 from ..disk.real import RealDirectory, disk_error
-from ..store.directory import JOURNAL_NAME, LOCK_NAME, lock_store
+from ..store.directory import JOURNAL_NAME, lock_store
 from ..store.wiring import FILE_NAME as WIRING_NAME
 from .copying import Progress
 from .quarantine import QUARANTINE_NAME, REPORT_NAME, is_complete
@@ -81,9 +82,7 @@ def _swap(path: str, time: str) -> None:
         if os.path.lexists(os.path.join(path, new, name)):
             _rename(path, os.path.join(new, name), name)
     try:
-        if os.path.lexists(os.path.join(path, new, LOCK_NAME)):
-            os.unlink(os.path.join(path, new, LOCK_NAME))
-        os.rmdir(os.path.join(path, new))
+        shutil.rmtree(os.path.join(path, new))  # its locks, and its checkpoint, which is made again
     except OSError as error:
         raise disk_error(os.path.join(path, new), "remove", error) from error
     RealDirectory(path).sync()

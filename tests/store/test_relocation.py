@@ -57,7 +57,7 @@ def test_the_power_fails_at_any_moment(mix: str, seed: int) -> None:
     moments: list[Moment] = []
 
     def hold(operation: str) -> None:
-        if traffic.rng.random() < (0.05 if traffic.store.relocation.is_at_work else 0.05):
+        if traffic.rng.random() < 0.05:
             moments.append(traffic.now())
 
     for _ in range(60):

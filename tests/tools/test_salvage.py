@@ -211,7 +211,8 @@ def test_in_place_the_damaged_files_are_kept(wholes: list[Whole], tmp_path: Path
     kept = tree(quarantine)
     assert {name: data for name, data in kept.items() if name in before} == before
     assert json.loads((quarantine / "report.json").read_text())["whole"] is False
-    assert sorted(found.name for found in path.iterdir()) == ["journal", "lock", quarantine.name, "wiring.sqlite"]
+    left = ["checkpoint", "journal", "lock", quarantine.name, "wiring.sqlite"]
+    assert sorted(found.name for found in path.iterdir()) == left
 
 
 def test_in_place_a_sound_store_stays_as_it_is(wholes: list[Whole], tmp_path: Path) -> None:
