@@ -1,7 +1,7 @@
 """The checkpoint in the exploration: which one a crash may leave, and which one anybody else may.
 
-A commit is atomic and durable when it returns, so a crash leaves the newest one. But the checkpoint is a cache, and what
-is shown must not depend on it: so one that is missing, stale, rotten or of another life must do no harm either.
+A commit is atomic and durable when it returns, so a crash leaves the newest one. But the checkpoint is a cache, and
+what is shown must not depend on it: so one that is missing, stale, rotten or of another life must do no harm either.
 
     (nothing)  the newest
     s3         the one after the commit number 3

@@ -237,6 +237,7 @@ class Life(NamedTuple):
     sector_bytes: int
     steps: int
     has_checkpoint: bool
+    is_late: bool
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Life:
@@ -244,14 +245,14 @@ class Life(NamedTuple):
         size = rng.choice((4096, 4096, 8192) if sector_bytes == 512 else (8192, 16384))
         buffers, checkpoint_bytes = rng.choice((1, 3)), rng.choice((0, 3000, 3000, 10_000))
         options = StoreOptions(size, 2, buffers, checkpoint_bytes, min_container_bytes=4096)
-        return cls(options, sector_bytes, 40, rng.random() < 0.5)
+        return cls(options, sector_bytes, 40, rng.random() < 0.5, rng.random() < 0.3)
 
     def begun(self, rng: random.Random) -> World:
         """A world with an empty disk."""
         disk = MemoryDirectory(sector_bytes=self.sector_bytes)
         wiring = WiringAnswers(UUID(int=rng.getrandbits(128)))
         file = WatchedCheckpoint() if self.has_checkpoint else None
-        return World(disk, wiring, options=self.options, random=rng, file=file)
+        return World(disk, wiring, options=self.options, random=rng, file=file, is_late=self.is_late)
 
     def live(self, world: World, end: Step = World.close) -> World:
         """Its life, from the making of the store to *end*."""
