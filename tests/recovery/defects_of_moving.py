@@ -169,14 +169,14 @@ def a_copied_start_puts_the_message_back_on_the_queue_it_left(patch: pytest.Monk
 
 @defect
 def a_checkpoint_is_committed_before_what_it_knows_is_durable(patch: pytest.MonkeyPatch) -> None:
-    real = Checkpointing._take_some
+    real = Checkpointing.step
 
-    def take_some(self: Checkpointing) -> None:
+    def step(self: Checkpointing) -> None:
         real(self)
-        if self._pages is None:
+        if self._meta is not None and self._pages is None:
             self._write()
 
-    patch.setattr(Checkpointing, "_take_some", take_some)
+    patch.setattr(Checkpointing, "step", step)
 
 
 @defect
@@ -192,19 +192,24 @@ def a_checkpoint_is_believed_although_the_log_lost_a_container(patch: pytest.Mon
 
 @defect
 def odd_messages_are_taken_before_pages(patch: pytest.MonkeyPatch) -> None:
-    """The changes since are then forgotten."""
-    real = Checkpointing._take_some
+    """One that ceases to be plain between the two is in neither."""
+    begins, takes = Checkpointing._begin, Checkpointing._take_some
+
+    def begin(self: Checkpointing) -> None:
+        begins(self)
+        state = self._state
+        self._changes |= checkpoint.others(state, state.changed_odd, state.pins.changed_ends)
+        state.changed_odd, state.pins.changed_ends = set(), set()
 
     def take_some(self: Checkpointing) -> None:
         state = self._state
         odd, ends = state.changed_odd, state.pins.changed_ends
-        state.changed_odd, state.pins.changed_ends = set(), set()
         with pytest.MonkeyPatch.context() as inner:
-            others = checkpoint.others(state, odd, ends)
             inner.setattr(checkpoint, "others", lambda *_: {})
-            real(self)
-            self._changes |= others
+            takes(self)
+        state.changed_odd, state.pins.changed_ends = odd, ends
 
+    patch.setattr(Checkpointing, "_begin", begin)
     patch.setattr(Checkpointing, "_take_some", take_some)
 
 

@@ -13,7 +13,7 @@ from cairnmq.journal.reader import LogReader
 from cairnmq.recovery.recover import StoreOptions, open_store, recover
 from cairnmq.store.wiring import Wiring
 
-from .explorer import MemoryWiring
+from .world import MemoryWiring
 
 
 def test_one_log_and_nothing_else_in_a_directory_of_its_own(tmp_path: Path) -> None:

@@ -168,6 +168,18 @@ def take_from_one(world: World) -> None:
     world.kick()
 
 
+def on_a_second_queue(world: World) -> None:
+    """Messages of one record come onto another queue, too, and some leave the first."""
+    for queue in queues(world):
+        for message_id in world.on(queue):
+            others = [other for other in queues(world) if message_id not in world.on(other)]
+            if others and world.random.random() < 0.7:
+                world.enqueue(others[0], message_id)
+                if world.random.random() < 0.5:
+                    world.take(queue, message_id)
+    world.kick()
+
+
 def on_again(world: World) -> None:
     """A message leaves one of its queues and comes back to it, at the end."""
     assert world.store is not None
@@ -218,9 +230,10 @@ STEPS: dict[Step, int] = {
     dead_in_the_middle: 1,
     wait: 2,
     take_from_one: 1,
-    on_again: 1,
+    on_a_second_queue: 2,
+    on_again: 2,
     idle: 1,
-    new_queue: 1,
+    new_queue: 2,
     reopen: 2,
     kill: 2,
 }
