@@ -32,10 +32,12 @@ UNFOUND = {
     "the_base_of_a_block_is_that_of_its_writing": "no slot leaves between a block's sealing and writing",
     "the_source_of_a_copy_is_forgotten": "it takes a copy that is relocated again while its original is there",
     "any_dequeue_takes_a_message_off_its_queue": "it takes a dequeue that is relocated behind a later enqueue",
+    "what_a_checkpoint_knows_is_not_forgotten_with_its_slot": "not met by a hunt so far",
+    "changed_ends_are_not_written_to_the_checkpoint": "not met by a hunt so far",
     "odd_messages_are_taken_before_pages": "it takes a plain message that gets a second queue between two steps of a "
     "checkpoint",
 }
-"""What a hunt of this size does not meet yet. With these 88 % are found, so lives have to be drawn that meet them."""
+"""What a hunt of this size does not meet yet. With these 85 % are found, so lives have to be drawn that meet them."""
 
 
 def hunt(shards: int, each: int) -> None:
