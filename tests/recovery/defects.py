@@ -343,7 +343,7 @@ def read_as(patch: pytest.MonkeyPatch, change: Callable[[RecordHead], RecordHead
 
 @defect
 def what_is_incomplete_is_kept(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(JournalStore, "destroy", lambda self, message_id, time_us: 0)
+    patch.setattr(JournalStore, "discard_unfinished", lambda self, time_us: 0)
 
 
 @defect

@@ -79,11 +79,11 @@ class Explorer:
         with self._told(crash, choice, path):
             store, report = recover(disk, self.wiring, self._clock, self.options, checkpoint=_file(crash))
             judge(moment, store, report)
-            outcome = shown_by(store), report.log.end_lsn
-            if self._of_disks.setdefault(on_disk, outcome) != outcome:
-                raise Broken("I9", f"with another checkpoint {outcome} is shown as {self._of_disks[on_disk]}")
+            found = shown_by(store), report.log.end_lsn
+            if self._of_disks.setdefault(on_disk, found) != found:
+                raise Broken("I9", f"with another checkpoint {self._of_disks[on_disk]} is shown as {found}")
             self.tally.met["states read from a checkpoint"] += report.log.resumed_lsn > 0
-            self._outcomes[state] = *outcome, store.journal.next_lsn
+            self._outcomes[state] = *found, store.journal.next_lsn
 
     def gone_on(self, crash: Crash, choice: int, path: str) -> tuple[World, int]:
         """The world that recovers from what *choice* leaves, to work with, and how many of its moments lie inside that

@@ -19,9 +19,11 @@ from cairnmq.journal.record import HEAD_BYTES
 from cairnmq.recovery.recover import recover
 
 from .checker import Broken, Shown, content_of, shown_by
+from .kept_checkpoint import WatchedCheckpoint, flipped
 from .workload import Life, Step
 from .world import World
 
+NOT_USED = "in the checkpoint: everything is shown as before"
 Place = tuple[str, int]
 HEAD_OF_A_FILE_BYTES = HEAD.size + 16
 REFUSED, HARMLESS, CUT = "refused, the LSNs named", "harmless: everything is shown as before", "cut, unclaimed as yet"
@@ -61,9 +63,9 @@ class Rot:
         self.expected = self.recovered(self.moment.disk.after_kill())
         self._done: set[tuple[str, int, int]] = set()
 
-    def recovered(self, disk: MemoryDirectory) -> tuple[Shown, dict[int, bytes]]:
+    def recovered(self, disk: MemoryDirectory, file: WatchedCheckpoint | None = None) -> tuple[Shown, dict[int, bytes]]:
         self.wiring.put_back(self.moment.sql)
-        store, _ = recover(disk, self.wiring, ManualClock(), self.options)
+        store, _ = recover(disk, self.wiring, ManualClock(), self.options, checkpoint=file)
         shown = shown_by(store)
         return shown, {number: content_of(store, number) for ids in shown.values() for number in ids}
 
@@ -81,6 +83,25 @@ class Rot:
         file = disk.open(name, writable=True)
         file.write_at(at, bytes([file.read_at(at, 1)[0] ^ 1 << bit]))
         self.verdicts.found[self._verdict(disk, name, at, bit)] += 1
+
+    def flip_in_checkpoint(self, key: bytes, at: int, bit: int) -> None:
+        """The same for a bit of an entry of the checkpoint, which is a cache: nothing else may be shown."""
+        name = f"entry {key.hex()} of the checkpoint"
+        if (name, at, bit) in self._done:
+            return
+        self._done.add((name, at, bit))
+        kept = self.moment.kept
+        assert kept.entries is not None
+        rotten = kept._replace(entries=flipped(kept.entries, key, at, bit))
+        if self.recovered(self.moment.disk.after_kill(), WatchedCheckpoint(rotten)) != self.expected:
+            raise Broken("I11", f"{name} byte {at} bit {bit}: the store is another")
+        self.verdicts.found[NOT_USED] += 1
+
+    def in_checkpoint(self, count: int, rng: random.Random) -> None:
+        entries = self.moment.kept.entries or {}
+        for _ in range(count if entries else 0):
+            key = rng.choice(sorted(entries))
+            self.flip_in_checkpoint(key, rng.randrange(len(entries[key])), rng.randrange(8))
 
     def _verdict(self, disk: MemoryDirectory, name: str, at: int, bit: int) -> str:
         hit = self.block_at(name, at)
@@ -151,6 +172,7 @@ def rot(seed: int, number: int, end: str, faults: int = FAULTS_PER_SHARD) -> Ver
         while found.verdicts.found.total() < faults:
             for source in sources:
                 found.all(source(), rng)
+            found.in_checkpoint(20, rng)
     except Broken as error:
         error.add_note(f"seed {seed}, shard {number}, after {end}")
         raise

@@ -48,7 +48,9 @@ def explore(seed: int, number: int, states: int = STATES_PER_SHARD) -> Tally:
     explorer.tally.met += world.met
     moments = world.moments
     first = 0 if number < MAKING_A_STORE else next(at for at, moment in enumerate(moments) if not moment.recovering)
-    for at in range(first, len(moments)):
+    for at in explorer.rng.sample(
+        range(first, len(moments)), len(moments) - first
+    ):  # so that a few are of all its life
         explorer.crashes(Crash(moments[at]), CUT, str(at), samples=12, exhaustive=EXHAUSTIVE)
     for at in range(first, len(moments)):
         if explorer.rng.random() < 0.2:

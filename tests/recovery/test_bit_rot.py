@@ -39,7 +39,8 @@ def test_no_bit_flips_silently(tell: Callable[[str], None]) -> None:
     tell("\n".join(total.lines()))
     assert total.found.total() >= FAULTS
     assert total.found[REFUSED] > FAULTS / 4
-    assert len(total.found) == 3
+    if FAULTS >= 100_000:  # fewer lives may have no checkpoint
+        assert len(total.found) == 4
 
 
 # ---- at the real container size, with SQLite ------------------------------------------------------------------------

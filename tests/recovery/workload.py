@@ -168,6 +168,18 @@ def take_from_one(world: World) -> None:
     world.kick()
 
 
+def on_a_second_queue(world: World) -> None:
+    """Messages of one record come onto another queue, too, and some leave the first."""
+    for queue in queues(world):
+        for message_id in world.on(queue):
+            others = [other for other in queues(world) if message_id not in world.on(other)]
+            if others and world.random.random() < 0.7:
+                world.enqueue(others[0], message_id)
+                if world.random.random() < 0.5:
+                    world.take(queue, message_id)
+    world.kick()
+
+
 def on_again(world: World) -> None:
     """A message leaves one of its queues and comes back to it, at the end."""
     assert world.store is not None
@@ -218,9 +230,10 @@ STEPS: dict[Step, int] = {
     dead_in_the_middle: 1,
     wait: 2,
     take_from_one: 1,
-    on_again: 1,
+    on_a_second_queue: 2,
+    on_again: 2,
     idle: 1,
-    new_queue: 1,
+    new_queue: 2,
     reopen: 2,
     kill: 2,
 }
@@ -237,6 +250,7 @@ class Life(NamedTuple):
     sector_bytes: int
     steps: int
     has_checkpoint: bool
+    is_late: bool
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Life:
@@ -244,14 +258,14 @@ class Life(NamedTuple):
         size = rng.choice((4096, 4096, 8192) if sector_bytes == 512 else (8192, 16384))
         buffers, checkpoint_bytes = rng.choice((1, 3)), rng.choice((0, 3000, 3000, 10_000))
         options = StoreOptions(size, 2, buffers, checkpoint_bytes, min_container_bytes=4096)
-        return cls(options, sector_bytes, 40, rng.random() < 0.5)
+        return cls(options, sector_bytes, 40, rng.random() < 0.5, rng.random() < 0.3)
 
     def begun(self, rng: random.Random) -> World:
         """A world with an empty disk."""
         disk = MemoryDirectory(sector_bytes=self.sector_bytes)
         wiring = WiringAnswers(UUID(int=rng.getrandbits(128)))
         file = WatchedCheckpoint() if self.has_checkpoint else None
-        return World(disk, wiring, options=self.options, random=rng, file=file)
+        return World(disk, wiring, options=self.options, random=rng, file=file, is_late=self.is_late)
 
     def live(self, world: World, end: Step = World.close) -> World:
         """Its life, from the making of the store to *end*."""

@@ -1,0 +1,246 @@
+"""Mistakes somebody could make in holes, relocation and checkpoints; `test_seeded_defects.py` puts them in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from cairnmq.journal import holes
+from cairnmq.journal.block import Block
+from cairnmq.journal.log import Journal
+from cairnmq.journal.reader import LogReader
+from cairnmq.journal.record import RecordHead, RecordType
+from cairnmq.store import checkpoint
+from cairnmq.store.checkpointing import Checkpointing
+from cairnmq.store.pins import Pins
+from cairnmq.store.relocation import Relocation
+from cairnmq.store.state import DELETE, DEQUEUE, State
+
+from .defects import defect
+
+# ---- holes ----------------------------------------------------------------------------------------------------------
+
+
+@defect
+def a_container_does_not_begin_with_the_holes(patch: pytest.MonkeyPatch) -> None:
+    real = Journal._begin_slot
+
+    def begin_slot(self: Journal, slot: int, prev_lsn: int) -> None:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(Journal, "_append_holes", lambda self: 0)
+            real(self, slot, prev_lsn)
+
+    patch.setattr(Journal, "_begin_slot", begin_slot)
+
+
+@defect
+def a_hole_does_not_remember_the_last_block_before_it(patch: pytest.MonkeyPatch) -> None:
+    real = holes.decode
+    patch.setattr(holes, "decode", lambda payload: [hole._replace(prev_lsn=0) for hole in real(payload)])
+
+
+@defect
+def the_first_holes_of_a_container_are_believed(patch: pytest.MonkeyPatch) -> None:
+    """What its later blocks tell is not looked at."""
+    real = LogReader._learn_from
+
+    def learn_from(self: LogReader, slot: int) -> bool:
+        told = real(self, slot)
+        first = self._block_at(self._first_block(slot))
+        if isinstance(first, Block):
+            self.holes = [
+                hole
+                for head in first.heads()
+                if head.type == RecordType.LOG_HOLES
+                for hole in holes.decode(first.payload(head))
+            ]
+        return told
+
+    patch.setattr(LogReader, "_learn_from", learn_from)
+
+
+@defect
+def the_holes_of_a_torn_container_count_as_all(patch: pytest.MonkeyPatch) -> None:
+    real = LogReader._learn_from
+
+    def learn_from(self: LogReader, slot: int) -> bool:
+        return real(self, slot) or any(self._whole_blocks_in(slot, self._first_block(slot)))
+
+    patch.setattr(LogReader, "_learn_from", learn_from)
+
+
+@defect
+def the_base_of_a_block_is_that_of_its_writing(patch: pytest.MonkeyPatch) -> None:
+    """It is then ahead of the holes that the block tells of, and of what made it durable."""
+    real = Journal._write_blocks
+
+    def write_blocks(self: Journal) -> tuple[int, int, tuple[int, int, int]]:
+        for at, sealed in enumerate(self._sealed):
+            self._sealed[at] = sealed._replace(base_lsn=self.base_lsn)
+        return real(self)
+
+    patch.setattr(Journal, "_write_blocks", write_blocks)
+
+
+# ---- relocation -----------------------------------------------------------------------------------------------------
+
+
+@defect
+def a_slot_is_retired_before_the_copies_are_durable(patch: pytest.MonkeyPatch) -> None:
+    """They are in an earlier block than the hole, but not on the disk before it."""
+    real = Relocation.step
+
+    def step(self: Relocation) -> None:
+        real(self)
+        if self._settling:
+            self._journal.seal()
+            pins = self._state.pins
+            pins.drop(pins.fallen())
+            emptied = self.became_durable(1 << 62)
+            pins.retired(self._journal.retire([slot for slot in emptied if not pins.is_needed(slot)]))
+
+    patch.setattr(Relocation, "step", step)
+
+
+@defect
+def a_slot_is_retired_although_records_in_it_end_others(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Pins, "is_needed", lambda self, slot: slot in self.live)
+
+
+@defect
+def what_ends_other_records_is_not_relocated(patch: pytest.MonkeyPatch) -> None:
+    real = Relocation._copy
+
+    def copy(self: Relocation, block: Block, lsn: int, head: RecordHead) -> None:
+        if head.type not in (DEQUEUE, DELETE):
+            real(self, block, lsn, head)
+
+    patch.setattr(Relocation, "_copy", copy)
+
+
+@defect
+def the_source_of_a_copy_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Pins, "supersede", lambda self, lsn, source_lsn: None)
+
+
+@defect
+def any_dequeue_takes_a_message_off_its_queue(patch: pytest.MonkeyPatch) -> None:
+    """Also one that ends an earlier placement, when recovery meets a copy of it behind the later one."""
+    real = State.dequeued
+
+    def dequeued(self: State, lsn: int, message_id: int, queue_id: int, given_lsn: int) -> None:
+        at = self.odd[message_id].queues.get(queue_id) if message_id in self.odd else None
+        real(self, lsn, message_id, queue_id, max(given_lsn, at[1] if at else 0))
+
+    patch.setattr(State, "dequeued", dequeued)
+
+
+@defect
+def a_copy_is_read_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(State, "readable", lambda self, lsn: lsn)
+
+
+@defect
+def a_copied_enqueue_loses_its_position(patch: pytest.MonkeyPatch) -> None:
+    real = State.enqueued
+
+    def enqueued(self: State, lsn: int, message_id: int, queue_id: int, position: int, source: int = 0) -> None:
+        real(self, lsn, message_id, queue_id, lsn, source)
+
+    patch.setattr(State, "enqueued", enqueued)
+
+
+@defect
+def a_copied_start_puts_the_message_back_on_the_queue_it_left(patch: pytest.MonkeyPatch) -> None:
+    real = Relocation._append
+
+    def append(
+        self: Relocation, block: Block, lsn: int, head: RecordHead, flags: int, queue_id: int, extra: int
+    ) -> None:
+        real(self, block, lsn, head, head.flags, head.queue_id, extra)
+
+    patch.setattr(Relocation, "_append", append)
+
+
+# ---- checkpoints ----------------------------------------------------------------------------------------------------
+
+
+@defect
+def a_checkpoint_is_committed_before_what_it_knows_is_durable(patch: pytest.MonkeyPatch) -> None:
+    real = Checkpointing.step
+
+    def step(self: Checkpointing) -> None:
+        real(self)
+        if self._meta is not None and self._pages is None:
+            self._write()
+
+    patch.setattr(Checkpointing, "step", step)
+
+
+@defect
+def a_checkpoint_is_believed_although_the_log_lost_a_container(patch: pytest.MonkeyPatch) -> None:
+    real = LogReader.chain_to
+
+    def chain_to(self: LogReader, lsn: int) -> list[int]:
+        chain = real(self, lsn)
+        return [slot for slot in self.slots if slot <= lsn // self.container_bytes] if chain is None else chain
+
+    patch.setattr(LogReader, "chain_to", chain_to)
+
+
+@defect
+def odd_messages_are_taken_before_pages(patch: pytest.MonkeyPatch) -> None:
+    """One that ceases to be plain between the two is in neither."""
+    begins, takes = Checkpointing._begin, Checkpointing._take_some
+
+    def begin(self: Checkpointing) -> None:
+        begins(self)
+        state = self._state
+        self._changes |= checkpoint.others(state, state.changed_odd, state.pins.changed_ends)
+        state.changed_odd, state.pins.changed_ends = set(), set()
+
+    def take_some(self: Checkpointing) -> None:
+        state = self._state
+        odd, ends = state.changed_odd, state.pins.changed_ends
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(checkpoint, "others", lambda *_: {})
+            takes(self)
+        state.changed_odd, state.pins.changed_ends = odd, ends
+
+    patch.setattr(Checkpointing, "_begin", begin)
+    patch.setattr(Checkpointing, "_take_some", take_some)
+
+
+@defect
+def what_a_checkpoint_knows_is_not_forgotten_with_its_slot(patch: pytest.MonkeyPatch) -> None:
+    real = State.finish
+
+    def finish(self: State, slots: Iterable[int]) -> None:
+        every = dict.fromkeys([*self.pages, *slots, *(lsn // self._container_bytes for lsn in self.moved.values())], 0)
+        real(self, every)
+
+    patch.setattr(State, "finish", finish)
+
+
+@defect
+def a_checkpoint_leaves_out_what_was_moved(patch: pytest.MonkeyPatch) -> None:
+    real = State.restore_page
+
+    def restore_page(self: State, *args: Any) -> None:
+        real(self, *args)
+        self.moved = _Deaf()
+
+    patch.setattr(State, "restore_page", restore_page)
+
+
+class _Deaf(dict[int, int]):
+    def update(self, *args: object, **more: object) -> None:
+        pass
+
+
+@defect
+def changed_ends_are_not_written_to_the_checkpoint(patch: pytest.MonkeyPatch) -> None:
+    real = checkpoint.others
+    patch.setattr(checkpoint, "others", lambda state, odd, ends: real(state, odd, set()))
