@@ -88,4 +88,4 @@ def resident_bytes(pid: int) -> int:
 def test_the_limit_takes_suffixes(start_process: StartProcess) -> None:
     assert start_process("--memory-limit", "1g").stop() == 0
     with pytest.raises(AssertionError, match="it is no size"):
-        start_process("--memory-limit", "1T")
+        start_process("--memory-limit", "1X")
