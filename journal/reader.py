@@ -116,6 +116,10 @@ class LogReader:
                 if successor is not None:
                     lsn = successor
                     continue
+                if (behind := self._behind_hole()) > lsn:  # what is missing, if anything, is missing from there on
+                    lsn = behind
+                    self.end_lsn = self._slot_start(lsn)
+                    found = self._block_at(lsn)
                 moved = self._live and self._moved_on(lsn)
                 damage = None if moved else self._damage(lsn, found)
                 if damage is not None and self._live:  # unless the writer was at work between two looks
@@ -352,11 +356,27 @@ class LogReader:
         if not self._history:
             self.base_lsn = max(self.base_lsn, base_lsn)
 
+    def _behind_hole(self) -> int:
+        """Where the log goes on if a hole follows the last block read; 0 if none does."""
+        hole = None if self.last is None else self._hole_behind(self.last.lsn)
+        if hole is None:
+            return 0
+        at = bisect_left(self.slots, hole.end)
+        if at < len(self.slots) and hole.holds(self.heads[self.slots[at]].prev_lsn // self.container_bytes):
+            return self._first_block(self.slots[at])  # slots between them were never started
+        return self._first_block(hole.end)
+
+    def _slot_start(self, lsn: int) -> int:
+        return lsn - lsn % self.container_bytes
+
+    def _hole_behind(self, lsn: int) -> Hole | None:
+        return next((hole for hole in self.holes if hole.prev_lsn == lsn), None)
+
     def _successor(self, lsn: int) -> int | None:
         """The first block of a later slot that names the last block read, or one in the hole behind that."""
         if self.last is None:
             return None
-        hole = next((hole for hole in self.holes if hole.prev_lsn == self.last.lsn), None)
+        hole = self._hole_behind(self.last.lsn)
         behind = -(-lsn // self.container_bytes) if hole is None else hole.end
         for slot in self.slots[bisect_left(self.slots, behind) :]:  # nearly always it is the very next one
             first = self._block_at(self._first_block(slot))
