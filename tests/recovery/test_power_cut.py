@@ -24,7 +24,7 @@ from .tally import CUT, JUNK, Tally
 from .workload import workload
 from .world import Moment, World
 
-STATES = int(environ.get("CAIRN_STATES", "1000000"))
+STATES = int(environ.get("CAIRN_STATES", "300000"))
 SEED = int(environ.get("CAIRN_SEED", "1"))
 SECTORS = pytest.mark.parametrize("sector_bytes", [512, 4096])
 
