@@ -83,8 +83,6 @@ def test_a_store_that_confirms_too_early_is_found(monkeypatch: pytest.MonkeyPatc
     real = Journal.write_out
 
     def hasty(self: Journal) -> int:
-        if self._sealed:
-            self.durable_lsn = self._sealed[-1].end_lsn
         if self.failure is None and self.meters.written.flushes % 2:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(RealFile, "sync", lambda self: None)
