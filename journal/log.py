@@ -2,8 +2,7 @@
 
 Threads. One thread at a time, the *appender*, calls `append`, `seal`, `retire` and `flush`; there is no lock per
 record. One thread at a time, the *writer*, calls `write_out`; it takes only blocks that were sealed. With a `Flusher`
-the writer is its thread; without one, `flush` is both. Any thread may read `durable_lsn`, and call `read_record`,
-`read_many` and `blocks_of` for what is durable.
+the writer is its thread; without one, `flush` is both. Any thread may read `durable_lsn`, and what is `stored`.
 
 Group commit. `append` returns the record's LSN at once. `seal` closes the gathered block and gives it to the writer,
 which writes all sealed blocks, syncs once, and moves `durable_lsn` up: everything below it survives a power cut. At
@@ -18,7 +17,7 @@ import struct
 import threading
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from itertools import accumulate, repeat
 from typing import NamedTuple
@@ -26,18 +25,17 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from ..base.clock import Clock
-from ..base.errors import CairnError, DiskError, JournalError, JournalFailed
+from ..base.errors import DiskError, JournalError, JournalFailed
 from ..disk.seam import File
 from . import block, holes
-from .block import BLOCK_HEAD_BYTES, MAX_RECORDS, BadBlock, Block, padded
+from .block import BLOCK_HEAD_BYTES, MAX_RECORDS, padded
 from .container import DATA_OFFSET
 from .holes import Hole
-from .lookup import FoundRecord, read_payloads, read_record
 from .mark import MarkFile
 from .meters import Meters, Written
 from .pool import Pool
 from .record import HEAD, HEAD_BYTES, MAX_PAYLOAD_BYTES, RecordType
-from .window import Window
+from .stored import Stored
 
 BLOCK_LIMIT_BYTES = 1 << 20
 """A block is sealed before it grows past this, so that a flush never needs one huge buffer."""
@@ -106,6 +104,8 @@ class Journal:
         """Every record below it is dead."""
         self.durable_block = (0, 0, durable_lsn)
         """The last durable block: its LSN, its checksum, and its end."""
+        self.stored = Stored(pool, self.log_id)
+        """The durable part, to be read back."""
         self.failure: JournalError | None = None
         self.meters = Meters()
         """What the writer counted."""
@@ -276,6 +276,16 @@ class Journal:
             self._punched.append((self._append_holes(), punched))
         return gone + punched
 
+    def last_block_of(self, slot: int) -> int:
+        """The LSN of the last block in *slot*, which is no longer written to. The appender."""
+        hole = next((hole for hole in self.holes if hole.prev_lsn // self.container_bytes == slot), None)
+        if hole is not None:
+            return hole.prev_lsn
+        following = slot + 1
+        while following not in self.slots:
+            following += 1
+        return self.slots[following]
+
     def advance_base(self, base_lsn: int) -> None:
         """Retire every slot below the one that holds *base_lsn*. Never goes back (checklist E25)."""
         self.retire([slot for slot in self.slots if slot < base_lsn // self.container_bytes])
@@ -339,71 +349,6 @@ class Journal:
             mark = self._mark
             if self.failure is None and (mark.mark.durable_lsn != self.durable_lsn or closed or not mark.is_synced):
                 self._write_mark(closed=closed, sync=True)
-
-    def read_record(self, lsn: int) -> FoundRecord:
-        """A durable record read back from the disk. Any thread."""
-        slot = lsn // self.container_bytes
-        try:
-            return self.pool.read(slot, lambda file: read_record(file, lsn, self.container_bytes, self.log_id))
-        except KeyError:
-            raise _not_held(lsn) from None
-
-    def read_many(self, lsns: Sequence[int], most_bytes: int) -> list[bytes | CairnError]:
-        """The payloads of durable records, read back a window at a time; an error where one can't be read. Any thread.
-
-        Stops behind the payload with which *most_bytes* is reached, so there may be fewer. Fast for records that stand
-        close together, in ascending order.
-        """
-        found: list[bytes | CairnError] = []
-        done_bytes = 0
-        while len(found) < len(lsns) and done_bytes < most_bytes:
-            some, size = self._read_slot(lsns, len(found), most_bytes - done_bytes)
-            found += some
-            done_bytes += size
-        return found
-
-    def _read_slot(self, lsns: Sequence[int], at: int, most_bytes: int) -> tuple[list[bytes | CairnError], int]:
-        slot = lsns[at] // self.container_bytes
-        try:
-            return self.pool.read(
-                slot, lambda file: read_payloads(file, lsns, at, most_bytes, self.container_bytes, self.log_id)
-            )
-        except KeyError:
-            return [_not_held(lsns[at])], 0
-        except DiskError as error:  # the file can't be opened
-            return [error], 0
-
-    def last_block_of(self, slot: int) -> int:
-        """The LSN of the last block in *slot*, which is no longer written to. The appender."""
-        hole = next((hole for hole in self.holes if hole.prev_lsn // self.container_bytes == slot), None)
-        if hole is not None:
-            return hole.prev_lsn
-        following = slot + 1
-        while following not in self.slots:
-            following += 1
-        return self.slots[following]
-
-    def blocks_of(self, slot: int, last_lsn: int) -> Generator[Block, None, None]:
-        """The blocks of *slot*, which are durable, up to the one at *last_lsn*. Any thread.
-
-        Raises `JournalError` at one that can't be read.
-        """
-        lsn = slot * self.container_bytes + DATA_OFFSET
-        try:
-            window = Window(self.pool.open(slot), self.container_bytes)
-        except KeyError:
-            raise JournalError(f"slot {slot}", "no container holds it any more") from None
-        try:
-            while lsn <= last_lsn:
-                offset = lsn % self.container_bytes
-                head = block.peek(window.at(offset, BLOCK_HEAD_BYTES), lsn, self.log_id)
-                found = block.decode(window.at(offset, head.size_bytes), lsn, self.log_id)
-                yield found
-                lsn = found.end_lsn
-        except BadBlock as error:
-            raise JournalError(f"LSN {lsn}", error.why, "`cairnmq dump` shows what is damaged") from error
-        finally:
-            window.file.close()
 
     def _write_mark(self, *, closed: bool, sync: bool) -> None:
         self._mark.write(
@@ -519,7 +464,3 @@ class Journal:
         )  # fmt: skip
         self._writing_slot = slot
         return self._writing_file
-
-
-def _not_held(lsn: int) -> JournalError:
-    return JournalError(f"LSN {lsn}", "no container holds it any more")

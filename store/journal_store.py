@@ -218,7 +218,7 @@ class JournalStore:
         while True:
             lsn = self._readable(message_id, number)
             try:
-                return self.journal.read_record(lsn).payload
+                return self.journal.stored.read_record(lsn).payload
             except JournalError:
                 if lsn == self._readable(message_id, number):  # else it was relocated meanwhile
                     raise
@@ -245,7 +245,7 @@ class JournalStore:
         whole = [self.piece_count(message_id) == 1 for message_id in message_ids]
         wanted = list(compress(message_ids, whole))
         lsns = self._start_lsns(wanted)
-        unread = zip(wanted, lsns, self.journal.read_many(lsns, most_bytes), strict=False)
+        unread = zip(wanted, lsns, self.journal.stored.read_many(lsns, most_bytes), strict=False)
         found: list[bytes | CairnError | None] = []
         for is_whole in whole:
             if not is_whole:

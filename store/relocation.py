@@ -71,7 +71,7 @@ class Relocation:
             if self._settling or (victim := self._choose()) is None:
                 return
             self._victim = victim
-            self._blocks = self._journal.blocks_of(victim, self._journal.last_block_of(victim))
+            self._blocks = self._journal.stored.blocks_of(victim, self._journal.last_block_of(victim))
         try:
             blocks = self._next_blocks(self._blocks)
         except CairnError as error:

@@ -193,7 +193,7 @@ def test_a_container_with_a_rotten_head_is_no_free_one(byte: int, mask: int, slo
     again, report, found = reopen(directory)
     assert [read.payload for read in found] == payloads
     assert any("head" in remark for remark in report.remarks)
-    assert again.read_record(lsns[0]).payload == payloads[0]
+    assert again.stored.read_record(lsns[0]).payload == payloads[0]
     again.close()
     assert payloads_of(directory) == payloads
 

@@ -125,12 +125,12 @@ def test_what_is_left_is_read_in_order(order: list[int], count: int) -> None:
         assert messages([read for found in blocks(directory) for read in records_of(found)]) == left
     for lsn in lsns:
         if lsn in left:
-            assert journal.read_record(lsn).lsn == lsn
+            assert journal.stored.read_record(lsn).lsn == lsn
         else:
             with pytest.raises(JournalError, match="no container holds it any more"):
-                journal.read_record(lsn)
+                journal.stored.read_record(lsn)
     with pytest.raises(JournalError, match=f"slot {gone[0]}: no container holds it any more"):
-        next(journal.blocks_of(gone[0], 1 << 60))
+        next(journal.stored.blocks_of(gone[0], 1 << 60))
     assert journal.base_lsn == min(journal.slots) * SIZE
     journal.abandon()
     again, report, found = reopen(directory)
@@ -143,7 +143,7 @@ def test_a_container_is_free_only_when_the_hole_is_durable() -> None:
     directory, journal, lsns = log_of(5)
     assert journal.retire([2]) == [2]
     assert messages(reopen(directory.after_power_cut([]))[2]) == lsns
-    assert journal.read_record(alive(lsns, 0, 1, 3, 4)[0]).payload
+    assert journal.stored.read_record(alive(lsns, 0, 1, 3, 4)[0]).payload
     assert 2 in journal.pool.slots()
     journal.flush()
     assert 2 not in journal.pool.slots()

@@ -47,7 +47,7 @@ def test_what_was_flushed_is_read(batches: list[list[int]], unflushed: list[int]
     assert journal.durable_lsn == before
     assert [(read.lsn, read.payload) for read in read_all(directory)] == written
     for lsn, payload in written:
-        assert journal.read_record(lsn).payload == payload
+        assert journal.stored.read_record(lsn).payload == payload
     journal.abandon()
     again, report, found = reopen(directory)
     assert [(read.lsn, read.payload) for read in found] == written
@@ -218,8 +218,8 @@ def test_an_lsn_that_is_none() -> None:
     journal.flush()
     for wrong in (lsn + 8, lsn - 64, lsn + 512, lsn + SIZE, 0, 64):
         with pytest.raises(JournalError):
-            journal.read_record(wrong)
+            journal.stored.read_record(wrong)
     file = directory.open(container_of(directory, 0), writable=True)
     file.write_at(lsn + HEAD_BYTES, b"P")
     with pytest.raises(JournalError, match="checksum fails over a payload of 7 bytes"):
-        journal.read_record(lsn)
+        journal.stored.read_record(lsn)

@@ -72,7 +72,7 @@ def check(disk: MemoryDirectory, durable_lsn: int, base_lsn: int, appended: list
     assert survived[: len(acked)] == acked  # and what was acked is there
     assert journal.next_lsn >= durable_lsn
     for lsn, payload in survived:
-        assert journal.read_record(lsn).payload == payload
+        assert journal.stored.read_record(lsn).payload == payload
     return len(survived)
 
 

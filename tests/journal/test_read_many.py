@@ -20,7 +20,7 @@ MUCH = 1 << 30
 
 def alone(journal: Journal, lsn: int) -> bytes | str:
     try:
-        return journal.read_record(lsn).payload
+        return journal.stored.read_record(lsn).payload
     except CairnError as error:
         return str(error)
 
@@ -55,9 +55,9 @@ def test_many_are_what_each_is_alone(sizes: list[int], flush_every: int, chosen:
         flip_lsn(directory, lsn + chosen.draw(st.integers(0, 200), "at"), 1 << chosen.draw(st.integers(0, 7), "bit"))
     wanted = chosen.draw(st.just(lsns) | st.lists(st.sampled_from([*lsns, 512 * 30, 10 * SIZE]), max_size=40), "wanted")
     expected = [alone(journal, lsn) for lsn in wanted]
-    assert shown(journal.read_many(wanted, MUCH)) == expected
+    assert shown(journal.stored.read_many(wanted, MUCH)) == expected
     most = chosen.draw(st.integers(1, 100_000), "most")
-    some = journal.read_many(wanted, most)
+    some = journal.stored.read_many(wanted, most)
     assert shown(some) == expected[: len(some)]
     read = [len(one) for one in some if isinstance(one, bytes)]
     assert len(some) == len(wanted) or sum(read) >= most > sum(read[:-1])
@@ -67,7 +67,7 @@ def test_a_long_block_head_is_not_believed() -> None:
     """What a rotten head says of its size costs no memory."""
     directory, journal, lsns = log_of([10] * 20, 100)
     flip_lsn(directory, lsns[0] - 64 + 19, 0x40)  # the block's size becomes 1 GiB more
-    assert shown(journal.read_many(lsns, MUCH)) == [alone(journal, lsn) for lsn in lsns]
+    assert shown(journal.stored.read_many(lsns, MUCH)) == [alone(journal, lsn) for lsn in lsns]
 
 
 def test_a_few_reads_bring_many() -> None:
@@ -84,7 +84,7 @@ def test_a_few_reads_bring_many() -> None:
 
     use = journal.pool.read
     journal.pool.read = lambda slot, how: use(slot, lambda file: how(Counting(file)))  # type: ignore
-    assert len(journal.read_many(lsns, MUCH)) == len(lsns) == 3000
+    assert len(journal.stored.read_many(lsns, MUCH)) == len(lsns) == 3000
     assert len(reads) < 20
 
 
@@ -120,5 +120,5 @@ def test_nobody_waits_for_a_read_and_nothing_else_is_returned() -> None:
     reader.join(10)
     assert isinstance(outcome[0], KeyError)
     with pytest.raises(JournalError, match="no container holds it any more"):
-        journal.read_record(lsn)
-    assert "no container holds it any more" in str(journal.read_many([lsn] * 20, MUCH)[0])
+        journal.stored.read_record(lsn)
+    assert "no container holds it any more" in str(journal.stored.read_many([lsn] * 20, MUCH)[0])

@@ -48,7 +48,7 @@ def test_traffic_one_at_a_time_does_not_grow_the_log() -> None:
         journal.flush()
         journal.advance_base(journal.container_start(journal.next_lsn))
         most = max(most, len(containers(directory)))
-        assert journal.read_record(lsn).payload == BIG
+        assert journal.stored.read_record(lsn).payload == BIG
         assert journal.next_lsn > number * len(BIG)
     assert most <= 4
     assert len(created) <= 2
@@ -64,13 +64,13 @@ def test_a_container_waits_until_the_base_is_durable() -> None:
         put(journal, BIG)
         journal.flush()
     journal.advance_base(SIZE)
-    assert journal.read_record(old).payload == b"old"
+    assert journal.stored.read_record(old).payload == b"old"
     journal.write_mark()  # says the durable base, not this one
     assert LogReader(directory).mark.base_lsn == 0
     put(journal, b"carries the base")
     journal.flush()
     with pytest.raises(JournalError, match="no container holds it any more"):
-        journal.read_record(old)
+        journal.stored.read_record(old)
     reader = LogReader(directory)
     assert reader.base_lsn == SIZE
     assert [read.payload for read in reopen(directory)[2]] == [BIG, b"carries the base"]
@@ -89,14 +89,14 @@ def test_a_live_record_is_never_recycled(lifetimes: list[int]) -> None:
         live = {number: (end, lsn) for number, (end, lsn) in live.items() if end > now}
         journal.advance_base(journal.container_start(min((lsn for _, lsn in live.values()), default=journal.next_lsn)))
         for number, (_, lsn) in live.items():
-            assert int.from_bytes(journal.read_record(lsn).payload[:4], "big") == number
+            assert int.from_bytes(journal.stored.read_record(lsn).payload[:4], "big") == number
     held = {lsn // SIZE for _, lsn in live.values()}
     assert held <= set(journal.pool.slots())
     journal.close()
     again, _, found = reopen(directory)
     assert {lsn for _, lsn in live.values()} <= {read.lsn for read in found}
     for number, (_, lsn) in live.items():
-        assert int.from_bytes(again.read_record(lsn).payload[:4], "big") == number
+        assert int.from_bytes(again.stored.read_record(lsn).payload[:4], "big") == number
 
 
 def test_the_log_shrinks_when_half_is_unused() -> None:
@@ -117,7 +117,7 @@ def test_the_log_shrinks_when_half_is_unused() -> None:
         assert len(containers(directory)) == used + free
         assert free * 2 <= used + free or used + free <= 3 or free < 2
     assert len(containers(directory)) <= 3
-    assert journal.read_record(lsns[0]).payload == BIG
+    assert journal.stored.read_record(lsns[0]).payload == BIG
 
 
 def test_a_trimmed_log_is_whole() -> None:

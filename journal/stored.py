@@ -1,0 +1,84 @@
+"""What is durable, read back: records by their LSN, and the blocks of a slot. Any thread.
+
+A container may be given back while it is read. Then the read fails, clearly, and never gives what was not asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+
+from ..base.errors import CairnError, DiskError, JournalError
+from . import block
+from .block import BLOCK_HEAD_BYTES, BadBlock, Block
+from .container import DATA_OFFSET
+from .lookup import FoundRecord, read_payloads, read_record
+from .pool import Pool
+from .window import Window
+
+
+class Stored:
+    """The durable part of a log that is open for writing."""
+
+    def __init__(self, pool: Pool, log_id: int) -> None:
+        self._pool = pool
+        self._container_bytes = pool.container_bytes
+        self._log_id = log_id
+
+    def read_record(self, lsn: int) -> FoundRecord:
+        """A durable record read back from the disk."""
+        slot = lsn // self._container_bytes
+        try:
+            return self._pool.read(slot, lambda file: read_record(file, lsn, self._container_bytes, self._log_id))
+        except KeyError:
+            raise _not_held(lsn) from None
+
+    def read_many(self, lsns: Sequence[int], most_bytes: int) -> list[bytes | CairnError]:
+        """The payloads of durable records, read back a window at a time; an error where one can't be read.
+
+        Stops behind the payload with which *most_bytes* is reached, so there may be fewer. Fast for records that stand
+        close together, in ascending order.
+        """
+        found: list[bytes | CairnError] = []
+        done_bytes = 0
+        while len(found) < len(lsns) and done_bytes < most_bytes:
+            some, size = self._read_slot(lsns, len(found), most_bytes - done_bytes)
+            found += some
+            done_bytes += size
+        return found
+
+    def _read_slot(self, lsns: Sequence[int], at: int, most_bytes: int) -> tuple[list[bytes | CairnError], int]:
+        slot = lsns[at] // self._container_bytes
+        try:
+            return self._pool.read(
+                slot, lambda file: read_payloads(file, lsns, at, most_bytes, self._container_bytes, self._log_id)
+            )
+        except KeyError:
+            return [_not_held(lsns[at])], 0
+        except DiskError as error:  # the file can't be opened
+            return [error], 0
+
+    def blocks_of(self, slot: int, last_lsn: int) -> Generator[Block, None, None]:
+        """The blocks of *slot*, which are durable, up to the one at *last_lsn*.
+
+        Raises `JournalError` at one that can't be read.
+        """
+        lsn = slot * self._container_bytes + DATA_OFFSET
+        try:
+            window = Window(self._pool.open(slot), self._container_bytes)
+        except KeyError:
+            raise JournalError(f"slot {slot}", "no container holds it any more") from None
+        try:
+            while lsn <= last_lsn:
+                offset = lsn % self._container_bytes
+                head = block.peek(window.at(offset, BLOCK_HEAD_BYTES), lsn, self._log_id)
+                found = block.decode(window.at(offset, head.size_bytes), lsn, self._log_id)
+                yield found
+                lsn = found.end_lsn
+        except BadBlock as error:
+            raise JournalError(f"LSN {lsn}", error.why, "`cairnmq dump` shows what is damaged") from error
+        finally:
+            window.file.close()
+
+
+def _not_held(lsn: int) -> JournalError:
+    return JournalError(f"LSN {lsn}", "no container holds it any more")
