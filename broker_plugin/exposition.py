@@ -95,7 +95,11 @@ FAMILIES = (
     Family("journal_free_containers", "gauge", "Containers ready for use.", lambda m: m.free_containers),
     Family("journal_made_containers_total", "counter", "Containers made.", lambda m: m.made_containers),
     Family(
-        "journal_dropped_containers_total", "counter", "Containers that left the log, with their history.",
+        "journal_archived_containers_total", "counter", "Containers that left the log and are in the archive.",
+        lambda m: m.archived_containers,
+    ),
+    Family(
+        "journal_dropped_containers_total", "counter", "Containers that left the log with their history, unarchived.",
         lambda m: m.dropped_containers,
     ),
     Family(

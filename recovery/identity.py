@@ -6,11 +6,13 @@ The containers say it too: each head names its log, and where no head is whole t
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import NamedTuple
 from uuid import UUID
 
 from ..base.errors import DiskError, ForeignStore
-from ..disk.seam import Directory
+from ..disk.seam import Directory, File
 from ..journal import container, mark
 from ..journal.container import BadContainer
 from ..journal.mark import Mark
@@ -56,9 +58,8 @@ def _mark(directory: Directory) -> tuple[Mark | None, str]:
     return found, "" if found else "it holds no whole mark"
 
 
-def _heads(directory: Directory) -> Counter[tuple[UUID, int]]:
-    """How many containers say that they are of a log with containers of a size."""
-    counts: Counter[tuple[UUID, int]] = Counter()
+def _containers(directory: Directory) -> Iterator[tuple[str, File]]:
+    """The containers that can be opened, open for as long as they are looked at."""
     for name in directory.names():
         if container.file_number(name) is None:
             continue
@@ -67,32 +68,28 @@ def _heads(directory: Directory) -> Counter[tuple[UUID, int]]:
         except DiskError:
             continue
         try:
-            head = container.read_head(file, f"{directory.path}/{name}")
-        except (BadContainer, DiskError):
-            continue
+            yield name, file
         finally:
             file.close()
-        counts[head.log_uuid, head.container_bytes] += 1
+
+
+def _heads(directory: Directory) -> Counter[tuple[UUID, int]]:
+    """How many containers say that they are of a log with containers of a size."""
+    counts: Counter[tuple[UUID, int]] = Counter()
+    for name, file in _containers(directory):
+        with suppress(BadContainer, DiskError):
+            head = container.read_head(file, f"{directory.path}/{name}")
+            counts[head.log_uuid, head.container_bytes] += 1
     return counts
 
 
 def _told(directory: Directory) -> Counter[tuple[UUID, int]]:
     """The same where no head is whole: blocks know the first half of the log's UUID, files their size."""
     counts: Counter[tuple[UUID, int]] = Counter()
-    for name in directory.names():
-        if container.file_number(name) is None:
-            continue
-        try:
-            file = directory.open(name)
-        except DiskError:
-            continue
-        try:
+    for _, file in _containers(directory):
+        with suppress(DiskError):
             size = file.size_bytes()
             told = told_by_blocks(file, size, None) if size else None
-        except DiskError:
-            continue
-        finally:
-            file.close()
-        if told is not None:
-            counts[UUID(bytes=told.log_id.to_bytes(8, "little") + bytes(8)), size] += 1
+            if told is not None:
+                counts[UUID(bytes=told.log_id.to_bytes(8, "little") + bytes(8)), size] += 1
     return counts

@@ -67,24 +67,29 @@ class StoreDirectory:
 
     def is_held(self) -> bool:
         """Whether a backup counts on the containers that are in the log now: it may be copying them."""
-        try:
-            fd = os.open(os.path.join(self.path, HOLD_NAME), os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return False
-        except OSError:
-            return True  # who can't tell waits
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return True
-        finally:
-            os.close(fd)
-        return False
+        return is_locked(os.path.join(self.path, HOLD_NAME))
 
     def close(self) -> None:
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
             self._lock_fd = -1
+
+
+def is_locked(path: str) -> bool:
+    """Whether a process holds a lock on the file at *path*."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True  # who can't tell waits
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False
 
 
 class Hold:

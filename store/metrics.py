@@ -59,8 +59,10 @@ class JournalMetrics:
     """Ready for the log to go on in."""
     made_containers: int
     """Made so far; a log whose size is steady makes none."""
+    archived_containers: int
+    """Left the log so far and are in the archive."""
     dropped_containers: int
-    """Left the log so far, with the history they held."""
+    """Left the log so far, with the history they held: into no archive."""
 
     write_amplification: float
     """(user_bytes + relocated_bytes) / user_bytes; 1 while there are none."""
@@ -95,6 +97,7 @@ def measure(store: JournalStore) -> JournalMetrics:
     """The figures of *store* now."""
     journal, relocation, checkpointing = store.journal, store.relocation, store.checkpointing
     pool, meters = journal.pool, journal.meters
+    archiver = pool.archiver
     written = meters.written
     user_bytes = written.record_bytes - written.moved_bytes - written.own_bytes
     durable_lsn, base_lsn = journal.durable_lsn, journal.base_lsn
@@ -124,7 +127,8 @@ def measure(store: JournalStore) -> JournalMetrics:
         base_held_by=store.held_by(base_lsn // journal.container_bytes),
         free_containers=pool.free_count,
         made_containers=pool.made,
-        dropped_containers=pool.released,
+        archived_containers=0 if archiver is None else archiver.archive.archived,
+        dropped_containers=pool.released if archiver is None else archiver.dropped,
         write_amplification=1 + (written.moved_bytes / user_bytes if user_bytes else 0),
         emptied_slots=relocation.emptied,
         is_relocating=relocation.is_at_work,

@@ -7,7 +7,6 @@ removes what it wrote. In the end the new store is read as recovery would read i
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from typing import NamedTuple
 from ..base.errors import CairnError, CorruptJournal, ForeignStore, StoreInUse
 from ..disk.real import RealDirectory
 from ..journal import mark
-from ..store.directory import JOURNAL_NAME, LOCK_NAME, StoreDirectory
+from ..store.directory import JOURNAL_NAME, LOCK_NAME, StoreDirectory, is_locked
 from ..store.wiring import FILE_NAME as WIRING_NAME
 from ..store.wiring import read_queue_names
 from . import manifest
@@ -65,21 +64,10 @@ def _refuse_target(target: str) -> None:
     if os.path.lexists(target) and not os.path.isdir(target):
         raise CairnError(target, "there is a file of that name", "name a directory that does not exist")
     names = set(RealDirectory(target).names()) - _MAY_BE_THERE if os.path.isdir(target) else set()
-    if LOCK_NAME in names and _is_locked(os.path.join(target, LOCK_NAME)):
+    if LOCK_NAME in names and is_locked(os.path.join(target, LOCK_NAME)):
         raise StoreInUse(target, "a broker runs on this store", "restore into another directory")
     if names:
         raise CairnError(target, "the directory is not empty", "name one that does not exist; nothing is ever replaced")
-
-
-def _is_locked(path: str) -> bool:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(fd)
-    return False
 
 
 def _check(backup: str, found: Manifest, progress: Progress) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from itertools import pairwise
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from cairnmq.base.clock import ManualClock
 from cairnmq.base.errors import DiskError
 from cairnmq.disk.memory import MemoryDirectory
+from cairnmq.disk.real import RealDirectory
 from cairnmq.disk.seam import Directory
 from cairnmq.journal.record import HEAD_BYTES, Flag, RecordType
 from cairnmq.recovery.recover import StoreOptions, recover
@@ -28,7 +30,8 @@ from ..recovery.world import MemoryWiring
 
 COUNTERS = (
     "flushes", "blocks", "records", "user_bytes", "relocated_bytes", "log_bytes", "block_bytes", "base_lsn",
-    "durable_lsn", "end_lsn", "made_containers", "dropped_containers", "emptied_slots", "checkpoints",
+    "durable_lsn", "end_lsn", "made_containers", "archived_containers", "dropped_containers", "emptied_slots",
+    "checkpoints",
 )  # fmt: skip
 KIB = bytes(1024)
 
@@ -78,6 +81,16 @@ def check_laws(metrics: JournalMetrics) -> None:
     assert metrics.group_records.total == metrics.records
     assert metrics.group_bytes.total == metrics.block_bytes
     assert metrics.base_held_by
+
+
+def test_what_is_archived_is_not_dropped(tmp_path: Path) -> None:
+    """Every container that leaves the log is counted once, by what became of its history."""
+    store = open_store(RealDirectory(str(tmp_path / "journal"), create=True), archive_dir=str(tmp_path / "archive"))
+    for _ in churn(store, create_queue(store, "orders"), 60, Random(1)):
+        found = measure(store)
+        assert (found.archived_containers, found.dropped_containers) == (store.journal.pool.released, 0)
+    assert found.archived_containers == len(os.listdir(tmp_path / "archive")) > 0
+    store.close()
 
 
 @settings(max_examples=5, deadline=None)
