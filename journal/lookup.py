@@ -18,9 +18,8 @@ from ..base.errors import CairnError, DiskError, JournalError
 from ..disk.seam import File
 from .block import BLOCK_HEAD_BYTES, BadBlock, peek
 from .record import HEAD, HEAD_BYTES, MAX_PAYLOAD_BYTES, RecordHead
+from .window import WINDOW_BYTES, Window
 
-WINDOW_BYTES = 1 << 20
-"""One read of many records: no block is longer."""
 _DENSE = 8
 """Fewer records than this within a window are read one by one."""
 _unpack_place = struct.Struct("<2xHIII").unpack_from
@@ -74,7 +73,7 @@ def read_payloads(
     """
     found: list[bytes | CairnError] = []
     done_bytes = 0
-    window = _Window(file, container_bytes)
+    window = Window(file, container_bytes)
     slot = lsns[at] // container_bytes
     while at < len(lsns) and done_bytes < most_bytes and lsns[at] // container_bytes == slot:
         some: list[bytes] = []
@@ -92,21 +91,23 @@ def read_payloads(
 
 
 def _read_block(
-    window: _Window, lsns: Sequence[int], at: int, most_bytes: int, container_bytes: int, log_id: int
+    window: Window, lsns: Sequence[int], at: int, most_bytes: int, container_bytes: int, log_id: int
 ) -> tuple[list[bytes], int]:
     """Payloads from *lsns[at]* on, as far as they stand in its block and can be read; and how long they are."""
     lsn = lsns[at]
     offset = lsn % container_bytes
     found: list[bytes] = []
     try:
-        data, base = window.at(offset, HEAD_BYTES)
+        data, base = window.around(offset, HEAD_BYTES)
         first = offset - HEAD_BYTES * _unpack_place(data, offset - base)[0]
         begin = first - BLOCK_HEAD_BYTES
-        data, base = window.at(begin, BLOCK_HEAD_BYTES)
+        if begin < 0:
+            return found, 0
+        data, base = window.around(begin, BLOCK_HEAD_BYTES)
         head = peek(memoryview(data)[begin - base :], lsn - offset + begin, log_id)
         if begin + head.size_bytes > container_bytes:
             return found, 0
-        data, base = window.at(begin, head.size_bytes)
+        data, base = window.around(begin, head.size_bytes)
     except (BadBlock, DiskError, struct.error):
         return found, 0
     low = lsn - offset + first
@@ -132,22 +133,3 @@ def _read_alone(file: File, lsn: int, container_bytes: int, log_id: int) -> byte
         return read_record(file, lsn, container_bytes, log_id).payload
     except CairnError as error:
         return error
-
-
-class _Window:
-    """The part of a container that was read last."""
-
-    def __init__(self, file: File, container_bytes: int) -> None:
-        self._file = file
-        self._container_bytes = container_bytes
-        self._start = 0
-        self._data = b""
-
-    def at(self, offset: int, size_bytes: int) -> tuple[bytes, int]:
-        """Bytes that hold *size_bytes* from *offset* on, fewer only where the container ends; and where they begin."""
-        if offset < 0:
-            raise BadBlock(offset, "it would begin before its container")
-        if offset < self._start or offset + size_bytes > self._start + len(self._data):
-            size = max(size_bytes, min(WINDOW_BYTES, self._container_bytes - offset))
-            self._data, self._start = self._file.read_at(offset, size), offset
-        return self._data, self._start

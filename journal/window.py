@@ -1,27 +1,33 @@
-"""A container read through a buffer."""
+"""A container read through a buffer, so that a scan of it costs a system call per window."""
 
 from __future__ import annotations
 
 from ..disk.seam import File
 
-_WINDOW_BYTES = 1 << 20
+WINDOW_BYTES = 1 << 20
+"""No block is longer."""
 
 
 class Window:
-    """Reads one container through a buffer, so that a scan costs a system call per 4 MiB."""
+    """The part of a container that was read last."""
 
-    def __init__(self, file: File, size_bytes: int) -> None:
+    def __init__(self, file: File, container_bytes: int) -> None:
         self.file = file
-        self._size = size_bytes
+        self._container_bytes = container_bytes
         self._start = 0
-        self._data = memoryview(b"")
+        self._data = b""
+        self._view = memoryview(b"")
 
     def at(self, offset: int, wanted_bytes: int) -> memoryview:
         """At least *wanted_bytes* from *offset* on, fewer only where the container ends."""
-        wanted = max(0, min(wanted_bytes, self._size - offset))
-        begin = offset - self._start
-        if begin < 0 or begin + wanted > len(self._data):
-            size = min(max(wanted, _WINDOW_BYTES), self._size - offset)
-            self._data, self._start = memoryview(self.file.read_at(offset, size)), offset
-            begin = 0
-        return self._data[begin:]
+        _, start = self.around(offset, wanted_bytes)
+        return self._view[offset - start :]
+
+    def around(self, offset: int, wanted_bytes: int) -> tuple[bytes, int]:
+        """Bytes that hold *wanted_bytes* from *offset* on, fewer only at the container's end; and where they begin."""
+        wanted = max(0, min(wanted_bytes, self._container_bytes - offset))
+        if offset < self._start or offset + wanted > self._start + len(self._data):
+            size = min(max(wanted, WINDOW_BYTES), self._container_bytes - offset)
+            self._data, self._start = self.file.read_at(offset, size), offset
+            self._view = memoryview(self._data)
+        return self._data, self._start
