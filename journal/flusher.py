@@ -1,12 +1,14 @@
 """The writer's thread: it flushes as soon as the last flush is done, and takes whatever has gathered meanwhile.
 
 Natural batching, without a timer: under load a block holds what arrived during one sync. When nothing has come for a
-while it writes the mark, so that rot in the last blocks is noticed too. A second thread makes containers ahead of need.
+while it writes the mark, so that rot in the last blocks is noticed too. Once a second it looks whether the files are
+still in place: what goes to a removed one is confirmed and lost. A second thread makes containers ahead of need.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
@@ -15,7 +17,9 @@ from .log import Journal
 
 IDLE_MARK_S = 0.2
 """The mark is written when the log has been idle this long."""
-FULL_RETRY_S = 1.0
+IN_PLACE_S = 1.0
+"""How often the files are looked for."""
+FULL_RETRY_S = 0.5
 """How often a full disk is tried again."""
 
 
@@ -38,7 +42,10 @@ class Flusher:
             threading.Thread(target=self._run, name="cairnmq-flusher", daemon=True),
             threading.Thread(target=self._keep_spares, name="cairnmq-containers", daemon=True),
         ]
+        self._looked_s = time.monotonic()
         journal.wait_for_writer = self._wait_for_room
+        journal.pool.ring = self._spare_bell.set
+        self._spare_bell.set()  # the reserve is not there yet
         for thread in self._threads:
             thread.start()
 
@@ -60,6 +67,7 @@ class Flusher:
         for thread in self._threads:
             thread.join()
         self._journal.wait_for_writer = None
+        self._journal.pool.ring = None
 
     def _wait_for_room(self, full: Callable[[], bool]) -> None:
         self._bell.put(None)
@@ -72,26 +80,41 @@ class Flusher:
         journal = self._journal
         while not self._stopping:
             try:
-                self._bell.get(timeout=IDLE_MARK_S)
-            except Empty:
-                self._mark()
-                continue
-            if not journal.waiting:  # a bell for room had it written before the kick's own bell was heard
-                self._at_rest = True
-                continue
-            try:
-                durable = journal.write_out()
+                durable = self._turn()
             except Exception as error:  # also a defect: a broker that confirms nothing more must not look alive
                 failure = error if isinstance(error, JournalFailed) else journal.fail(error)
                 self._room.set()
                 self._on_failure(failure)
                 return
-            self._room.set()
-            self._look_at_room()
-            if journal.pool.lacks_spare() or journal.pool.low:
-                self._spare_bell.set()  # while it is low, that thread looks again and again
-            self._at_rest = True  # before the call: what it makes the appender append may be sealed at once
-            self._on_durable(durable)
+            if durable:
+                self._room.set()
+                self._look_at_room()
+                if journal.pool.lacks_spare() or journal.pool.is_full:
+                    self._spare_bell.set()  # while it is low, that thread looks again and again
+                self._at_rest = True  # before the call: what it makes the appender append may be sealed at once
+                self._on_durable(durable)
+
+    def _turn(self) -> int:
+        """Wait for the bell and write what is there; the durable LSN, 0 if nothing was."""
+        journal = self._journal
+        try:
+            self._bell.get(timeout=IDLE_MARK_S)
+        except Empty:
+            self._look_in_place()
+            self._mark()
+            return 0
+        if not journal.waiting:  # a bell for room had it written before the kick's own bell was heard
+            self._at_rest = True
+            return 0
+        durable = journal.write_out()
+        self._look_in_place()
+        return durable
+
+    def _look_in_place(self) -> None:
+        now_s = time.monotonic()
+        if now_s - self._looked_s >= IN_PLACE_S:
+            self._looked_s = now_s
+            self._journal.look_in_place()
 
     def _mark(self) -> None:
         try:
@@ -108,15 +131,14 @@ class Flusher:
     def _keep_spares(self) -> None:
         pool = self._journal.pool
         while not self._stopping:
-            self._spare_bell.wait(FULL_RETRY_S if pool.full or pool.low else None)
+            self._spare_bell.wait(FULL_RETRY_S if pool.is_full else None)
             self._spare_bell.clear()
             self._look_at_room()
-            while pool.lacks_spare() and not self._stopping:
-                try:
-                    pool.prepare()
-                except DiskError:
-                    break  # the writer will need the container and report the error
-                if pool.full:
-                    break
-            if not pool.lacks_spare():
-                pool.full = None
+            self._make_spares()
+
+    def _make_spares(self) -> None:
+        try:
+            while not self._stopping and self._journal.pool.prepare():
+                pass
+        except DiskError:
+            pass  # whoever needs the container will meet the error and report it

@@ -312,6 +312,15 @@ class Journal:
             if self.failure is None and (self._mark.mark.durable_lsn != self.durable_lsn or closed):
                 self._write_mark(closed=closed)
 
+    def look_in_place(self) -> None:
+        """Raise `JournalFailed` if the files that are written to are no longer where the next start looks for them."""
+        with self._write_lock:
+            if self.failure is None and not (
+                self._mark.is_in_place() and (self._writing_file is None or self._writing_file.is_in_place())
+            ):
+                place = self.pool.directory.path
+                raise self.fail(DiskError(place, "it was removed, replaced or unmounted while it was written to"))
+
     def read_record(self, lsn: int) -> FoundRecord:
         """A durable record read back from the disk. Any thread."""
         slot = lsn // self.container_bytes
@@ -394,6 +403,7 @@ class Journal:
 
     def _begin_slot(self, slot: int, prev_lsn: int) -> None:
         """Go on in *slot*; it begins with the holes there are."""
+        self.pool.claim()
         self.slots[slot] = prev_lsn
         self._begin_block(slot * self.container_bytes + DATA_OFFSET, prev_lsn)
         if self.holes:
@@ -442,7 +452,7 @@ class Journal:
             self._writing_file = None
         self._writing_file = self.pool.take(
             slot, incarnation=self.incarnation, prev_lsn=prev_lsn, base_lsn=self._durable_base,
-            time_us=self._clock.wall_us(),
+            time_us=self._clock.wall_us(), opening=self._writing_slot < 0,
         )  # fmt: skip
         self._writing_slot = slot
         return self._writing_file

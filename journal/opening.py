@@ -1,21 +1,23 @@
 """Formatting a log, and opening one for writing: from its files to a `Journal` that stands behind its last block.
 
-Opening never appends behind what it found: it starts a new incarnation in a new container. Whatever the log shows that
-no claim proves durable was perhaps only in the page cache, and a failed sync may have left it marked clean there; so
-it is written again, in place and byte for byte, and synced, before anything is shown. A crash in between changes
-nothing: the same bytes are found again, or were never confirmed.
+Opening never appends behind what it found: it starts a new incarnation in a new container. What no claim proves to be
+on the disk was perhaps only in the page cache: `renewal` reads past that, and copies it to containers that are
+sound, before anything is shown.
+
+Slots that hold nothing but openings leave the log with the new one: so a broker that is killed again and again takes
+up no room. They show nothing, so they are not copied, but their containers are retired like the others.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from uuid import UUID
 
 from ..base.clock import Clock
 from ..base.errors import CorruptJournal, JournalFailed
-from ..disk.seam import SECTOR_BYTES, Directory, File
+from ..disk.seam import SECTOR_BYTES, Directory
 from . import container
 from .block import Block
 from .log import Journal
@@ -23,12 +25,14 @@ from .mark import NAME as MARK_NAME
 from .mark import Mark, MarkFile
 from .pool import Pool
 from .reader import Damage, LogReader
-from .record import RecordType
+from .record import HEAD_BYTES, RecordType
+from .renewal import copy_slots, forget_unproven
 
 DEFAULT_CONTAINER_BYTES = 1 << 20
 MIN_CONTAINER_BYTES = 512 << 10
 MIN_CONTAINERS = 2
 """A log keeps as many at least (checklist E6); a new one begins with `initial_containers` (E60)."""
+_OPENINGS = bytes((RecordType.LOG_OPEN, RecordType.LOG_HOLES))
 
 
 @dataclass
@@ -77,74 +81,110 @@ def open_log(
     Raises `CorruptJournal` if something that was durable can't be read, `ForeignStore` for what is not ours,
     `DiskError` if the disk refuses to read, and then has changed nothing.
     """
-    reader = LogReader(directory)
-    unproven: deque[tuple[int, int]] = deque()
-    records = 0
-    last_lsn = 0
-    torn: Damage | None = None
-    for found in reader.scan():
+    reader = forget_unproven(directory)
+    found = _Found()
+    for block in reader.scan():
         if reader.read_error is not None:
             break
-        if isinstance(found, Damage):
-            if not found.torn:
-                raise _corrupt(directory, found)
-            torn = found
+        if isinstance(block, Damage):
+            if not block.torn:
+                raise _corrupt(directory, block)
+            found.torn = block
             break
-        visit(found)
-        records += found.head.records
-        last_lsn = found.lsn
-        unproven.append((found.lsn, found.end_lsn - found.lsn))
-        while unproven and unproven[0][0] < reader.durable_lsn:
-            unproven.popleft()
+        visit(block)
+        found.add(block, reader.durable_lsn, reader.container_bytes)
     if reader.read_error is not None:
         raise reader.read_error  # what can't be read now may be whole: never cut the log there
+    closed_cleanly = reader.mark.closed and not found.unproven and found.torn is None
+    unproven_bytes = sum(end - begin for begin, end in found.unproven)
+    journal = _resume(reader, clock, found, initial_containers, max_write_buffers)
     report = OpenReport(
         log_uuid=reader.log_uuid,
         container_bytes=reader.container_bytes,
-        incarnation=reader.incarnation + 1,
+        incarnation=journal.incarnation,
         base_lsn=reader.base_lsn,
         end_lsn=reader.end_lsn,
-        closed_cleanly=reader.mark.closed and not unproven and torn is None,
-        records=records,
-        torn=torn,
-        rewritten_bytes=sum(size for _, size in unproven),
+        closed_cleanly=closed_cleanly,
+        records=found.records,
+        torn=found.torn,
+        rewritten_bytes=unproven_bytes,
         remarks=reader.remarks,
     )
-    _rewrite(reader, unproven)
-    journal = _resume(reader, clock, last_lsn, initial_containers, max_write_buffers)
     return journal, report
 
 
+class _Found:
+    """What the scan of a log came across."""
+
+    def __init__(self) -> None:
+        self.records = 0
+        self.last_lsn = 0
+        self.torn: Damage | None = None
+        self.unproven: deque[tuple[int, int]] = deque()
+        """Begin and end of the last blocks, which no claim proves to be on the disk."""
+        self.busy: set[int] = set()
+        """Slots that hold more than openings."""
+
+    def add(self, block: Block, durable_lsn: int, container_bytes: int) -> None:
+        self.records += block.head.records
+        self.last_lsn = block.lsn
+        self.unproven.append((block.lsn, block.end_lsn))
+        while self.unproven and self.unproven[0][0] < durable_lsn:
+            self.unproven.popleft()
+        slot = block.lsn // container_bytes
+        if slot not in self.busy and bytes(block.body[: HEAD_BYTES * block.head.records : HEAD_BYTES]).strip(_OPENINGS):
+            self.busy.add(slot)
+
+    def ends(self, end_lsn: int, container_bytes: int, slots: Container[int]) -> dict[int, int]:
+        """Which of *slots* hold something unproven, or torn, each to the end of its last block."""
+        ends = {begin // container_bytes: end for begin, end in self.unproven}
+        if self.torn is not None and (slot := self.torn.first_lsn // container_bytes) in slots:
+            ends[slot] = end_lsn
+        return ends
+
+
 def _resume(
-    reader: LogReader, clock: Clock, last_lsn: int, initial_containers: int, max_write_buffers: int
+    reader: LogReader, clock: Clock, found: _Found, initial_containers: int, max_write_buffers: int
 ) -> Journal:
     """The journal, standing in a new container, with its opening record durable."""
-    size = reader.container_bytes
+    size, directory = reader.container_bytes, reader.directory
     slot = max((*reader.heads, (reader.end_lsn - 1) // size, reader.base_lsn // size - 1), default=-1) + 1
-    if not last_lsn and not reader.heads:
+    if not found.last_lsn and not reader.heads:
         slot = reader.base_lsn // size
-    base_lsn = reader.base_lsn if last_lsn else slot * size  # with no block to start from, the log starts here
+    base_lsn = reader.base_lsn if found.last_lsn else slot * size  # with no block to start from, the log starts here
     incarnation = reader.incarnation + 1
-    mark = MarkFile(reader.directory.open(MARK_NAME, writable=True), reader.mark)
-    mark.write(durable_lsn=reader.end_lsn, base_lsn=base_lsn, incarnation=incarnation, time_us=clock.wall_us())
+    last_slot = reader.end_lsn // size
+    slots = {used: reader.heads[used].prev_lsn for used in reader.slots if used <= last_slot and found.last_lsn}
     is_new = not reader.heads and not reader.free
     keep = max(initial_containers, MIN_CONTAINERS) if is_new else MIN_CONTAINERS
-    pool = Pool(reader.directory, size, reader.log_uuid, keep=keep)
+    _clear_away(directory)
+    pool = Pool(directory, size, reader.log_uuid, keep=keep)
     for number in reader.free:
         pool.adopt(number, None)
-    slots = {used: reader.heads[used].prev_lsn for used in reader.slots if used <= reader.end_lsn // size and last_lsn}
     for used, head in reader.heads.items():
-        pool.adopt(head.number, used if used in slots else None)
-    while pool.lacks_spare() and pool.full is None:
-        pool.prepare()
+        if used <= last_slot or not found.last_lsn:
+            pool.adopt(head.number, used if used in slots else None)
+    doubtful = found.ends(reader.end_lsn, size, slots)
+    copy_slots(reader, pool, incarnation, {used: end for used, end in doubtful.items() if used in found.busy})
+    begun = [head.number for used, head in reader.heads.items() if used > last_slot and found.last_lsn]
+    for number in [*begun, *reader.copied]:
+        pool.retire(number)
+    mark = MarkFile(directory.open(MARK_NAME, writable=True), reader.mark)
+    mark.write(durable_lsn=reader.end_lsn, base_lsn=base_lsn, incarnation=incarnation, time_us=clock.wall_us())
+    pool.begin()
     pool.look_at_room()
+    empty = [used for used in slots if used not in found.busy]
     journal = Journal(
-        pool, mark, clock, incarnation=incarnation, slot=slot, prev_lsn=last_lsn, durable_lsn=reader.end_lsn,
+        pool, mark, clock, incarnation=incarnation, slot=slot, prev_lsn=found.last_lsn, durable_lsn=reader.end_lsn,
         slots=slots, log_holes=reader.holes, max_write_buffers=max_write_buffers,
     )  # fmt: skip
     try:
+        journal.retire(empty)
         journal.append(RecordType.LOG_OPEN, time_us=clock.wall_us(), extra=reader.end_lsn)
         journal.flush()
+        for used in doubtful:
+            if used not in found.busy:
+                pool.retire(reader.heads[used].number)
     except JournalFailed as error:
         journal.abandon()
         raise error.__cause__ or error from None  # nothing runs yet: what the disk said is the whole story
@@ -154,22 +194,8 @@ def _resume(
     return journal
 
 
-def _rewrite(reader: LogReader, unproven: Iterable[tuple[int, int]]) -> None:
-    """Write the blocks that no claim proves durable again, and sync them; clear away half-made containers."""
-    files: dict[int, File] = {}
-    directory = reader.directory
-    try:
-        for lsn, size_bytes in unproven:
-            slot, offset = divmod(lsn, reader.container_bytes)
-            if slot not in files:
-                files[slot] = directory.open(container.file_name(reader.heads[slot].number), writable=True)
-                files[slot].write_at(0, files[slot].read_at(0, SECTOR_BYTES))
-            files[slot].write_at(offset, files[slot].read_at(offset, size_bytes))
-        for file in files.values():
-            file.sync()
-    finally:
-        for file in files.values():
-            file.close()
+def _clear_away(directory: Directory) -> None:
+    """Half-made containers go. The names of the others are durable then."""
     for name in directory.names():
         if name.endswith(container.SUFFIX + ".new"):
             directory.unlink(name)

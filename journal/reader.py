@@ -62,6 +62,8 @@ class LogReader:
         """The slots from the base on that are no longer part of the log."""
         self.free: list[int] = []
         """Numbers of containers that hold no part of the log."""
+        self.copied: list[int] = []
+        """Numbers of containers whose slot a newer one holds, too: a crash came between copy and removal."""
         self.remarks: list[str] = []
         """What could not be read, and what does not belong in the directory, in words."""
         self.base_lsn = self.mark.base_lsn
@@ -136,6 +138,7 @@ class LogReader:
     def _read_heads(self) -> None:
         self.heads.clear()
         self.free.clear()
+        self.copied.clear()
         self.remarks.clear()
         for name in self.directory.names():
             number = container.file_number(name)
@@ -171,9 +174,21 @@ class LogReader:
         elif size != self.container_bytes:
             self.remarks.append(f"{place}: it has {size} bytes, a container has {self.container_bytes}; left alone")
         else:
-            self.heads[head.slot] = head
+            self._enter(head, place)
             self.base_lsn = max(self.base_lsn, head.base_lsn)
             self.incarnation = max(self.incarnation, head.incarnation)
+
+    def _enter(self, head: ContainerHead, place: str) -> None:
+        """*head*'s container holds its slot; of two that do, the one that was written by the later incarnation."""
+        other = self.heads.get(head.slot, head)
+        newer, older = (head, other) if head.incarnation >= other.incarnation else (other, head)
+        self.heads[head.slot] = newer
+        if older is not newer:
+            self.copied.append(older.number)
+            self.remarks.append(
+                f"{place}: slot {head.slot} is also in {container.file_name(other.number)}; "
+                f"{container.file_name(newer.number)} is the later copy and counts"
+            )
 
     def _head_of(self, file: File, number: int, place: str) -> ContainerHead:
         """The head of *file*, told from its first block if it is rotten: a crash leaves a whole one, or zeros."""
