@@ -67,6 +67,7 @@ class Producer:
 
     def close(self, returned: Sequence[Any], lost: bool) -> None:
         self._drop_growing()
+        self._broker.no_credit(self.terminal)
 
     def _accept(self, fragments: list[Fragment]) -> None:
         raise NotImplementedError
@@ -84,6 +85,7 @@ class Producer:
         kept: list[tuple[bytes, bool]] = []
         confirmed: list[Delivery] = []
         unwanted: list[Delivery] = []
+        refused: list[Delivery] = []
         for delivery, content, flags in fragments:
             try:
                 durable = header.parse(content).durable
@@ -91,13 +93,17 @@ class Producer:
                 self.terminal.reject((delivery,), 1, "amqp:decode-error", str(error))
                 continue
             if durable and full:
-                self._reject_full(delivery, full)
+                refused.append(delivery)
                 continue
             kept.append((content, durable))
             if flags & SETTLED:
                 unwanted.append(delivery)
             else:
                 confirmed.append(delivery)
+        if refused:
+            self._reject_full(refused, full)
+            if not kept:
+                return
         lasting = [content for content, durable in kept if durable] if queue_id else []
         ids, lsn = store.put_all(queue_id, lasting, now_us) if lasting else ((), 0)
         stored = iter(ids)
@@ -122,15 +128,20 @@ class Producer:
         queue.add(entries)
         self._broker.touch(queue)
         if confirmed:
-            self.terminal.confirm(confirmed, len(confirmed))
+            self.terminal.confirm(confirmed, self._credit(queue, len(confirmed)))
         if unwanted:
-            self.terminal.release(unwanted, len(unwanted))
+            self.terminal.release(unwanted, self._credit(queue, len(unwanted)))
+
+    def _credit(self, queue: Queue, wanted: int) -> int:
+        """What the client gets back for *wanted* messages to *queue*."""
+        return self._broker.credit(self.terminal, wanted) if queue.queue_id else wanted
 
     def _reject_gone(self, delivery: Delivery, queue: Queue) -> None:
         self.terminal.reject((delivery,), 1, "amqp:not-found", f"the queue {queue.name!r} is gone")
 
-    def _reject_full(self, delivery: Delivery, why: str) -> None:
-        self.terminal.reject((delivery,), 1, "amqp:resource-limit-exceeded", f"the store is full: {why}")
+    def _reject_full(self, deliveries: Sequence[Delivery], why: str) -> None:
+        credit = self._broker.credit(self.terminal, len(deliveries))
+        self.terminal.reject(deliveries, credit, "amqp:resource-limit-exceeded", f"the store is full: {why}")
 
     # ---- messages that arrive in pieces ---------------------------------------------------------------------------
 
@@ -192,8 +203,8 @@ class Producer:
         if queue.gone:
             self._reject_gone(delivery, queue)
             return
-        if growing.full:
-            self._reject_full(delivery, growing.full)
+        if growing.full or (growing.message_id and self._found_full(growing)):
+            self._reject_full((delivery,), growing.full)
             return
         if growing.message_id:
             self._store.append_content(growing.message_id, rest, now_us, last=True)
@@ -279,7 +290,7 @@ class AnonymousProducer(Producer):
         elif isinstance(found, LookupError):
             self._refuse(delivery, "amqp:not-found", str(found.args[0]))
         else:
-            self._refuse(delivery, "amqp:internal-error", str(found))
+            self._refuse(delivery, *self._broker.why_not_made(found))
         if not self._routing:  # the answer took its time
             self._route()
 

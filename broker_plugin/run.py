@@ -36,7 +36,7 @@ class RunningBroker:
         self._broker = Broker(
             self._store, clock, self._post, auto_create=options.auto_create, credit=options.credit
         )
-        self._store.start(self._durable, self._journal_failed)
+        self._store.start(self._durable, self._journal_failed, lambda: self._post(self._broker.room_again))
         self._router.start(self._broker, self._core)
 
     @property

@@ -16,6 +16,7 @@ from .wiring import FILE_NAME as WIRING_NAME
 
 JOURNAL_NAME = "journal"
 LOCK_NAME = "lock"
+_HOLDER_BYTES = 32
 
 
 class StoreDirectory:
@@ -61,15 +62,13 @@ def _lock(path: str) -> int:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
+        holder = os.pread(fd, _HOLDER_BYTES, 0).decode("ascii", "replace").strip() or "unknown"
         os.close(fd)
         raise StoreInUse(
             path, f"another broker has it (process {holder})", "stop that one, or name another --store-dir"
         ) from error
     try:
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
-    except OSError as error:  # a full disk: the lock itself holds
-        os.close(fd)
-        raise disk_error(place, "write", error) from error
+        os.pwrite(fd, f"{os.getpid()}\n".encode().ljust(_HOLDER_BYTES), 0)  # in place of the last one's
+    except OSError:  # a full disk: who has it can't be told, but the lock itself holds
+        pass
     return fd

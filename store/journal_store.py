@@ -49,16 +49,24 @@ class JournalStore:
         self._sql: ThreadPoolExecutor | None = None
         self._relocator: ThreadPoolExecutor | None = None
 
-    def start(self, on_durable: Callable[[int], None], on_failure: Callable[[JournalError], None]) -> None:
+    def start(
+        self,
+        on_durable: Callable[[int], None],
+        on_failure: Callable[[JournalError], None],
+        on_room: Callable[[], None] = lambda: None,
+    ) -> None:
         """Start the threads.
 
         *on_durable* gets each new durable LSN on the flusher's thread, *on_failure* the error that ends the journal;
-        the owner passes the LSN on to `became_durable`, in the thread that makes the calls.
+        the owner passes the LSN on to `became_durable`, in the thread that makes the calls. *on_room* is told, on any
+        thread, that `full` no longer holds.
         """
+        self.journal.pool.on_room = on_room
         self._flusher = Flusher(self.journal, on_durable, on_failure)
         self._sql = ThreadPoolExecutor(1, "cairnmq-sql")
         self._relocator = ThreadPoolExecutor(1, "cairnmq-relocation")
         self.relocation.read_in(self._relocator, lambda: on_durable(self.journal.durable_lsn))
+        on_durable(self.journal.durable_lsn)  # what recovery left without anything in it goes, also without traffic
 
     def run_inline(self, on_durable: Callable[[int], None]) -> None:
         """No threads: `kick` flushes in the caller and then calls *on_durable*."""
@@ -239,7 +247,7 @@ class JournalStore:
             touched = pins.retired(self.journal.retire(touched))
 
     def full(self) -> str:
-        error = self.journal.pool.full or self.journal.pool.low
+        error = self.journal.pool.find_room()
         return "" if error is None else error.reason
 
     def close(self) -> None:

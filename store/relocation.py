@@ -1,9 +1,9 @@
 """Relocation: old live records are copied forward, so that no slow message holds the log.
 
-The log may take twice the bytes of what lives in it, and a few containers more. When it takes more, the slot that is
-cheapest to empty gives up what is still needed of it (live records, and ends of records elsewhere), in new blocks at
-the log's end; when these are durable it is retired like any other. So only what outlived its neighbours is ever
-copied. A message keeps its id, and its content and place stand in one block.
+The log may take twice the bytes of what lives in it, and a few containers more. When it takes more, or the disk is
+full and the reserve in use, the slot that is cheapest to empty gives up what is still needed of it (live records, and
+ends of records elsewhere), in new blocks at the log's end; when these are durable it is retired like any other. So only
+what outlived its neighbours is ever copied. A message keeps its id, and its content and place stand in one block.
 
 A power cut at any step leaves the old record, or both, or the new one: a copy says the same as the original, and the
 original's slot leaves the log only after the copy is durable.
@@ -22,6 +22,7 @@ from ..journal import holes
 from ..journal.block import Block
 from ..journal.log import Journal
 from ..journal.record import HEAD_BYTES, RecordHead
+from ..journal.room import FOR_OPENINGS
 from .state import CHUNK, DELETE, DEQUEUE, ENQUEUE, FLAG_ENQUEUE, FLAG_MORE, FLAG_MOVED, START, State
 
 log = logging.getLogger(__name__)
@@ -129,16 +130,26 @@ class Relocation:
         size = journal.container_bytes
         if len(journal.holes) > holes.MAX_HOLES // 2:
             return self._choose_first()
-        if len(journal.slots) * size <= 2 * pins.live_bytes + SLACK_CONTAINERS * size:
+        in_need = journal.pool.in_need
+        if not in_need and len(journal.slots) * size <= 2 * pins.live_bytes + SLACK_CONTAINERS * size:
             self._choices = []
             return None
+        if in_need:
+            self._choices = []  # always the cheapest: there may be no room for another one
         while self._choices:
             slot = self._choices.pop()
             if self._may_be_emptied(slot):
                 return slot
         able = [slot for slot in journal.slots if self._may_be_emptied(slot)]
         self._choices = nsmallest(_CHOICES, able, key=pins.cost)[::-1]
-        return self._choices.pop() if self._choices else None
+        return self._choices.pop() if self._choices and self._has_room_for(self._choices[-1]) else None
+
+    def _has_room_for(self, slot: int) -> bool:
+        """Whether the copies can be written: on a full disk not even what openings need may be taken for them."""
+        journal = self._journal
+        left = -journal.next_lsn % journal.container_bytes
+        pool = journal.pool
+        return pool.full is None or pool.unclaimed > FOR_OPENINGS or 2 * self._state.pins.cost(slot) < left
 
     def _choose_first(self) -> int | None:
         """With too many holes the oldest slots go, whatever it costs: the base passes the holes behind them."""

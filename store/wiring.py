@@ -27,7 +27,7 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import DBAPIError
 
 from ..base.errors import CairnError, DiskError, DiskFull, ForeignStore, StoreError
 from ..disk.real import disk_error
@@ -135,8 +135,11 @@ class Wiring:
                 made = sql.execute(insert(_queues).values(name=name))
                 assert made.inserted_primary_key is not None
                 return QueueRow(int(made.inserted_primary_key[0]), name)
-        except (DBAPIError, IntegrityError) as error:
-            raise StoreError(self.place, f"queue {name!r} can't be created ({error.orig})") from error
+        except DBAPIError as error:
+            reason = f"queue {name!r} can't be created ({error.orig})"
+            if "is full" in reason:
+                raise DiskFull(self.place, reason, "free some space") from error
+            raise StoreError(self.place, reason) from error
 
     def close(self) -> None:
         self._engine.dispose()
