@@ -38,6 +38,7 @@ class RunningBroker:
         )
         self._store.start(self._durable, self._journal_failed, lambda: self._post(self._broker.room_again))
         self._router.start(self._broker, self._core)
+        self._durable(self._store.durable_lsn)  # what recovery left without anything in it goes, also without traffic
 
     @property
     def address(self) -> str:

@@ -301,16 +301,21 @@ class Journal:
             if self._writing_slot != self._marked_slot:  # so that the loss of whole containers is noticed
                 self._marked_slot = self._writing_slot
                 with suppress(DiskError):
-                    self._write_mark(closed=False)
-            self._durable_base = base
-            self._release(end, base)
+                    self._write_mark(self._durable_base, closed=False)
+            self._durable_base = max(base, self._durable_base)  # the mark may have told of a later one
+            self._release(end, self._durable_base)
             return end
 
     def write_mark(self, *, closed: bool = False) -> None:
-        """Write down in the mark what is durable now."""
+        """Write down in the mark what is durable now, and where the log begins: so space comes back without traffic."""
         with self._write_lock:
-            if self.failure is None and (self._mark.mark.durable_lsn != self.durable_lsn or closed):
-                self._write_mark(closed=closed)
+            base = self.base_lsn  # what it rests on is durable
+            known = self._mark.mark
+            if self.failure is None and (known.durable_lsn != self.durable_lsn or known.base_lsn < base or closed):
+                base = max(base, self._durable_base)
+                self._write_mark(base, closed=closed)
+                self._durable_base = base
+                self._release(self.durable_lsn, base)
 
     def look_in_place(self) -> None:
         """Raise `JournalFailed` if the files that are written to are no longer where the next start looks for them."""
@@ -358,9 +363,9 @@ class Journal:
         finally:
             window.file.close()
 
-    def _write_mark(self, *, closed: bool) -> None:
+    def _write_mark(self, base_lsn: int, *, closed: bool) -> None:
         self._mark.write(
-            durable_lsn=self.durable_lsn, base_lsn=self._durable_base, incarnation=self.incarnation,
+            durable_lsn=self.durable_lsn, base_lsn=base_lsn, incarnation=self.incarnation,
             time_us=self._clock.wall_us(), closed=closed,
         )  # fmt: skip
 

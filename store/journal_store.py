@@ -66,7 +66,6 @@ class JournalStore:
         self._sql = ThreadPoolExecutor(1, "cairnmq-sql")
         self._relocator = ThreadPoolExecutor(1, "cairnmq-relocation")
         self.relocation.read_in(self._relocator, lambda: on_durable(self.journal.durable_lsn))
-        on_durable(self.journal.durable_lsn)  # what recovery left without anything in it goes, also without traffic
 
     def run_inline(self, on_durable: Callable[[int], None]) -> None:
         """No threads: `kick` flushes in the caller and then calls *on_durable*."""

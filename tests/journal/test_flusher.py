@@ -44,6 +44,9 @@ class Owner:
             self.flusher.kick()
         return told
 
+    def failed_or_durable(self, lsn: int) -> Callable[[], bool]:
+        return lambda: self.journal.durable_lsn > lsn or not self.failures.empty()
+
 
 @contextmanager
 def owner(directory: Directory | None = None, *, buffers: int = 10) -> Iterator[Owner]:
@@ -327,8 +330,8 @@ def test_the_last_containers_are_for_openings() -> None:
         while own.failures.empty():
             lsn = put(own.journal, BIG)
             own.flusher.kick()
-            if wait_for(lambda lsn=lsn: own.journal.durable_lsn > lsn or not own.failures.empty()):
-                lsns += [lsn] if own.journal.durable_lsn > lsn else []
+            assert wait_for(own.failed_or_durable(lsn))
+            lsns += [lsn] if own.journal.durable_lsn > lsn else []
         assert "no space left" in str(own.failures.get())
         assert own.journal.pool.free_count == room.FOR_OPENINGS
     for _ in range(3):

@@ -9,7 +9,7 @@ import pytest
 
 from cairnmq.base.errors import DiskError, JournalFailed
 from cairnmq.disk.faulty import Call, Fault, FaultyDirectory, once
-from cairnmq.disk.memory import MemoryDirectory
+from cairnmq.disk.memory import MemoryDirectory, Survivors
 from cairnmq.journal import room
 from cairnmq.journal.container import decode_head, encode_head, file_name
 from cairnmq.journal.reader import LogReader
@@ -122,7 +122,8 @@ def test_a_crash_at_any_step_of_it_changes_nothing(full: bool) -> None:
 
     for moment in opened(directory.after_kill()):
         opened(moment.after_kill())
-        for kept in ([], rng):
+        survivors: tuple[Survivors, ...] = ([], rng)
+        for kept in survivors:
             for again in rng.sample(opened(moment.after_power_cut(kept)), 3):
                 opened(again.after_power_cut(rng))
     assert cases > 150
