@@ -161,11 +161,16 @@ class Pool:
         return file
 
     def begin(self) -> None:
-        """Make what an opening can't do without; the rest comes later, beside the traffic."""
-        while self._lacks_first():
+        """Make what a log has at least; the rest comes later, beside the traffic.
+
+        On a full disk one free container will do; raises `DiskFull` if there is none.
+        """
+        if not self._free:
             number = self._make()
             with self._lock:
                 self._free.append(number)
+        while self._lacks_first() and self.prepare():
+            pass
 
     def _lacks_first(self) -> bool:
         return not self._free or len(self._free) + len(self._used) < self._keep

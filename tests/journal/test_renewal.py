@@ -180,6 +180,15 @@ def test_a_container_in_doubt_stays_on_a_full_disk_if_it_passes_a_trial() -> Non
     journal.abandon()
 
 
+def test_one_free_container_is_enough_to_open() -> None:
+    directory, lsns = killed()
+    for number in LogReader(directory).free[1:]:
+        directory.unlink(file_name(number))
+    journal, _, found = reopen(FaultyDirectory(directory, no_room))
+    assert [read.lsn for read in found] == lsns
+    journal.abandon()
+
+
 def test_kill_after_kill_takes_no_room() -> None:
     """On a full disk, with nothing but what openings need left to it."""
     directory, lsns = killed()
