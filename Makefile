@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 RUN = $(VENV)/bin/
 
-.PHONY: test setup lint check interop bench kills clean
+.PHONY: test setup lint check interop bench kills powercuts explore clean
 
 test: setup lint check
 
@@ -35,6 +35,17 @@ KILLS ?= 1000
 SEED ?= 1
 kills: setup
 	CAIRN_KILLS=$(KILLS) CAIRN_SEED=$(SEED) $(RUN)pytest tests/kill --timeout=0
+
+# more power cuts on real file systems, as root: make powercuts CUTS=50000 SEED=7
+CUTS ?= 2000
+powercuts: setup
+	CAIRN_CUTS=$(CUTS) CAIRN_SEED=$(SEED) $(RUN)pytest tests/powercut --timeout=0
+
+# crash states beyond those of every run: make explore STATES=100000000 SEED=7; the report is in build/
+STATES ?= 10000000
+explore: setup
+	mkdir -p build
+	$(RUN)python -m tests.recovery.shards --states $(STATES) --seed $(SEED) --report build/explore-$(SEED).txt
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -13,6 +13,8 @@ from .codec import Malformed, Value, descriptor, extent, read_list
 
 HEADER = 0x70
 _CACHE_LIMIT = 1024
+_CACHED_BYTES = 261
+"""The longest header section that is kept: what one byte tells the size of, and its head."""
 
 
 class Header(NamedTuple):
@@ -28,6 +30,7 @@ class Header(NamedTuple):
 
 NO_HEADER = Header()
 _cache: dict[bytes, Header] = {}
+_redelivered: dict[tuple[bytes, int], bytes] = {}
 
 
 def parse(content: bytes) -> Header:
@@ -90,6 +93,18 @@ def _number(value: Value, default: int, most: int) -> int:
 def redelivered(content: bytes, failed_attempts: int) -> bytes:
     """*content* with a header that says it was acquired before and failed to be delivered so many times."""
     header = parse(content)
+    key = (content[: header.size_bytes], failed_attempts)
+    found = _redelivered.get(key)
+    if found is None:
+        found = _redelivered_header(header, failed_attempts)
+        if len(_redelivered) >= _CACHE_LIMIT:
+            _redelivered.clear()
+        if header.size_bytes <= _CACHED_BYTES:
+            _redelivered[key] = found
+    return found + content[header.size_bytes :]
+
+
+def _redelivered_header(header: Header, failed_attempts: int) -> bytes:
     fields = b"".join(
         (
             b"\x41" if header.durable else b"\x42",
@@ -99,7 +114,7 @@ def redelivered(content: bytes, failed_attempts: int) -> bytes:
             struct.pack(">BI", 0x70, min(header.delivery_count + failed_attempts, 0xFFFFFFFF)),
         )
     )
-    return b"\x00\x53\x70\xc0" + bytes((len(fields) + 1, 5)) + fields + content[header.size_bytes :]
+    return b"\x00\x53\x70\xc0" + bytes((len(fields) + 1, 5)) + fields
 
 
 def address_of(content: bytes) -> str | None:

@@ -10,7 +10,7 @@ import tempfile
 import click
 from rich.console import Console
 
-from . import broker, journal
+from . import backlog, broker, journal
 from .table import BenchError, Row, as_json, machine, render
 
 CAPTION = """\
@@ -18,6 +18,7 @@ Median and extremes of the rounds; ratio: median of the rounds' own ratios to th
 see guess_per_s. Yardsticks of the journal, of as many bytes and an fdatasync per group: bare: pwrite of ready bytes;
 join: of heads and payloads joined; loop: of heads packed and checksummed in a loop, joined. Of the broker: its client
 alone, the sender joined to the receiver.
+Of a deep queue, its twin in memory.
 accepted: sent until settled; received: sent until received; both at once, every message checked.
 A goal with ? could not be judged: the disk was busy, which makes everything equally slow.
 * CPU time per message: of the broker + of the client the row is about."""
@@ -30,20 +31,22 @@ WIDTH = 140
 @click.option("--json", "as_text", is_flag=True, help="Print JSON instead of a table.")
 @click.option("--rounds", default=5, show_default=True, type=click.IntRange(1), help="How often all is measured.")
 @click.option("--seconds", default=0.5, show_default=True, type=click.FloatRange(0.001), help="Of one thing's round.")
-@click.option("--only", type=click.Choice(["journal", "broker"]), help="Leave out the other half.")
+@click.option("--only", type=click.Choice(["journal", "broker", "backlog"]), help="Leave out the rest.")
 @click.option("--dir", "directory", type=click.Path(file_okay=False, exists=True), help="Where to write; on a disk.")
 def main(quick: bool, as_text: bool, rounds: int, seconds: float, only: str | None, directory: str | None) -> None:
-    """Measure journal and broker in one run."""
+    """Measure journal, broker and deep queues in one run."""
     if quick:
         rounds, seconds = 1, 0.001
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="cairnmq-bench-", dir=directory) as path:
         found = machine(path)
         try:
-            if only != "broker":
+            if only in (None, "journal"):
                 rows += journal.measure(os.path.join(path, "journal"), rounds * 4, seconds / 4)
-            if only != "journal":
+            if only in (None, "broker"):
                 rows += broker.measure(os.path.join(path, "broker"), rounds, seconds)
+            if only in (None, "backlog"):
+                rows += backlog.measure(os.path.join(path, "backlog"), rounds, seconds)
         except BenchError as error:
             print(f"bench: {error}", file=sys.stderr)
             sys.exit(1)

@@ -63,10 +63,11 @@ GOALS_PER_S = {Load("durable", 256, 1000): 25_000}
 class Broker:
     """The process, from its first line to its last."""
 
-    def __init__(self, directory: str) -> None:
-        os.makedirs(directory)
+    def __init__(self, directory: str, *options: str) -> None:
+        os.makedirs(directory, exist_ok=True)
         self._log_path = os.path.join(directory, "log")
-        command = [sys.executable, "-c", MAIN, "broker", "--port", "0", "--store-dir", os.path.join(directory, "store")]
+        store = os.path.join(directory, "store")
+        command = [sys.executable, "-c", MAIN, "broker", "--port", "0", "--store-dir", store, *options]
         with open(self._log_path, "w") as log:
             self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         assert self._process.stdout is not None

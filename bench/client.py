@@ -26,6 +26,7 @@ from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from cairnmq.amqp.header import redelivered
 from cairnmq.amqp.proton import ACCEPTED, NULL, REMOTE_CLOSED, Pointer, condition_text, ffi, lib
 
 from .table import BenchError, Percentiles
@@ -54,6 +55,8 @@ class Job(NamedTuple):
     window: int
     """Sender: most messages unsettled. Receiver: credit."""
     durable: bool
+    recovered: bool = False
+    """Receiver: the broker was started since, so the messages are marked as perhaps delivered."""
 
 
 class Result(NamedTuple):
@@ -72,10 +75,12 @@ class Result(NamedTuple):
 class Template:
     """An encoded message, and where its numbers stand."""
 
-    def __init__(self, body_bytes: int, durable: bool) -> None:
+    def __init__(self, body_bytes: int, durable: bool, recovered: bool = False) -> None:
         if not MIN_BODY_BYTES <= body_bytes <= MAX_BODY_BYTES:
             raise BenchError(f"a body of {body_bytes} bytes: {MIN_BODY_BYTES} to {MAX_BODY_BYTES} can be measured")
         header = b"\x00\x53\x70\xc0\x02\x01" + (b"\x41" if durable else b"\x42")
+        if recovered:
+            header = redelivered(header, 1)
         size = b"\xa0" + bytes((body_bytes,)) if body_bytes < 256 else b"\xb0" + body_bytes.to_bytes(4)
         self.prefix = header + b"\x00\x53\x75" + size
         self.place = len(self.prefix)
@@ -257,7 +262,7 @@ def send(wire: Wire, job: Job) -> Result:
 
 def receive(wire: Wire, job: Job) -> Result:
     """Receive and accept all messages, check each, and make sure that no more come."""
-    template = Template(job.body_bytes, job.durable)
+    template = Template(job.body_bytes, job.durable, job.recovered)
     prefix, filler, size, place = template.prefix, template.filler, len(template.encoded), template.place
     message = bytearray(_FRAME_BYTES)
     pointer, room = ffi.from_buffer("char[]", message), len(message)
@@ -399,6 +404,16 @@ class Clients:
             assert isinstance(result, Result)
             results.append(result)
         return results[0], results[1]
+
+    def run_one(self, job: Job) -> Result:
+        """What the sender or the receiver found, working alone."""
+        pipe = self._pipes[0 if job.sender else 1]
+        pipe.send(job)
+        self._answer(pipe)
+        pipe.send("go")
+        result = self._answer(pipe)
+        assert isinstance(result, Result)
+        return result
 
     def _answer(self, pipe: Connection) -> object:
         try:

@@ -17,10 +17,12 @@ from ..base.errors import CairnError, DiskFull
 from ..channel.words import DriverEnd, Open, TerminalEnd
 from ..store.interface import MessageStore
 from ..store.wiring import QueueRow
-from .consumer import Browser, Consumer
-from .entry import Entry
+from .browser import Browser
+from .consumer import Consumer
+from .memory import DEFAULT_LIMIT_BYTES, Memory
 from .producer import AnonymousProducer, QueueProducer
 from .queue import Queue
+from .reading import Reader, Submit
 
 MAX_NAME_BYTES = 1024
 DYNAMIC_PREFIX = "dynamic-"
@@ -37,11 +39,25 @@ class Broker:
     """All queues of one broker."""
 
     def __init__(
-        self, store: MessageStore, clock: Clock, post: Post, *, auto_create: Sequence[str] = ("*",), credit: int = 1000
+        self,
+        store: MessageStore,
+        clock: Clock,
+        post: Post,
+        submit: Submit,
+        *,
+        auto_create: Sequence[str] = ("*",),
+        credit: int = 1000,
+        memory_limit_bytes: int = DEFAULT_LIMIT_BYTES,
     ) -> None:
-        """*auto_create*: patterns of names for which a durable queue is made on first use; *credit*: per sender."""
+        """*submit*: have something read on the reader's thread.
+
+        *auto_create*: patterns of names for which a durable queue is made on first use; *credit*: per sender;
+        *memory_limit_bytes*: how much content may be held in memory.
+        """
         self.store = store
         self.clock = clock
+        self.reader = Reader(store, submit, post)
+        self.memory = Memory(memory_limit_bytes)
         self.queues: dict[str, Queue] = {}
         self._post = post
         self._auto_create = tuple(auto_create)
@@ -53,13 +69,12 @@ class Broker:
         self._withheld: dict[TerminalEnd, int] = {}
         messages = store.messages()
         for row in store.queues():
-            queue = self.queues[row.name] = Queue(row.name, row.id)
-            for message_id in messages.get(row.id, ()):
-                entry = Entry(message_id, next(queue.positions), None)
-                # whether it had been sent to somebody before the restart is not known: say that it may have been
-                entry.acquired = True
-                entry.failures = 1
-                queue.ready.append(entry)
+            queue = self.queues[row.name] = self._queue(row.name, row.id)
+            if row.id in messages:
+                queue.recovered(messages.pop(row.id))
+
+    def _queue(self, name: str, queue_id: int) -> Queue:
+        return Queue(name, queue_id, self.memory, self.reader)
 
     # ---- channels -------------------------------------------------------------------------------------------------
 
@@ -109,7 +124,7 @@ class Broker:
         if isinstance(row, Exception):
             found = row
         else:
-            found = self.queues[name] = Queue(name, row.id)
+            found = self.queues[name] = self._queue(name, row.id)
         for then in self._creating.pop(name):
             then(found)
 
@@ -137,7 +152,7 @@ class Broker:
         terminal.opened(driver, queue.name if made else None, credit)
 
     def _make_dynamic(self, connection: object) -> Queue:
-        queue = Queue(f"{DYNAMIC_PREFIX}{uuid4()}", 0)
+        queue = self._queue(f"{DYNAMIC_PREFIX}{uuid4()}", 0)
         queue.owner = connection
         self.queues[queue.name] = queue
         self._owned.setdefault(connection, []).append(queue)
@@ -154,7 +169,7 @@ class Broker:
             self._remove(queue)
 
     def _remove(self, queue: Queue) -> None:
-        queue.gone = True
+        queue.end()
         del self.queues[queue.name]
         for taker in [*queue.consumers, *queue.browsers]:
             assert isinstance(taker, Consumer | Browser)
@@ -206,6 +221,9 @@ class Broker:
             action(*args)
 
     def finish_step(self) -> None:
+        if self.memory.starved:
+            for queue in self.memory.take_relieved():
+                self.touch(queue)
         while self._dirty:
             dirty, self._dirty = self._dirty, {}
             for queue in dirty:

@@ -1,15 +1,14 @@
-"""Consumers and browsers: drivers of channels on which a client receives."""
+"""Consumers: drivers of channels on which a client takes messages off a queue."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..amqp.proton import ACCEPTED, MODIFIED, REJECTED
 from ..base.errors import CairnError
 from ..channel.words import Delivery, Forward, Fragment, Outcome, TerminalEnd
-from .entry import Entry, LookedAtContent
+from .entry import Entry
 from .queue import Queue
 
 if TYPE_CHECKING:
@@ -17,11 +16,11 @@ if TYPE_CHECKING:
 
 
 TAKE_AT_ONCE = 256
-"""Messages taken for good in one go: stored content is held in memory for that."""
+"""Messages, and pieces of long ones, taken for good in one go: stored content is held in memory for that."""
 
 
-class _Receiving:
-    """What both kinds have in common: the client's credit. Core only."""
+class Receiving:
+    """What consumers and browsers have in common: the client's credit. Core only."""
 
     def __init__(self, broker: Broker, terminal: TerminalEnd, queue: Queue) -> None:
         self.terminal = terminal
@@ -47,13 +46,14 @@ class _Receiving:
         self.terminal.forward(messages)
 
 
-class Consumer(_Receiving):
+class Consumer(Receiving):
     """Takes messages off a queue: for good with the outcome accepted or rejected, back on it otherwise."""
 
     def __init__(self, broker: Broker, terminal: TerminalEnd, queue: Queue, *, presettled: bool) -> None:
         super().__init__(broker, terminal, queue)
         self._presettled = presettled
         self._draining = False
+        self._closed = False
         self._taking = False
         """Messages are on their way off the queue for good; more are taken when these have gone out."""
         queue.consumers.append(self)
@@ -64,14 +64,20 @@ class Consumer(_Receiving):
         if drain:
             self._drain()
         else:
+            self._queue.draining.pop(self, None)
             self._broker.touch(self._queue)
 
     def _drain(self) -> None:
         """Hand out what there is; when that has gone out, give back the rest of the credit."""
+        self._queue.draining[self] = None
         self._queue.dispatch()
-        if not self._taking:
-            self._draining = False
-            self.terminal.drained(self._spend(self._limit))
+
+    def handed_out(self) -> None:
+        if self._taking or self._queue.is_reading_for(self):
+            return
+        del self._queue.draining[self]
+        self._draining = False
+        self.terminal.drained(self._spend(self._limit))
 
     def take(self, entries: list[Entry]) -> None:
         if self._presettled:
@@ -93,22 +99,45 @@ class Consumer(_Receiving):
 
     def _take_for_good(self, entries: list[Entry]) -> None:
         """At most once: they are off the queue, durably, before they are sent."""
-        store = self._broker.store
         self._taking = True
-        self._forwarded += len(entries)
-        lsn = 0
-        messages: list[Forward] = []
+        long: list[int] = []
+        pieces = 0
         for number, entry in enumerate(entries):
-            content = entry.outgoing(store)
-            if entry.message_id and not isinstance(content, bytes):  # its records may be reclaimed before it is sent
-                try:
-                    content = b"".join(map(content.piece, range(content.pieces)))
-                except CairnError as error:
-                    self.terminal.failure("amqp:internal-error", str(error))
+            if entry.content is None:  # its records may be reclaimed before it is sent
+                pieces += self._broker.store.piece_count(entry.message_id)
+                if long and pieces > TAKE_AT_ONCE:
                     for other in entries[number:]:
                         self._queue.give_back(other)
+                    del entries[number:]
                     break
-            messages.append((entry, content))
+                long.append(entry.message_id)
+        self._forwarded += len(entries)
+        if long:
+            self._broker.reader.load_whole(long, lambda contents: self._loaded(entries, contents))
+        else:
+            self._send_for_good([(entry, entry.outgoing(self._broker.store)) for entry in entries])
+
+    def _loaded(self, entries: list[Entry], contents: list[bytes | CairnError]) -> None:
+        """The long ones among *entries* were read."""
+        if self._closed:
+            for entry in entries:
+                self._queue.give_back(entry)
+            self._broker.touch(self._queue)
+            return
+        whole = iter(contents)
+        messages: list[Forward] = []
+        for entry in entries:
+            content = next(whole) if entry.content is None else entry.content
+            if isinstance(content, CairnError):
+                self._forwarded -= 1
+                self._queue.put_aside(entry, content)
+            else:
+                messages.append((entry, entry.marked(content)))
+        self._send_for_good(messages)
+
+    def _send_for_good(self, messages: list[Forward]) -> None:
+        lsn = 0
+        for entry, _ in messages:
             lsn = self._remove(entry) or lsn
         self._broker.when_durable(lsn, self._taken, messages)
 
@@ -122,6 +151,7 @@ class Consumer(_Receiving):
 
     def _remove(self, entry: Entry) -> int:
         entry.gone = True
+        self._queue.let_go(entry.held_bytes)
         if not entry.message_id:
             return 0
         broker = self._broker
@@ -131,11 +161,12 @@ class Consumer(_Receiving):
         dequeue, queue, queue_id = self._broker.store.dequeue, self._queue, self._queue.queue_id
         now_us = self._broker.clock.wall_us()
         settle: list[tuple[Delivery, int]] = []
-        lsn = 0
+        lsn = freed_bytes = 0
         came_back = False
         for delivery, entry, state, failed, undeliverable in outcomes:
             if state in (ACCEPTED, REJECTED):
                 entry.gone = True
+                freed_bytes += entry.held_bytes
                 if entry.message_id:
                     lsn = dequeue(entry.message_id, queue_id, now_us)
             else:
@@ -148,12 +179,15 @@ class Consumer(_Receiving):
                 queue.give_back(entry)
             if delivery is not None:
                 settle.append((delivery, state))
+        queue.let_go(freed_bytes)
         if came_back:
             self._broker.touch(queue)
         if settle:
             self._broker.when_durable(lsn, self.terminal.settle, settle)
 
     def close(self, returned: Sequence[Any], lost: bool) -> None:
+        self._closed = True
+        self._queue.draining.pop(self, None)
         if self in self._queue.consumers:
             self._queue.consumers.remove(self)
         for entry in returned:
@@ -164,45 +198,3 @@ class Consumer(_Receiving):
             self._queue.give_back(entry)
         self._broker.touch(self._queue)
         self._broker.driver_closed(self, self._queue)
-
-
-class Browser(_Receiving):
-    """Looks at a queue's messages in order, and takes none (distribution mode `copy`)."""
-
-    def __init__(self, broker: Broker, terminal: TerminalEnd, queue: Queue) -> None:
-        super().__init__(broker, terminal, queue)
-        self._seen = 0
-        self._ahead: deque[Entry] = deque()
-        queue.browsers.append(self)
-
-    def request(self, limit: int, drain: bool) -> None:
-        self._limit = limit
-        self.look()
-        if drain:
-            self.terminal.drained(self._spend(limit))
-
-    def look(self) -> None:
-        store = self._broker.store
-        messages: list[Forward] = []
-        while len(messages) < self.room():
-            if not self._ahead:
-                self._ahead.extend(self._queue.snapshot(self._seen))
-                if not self._ahead:
-                    break
-                self._seen = self._ahead[-1].position
-            entry = self._ahead.popleft()
-            if not entry.gone:
-                content = entry.outgoing(store)
-                messages.append((entry, content if isinstance(content, bytes) else LookedAtContent(entry, content)))
-        if messages:
-            self._forward(messages)
-
-    def outcomes(self, outcomes: Sequence[Outcome]) -> None:
-        """The message stays where it is, whatever the client says of its copy."""
-        settle = [(outcome.delivery, outcome.state) for outcome in outcomes if outcome.delivery is not None]
-        if settle:
-            self.terminal.settle(settle)
-
-    def close(self, returned: Sequence[Any], lost: bool) -> None:
-        if self in self._queue.browsers:
-            self._queue.browsers.remove(self)

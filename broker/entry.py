@@ -11,10 +11,12 @@ from ..store.interface import MessageStore
 class Entry:
     """One message on one queue. `message_id` is 0 if it is not stored; `content` None if only the store holds it."""
 
-    __slots__ = ("acquired", "content", "excluded", "failures", "gone", "message_id", "position")
+    __slots__ = ("acquired", "content", "excluded", "failures", "gone", "held_bytes", "message_id", "position")
 
-    def __init__(self, message_id: int, position: int, content: bytes | Content | None) -> None:
+    def __init__(self, message_id: int, position: int, content: bytes | Content | None, held_bytes: int) -> None:
         self.message_id = message_id
+        self.held_bytes = held_bytes
+        """What it counts for in the memory budget while it is held."""
         self.position = position
         """Its order on the queue; kept when it comes back."""
         self.content = content
@@ -31,10 +33,12 @@ class Entry:
         return self.position < other.position
 
     def outgoing(self, store: MessageStore) -> bytes | Content:
-        """What to send: the content, with a header that tells a redelivery from a first delivery."""
+        """What to send."""
         content = self.content
-        if content is None:
-            content = StoredContent(store, self.message_id)
+        return self.marked(StoredContent(store, self.message_id) if content is None else content)
+
+    def marked(self, content: bytes | Content) -> bytes | Content:
+        """*content*, which is this message's, with a header that tells a redelivery from a first delivery."""
         if not self.acquired:
             return content
         if isinstance(content, bytes):
@@ -93,10 +97,11 @@ class RedeliveredContent:
 class LookedAtContent:
     """Long content for a browser: the message may leave the queue, and the store, while the copy is sent."""
 
-    __slots__ = ("_content", "_entry")
+    __slots__ = ("_content", "_message_id", "_store")
 
-    def __init__(self, entry: Entry, content: Content) -> None:
-        self._entry = entry
+    def __init__(self, store: MessageStore, message_id: int, content: Content) -> None:
+        self._store = store
+        self._message_id = message_id
         self._content = content
 
     @property
@@ -107,6 +112,6 @@ class LookedAtContent:
         try:
             return self._content.piece(number)
         except (CairnError, LookupError) as error:
-            if self._entry.gone:
+            if not self._store.holds(self._message_id):
                 raise Gone from error
             raise

@@ -10,6 +10,7 @@ from ..amqp import header
 from ..amqp.codec import Malformed
 from ..channel.words import ABORTED, MORE, SETTLED, Delivery, Fragment, Outcome, TerminalEnd
 from .entry import Entry, HeldContent
+from .memory import ENTRY_BYTES
 from .queue import Queue
 
 if TYPE_CHECKING:
@@ -18,15 +19,17 @@ if TYPE_CHECKING:
 PIECE_BYTES = 64 * 1024
 """A message that grows past this while it arrives is stored piece by piece."""
 
+NO_MEMORY = "no memory is left for messages that are not durable; see --memory-limit"
+
 
 class _Growing:
     """A message that arrives in several fragments."""
 
-    __slots__ = ("full", "held", "held_bytes", "homeless", "message_id", "pieces", "queue")
+    __slots__ = ("full", "held", "held_bytes", "homeless", "message_id", "pieces", "pieces_bytes", "queue")
 
     def __init__(self) -> None:
         self.full = ""
-        """Why the store took no more of it; then it is refused at its end."""
+        """Why no more of it was taken; then it is refused at its end."""
         self.held: list[bytes] = []
         self.held_bytes = 0
         self.queue: Queue | None = None
@@ -35,6 +38,9 @@ class _Growing:
         """Enough has arrived, and there is no queue for it yet: all of it is held until it is complete."""
         self.message_id = 0
         self.pieces: list[bytes] = []
+        """Of a message that is not stored."""
+        self.pieces_bytes = 0
+        """What they count for on the queue's account."""
 
 
 class Producer:
@@ -81,6 +87,7 @@ class Producer:
         store, queue_id = self._store, queue.queue_id
         now_us = self._broker.clock.wall_us()
         full = store.full() if queue_id else ""
+        spare_bytes = queue.spare_bytes()
         positions = queue.positions
         kept: list[tuple[bytes, bool]] = []
         confirmed: list[Delivery] = []
@@ -88,27 +95,33 @@ class Producer:
         refused: list[Delivery] = []
         for delivery, content, flags in fragments:
             try:
-                durable = header.parse(content).durable
+                stored = queue_id > 0 and header.parse(content).durable
             except Malformed as error:
                 self.terminal.reject((delivery,), 1, "amqp:decode-error", str(error))
                 continue
-            if durable and full:
+            if not stored:
+                spare_bytes -= len(content) + ENTRY_BYTES
+                if spare_bytes < 0:
+                    self._reject_full((delivery,), NO_MEMORY, self._credit(queue, 1))
+                    continue
+            elif full:
                 refused.append(delivery)
                 continue
-            kept.append((content, durable))
+            kept.append((content, stored))
             if flags & SETTLED:
                 unwanted.append(delivery)
             else:
                 confirmed.append(delivery)
         if refused:
-            self._reject_full(refused, full)
+            self._reject_full(refused, f"the store is full: {full}", self._credit(queue, len(refused)))
             if not kept:
                 return
-        lasting = [content for content, durable in kept if durable] if queue_id else []
+        lasting = [content for content, stored in kept if stored]
         ids, lsn = store.put_all(queue_id, lasting, now_us) if lasting else ((), 0)
-        stored = iter(ids)
+        fresh = iter(ids)
         entries = [
-            Entry(next(stored) if durable and queue_id else 0, next(positions), content) for content, durable in kept
+            Entry(next(fresh) if stored else 0, next(positions), content, len(content) + ENTRY_BYTES)
+            for content, stored in kept
         ]
         self._show(lsn, queue, entries, confirmed, unwanted)
 
@@ -139,9 +152,8 @@ class Producer:
     def _reject_gone(self, delivery: Delivery, queue: Queue) -> None:
         self.terminal.reject((delivery,), 1, "amqp:not-found", f"the queue {queue.name!r} is gone")
 
-    def _reject_full(self, deliveries: Sequence[Delivery], why: str) -> None:
-        credit = self._broker.credit(self.terminal, len(deliveries))
-        self.terminal.reject(deliveries, credit, "amqp:resource-limit-exceeded", f"the store is full: {why}")
+    def _reject_full(self, deliveries: Sequence[Delivery], why: str, credit: int) -> None:
+        self.terminal.reject(deliveries, credit, "amqp:resource-limit-exceeded", why)
 
     # ---- messages that arrive in pieces ---------------------------------------------------------------------------
 
@@ -178,19 +190,35 @@ class Producer:
             except Malformed:
                 durable = False  # refused at the end
             if not (durable and queue.queue_id):
-                growing.pieces.append(piece)
+                self._hold_in_memory(growing, queue, piece)
             elif not self._found_full(growing):
                 growing.message_id = self._store.stage(piece, self._broker.clock.wall_us())
         elif growing.message_id:
             if not self._found_full(growing):
                 self._store.append_content(growing.message_id, piece, self._broker.clock.wall_us(), last=False)
         elif not growing.full:
-            growing.pieces.append(piece)
+            self._hold_in_memory(growing, growing.queue, piece)
         growing.held, growing.held_bytes = [], 0
+
+    def _hold_in_memory(self, growing: _Growing, queue: Queue, piece: bytes) -> None:
+        if len(piece) > queue.spare_bytes():
+            growing.full = NO_MEMORY
+            self._let_go(growing)
+            return
+        growing.pieces.append(piece)
+        growing.pieces_bytes += len(piece)
+        queue.hold(len(piece))
+
+    def _let_go(self, growing: _Growing) -> None:
+        """Its pieces are not held by the producer any more."""
+        if growing.queue is not None:
+            growing.queue.let_go(growing.pieces_bytes)
+        growing.pieces, growing.pieces_bytes = [], 0
 
     def _found_full(self, growing: _Growing) -> bool:
         """Whether the store takes no more; what it has of the message goes, and the rest is not kept."""
-        growing.full = self._store.full()
+        full = self._store.full()
+        growing.full = f"the store is full: {full}" if full else ""
         if growing.full and growing.message_id:
             self._store.destroy(growing.message_id, self._broker.clock.wall_us())
             growing.message_id = 0
@@ -198,32 +226,35 @@ class Producer:
 
     def _finish(self, growing: _Growing, queue: Queue, delivery: Delivery, flags: int) -> None:
         now_us = self._broker.clock.wall_us()
-        rest = b"".join(growing.held)
+        pieces = [*growing.pieces, rest := b"".join(growing.held)]
         lsn = 0
+        self._let_go(growing)
         if queue.gone:
             self._reject_gone(delivery, queue)
             return
         if growing.full or (growing.message_id and self._found_full(growing)):
-            self._reject_full((delivery,), growing.full)
+            self._reject_full((delivery,), growing.full, self._credit(queue, 1))
             return
         if growing.message_id:
             self._store.append_content(growing.message_id, rest, now_us, last=True)
             lsn = self._store.enqueue(growing.message_id, queue.queue_id, now_us)
-            entry = Entry(growing.message_id, next(queue.positions), None)
+            entry = Entry(growing.message_id, next(queue.positions), None, ENTRY_BYTES)
         else:
-            pieces = [*growing.pieces, rest]
             try:
                 header.parse(pieces[0])
             except Malformed as error:
                 self.terminal.reject((delivery,), 1, "amqp:decode-error", str(error))
                 return
-            entry = Entry(0, next(queue.positions), HeldContent(pieces))
+            entry = Entry(0, next(queue.positions), HeldContent(pieces), sum(map(len, pieces)) + ENTRY_BYTES)
         settled = bool(flags & SETTLED)
         self._show(lsn, queue, [entry], [] if settled else [delivery], [delivery] if settled else [])
 
     def _drop_growing(self) -> None:
         growing, self._growing = self._growing, None
-        if growing is not None and growing.message_id:
+        if growing is None:
+            return
+        self._let_go(growing)
+        if growing.message_id:
             self._store.destroy(growing.message_id, self._broker.clock.wall_us())
 
 

@@ -2,17 +2,26 @@
 
 Order is by position. A message that comes back keeps its position and so goes out again before all later ones. Only
 what is durable is on the queue: the broker puts a batch here when the flush that holds it is done.
+
+A queue has three parts, in this order: `returned`, what came back; `ready`, held in memory; `backlog`, of which only
+ids are. What comes goes to `ready` as long as there is no backlog and memory is left for it. Consumers take from
+`ready` only; while they take one batch, the next one is read ahead of them from the backlog.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable
-from heapq import heappop, heappush
-from itertools import count
+from collections.abc import Sequence
+from heapq import heappop, heappush, nsmallest
+from itertools import count, groupby, islice
 from typing import Protocol
 
+from ..base.errors import CairnError
+from .backlog import Backlog, Page
 from .entry import Entry
+from .memory import ALLOWANCE_BYTES, Memory
+from .reading import BATCH_MESSAGES, Content, Reader
 
 
 class Taker(Protocol):
@@ -24,6 +33,10 @@ class Taker(Protocol):
 
     def take(self, entries: list[Entry]) -> None:
         """These are its own now."""
+        ...
+
+    def handed_out(self) -> None:
+        """For one in `Queue.draining`: what there is was handed out, or is being read."""
         ...
 
 
@@ -38,7 +51,7 @@ class Looker(Protocol):
 class Queue:
     """One queue. Core only."""
 
-    def __init__(self, name: str, queue_id: int) -> None:
+    def __init__(self, name: str, queue_id: int, memory: Memory, reader: Reader) -> None:
         self.name = name
         self.queue_id = queue_id
         """The wiring's id; 0 for a queue that is not durable."""
@@ -51,32 +64,142 @@ class Queue:
         self.ready: deque[Entry] = deque()
         self.returned: list[Entry] = []
         """A heap of messages that came back: all of them stand before `ready`."""
+        self.backlog = Backlog()
+        self.held_bytes = 0
+        """What all messages of this queue that are in memory count for, those that consumers have included."""
+        self.draining: dict[Taker, None] = {}
+        """Consumers that want what there is, now: they wait for what is being read."""
         self.consumers: list[Taker] = []
         self.browsers: list[Looker] = []
         self.positions = count(1)
         self.gone = False
+        self._memory = memory
+        self._reader = reader
+        self._reading = False
+        """A batch of the backlog is being read."""
+        self._mark = BATCH_MESSAGES
+        """The next batch is read when fewer messages than this are ready: as many as the last one had."""
 
     @property
     def depth(self) -> int:
-        """Messages that can be taken now."""
-        return len(self.ready) + len(self.returned)
+        """Messages that can be taken now, or once they are read."""
+        return len(self.ready) + len(self.returned) + self.backlog.count
 
-    def add(self, entries: Iterable[Entry]) -> None:
+    # ---- memory ---------------------------------------------------------------------------------------------------
+
+    @property
+    def _allowance_bytes(self) -> int:
+        return ALLOWANCE_BYTES - self.held_bytes if self.consumers else 0
+
+    def has_room(self) -> bool:
+        """Whether content that can be read back may be held."""
+        return self.held_bytes < self._memory.free_bytes or self._allowance_bytes > 0
+
+    def may_read(self) -> bool:
+        """Whether the next batch may be read. What is in memory behind it must not keep it out for ever."""
+        before_it = self.held_bytes - self.backlog.held_bytes
+        return self.has_room() or bool(self.draining) or (bool(self.consumers) and before_it < ALLOWANCE_BYTES)
+
+    def spare_bytes(self) -> int:
+        """How much may be held that can't be read back."""
+        return max(self._memory.free_bytes, self._allowance_bytes)
+
+    def hold(self, size_bytes: int) -> None:
+        """Count what this queue holds from now on, until `let_go`; a queue that is gone holds nothing."""
+        if not self.gone:
+            self.held_bytes += size_bytes
+            self._memory.used_bytes += size_bytes
+
+    def let_go(self, size_bytes: int) -> None:
+        if not self.gone:
+            self.held_bytes -= size_bytes
+            self._memory.used_bytes -= size_bytes
+
+    def end(self) -> None:
+        """The queue is gone, with all that is on it."""
+        self.let_go(self.held_bytes)
+        self.gone = True
+
+    # ---- messages -------------------------------------------------------------------------------------------------
+
+    def recovered(self, ids: Sequence[int]) -> None:
+        """What was on the queue when the store was opened."""
+        self.backlog.extend(1, ids)
+        self.positions = count(1 + len(ids))
+
+    def add(self, entries: Sequence[Entry]) -> None:
+        """New messages, durable now if they are to be."""
+        backlog = self.backlog
+        if not backlog.count and self.has_room():
+            self._admit(entries)
+            return
+        # what comes while the last of the backlog is being read stays in memory, or it would never end under traffic
+        keep = 0 < backlog.stored <= BATCH_MESSAGES and self.has_room()
+        for held, group in groupby(entries, lambda entry: keep or not entry.message_id):
+            alike = list(group)
+            if not held:
+                backlog.extend(alike[0].position, [entry.message_id for entry in alike])
+            elif backlog.count:
+                for entry in alike:
+                    backlog.hold(entry)
+                self.hold(sum([entry.held_bytes for entry in alike]))
+            else:
+                self._admit(alike)
+
+    def _admit(self, entries: Sequence[Entry]) -> None:
         self.ready.extend(entries)
+        self.hold(sum([entry.held_bytes for entry in entries]))
 
     def give_back(self, entry: Entry) -> None:
         """A consumer did not want it after all."""
         heappush(self.returned, entry)
 
+    def put_aside(self, entry: Entry, why: CairnError) -> None:
+        """It can't be read: it stays in the store, for the next start to try again, and holds nobody up."""
+        self._reader.report(self.name, entry.message_id, why)
+        self.let_go(entry.held_bytes)
+
+    # ---- handing out ----------------------------------------------------------------------------------------------
+
     def dispatch(self) -> None:
         """Hand out what there is to those who want it, in turns."""
-        if self.consumers and (self.ready or self.returned):
+        if self.consumers:
             if self.returned:
                 self._dispatch_returned()
             if self.ready and not self.returned:
                 self._dispatch_ready()
+            if self.backlog.count:
+                self._read_ahead()
+            for consumer in list(self.draining):
+                consumer.handed_out()
         for browser in self.browsers:
             browser.look()
+
+    def is_reading_for(self, taker: Taker) -> bool:
+        """Whether *taker* may get more than it has been given: a batch is under way."""
+        return self._reading and not self.ready and taker.room() > 0
+
+    def _read_ahead(self) -> None:
+        if self._reading or len(self.ready) >= self._mark:
+            return
+        if not self.may_read():
+            self._memory.starved[self] = None
+            return
+        self._reading = True
+        page = self.backlog.page(self.backlog.first - 1, BATCH_MESSAGES)
+        self._reader.load(page.stored, lambda contents: self._read(page, contents))
+
+    def _read(self, page: Page, contents: list[Content]) -> None:
+        self._reading = False
+        entries, done = self._reader.entries(page, contents, self.name)
+        page = page.cut(done)
+        self.backlog.drop(page)
+        self.hold(sum([entry.held_bytes for entry in entries]))
+        self.let_go(sum([entry.held_bytes for entry in page.held.values()]))  # they were counted before
+        self.ready.extend(entries)
+        self.ready.extend(self.backlog.take_held())
+        self._mark = max(1, len(entries))
+        self.dispatch()
 
     def _dispatch_ready(self) -> None:
         ready = self.ready
@@ -143,15 +266,12 @@ class Queue:
                 self._dispatch_ready()
             self.returned = waiting
 
-    def snapshot(self, after: int) -> list[Entry]:
-        """What can be seen now of the messages with positions above *after*, in order: for browsers."""
-        found = sorted(entry for entry in self.returned if entry.position > after)
-        if self.ready and self.ready[-1].position > after:
-            fresh: list[Entry] = []
-            for entry in reversed(self.ready):
-                if entry.position <= after:
-                    break
-                fresh.append(entry)
-            fresh.reverse()
-            found += fresh
+    # ---- looking --------------------------------------------------------------------------------------------------
+
+    def in_memory(self, after: int, most: int) -> list[Entry]:
+        """What can be seen now of the messages before the backlog with positions above *after*, in order: a part."""
+        found = nsmallest(most, (entry for entry in self.returned if entry.position > after))
+        if len(found) < most and self.ready and self.ready[-1].position > after:
+            start = bisect_right(self.ready, after, key=lambda entry: entry.position)
+            found += islice(self.ready, start, start + most - len(found))
         return found

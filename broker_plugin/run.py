@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ..base.clock import SystemClock
@@ -33,8 +34,15 @@ class RunningBroker:
             self._router.stop()
             raise
         self._core = Core(self._finish_step, self._fail)
+        self._reader = ThreadPoolExecutor(1, "cairnmq-reader")
         self._broker = Broker(
-            self._store, clock, self._post, auto_create=options.auto_create, credit=options.credit
+            self._store,
+            clock,
+            self._post,
+            self._reader.submit,
+            auto_create=options.auto_create,
+            credit=options.credit,
+            memory_limit_bytes=options.memory_limit_bytes,
         )
         self._store.start(self._durable, self._journal_failed, lambda: self._post(self._broker.room_again))
         self._router.start(self._broker, self._core)
@@ -56,6 +64,7 @@ class RunningBroker:
     def stop(self) -> None:
         """Shut down cleanly: clients are told, all that was recorded is made durable, or `JournalFailed` is raised."""
         self._router.stop()
+        self._reader.shutdown(cancel_futures=True)
         self._core.run()
         self._store.close()
         if self.failure is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import re
 import signal
 import sys
 import time
@@ -20,6 +21,18 @@ from ..broker_plugin.run import RunningBroker
 Command = Callable[..., Any]
 
 
+class _Size(click.ParamType[int]):
+    """Bytes, as `1000`, `64K`, `256M` or `4G`."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        found = re.fullmatch(r"(\d{1,15})([KMG]?)", str(value).upper())
+        if found is None:
+            self.fail(f"{value!r} is not a number of bytes such as 1000, 64K, 256M or 4G", param, ctx)
+        return int(found[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[found[2]]
+
+
 def _option(name: str, default: float, kind: click.ParamType[Any], text: str) -> Callable[[Command], Command]:
     return click.option(name, default=default, show_default=True, type=kind, help=text)
 
@@ -34,6 +47,14 @@ def _option(name: str, default: float, kind: click.ParamType[Any], text: str) ->
 @_option("--container-size", 1 << 20, click.IntRange(1, 1 << 30), "Bytes, at least 512 KiB; for a new store.")
 @_option("--initial-containers", 2, click.IntRange(1, 10_000), "How many a new journal begins with.")
 @_option("--max-write-buffers", 10, click.IntRange(0), "Blocks that may wait for the disk; 0 for any number.")
+@_option("--checkpoint-interval", 64 << 20, click.IntRange(0), "Bytes of log between checkpoints; 0: only at the end.")
+@click.option(
+    "--memory-limit",
+    default="256M",
+    show_default=True,
+    type=_Size(),
+    help="Content of waiting messages to hold in memory; the rest of a deep queue stays on the disk.",
+)
 @_option("--worker-threads", 1, click.IntRange(1, 64), "Threads that speak AMQP.")
 @_option("--credit", 1000, click.IntRange(1, 1_000_000), "Unsettled messages a sender may have.")
 @_option("--max-frame-size", 64 << 10, click.IntRange(512, 16 << 20), "Bytes.")
@@ -50,6 +71,8 @@ def broker(
     container_size: int,
     initial_containers: int,
     max_write_buffers: int,
+    checkpoint_interval: int,
+    memory_limit: int,
     worker_threads: int,
     credit: int,
     max_frame_size: int,
@@ -64,7 +87,7 @@ def broker(
     sys.setswitchinterval(0.0005)  # else the flusher may wait 5 ms for the interpreter after each sync
     options = BrokerOptions(
         store_dir,
-        StoreOptions(container_size, initial_containers, max_write_buffers),
+        StoreOptions(container_size, initial_containers, max_write_buffers, checkpoint_interval),
         RouterOptions(
             host,
             port,
@@ -73,6 +96,7 @@ def broker(
         ),
         () if no_auto_create else auto_create,
         credit,
+        memory_limit,
     )
     stop = _Stop()
     running = RunningBroker(options, _Progress())

@@ -22,6 +22,7 @@ import os
 import random
 import threading
 from collections.abc import Callable, Collection, Iterator
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from ..base.errors import DiskError
@@ -76,6 +77,8 @@ class _Node:
             return b""
         unit, get, zeros = len(self.zeros), self.sectors.get, self.zeros
         first = offset // unit
+        if end <= (first + 1) * unit:
+            return get(first, zeros)[offset - first * unit : end - first * unit]
         whole = b"".join([get(index, zeros) for index in range(first, -(-end // unit))])
         return whole[offset - first * unit : end - first * unit]
 
@@ -110,12 +113,17 @@ class _Node:
             self.sectors[index] = self.versions.pop(index)[0][1]
         self.unsyncable = set()
 
-    def pending(self) -> Iterator[Pending]:
+    def pending(self, changing: bool) -> Iterator[Pending]:
         for index, versions in self.versions.items():
-            for operation, _ in versions[1:]:
-                yield Pending(operation, "sector", self.number, self.name, index)
+            for (_, before), (operation, content) in pairwise(versions):
+                if not changing or content != before:
+                    yield Pending(operation, "sector", self.number, self.name, index)
         for operation, size in self.sizes[1:]:
             yield Pending(operation, "size", self.number, self.name, size)
+
+    def fingerprint(self) -> int:
+        zeros = self.zeros
+        return hash((self.size, frozenset([item for item in self.sectors.items() if item[1] != zeros])))
 
     def after_power_cut(self, kept: Collection[Pending], junk: Junk | None) -> _Node:
         twin = self.copy()
@@ -265,10 +273,15 @@ class MemoryDirectory:
             self._nodes = {number: self._nodes[number] for number in self._names.values()}
         self.tell("sync directory")
 
-    def pending(self) -> list[Pending]:
-        """Everything a power cut may lose now, oldest first."""
+    def pending(self, *, changing: bool = False) -> list[Pending]:
+        """Everything a power cut may lose now, oldest first; *changing*: without writes of what was there already."""
         with self.lock:
-            return sorted([*self._changes, *(item for node in self._nodes.values() for item in node.pending())])
+            sectors = [item for node in self._nodes.values() for item in node.pending(changing)]
+            return sorted([*self._changes, *sectors])
+
+    def fingerprint(self) -> int:
+        """The same for two disks, in one process, if the same names have the same content."""
+        return hash(frozenset([(name, self._nodes[number].fingerprint()) for name, number in self._names.items()]))
 
     def after_power_cut(
         self, survivors: Survivors, *, ordered: bool = False, junk: Junk | None = None

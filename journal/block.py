@@ -141,9 +141,13 @@ def peek(view: memoryview, lsn: int, log_id: int) -> BlockHead:
 
 def decode(view: memoryview, lsn: int, log_id: int) -> Block:
     """The block that stands at *lsn*, where *view* begins. Pure: a test needs only bytes. Raises `BadBlock`."""
-    head = peek(view, lsn, log_id)
+    return whole(peek(view, lsn, log_id), view)
+
+
+def whole(head: BlockHead, view: memoryview) -> Block:
+    """The block at the start of *view* whose *head* `peek` gave, if its checksum says that all of it is there."""
     if head.size_bytes > len(view):
-        raise BadBlock(lsn, f"its size of {head.size_bytes} passes the end of the container")
+        raise BadBlock(head.lsn, f"its size of {head.size_bytes} passes the end of the container")
     if crc32c(view[4 : head.size_bytes]) != head.crc32c:
-        raise BadBlock(lsn, f"checksum fails over {head.size_bytes} bytes")
+        raise BadBlock(head.lsn, f"checksum fails over {head.size_bytes} bytes")
     return Block(head, view[BLOCK_HEAD_BYTES : head.size_bytes])

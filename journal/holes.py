@@ -15,10 +15,12 @@ offset  size  field
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from collections.abc import Iterable
 from typing import NamedTuple
 
 _HOLE = struct.Struct("<QQQ")
+HOLE_BYTES = _HOLE.size
 MAX_HOLES = 2048
 """So that the record stays below 64 KiB; a slot that would need one more hole stays in the log."""
 
@@ -49,14 +51,15 @@ def decode(payload: bytes | memoryview) -> list[Hole]:
 
 def add(holes: list[Hole], slot: int, prev_lsn: int, container_bytes: int) -> list[Hole]:
     """*holes* and *slot*, whose container named *prev_lsn* as the last block before it; neighbours are joined."""
-    joined: list[Hole] = []
-    for hole in sorted([*holes, Hole(slot, 1, prev_lsn)]):
-        before = joined[-1] if joined else None
-        if before is not None and before.holds(hole.prev_lsn // container_bytes):
-            joined[-1] = before._replace(slots=hole.end - before.first)
-        else:
-            joined.append(hole)
-    return joined
+    new = Hole(slot, 1, prev_lsn)
+    at = bisect_left(holes, new)
+    before, after = holes[:at], holes[at:]
+    if before and before[-1].holds(prev_lsn // container_bytes):
+        first = before.pop()
+        new = first._replace(slots=new.end - first.first)
+    if after and new.holds(after[0].prev_lsn // container_bytes):
+        new = new._replace(slots=after.pop(0).end - new.first)
+    return [*before, new, *after]
 
 
 def from_slot(holes: list[Hole], slot: int) -> list[Hole]:

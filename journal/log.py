@@ -2,8 +2,8 @@
 
 Threads. One thread at a time, the *appender*, calls `append`, `seal`, `retire` and `flush`; there is no lock per
 record. One thread at a time, the *writer*, calls `write_out`; it takes only blocks that were sealed. With a `Flusher`
-the writer is its thread; without one, `flush` is both. Any thread may read `durable_lsn`, and call `read_record` and
-`blocks_of` for what is durable.
+the writer is its thread; without one, `flush` is both. Any thread may read `durable_lsn`, and call `read_record`,
+`read_many` and `blocks_of` for what is durable.
 
 Group commit. `append` returns the record's LSN at once. `seal` closes the gathered block and gives it to the writer,
 which writes all sealed blocks, syncs once, and moves `durable_lsn` up: everything below it survives a power cut. At
@@ -18,7 +18,7 @@ import struct
 import threading
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import suppress
 from itertools import accumulate, repeat
 from typing import NamedTuple
@@ -26,13 +26,13 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from ..base.clock import Clock
-from ..base.errors import DiskError, JournalError, JournalFailed
+from ..base.errors import CairnError, DiskError, JournalError, JournalFailed
 from ..disk.seam import File
 from . import block, holes
 from .block import BLOCK_HEAD_BYTES, MAX_RECORDS, BadBlock, Block, padded
 from .container import DATA_OFFSET
 from .holes import Hole
-from .lookup import FoundRecord, read_record
+from .lookup import FoundRecord, read_payloads, read_record
 from .mark import MarkFile
 from .pool import Pool
 from .record import HEAD, HEAD_BYTES, MAX_PAYLOAD_BYTES, RecordType
@@ -93,8 +93,12 @@ class Journal:
         self.slots = slots
         """The slots of the log, ascending, each to the last block before it. The appender's, as are the holes."""
         self.holes = log_holes
+        self.current_slot = slot
+        """The last slot that was begun."""
         self.base_lsn = next(iter(slots), slot) * self.container_bytes
         """Every record below it is dead."""
+        self.durable_block = (0, 0, durable_lsn)
+        """The last durable block: its LSN, its checksum, and its end."""
         self.failure: JournalError | None = None
         self.flushes = 0
         self.wait_for_writer: Callable[[Callable[[], bool]], None] | None = None
@@ -227,7 +231,7 @@ class Journal:
         What left the log is returned: with too many holes a slot stays until the base passes it.
         """
         gone: list[int] = []
-        self._dead.update(slot for slot in slots if slot in self.slots and slot < self._begin // self.container_bytes)
+        self._dead.update(slot for slot in slots if slot in self.slots and slot < self.current_slot)
         while (first := next(iter(self.slots))) in self._dead:
             self._dead.discard(first)
             del self.slots[first]
@@ -240,7 +244,7 @@ class Journal:
         for slot in sorted(self._dead):
             joined = holes.add(self.holes, slot, self.slots[slot], self.container_bytes)
             if len(joined) > holes.MAX_HOLES:
-                continue
+                break
             self.holes = joined
             self._dead.discard(slot)
             del self.slots[slot]
@@ -293,11 +297,12 @@ class Journal:
             if not self._sealed:
                 return self.durable_lsn
             try:
-                end, base = self._write_blocks()
+                end, base, last = self._write_blocks()
             except DiskError as error:
                 raise self.fail(error) from error
             self.flushes += 1
             self.durable_lsn = end
+            self.durable_block = last
             if self._writing_slot != self._marked_slot:  # so that the loss of whole containers is noticed
                 self._marked_slot = self._writing_slot
                 with suppress(DiskError):
@@ -332,7 +337,32 @@ class Journal:
         try:
             return self.pool.read(slot, lambda file: read_record(file, lsn, self.container_bytes, self.log_id))
         except KeyError:
-            raise JournalError(f"LSN {lsn}", "no container holds it any more") from None
+            raise _not_held(lsn) from None
+
+    def read_many(self, lsns: Sequence[int], most_bytes: int) -> list[bytes | CairnError]:
+        """The payloads of durable records, read back a window at a time; an error where one can't be read. Any thread.
+
+        Stops behind the payload with which *most_bytes* is reached, so there may be fewer. Fast for records that stand
+        close together, in ascending order.
+        """
+        found: list[bytes | CairnError] = []
+        done_bytes = 0
+        while len(found) < len(lsns) and done_bytes < most_bytes:
+            some, size = self._read_slot(lsns, len(found), most_bytes - done_bytes)
+            found += some
+            done_bytes += size
+        return found
+
+    def _read_slot(self, lsns: Sequence[int], at: int, most_bytes: int) -> tuple[list[bytes | CairnError], int]:
+        slot = lsns[at] // self.container_bytes
+        try:
+            return self.pool.read(
+                slot, lambda file: read_payloads(file, lsns, at, most_bytes, self.container_bytes, self.log_id)
+            )
+        except KeyError:
+            return [_not_held(lsns[at])], 0
+        except DiskError as error:  # the file can't be opened
+            return [error], 0
 
     def last_block_of(self, slot: int) -> int:
         """The LSN of the last block in *slot*, which is no longer written to. The appender."""
@@ -344,13 +374,16 @@ class Journal:
             following += 1
         return self.slots[following]
 
-    def blocks_of(self, slot: int, last_lsn: int) -> Iterator[Block]:
+    def blocks_of(self, slot: int, last_lsn: int) -> Generator[Block, None, None]:
         """The blocks of *slot*, which are durable, up to the one at *last_lsn*. Any thread.
 
         Raises `JournalError` at one that can't be read.
         """
         lsn = slot * self.container_bytes + DATA_OFFSET
-        window = Window(self.pool.open(slot), self.container_bytes)
+        try:
+            window = Window(self.pool.open(slot), self.container_bytes)
+        except KeyError:
+            raise JournalError(f"slot {slot}", "no container holds it any more") from None
         try:
             while lsn <= last_lsn:
                 offset = lsn % self.container_bytes
@@ -410,6 +443,7 @@ class Journal:
         """Go on in *slot*; it begins with the holes there are."""
         self.pool.claim()
         self.slots[slot] = prev_lsn
+        self.current_slot = slot
         self._begin_block(slot * self.container_bytes + DATA_OFFSET, prev_lsn)
         if self.holes:
             self._append_holes()
@@ -429,9 +463,10 @@ class Journal:
     def _is_full(self) -> bool:
         return len(self._sealed) >= self._max_sealed and self.failure is None
 
-    def _write_blocks(self) -> tuple[int, int]:
+    def _write_blocks(self) -> tuple[int, int, tuple[int, int, int]]:
         base = self._durable_base
         end = self.durable_lsn
+        last = self.durable_block
         for _ in range(len(self._sealed)):
             sealed = self._sealed[0]
             base = sealed.base_lsn
@@ -443,10 +478,11 @@ class Journal:
             )  # fmt: skip
             file.write_at(offset, data)
             end = sealed.lsn + len(data)
+            last = (sealed.lsn, block.CRC.unpack_from(data)[0], end)
             self._sealed.popleft()
         if self._writing_file is not None:
             self._writing_file.sync()
-        return end, base
+        return end, base, last
 
     def _file_for(self, slot: int, prev_lsn: int) -> File:
         if slot == self._writing_slot and self._writing_file is not None:
@@ -462,3 +498,6 @@ class Journal:
         self._writing_slot = slot
         return self._writing_file
 
+
+def _not_held(lsn: int) -> JournalError:
+    return JournalError(f"LSN {lsn}", "no container holds it any more")

@@ -98,11 +98,15 @@ class MarkFile:
         if temporary in directory.names():
             directory.unlink(temporary)
         file = directory.create(temporary)
-        for place in PLACES:
-            file.write_at(place, encode(mark))
-        file.sync()
-        directory.rename(temporary, NAME)
-        directory.sync()
+        try:
+            for place in PLACES:
+                file.write_at(place, encode(mark))
+            file.sync()
+            directory.rename(temporary, NAME)
+            directory.sync()
+        except BaseException:
+            file.close()
+            raise
         return cls(file, mark)
 
     def write(self, *, durable_lsn: int, base_lsn: int, incarnation: int, time_us: int, closed: bool = False) -> None:

@@ -11,7 +11,8 @@ up no room. They show nothing, so they are not copied, but their containers are 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -48,12 +49,14 @@ class OpenReport:
     records: int
     torn: Damage | None
     rewritten_bytes: int
+    resumed_lsn: int = 0
+    """The block behind which reading began, if a checkpoint knew what is before it."""
     remarks: list[str] = field(default_factory=list)
 
 
-def container_size(requested_bytes: int) -> int:
+def container_size(requested_bytes: int, min_bytes: int = MIN_CONTAINER_BYTES) -> int:
     """The container size that *requested_bytes* gives: at least 512 KiB, rounded up to the sector (checklist E59)."""
-    size = max(requested_bytes, MIN_CONTAINER_BYTES)
+    size = max(requested_bytes, min_bytes)
     return -(-size // SECTOR_BYTES) * SECTOR_BYTES
 
 
@@ -63,8 +66,11 @@ def is_formatted(directory: Directory) -> bool:
 
 
 def format_log(directory: Directory, container_bytes: int, log_uuid: UUID, time_us: int) -> None:
-    """Make an empty log. A crash leaves either no mark, so no log, or a log that opens."""
-    mark = Mark(True, 0, log_uuid, container_size(container_bytes), 0, 0, 0, time_us)
+    """Make an empty log whose containers have the size that `container_size` gave.
+
+    A crash leaves either no mark, so no log, or a log that opens.
+    """
+    mark = Mark(True, 0, log_uuid, container_bytes, 0, 0, 0, time_us)
     MarkFile.format(directory, mark).close()
 
 
@@ -73,16 +79,20 @@ def open_log(
     clock: Clock,
     *,
     visit: Callable[[Block], None],
+    prepare: Callable[[LogReader], None] = lambda reader: None,
     initial_containers: int = 2,
     max_write_buffers: int = 10,
 ) -> tuple[Journal, OpenReport]:
     """Read the log, give every block from the base on to *visit* in order, and open it for writing.
 
+    *prepare* may have the reader begin later before that.
+
     Raises `CorruptJournal` if something that was durable can't be read, `ForeignStore` for what is not ours,
     `DiskError` if the disk refuses to read, and then has changed nothing.
     """
     reader = forget_unproven(directory)
-    found = _Found()
+    prepare(reader)
+    found = _Found(reader.resumed_lsn)
     for block in reader.scan():
         if reader.read_error is not None:
             break
@@ -108,6 +118,7 @@ def open_log(
         records=found.records,
         torn=found.torn,
         rewritten_bytes=unproven_bytes,
+        resumed_lsn=reader.resumed_lsn,
         remarks=reader.remarks,
     )
     return journal, report
@@ -116,14 +127,15 @@ def open_log(
 class _Found:
     """What the scan of a log came across."""
 
-    def __init__(self) -> None:
+    def __init__(self, last_lsn: int) -> None:
+        """*last_lsn*: the block that it begins behind; 0 for the base."""
         self.records = 0
-        self.last_lsn = 0
+        self.last_lsn = last_lsn
         self.torn: Damage | None = None
         self.unproven: deque[tuple[int, int]] = deque()
         """Begin and end of the last blocks, which no claim proves to be on the disk."""
-        self.busy: set[int] = set()
-        """Slots that hold more than openings."""
+        self.openings: set[int] = set()
+        """Slots that were read from their first block on, and hold nothing but openings."""
 
     def add(self, block: Block, durable_lsn: int, container_bytes: int) -> None:
         self.records += block.head.records
@@ -131,9 +143,13 @@ class _Found:
         self.unproven.append((block.lsn, block.end_lsn))
         while self.unproven and self.unproven[0][0] < durable_lsn:
             self.unproven.popleft()
-        slot = block.lsn // container_bytes
-        if slot not in self.busy and bytes(block.body[: HEAD_BYTES * block.head.records : HEAD_BYTES]).strip(_OPENINGS):
-            self.busy.add(slot)
+        slot, offset = divmod(block.lsn, container_bytes)
+        if offset == container.DATA_OFFSET:
+            self.openings.add(slot)
+        if slot in self.openings:
+            kinds = bytes(block.body[: HEAD_BYTES * block.head.records : HEAD_BYTES])
+            if kinds.strip(_OPENINGS):
+                self.openings.discard(slot)
 
     def ends(self, end_lsn: int, container_bytes: int, slots: Container[int]) -> dict[int, int]:
         """Which of *slots* hold something unproven, or torn, each to the end of its last block."""
@@ -154,7 +170,10 @@ def _resume(
     base_lsn = reader.base_lsn if found.last_lsn else slot * size  # with no block to start from, the log starts here
     incarnation = reader.incarnation + 1
     last_slot = reader.end_lsn // size
-    slots = {used: reader.heads[used].prev_lsn for used in reader.slots if used <= last_slot and found.last_lsn}
+    chain = reader.chain_to(found.last_lsn) if found.last_lsn else []
+    assert chain is not None  # the log was read through, or the reader resumed in it
+    slots = {used: reader.heads[used].prev_lsn for used in chain}
+    empty = [used for used in slots if used in found.openings]
     is_new = not reader.heads and not reader.free
     keep = max(initial_containers, MIN_CONTAINERS) if is_new else MIN_CONTAINERS
     _clear_away(directory)
@@ -165,33 +184,43 @@ def _resume(
         if used <= last_slot or not found.last_lsn:
             pool.adopt(head.number, used if used in slots else None)
     doubtful = found.ends(reader.end_lsn, size, slots)
-    copy_slots(reader, pool, incarnation, {used: end for used, end in doubtful.items() if used in found.busy})
+    copy_slots(reader, pool, incarnation, {used: end for used, end in doubtful.items() if used not in empty})
     begun = [head.number for used, head in reader.heads.items() if used > last_slot and found.last_lsn]
     for number in [*begun, *reader.copied]:
         pool.retire(number)
     mark = MarkFile(directory.open(MARK_NAME, writable=True), reader.mark)
-    mark.write(durable_lsn=reader.end_lsn, base_lsn=base_lsn, incarnation=incarnation, time_us=clock.wall_us())
-    pool.begin()
-    pool.look_at_room()
-    empty = [used for used in slots if used not in found.busy]
+    try:
+        mark.write(durable_lsn=reader.end_lsn, base_lsn=base_lsn, incarnation=incarnation, time_us=clock.wall_us())
+        pool.begin()
+        pool.look_at_room()
+    except BaseException:
+        mark.close()
+        raise
     journal = Journal(
         pool, mark, clock, incarnation=incarnation, slot=slot, prev_lsn=found.last_lsn, durable_lsn=reader.end_lsn,
         slots=slots, log_holes=reader.holes, max_write_buffers=max_write_buffers,
     )  # fmt: skip
-    try:
+    with abandoned_on_failure(journal):
         journal.retire(empty)
         journal.append(RecordType.LOG_OPEN, time_us=clock.wall_us(), extra=reader.end_lsn)
         journal.flush()
         for used in doubtful:
-            if used not in found.busy:
+            if used in empty:
                 pool.retire(reader.heads[used].number)
+    return journal
+
+
+@contextmanager
+def abandoned_on_failure(journal: Journal) -> Iterator[None]:
+    """While nothing runs on *journal* yet, an error releases its files, and what the disk said is the whole story."""
+    try:
+        yield
     except JournalFailed as error:
         journal.abandon()
-        raise error.__cause__ or error from None  # nothing runs yet: what the disk said is the whole story
+        raise error.__cause__ or error from None
     except BaseException:
         journal.abandon()
         raise
-    return journal
 
 
 def _clear_away(directory: Directory) -> None:

@@ -10,7 +10,8 @@ or a hole): a crash must never find an older one that still counts on it.
 Messages are let in (`find_room`) only while there are more free containers than the reserve, so a disk that becomes
 full stops nothing that was let in, nor what takes messages off: see `room`.
 
-Threads: every method takes the pool's lock. Only `read` is called per message, for content that is not in memory.
+Threads: every method takes the pool's lock, and none holds it while a file is read. Only `read` is called per message,
+for content that is not in memory.
 """
 
 from __future__ import annotations
@@ -32,6 +33,28 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 _ZEROS = bytes(1 << 20)
 _KEEP_OPEN = 32
+
+
+class _Reading:
+    """A file that is open for reading. It is closed by whoever is last to let go of it."""
+
+    __slots__ = ("file", "retired", "users")
+
+    def __init__(self, file: File) -> None:
+        self.file = file
+        self.users = 0
+        self.retired = False
+        """It is not handed out any more."""
+
+    def retire(self) -> None:
+        self.retired = True
+        if not self.users:
+            self.file.close()
+
+    def let_go(self) -> None:
+        self.users -= 1
+        if self.retired and not self.users:
+            self.file.close()
 
 
 class Pool:
@@ -58,7 +81,7 @@ class Pool:
         self._free: deque[int] = deque()
         numbers = [container.file_number(name) or 0 for name in directory.names()]
         self._next_number = max(numbers, default=0) + 1  # never the name of a file that is left alone
-        self._reading: OrderedDict[int, File] = OrderedDict()  # by slot, the latest used last
+        self._reading: OrderedDict[int, _Reading] = OrderedDict()  # by slot, the latest used last
 
     def adopt(self, number: int, slot: int | None) -> None:
         """Take over a container found on opening: it holds *slot*, or is free."""
@@ -125,11 +148,21 @@ class Pool:
         return self.full or self.low
 
     def read(self, slot: int, use: Callable[[File], T]) -> T:
-        """What *use* makes of the file that holds *slot*; `KeyError` if none does. A few files are kept open."""
+        """What *use* makes of the file that holds *slot*; `KeyError` if none does. A few files are kept open.
+
+        `KeyError` also if the container was freed meanwhile, whatever *use* saw: it may have been another slot by then.
+        """
         with self._lock:
-            file = self._reading.get(slot) or self._open_for_reading(slot)
+            reading = self._reading.get(slot) or self._open_for_reading(slot)
             self._reading.move_to_end(slot)
-            return use(file)
+            reading.users += 1
+        try:
+            return use(reading.file)
+        finally:
+            with self._lock:
+                reading.let_go()
+                if slot not in self._used:
+                    raise KeyError(slot)
 
     def open(self, slot: int) -> File:
         """The file that holds *slot*, to be read and closed by the caller; `KeyError` if none does."""
@@ -155,7 +188,11 @@ class Pool:
             incarnation, self.log_uuid, self.container_bytes, number, slot * self.container_bytes,
             prev_lsn, base_lsn, time_us,
         )  # fmt: skip
-        file.write_at(0, container.encode_head(head))
+        try:
+            file.write_at(0, container.encode_head(head))
+        except BaseException:
+            file.close()
+            raise
         with self._lock:
             self._used[slot] = number
         return file
@@ -226,7 +263,7 @@ class Pool:
                 if slot in self._used:  # a slot may have been skipped without a block
                     self._free.append(self._used.pop(slot))
                 if slot in self._reading:
-                    self._reading.pop(slot).close()
+                    self._reading.pop(slot).retire()
 
     def trim(self) -> None:
         """Give containers back to the file system once more than half of them are free (checklist E62)."""
@@ -294,16 +331,16 @@ class Pool:
 
     def close(self) -> None:
         with self._lock:
-            for file in self._reading.values():
-                file.close()
+            for reading in self._reading.values():
+                reading.retire()
             self._reading.clear()
 
-    def _open_for_reading(self, slot: int) -> File:
-        file = self.directory.open(container.file_name(self._used[slot]))
-        self._reading[slot] = file
+    def _open_for_reading(self, slot: int) -> _Reading:
+        reading = _Reading(self.directory.open(container.file_name(self._used[slot])))
+        self._reading[slot] = reading
         if len(self._reading) > _KEEP_OPEN:
-            self._reading.popitem(last=False)[1].close()
-        return file
+            self._reading.popitem(last=False)[1].retire()
+        return reading
 
     def _make(self) -> int:
         with self._lock:

@@ -9,8 +9,8 @@ whole block of this log at its own LSN, and says what lies between:
 * `Damage` otherwise. It is *corrupt* if a surviving claim (a block's or the mark's durable LSN) says that the place was
   once on the disk, and *torn* if none does: then nothing from there on was ever confirmed, and recovery cuts there.
 
-A reader may look at a log that is being written: it then ends where the writing goes on. A container that is recycled
-while it is read is noticed by its head, and reading goes on at the new base.
+A reader may look at a log that is being written (`live`): it then ends where the writing goes on. A container that is
+recycled while it is read is noticed by its head, and reading goes on at the new base. Recovery has the log for itself.
 """
 
 from __future__ import annotations
@@ -47,9 +47,14 @@ class Damage:
 class LogReader:
     """Reads one log. One thread at a time; the log may be written meanwhile."""
 
-    def __init__(self, directory: Directory) -> None:
-        """Read the mark and all container heads of *directory*. Raises `ForeignStore` if it holds no log of ours."""
+    def __init__(self, directory: Directory, *, live: bool = True, everything: bool = False) -> None:
+        """Read the mark and all container heads of *directory*. Raises `ForeignStore` if it holds no log of ours.
+
+        *live*: somebody may be writing it; what looks wrong is then looked at again, and so are all container heads.
+        *everything*: also the containers that are no longer part of the log.
+        """
         self.directory = directory
+        self._live = live
         self.mark = read_mark(directory)
         self.log_uuid = self.mark.log_uuid
         self.log_id = int.from_bytes(self.log_uuid.bytes[:8], "little")
@@ -64,6 +69,8 @@ class LogReader:
         """Numbers of containers that hold no part of the log."""
         self.copied: list[int] = []
         """Numbers of containers whose slot a newer one holds, too: a crash came between copy and removal."""
+        self.recycled: list[tuple[int, int]] = []
+        """LSN ranges that left the log while `scan` was about to read them."""
         self.remarks: list[str] = []
         """What could not be read, and what does not belong in the directory, in words."""
         self.base_lsn = self.mark.base_lsn
@@ -77,7 +84,11 @@ class LogReader:
         """Where the chain ended in the last `scan`."""
         self.read_error: DiskError | None = None
         """The last one met. What could not be read may be whole: recovery must not take it for torn."""
+        self.resumed_lsn = 0
+        """The block behind which `scan` begins, if it does not begin at the base."""
+        self._resume: Block | None = None
         self._open: tuple[int, Window] | None = None
+        self._everything = everything
         self._read_heads()
         self._learn()
 
@@ -88,6 +99,10 @@ class LogReader:
         """
         lsn = self._first_block(self._slot_from(max(from_lsn, self.base_lsn) // self.container_bytes))
         self.last = None
+        if self._resume is not None:
+            self._note(self._resume)
+            self.last, self._resume = self._resume, None
+            lsn = self.last.end_lsn
         self.end_lsn = lsn
         successor: int | None = None
         try:
@@ -103,14 +118,15 @@ class LogReader:
                 if successor is not None:
                     lsn = successor
                     continue
-                moved = self._moved_on(lsn)
+                moved = self._live and self._moved_on(lsn)
                 damage = None if moved else self._damage(lsn, found)
-                if damage is not None:  # unless the writer was at work between two looks
+                if damage is not None and self._live:  # unless the writer was at work between two looks
                     if self._appeared(lsn):
                         continue
                     moved = self._moved_on(lsn)
                 if moved:
-                    lsn = self._first_block(self._slot_from(lsn // self.container_bytes))
+                    gone_lsn, lsn = lsn, self._first_block(self._slot_from(lsn // self.container_bytes))
+                    self.recycled.append((gone_lsn, lsn))
                     self.last = None
                     continue
                 if damage is None:
@@ -122,6 +138,41 @@ class LogReader:
                     return
         finally:
             self._close()
+
+    def resume_after(self, lsn: int, crc: int) -> bool:
+        """Have the next `scan` begin behind the block at *lsn*, whose checksum is *crc*.
+
+        False if it is not there, or if a container of the log before it is missing: then only a scan can tell more.
+        """
+        try:
+            found = self._block_at(lsn) if self.holds(lsn // self.container_bytes) else None
+        finally:
+            self._close()
+        if not isinstance(found, Block) or found.head.crc32c != crc or self.chain_to(lsn) is None:
+            return False
+        self._resume = found
+        self.resumed_lsn = lsn
+        return True
+
+    def chain_to(self, lsn: int) -> list[int] | None:
+        """The slots of the log up to the one of *lsn*, ascending, as the containers' heads say; None if one is gone.
+
+        A slot that a crash left over, and the log then passed by, is not among them.
+        """
+        base_slot = self.base_lsn // self.container_bytes
+        slot = lsn // self.container_bytes
+        chain: list[int] = []
+        while slot >= base_slot:
+            hole = next((hole for hole in self.holes if hole.holds(slot)), None)
+            if hole is None:
+                if slot not in self.heads:
+                    return None
+                chain.append(slot)
+            prev_lsn = self.heads[slot].prev_lsn if hole is None else hole.prev_lsn
+            if slot == base_slot or not prev_lsn:
+                break
+            slot = prev_lsn // self.container_bytes
+        return chain[::-1]
 
     def holds(self, slot: int) -> bool:
         """Whether *slot* is part of the log, be its container there or not."""
@@ -219,6 +270,9 @@ class LogReader:
         before. A container without a whole first block tells nothing, and nothing was given back because of it.
         """
         self.holes = []
+        if self._everything:
+            self.slots = sorted(self.heads)
+            return
         try:
             for slot in sorted(self.heads, reverse=True):
                 if self._learn_from(slot):
@@ -230,18 +284,21 @@ class LogReader:
         self.slots = [slot for slot in sorted(self.heads) if self.holds(slot)]
 
     def _learn_from(self, slot: int) -> bool:
-        """Learn from the blocks of *slot*'s container; whether it has any."""
-        lsn = first = self._first_block(slot)
-        while isinstance(found := self._block_at(lsn), Block):
+        """Learn from the blocks of *slot*'s container, also from those behind a rotten one; whether it has any."""
+        newest = -1
+        for found in self._whole_blocks_in(slot, self._first_block(slot)):
+            if found.head.incarnation < newest:
+                continue  # it was left over in a slot that was started again, and knows older holes
+            newest = found.head.incarnation
             self.base_lsn = max(self.base_lsn, found.head.base_lsn)
             for at in range(0, HEAD.size * found.head.records, HEAD.size):
                 if found.body[at] == RecordType.LOG_HOLES:
                     self.holes = holes.decode(found.payload(found.heads()[at // HEAD.size]))
-            lsn = found.end_lsn
-        return lsn > first
+        return newest >= 0
 
     def _slot_from(self, slot: int) -> int:
         """The first slot of the log at or behind *slot*, if the containers tell."""
+        slot = max(slot, self.base_lsn // self.container_bytes)
         at = bisect_left(self.slots, slot)
         inside = next((hole for hole in self.holes if hole.holds(slot)), None)
         return slot if inside is None else self.slots[at] if at < len(self.slots) else inside.end
@@ -273,8 +330,9 @@ class LogReader:
             window = self._window(slot)
             if window is None:
                 return BadBlock(lsn, "no container holds it")
-            head = block.peek(window.at(offset, block.BLOCK_HEAD_BYTES), lsn, self.log_id)
-            return block.decode(window.at(offset, head.size_bytes), lsn, self.log_id)
+            view = window.at(offset, block.BLOCK_HEAD_BYTES)
+            head = block.peek(view, lsn, self.log_id)
+            return block.whole(head, view if head.size_bytes <= len(view) else window.at(offset, head.size_bytes))
         except BadBlock as error:
             return error
         except DiskError as error:
@@ -363,26 +421,38 @@ class LogReader:
         return not self._is_left_over(head)
 
     def _whole_blocks_after(self, lsn: int) -> Iterator[Block]:
-        """Every whole block behind *lsn*, chained or not, found sector by sector."""
+        """Every whole block behind *lsn*, chained or not."""
         for slot in self.slots[bisect_left(self.slots, lsn // self.container_bytes) :]:
-            at = max(self._first_block(slot), lsn)
-            end = (slot + 1) * self.container_bytes
-            while at < end:
-                if at > lsn and self._may_begin(at) and isinstance(found := self._block_at(at), Block):
-                    yield found
-                    at = found.end_lsn
-                else:
-                    at += SECTOR_BYTES
+            yield from self._whole_blocks_in(slot, max(self._first_block(slot), lsn + SECTOR_BYTES))
 
-    def _may_begin(self, lsn: int) -> bool:
-        """A cheap look for a block's magic number: resynchronising asks at every sector."""
-        slot, offset = divmod(lsn, self.container_bytes)
-        try:
-            window = self._window(slot)
-            return window is not None and window.at(offset, 8)[4:8] == _MAGIC
-        except DiskError as error:
-            self.read_error = error
-            return False
+    def _whole_blocks_in(self, slot: int, lsn: int) -> Iterator[Block]:
+        """Every whole block of *slot* from *lsn* on, chained or not, found sector by sector."""
+        while (begin := self._next_begin(slot, lsn)) is not None:
+            found = self._block_at(begin)
+            if isinstance(found, Block):
+                yield found
+                lsn = found.end_lsn
+            else:
+                lsn = begin + SECTOR_BYTES
+
+    def _next_begin(self, slot: int, lsn: int) -> int | None:
+        """The first sector of *slot* from *lsn* on that has a block's magic number; a cheap look at all of them."""
+        start = slot * self.container_bytes
+        while lsn < start + self.container_bytes:
+            try:
+                window = self._window(slot)
+                if window is None:
+                    return None
+                sectors = window.at(lsn - start, SECTOR_BYTES)
+            except DiskError as error:
+                self.read_error = error
+                lsn += SECTOR_BYTES
+                continue
+            for at in range(0, len(sectors), SECTOR_BYTES):
+                if sectors[at + 4 : at + 8] == _MAGIC:
+                    return lsn + at
+            lsn += max(len(sectors), SECTOR_BYTES)
+        return None
 
 
 def read_mark(directory: Directory) -> Mark:

@@ -73,7 +73,8 @@ class Flag(IntFlag):
     MORE = 4
     """On START and CHUNK: content follows in a CHUNK."""
     MOVED = 8
-    """The record was copied forward; `undo_prev` is the LSN it was copied from, and the copy takes its place."""
+    """The record was copied forward. On START, CHUNK and ENQUEUE `undo_prev` is the LSN it was copied from, and the
+    copy takes its place; DELETE and DEQUEUE say again what they said."""
 
 
 class RecordHead(NamedTuple):

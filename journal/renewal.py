@@ -31,14 +31,14 @@ def forget_unproven(directory: Directory) -> LogReader:
     directory.sync()
     if MARK_NAME in directory.names():
         _forget(directory, MARK_NAME)
-    reader = LogReader(directory)
+    reader = LogReader(directory, live=False)
     if reader.mark.closed:
         return reader
     proven_slots = reader.mark.durable_lsn // reader.container_bytes
     suspects = [head.number for slot, head in reader.heads.items() if slot >= proven_slots]
     for number in [*suspects, *reader.copied]:
         _forget(directory, container.file_name(number))
-    return LogReader(directory)
+    return LogReader(directory, live=False)
 
 
 def _forget(directory: Directory, name: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..disk.seam import File
 
-_WINDOW_BYTES = 4 << 20
+_WINDOW_BYTES = 1 << 20
 
 
 class Window:

@@ -16,14 +16,25 @@ from ..base.errors import ForeignStore
 from ..disk.seam import Directory
 from ..journal.block import Block
 from ..journal.container import file_number
-from ..journal.opening import DEFAULT_CONTAINER_BYTES, format_log, is_formatted, open_log
-from ..journal.reader import read_mark
+from ..journal.opening import (
+    DEFAULT_CONTAINER_BYTES,
+    MIN_CONTAINER_BYTES,
+    abandoned_on_failure,
+    container_size,
+    format_log,
+    is_formatted,
+    open_log,
+)
+from ..journal.reader import LogReader, read_mark
+from ..store.checkpoint_file import CheckpointFile, LmdbFile
+from ..store.checkpointing import DEFAULT_INTERVAL_BYTES, Checkpointing
 from ..store.directory import StoreDirectory
 from ..store.journal_store import JournalStore
 from ..store.state import State
 from ..store.wiring import Wiring
 from .replay import Replay
 from .report import RecoveryReport
+from .restore import Restored
 
 
 @dataclass(frozen=True)
@@ -35,6 +46,10 @@ class StoreOptions:
     initial_containers: int = 2
     max_write_buffers: int = 10
     """Sealed blocks that may wait for the disk; 0 for any number."""
+    checkpoint_bytes: int = DEFAULT_INTERVAL_BYTES
+    """A checkpoint is taken when the log has grown by so much; 0 for only when it is closed."""
+    min_container_bytes: int = MIN_CONTAINER_BYTES
+    """Not an option of the broker: tests go below it, to meet the ends of containers more often."""
 
 
 Progress = Callable[[int, int], None]
@@ -46,7 +61,8 @@ def open_store(
 ) -> tuple[JournalStore, RecoveryReport]:
     """Open the store in directory *path*, creating it if it does not exist.
 
-    Raises `StoreInUse`, `ForeignStore`, `CorruptJournal` or `DiskError`, and then has changed nothing that was there.
+    Raises `StoreInUse`, `ForeignStore`, `CorruptJournal` or `DiskError`, and then has changed nothing that was there
+    and keeps no file open.
     """
     place = StoreDirectory(path)
     try:
@@ -55,7 +71,12 @@ def open_store(
                 place.wiring_path, "the wiring is gone, though there is a journal", "restore it from a backup"
             )
         wiring = Wiring.open(place.wiring_path)
-        return recover(place.journal, wiring, clock, options or StoreOptions(), place.close, progress)
+        checkpoint = LmdbFile(place.checkpoint_path)
+        try:
+            return recover(place.journal, wiring, clock, options or StoreOptions(), place.close, progress, checkpoint)
+        except BaseException:
+            wiring.close()
+            raise
     except BaseException:
         place.close()
         raise
@@ -68,15 +89,26 @@ def recover(
     options: StoreOptions,
     release: Callable[[], None] = lambda: None,
     progress: Progress | None = None,
+    checkpoint: CheckpointFile | None = None,
 ) -> tuple[JournalStore, RecoveryReport]:
-    """The store whose log is in *directory* and whose queues are in *wiring*; see `open_store`."""
+    """The store whose log is in *directory* and whose queues are in *wiring*; see `open_store`.
+
+    *checkpoint* spares reading the log from its base, if it can be used.
+    """
     begun_s = clock.monotonic_s()
-    created = _identify(directory, wiring, clock, options)
-    mark = read_mark(directory)
-    state = State(mark.container_bytes)
-    replay = Replay(state, directory.path, mark.container_bytes)
-    total_bytes = len(directory.names()) * mark.container_bytes
-    read_bytes = 0
+    created, container_bytes = _identify(directory, wiring, clock, options)
+    state = State(container_bytes)
+    replay = Replay(state, directory.path, container_bytes)
+    restored = Restored(state, checkpoint)
+    read_bytes = total_bytes = 0
+
+    def prepare(reader: LogReader) -> None:
+        nonlocal total_bytes
+        restored.resume(reader)
+        total_bytes = sum(
+            min(reader.container_bytes, max(0, (slot + 1) * reader.container_bytes - reader.resumed_lsn))
+            for slot in reader.slots
+        )
 
     def visit(block: Block) -> None:
         nonlocal read_bytes
@@ -89,16 +121,25 @@ def recover(
         directory,
         clock,
         visit=visit,
+        prepare=prepare,
         initial_containers=options.initial_containers,
         max_write_buffers=options.max_write_buffers,
     )
-    replay.apply()
-    state.finish(journal.slots)
-    store = JournalStore(wiring, journal, state, release)
-    discarded = store.discard_unfinished(clock.wall_us())
-    store.kick()
+    with abandoned_on_failure(journal):
+        replay.apply()
+        state.finish(journal.slots)
+        checkpointing = None
+        if checkpoint is not None:
+            checkpointing = Checkpointing(
+                checkpoint, state, journal, clock, options.checkpoint_bytes, is_good=bool(log.resumed_lsn)
+            )
+            if restored.why_not and not created:
+                log.remarks.append(f"the checkpoint was not used: {restored.why_not}; the whole log was read")
+        store = JournalStore(wiring, journal, state, release, checkpointing)
+        discarded = store.discard_unfinished(clock.wall_us())
+        store.kick()
     known = {row.id for row in store.queues()}
-    on_queue = {queue_id: len(ids) for queue_id, ids in store.messages().items()}
+    on_queue = state.count_by_queue()
     report = RecoveryReport(
         log=log,
         seconds=clock.monotonic_s() - begun_s,
@@ -111,8 +152,11 @@ def recover(
     return store, report
 
 
-def _identify(directory: Directory, wiring: Wiring, clock: Clock, options: StoreOptions) -> bool:
-    """Check that SQL and journal belong together; make the journal if the store is new, and say whether it was."""
+def _identify(directory: Directory, wiring: Wiring, clock: Clock, options: StoreOptions) -> tuple[bool, int]:
+    """Check that SQL and journal belong together, and make the journal if the store is new.
+
+    Whether it was new, and the container size of the journal.
+    """
     uuid, formatted = wiring.identify(uuid4())
     if is_formatted(directory):
         mark = read_mark(directory)
@@ -123,8 +167,9 @@ def _identify(directory: Directory, wiring: Wiring, clock: Clock, options: Store
                 "put back the files that belong together",
             )
         if not formatted:
+            directory.sync()  # whoever made the mark was stopped, perhaps before its name was durable
             wiring.set_formatted()
-        return False
+        return False, mark.container_bytes
     if formatted:
         raise ForeignStore(
             directory.path,
@@ -137,6 +182,7 @@ def _identify(directory: Directory, wiring: Wiring, clock: Clock, options: Store
             "there are containers, but no mark that says whose they are",
             "restore the files from a backup",
         )
-    format_log(directory, options.container_bytes, uuid, clock.wall_us())
+    size = container_size(options.container_bytes, options.min_container_bytes)
+    format_log(directory, size, uuid, clock.wall_us())
     wiring.set_formatted()
-    return True
+    return True, size

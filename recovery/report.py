@@ -27,8 +27,9 @@ class RecoveryReport:
         if self.created:
             return ["new store"]
         how = "closed cleanly" if log.closed_cleanly else "not closed cleanly"
+        checkpoint = f"a checkpoint at LSN {log.resumed_lsn} and " if log.resumed_lsn else ""
         found = [
-            f"recovered {self.messages} messages on {self.queues} queues from {log.records} records "
+            f"recovered {self.messages} messages on {self.queues} queues from {checkpoint}{log.records} records "
             f"in {self.seconds:.2f} s (LSN {log.base_lsn} to {log.end_lsn}; {how})"
         ]
         if log.torn is not None:

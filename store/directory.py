@@ -3,6 +3,7 @@
 STORE/lock              held with flock by the broker that runs on it
 STORE/wiring.sqlite     queues and the store's identity, in SQL
 STORE/journal/          the log's containers and its mark
+STORE/checkpoint/       the message map as of an LSN, in LMDB; a cache, made again when it is gone
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from ..disk.real import RealDirectory, disk_error
 from .wiring import FILE_NAME as WIRING_NAME
 
 JOURNAL_NAME = "journal"
+CHECKPOINT_NAME = "checkpoint"
 LOCK_NAME = "lock"
 _HOLDER_BYTES = 32
 
@@ -26,7 +28,7 @@ class StoreDirectory:
         """Create the directory if need be and lock it. Raises `StoreInUse`, `ForeignStore`, `DiskError`."""
         self.path = path
         root = RealDirectory(path, create=True)
-        known = {JOURNAL_NAME, LOCK_NAME, WIRING_NAME, WIRING_NAME + "-journal", "lost+found"}
+        known = {JOURNAL_NAME, CHECKPOINT_NAME, LOCK_NAME, WIRING_NAME, WIRING_NAME + "-journal", "lost+found"}
         strangers = set(root.names()) - known
         if strangers and WIRING_NAME not in root.names():
             raise ForeignStore(
@@ -38,6 +40,10 @@ class StoreDirectory:
         except DiskError:
             self.close()
             raise
+
+    @property
+    def checkpoint_path(self) -> str:
+        return os.path.join(self.path, CHECKPOINT_NAME)
 
     @property
     def wiring_path(self) -> str:

@@ -4,8 +4,8 @@ Every call that changes something returns the LSN at which it is recorded, at on
 anyone be told, when `durable_lsn` has passed that LSN. So a whole batch needs one look. `kick` asks for what was
 recorded so far to be made durable; the store's owner hears of it in its `on_durable` callback, once per flush.
 
-Threads: one thread at a time makes the calls (the broker's core), but `load_piece` is for any thread. Message ids are
-never 0 and never used again.
+Threads: one thread at a time makes the calls (the broker's core), but `load_piece`, `load_many` and `holds` are for any
+thread. Message ids are never 0, rise in the order of arrival, and are never used again.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from array import array
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
+from ..base.errors import CairnError
 from .wiring import QueueRow
 
 
@@ -27,7 +28,7 @@ class MessageStore(Protocol):
         ...
 
     def messages(self) -> dict[int, array[int]]:
-        """Queue id to the ids of the messages on it, in order. Looks at every message: for the start."""
+        """Queue id to the ids of the messages on it, in order, 8 bytes each. Looks at every message: for the start."""
         ...
 
     def create_queue(self, name: str, done: Callable[[QueueRow | Exception], None]) -> None:
@@ -68,6 +69,24 @@ class MessageStore(Protocol):
 
     def load_piece(self, message_id: int, number: int) -> bytes:
         """A piece of a durable message's content, read back from the disk. Any thread."""
+        ...
+
+    def load_content(self, message_id: int, offset: int, length: int) -> bytes:
+        """*length* bytes of a durable message's content from *offset* on, fewer only where it ends. Any thread.
+
+        No more is read than the pieces they lie in, one at a time (checklist E31).
+        """
+        ...
+
+    def load_many(self, message_ids: Sequence[int], most_bytes: int) -> list[bytes | CairnError | None]:
+        """The contents of durable messages, read back together; stops when there are *most_bytes*. Any thread.
+
+        An error where a content can't be read, None where it is in more than one piece. Fast in order of arrival.
+        """
+        ...
+
+    def holds(self, message_id: int) -> bool:
+        """Whether the message exists. Any thread."""
         ...
 
     def kick(self) -> None:

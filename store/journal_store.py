@@ -14,11 +14,14 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import compress
 
-from ..base.errors import JournalError, StoreError
+from ..base.errors import CairnError, JournalError, StoreError
 from ..journal.flusher import Flusher
 from ..journal.log import OWN_LSN, Journal
 from ..journal.record import MAX_PAYLOAD_BYTES, Flag, RecordType
+from .checkpointing import Checkpointing
 from .relocation import Relocation
 from .state import State
 from .wiring import QueueRow, Wiring
@@ -33,7 +36,14 @@ _FLAG_ENQUEUE, _FLAG_DELETE, _FLAG_MORE = int(Flag.ENQUEUE), int(Flag.DELETE), i
 class JournalStore:
     """Made by `recovery.recover`. Without `start` it has no threads: `kick` then flushes in the caller."""
 
-    def __init__(self, wiring: Wiring, journal: Journal, state: State, release: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        wiring: Wiring,
+        journal: Journal,
+        state: State,
+        release: Callable[[], None],
+        checkpointing: Checkpointing | None = None,
+    ) -> None:
         """*release* lets go of the store directory."""
         self.journal = journal
         self.state = state
@@ -42,12 +52,13 @@ class JournalStore:
         self._rows = wiring.queues()
         self._release = release
         self._falling: deque[tuple[int, dict[int, int]]] = deque()
-        self._unexamined = list(journal.slots)  # what recovery left without anything in it goes with the first flush
+        self._unexamined = list(journal.slots)  # what holds nothing leaves the log with the first flush
         self.relocation = Relocation(state, journal)
+        self.checkpointing = checkpointing
         self._flusher: Flusher | None = None
         self._on_durable: Callable[[int], None] | None = None
         self._sql: ThreadPoolExecutor | None = None
-        self._relocator: ThreadPoolExecutor | None = None
+        self._background: list[ThreadPoolExecutor] = []
 
     def start(
         self,
@@ -64,8 +75,11 @@ class JournalStore:
         self.journal.pool.on_room = on_room
         self._flusher = Flusher(self.journal, on_durable, on_failure)
         self._sql = ThreadPoolExecutor(1, "cairnmq-sql")
-        self._relocator = ThreadPoolExecutor(1, "cairnmq-relocation")
-        self.relocation.read_in(self._relocator, lambda: on_durable(self.journal.durable_lsn))
+        reader, writer = ThreadPoolExecutor(1, "cairnmq-relocation"), ThreadPoolExecutor(1, "cairnmq-checkpoint")
+        self._background = [reader, writer]
+        self.relocation.read_in(reader, lambda: on_durable(self.journal.durable_lsn))
+        if self.checkpointing is not None:
+            self.checkpointing.commit_in(writer, lambda: on_durable(self.journal.durable_lsn))
 
     def run_inline(self, on_durable: Callable[[int], None]) -> None:
         """No threads: `kick` flushes in the caller and then calls *on_durable*."""
@@ -151,21 +165,30 @@ class JournalStore:
 
     def dequeue(self, message_id: int, queue_id: int, time_us: int) -> int:
         state = self.state
-        message = None
         if state.queue_of(message_id) != queue_id:
-            message = state.odd.get(message_id)
-            if message is None or queue_id not in message.queues:
-                raise StoreError(f"message {message_id}", f"it is not on queue {queue_id}")
-        is_last = message is None or len(message.queues) == 1
-        given_lsn = state.place_of(message_id) if message is None or is_last else message.queues[queue_id][1]
+            return self._dequeue_odd(message_id, queue_id, time_us)
+        given_lsn = state.moved.get(message_id, message_id)
+        lsn = self.journal.append(
+            _DEQUEUE, time_us=time_us, flags=_FLAG_DELETE, undo_prev=message_id, message_id=message_id,
+            queue_id=queue_id, extra=given_lsn,
+        )  # fmt: skip
+        state.deleted(lsn, message_id, given_lsn)
+        return lsn
+
+    def _dequeue_odd(self, message_id: int, queue_id: int, time_us: int) -> int:
+        message = self.state.odd.get(message_id)
+        if message is None or queue_id not in message.queues:
+            raise StoreError(f"message {message_id}", f"it is not on queue {queue_id}")
+        is_last = len(message.queues) == 1
+        given_lsn = message.start if is_last else message.queues[queue_id][1]
         lsn = self.journal.append(
             _DEQUEUE, time_us=time_us, flags=_FLAG_DELETE if is_last else 0, undo_prev=message_id,
             message_id=message_id, queue_id=queue_id, extra=given_lsn,
         )  # fmt: skip
         if is_last:
-            state.deleted(lsn, message_id, given_lsn)
+            self.state.deleted(lsn, message_id, given_lsn)
         else:
-            state.dequeued(lsn, message_id, queue_id, given_lsn)
+            self.state.dequeued(lsn, message_id, queue_id, given_lsn)
         return lsn
 
     def destroy(self, message_id: int, time_us: int) -> int:
@@ -202,9 +225,57 @@ class JournalStore:
                 if lsn == self._readable(message_id, number):  # else it was relocated meanwhile
                     raise
 
+    def load_content(self, message_id: int, offset: int, length: int) -> bytes:
+        if offset < 0 or length < 0:
+            raise StoreError(f"message {message_id}", f"it has no {length} bytes at {offset}")
+        found = bytearray()
+        begin = 0
+        for number, size_bytes in enumerate(self.state.piece_sizes(message_id)):
+            if not length or begin >= offset + length:
+                break
+            if begin + size_bytes > offset:
+                piece = memoryview(self.load_piece(message_id, number))
+                found += piece[max(0, offset - begin) : offset + length - begin]
+            begin += size_bytes
+        return bytes(found)
+
     def _readable(self, message_id: int, number: int) -> int:
         state = self.state
         return state.readable(state.place_of(message_id) if number == 0 else state.odd[message_id].pieces[number][0])
+
+    def load_many(self, message_ids: Sequence[int], most_bytes: int) -> list[bytes | CairnError | None]:
+        whole = [self.piece_count(message_id) == 1 for message_id in message_ids]
+        wanted = list(compress(message_ids, whole))
+        lsns = self._start_lsns(wanted)
+        unread = zip(wanted, lsns, self.journal.read_many(lsns, most_bytes), strict=False)
+        found: list[bytes | CairnError | None] = []
+        for is_whole in whole:
+            if not is_whole:
+                found.append(None)
+                continue
+            message_id, lsn, content = next(unread, (0, 0, None))
+            if content is None:
+                break
+            if isinstance(content, CairnError) and lsn != self._readable(message_id, 0):
+                content = self._load_again(message_id)  # it was relocated meanwhile
+            found.append(content)
+        return found
+
+    def holds(self, message_id: int) -> bool:
+        return message_id in self.state
+
+    def _load_again(self, message_id: int) -> bytes | CairnError:
+        try:
+            return self.load_piece(message_id, 0)
+        except CairnError as error:
+            return error
+
+    def _start_lsns(self, message_ids: list[int]) -> list[int]:
+        """Where the Start records can be read."""
+        state = self.state
+        if not (state.moved or state.odd):
+            return message_ids
+        return [state.readable(state.place_of(message_id)) for message_id in message_ids]
 
     # ---- durability -----------------------------------------------------------------------------------------------
 
@@ -224,26 +295,32 @@ class JournalStore:
     def became_durable(self, lsn: int) -> None:
         """Every record below *lsn* is on the disk: let the pins fall that durable records held, and give back slots.
 
-        Then relocation goes on where it stands.
+        Then relocation and the checkpoint go on where they stand.
         """
-        self.durable_lsn = lsn
+        before_slot = self.durable_lsn // self.journal.container_bytes
+        self.durable_lsn = max(self.durable_lsn, lsn)  # relocation's notice may be older than the flusher's
         falling, pins = self._falling, self.state.pins
         touched, self._unexamined = self._unexamined, []
+        touched += range(before_slot, self.durable_lsn // self.journal.container_bytes)  # dead perhaps before its end
         while falling and falling[0][0] <= lsn:
             fallen = falling.popleft()[1]
             pins.drop(fallen)
             touched += fallen
         touched += self.relocation.became_durable(lsn)
         if touched:
+            self.relocation.look_at(touched)
             self._retire(touched)
         self.relocation.step()
+        if self.checkpointing is not None:
+            self.checkpointing.step()
 
     def _retire(self, touched: Iterable[int]) -> None:
         """Take those of the slots *touched* that are not needed out of the log, and what is not needed without them."""
-        durable_slot = self.durable_lsn // self.journal.container_bytes
-        pins = self.state.pins
-        while touched := [slot for slot in touched if slot < durable_slot and not pins.is_needed(slot)]:
-            touched = pins.retired(self.journal.retire(touched))
+        journal, pins = self.journal, self.state.pins
+        end = min(self.durable_lsn // journal.container_bytes, journal.current_slot)
+        self._unexamined += {slot for slot in touched if slot >= end and not pins.is_needed(slot)}
+        while touched := [slot for slot in touched if slot < end and not pins.is_needed(slot)]:
+            touched = pins.retired(journal.retire(touched))
 
     def full(self) -> str:
         error = self.journal.pool.find_room()
@@ -252,11 +329,16 @@ class JournalStore:
     def close(self) -> None:
         if self._sql is not None:
             self._sql.shutdown()
-        if self._relocator is not None:
-            self._relocator.shutdown()
+        for executor in self._background:
+            executor.shutdown()
         if self._flusher is not None:
             self._flusher.stop()
+        self.relocation.close()
         try:
+            if self.checkpointing is not None and self.journal.failure is None:
+                with suppress(JournalError):  # closing the journal says the same
+                    self.journal.flush()
+                    self.checkpointing.close()
             self.journal.close()
         finally:
             self._wiring.close()

@@ -25,9 +25,11 @@ class Pins:
         self.live_bytes = 0
         """The sum."""
         self.ends: dict[int, dict[int, int]] = {}
-        """Slot to the other slots it holds the ends of, and how many."""
+        """Slot to the other slots it holds ends of records in, and about how many."""
         self.superseded: dict[int, set[int]] = {}
         """Slot to the slots it holds copies of records from."""
+        self.changed_ends: set[int] = set()
+        """Slots whose ends changed since the last checkpoint looked."""
         self._ended_in: dict[int, set[int]] = {}  # the other way round
         self._fallen: dict[int, int] = {}
         self._container_bytes = container_bytes
@@ -51,6 +53,18 @@ class Pins:
         if slot != ended:
             self._add_end(slot, ended, 1)
 
+    def end_whole(self, lsn: int, ended_lsn: int, size_bytes: int) -> None:
+        """The record at *lsn* ends the one at *ended_lsn*, which is then live no more: `end` and `let_go`."""
+        slot, ended = lsn // self._container_bytes, ended_lsn // self._container_bytes
+        fallen = self._fallen
+        fallen[ended] = fallen.get(ended, 0) + size_bytes
+        if slot != ended:
+            ends = self.ends.get(slot)
+            if ends is not None and ended in ends:
+                ends[ended] += 1
+            else:
+                self._add_end(slot, ended, 1)
+
     def end_all(self, lsn: int, ended_lsns: npt.NDArray[np.uint64]) -> None:
         """The same for several records in the slot of *lsn*."""
         slot = lsn // self._container_bytes
@@ -73,6 +87,7 @@ class Pins:
             ends[ended] += count
         else:
             ends[ended] = count
+            self.changed_ends.add(slot)
             self._ended_in.setdefault(ended, set()).add(slot)
 
     # ---- as they become durable -----------------------------------------------------------------------------------
@@ -106,6 +121,7 @@ class Pins:
             self.forget_ends(slot)
             self.superseded.pop(slot, None)
             for other in self._ended_in.pop(slot, ()):
+                self.changed_ends.add(other)
                 ends = self.ends[other]
                 del ends[slot]
                 if not ends:
@@ -116,7 +132,15 @@ class Pins:
     def forget_ends(self, slot: int) -> None:
         """Other records say again what the ones in *slot* say of others."""
         for ended in self.ends.pop(slot, ()):
+            self.changed_ends.add(slot)
             self._ended_in[ended].discard(slot)
+
+    def restore_ends(self, slot: int, ends: dict[int, int], superseded: set[int]) -> None:
+        """Put back what a checkpoint knows of *slot*."""
+        for ended, count in ends.items():
+            self._add_end(slot, ended, count)
+        if superseded:
+            self.superseded[slot] = superseded
 
     def begin(self, slots: Iterable[int], records: Iterable[tuple[int, int]]) -> None:
         """Recovery is through: the log is *slots*, and *records* (LSN and bytes) are what lives in it."""

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Executor, Future
-from heapq import nsmallest
+from heapq import heappop, heappush
 
 from ..base.errors import CairnError
-from ..journal import holes
 from ..journal.block import Block
 from ..journal.log import Journal
 from ..journal.record import HEAD_BYTES, RecordHead
@@ -29,12 +28,14 @@ log = logging.getLogger(__name__)
 
 SLACK_CONTAINERS = 3
 """What the log may take beside twice the live bytes before relocation begins."""
-_WORTH = 0.95
-"""A slot is not emptied if so much of it, or more, would have to be copied."""
+_LEVELS = 16
+"""Slots are compared by the sixteenths of them that would have to be copied;"""
+_WORTH_LEVEL = 15
+"""from so many on it is not worth it."""
+_MANY_HOLES = 512
+"""Every container begins with a record of all of them."""
 _STEP_BYTES = 256 << 10
 """A step goes through so much of the log, or a block."""
-_CHOICES = 16
-"""So many slots are looked out at once: a look at all of them costs time."""
 
 
 class Relocation:
@@ -50,8 +51,9 @@ class Relocation:
         self._state = state
         self._journal = journal
         self._victim = -1
-        self._blocks: Iterator[Block] | None = None
-        self._choices: list[int] = []
+        self._blocks: Generator[Block, None, None] | None = None
+        self._cheapest: list[tuple[int, int]] = []  # a heap of levels and slots
+        self._listed: dict[int, int] = {}  # slot to its level there
         self._settling: deque[tuple[int, list[int], int]] = deque()  # durable from, copies, the slot if it is done
         self._copies: list[int] = []
         self._executor: Executor | None = None
@@ -64,6 +66,9 @@ class Relocation:
 
     def step(self) -> None:
         """Copy a few blocks' worth, if there is something to gain."""
+        if self._blocks is not None and self._victim not in self._journal.slots:
+            self._abandon()  # what was copied or let go of it was all there was
+            self.emptied += 1
         if self._blocks is None:
             if self._settling or (victim := self._choose()) is None:
                 return
@@ -74,7 +79,7 @@ class Relocation:
         except CairnError as error:
             log.warning("slot %d of the log can't be emptied: %s", self._victim, error)
             self.unreadable[self._victim] = str(error)
-            self._blocks = None
+            self._abandon()
             return
         if blocks is None:
             return
@@ -87,6 +92,10 @@ class Relocation:
             self._blocks = None
             self.emptied += 1
             self._note(self._victim)
+
+    def _abandon(self) -> None:
+        """Stop emptying the slot; a read that is under way is left to itself."""
+        self._blocks = self._reading = None
 
     def _next_blocks(self, blocks: Iterator[Block]) -> list[Block] | None:
         """The next blocks of the slot, none at its end; None if they are being read."""
@@ -114,6 +123,11 @@ class Relocation:
                 done.append(victim)
         return done
 
+    def close(self) -> None:
+        """Let go of the file that is being read. What was copied stays; what was not is in its old place."""
+        if self._blocks is not None:
+            self._blocks.close()
+
     @property
     def is_at_work(self) -> bool:
         return self._blocks is not None or bool(self._settling)
@@ -125,24 +139,43 @@ class Relocation:
 
     # ---- which slot -----------------------------------------------------------------------------------------------
 
+    def look_at(self, slots: Iterable[int]) -> None:
+        """What has to be copied out of *slots* has changed: list those that are cheaper to empty than they were."""
+        for slot in slots:
+            level = self._level(slot)
+            if level < self._listed.get(slot, _WORTH_LEVEL):
+                self._listed[slot] = level
+                heappush(self._cheapest, (level, slot))
+        if len(self._cheapest) > 2 * len(self._journal.slots) + 100:  # most of it is of slots that are gone
+            self._cheapest, self._listed = [], {}
+            self.look_at(self._journal.slots)
+
+    def _level(self, slot: int) -> int:
+        return self._state.pins.cost(slot) * _LEVELS // self._journal.container_bytes
+
     def _choose(self) -> int | None:
-        journal, pins = self._journal, self._state.pins
+        journal = self._journal
+        if len(journal.holes) > _MANY_HOLES:  # the oldest slots go, whatever it costs: the base passes the holes behind
+            return next((slot for slot in journal.slots if self._is_settled(slot)), None)
         size = journal.container_bytes
-        if len(journal.holes) > holes.MAX_HOLES // 2:
-            return self._choose_first()
         in_need = journal.pool.in_need
-        if not in_need and len(journal.slots) * size <= 2 * pins.live_bytes + SLACK_CONTAINERS * size:
-            self._choices = []
+        if not in_need and len(journal.slots) * size <= 2 * self._state.pins.live_bytes + SLACK_CONTAINERS * size:
             return None
-        if in_need:
-            self._choices = []  # always the cheapest: there may be no room for another one
-        while self._choices:
-            slot = self._choices.pop()
-            if self._may_be_emptied(slot):
-                return slot
-        able = [slot for slot in journal.slots if self._may_be_emptied(slot)]
-        self._choices = nsmallest(_CHOICES, able, key=pins.cost)[::-1]
-        return self._choices.pop() if self._choices and self._has_room_for(self._choices[-1]) else None
+        waiting: list[int] = []
+        chosen = None
+        while self._cheapest and chosen is None:
+            listed, slot = heappop(self._cheapest)
+            if self._listed.get(slot) != listed:
+                continue  # listed again since, as cheaper
+            del self._listed[slot]
+            if slot not in journal.slots or slot in self.unreadable:
+                continue
+            if self._level(slot) == listed and self._is_settled(slot) and self._has_room_for(slot):
+                chosen = slot
+            else:
+                waiting.append(slot)
+        self.look_at(waiting)
+        return chosen
 
     def _has_room_for(self, slot: int) -> bool:
         """Whether the copies can be written: on a full disk not even what openings need may be taken for them."""
@@ -151,19 +184,11 @@ class Relocation:
         pool = journal.pool
         return pool.full is None or pool.unclaimed > FOR_OPENINGS or 2 * self._state.pins.cost(slot) < left
 
-    def _choose_first(self) -> int | None:
-        """With too many holes the oldest slots go, whatever it costs: the base passes the holes behind them."""
-        return next((slot for slot in self._journal.slots if self._is_settled(slot)), None)
-
-    def _may_be_emptied(self, slot: int) -> bool:
-        return self._is_settled(slot) and self._state.pins.cost(slot) < _WORTH * self._journal.container_bytes
-
     def _is_settled(self, slot: int) -> bool:
         """A slot with copies waits for the originals to leave, or it would be forgotten that they are superseded."""
         journal = self._journal
         return (
-            slot in journal.slots
-            and slot < journal.durable_lsn // journal.container_bytes
+            slot < min(journal.durable_lsn // journal.container_bytes, journal.current_slot)
             and slot not in self.unreadable
             and not any(source in journal.slots for source in self._state.pins.superseded.get(slot, ()))
         )
@@ -208,6 +233,8 @@ class Relocation:
             extra=extra,
         )  # fmt: skip
         self.copied_bytes += HEAD_BYTES + head.size
+        if not ends:
+            state.unsettled[copy] = state.unsettled.get(lsn, lsn)  # before anyone can look the copy up
         if ends:
             state.pins.end(copy, extra)
             return
@@ -218,7 +245,6 @@ class Relocation:
         else:
             state.enqueued(copy, message_id, queue_id, extra, lsn)
         state.pins.let_go(lsn, HEAD_BYTES + head.size)
-        state.unsettled[copy] = state.unsettled.get(lsn, lsn)
         self._copies.append(copy)
 
 

@@ -15,12 +15,13 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
+from ..base.errors import StoreError
 from ..journal.record import HEAD_BYTES, Flag, RecordHead, RecordType
 from .message import SIZE_BITS, SIZE_MASK, Message, Plain, plain
 from .pins import Pins
@@ -35,7 +36,7 @@ Lsns = npt.NDArray[np.uint64]
 
 
 class State:
-    """The message map (checklist E50). One thread at a time; `place_of` and `piece_of` for any."""
+    """The message map (checklist E50). One thread at a time; `place_of`, `piece_sizes` and `readable` for any."""
 
     def __init__(self, container_bytes: int) -> None:
         self.pages: dict[int, dict[int, Plain]] = {}
@@ -47,6 +48,10 @@ class State:
         self.unsettled: dict[int, int] = {}
         """LSN of a copy that is not durable yet, to where the record can be read meanwhile."""
         self.pins = Pins(container_bytes)
+        self.changed_pages: set[int] = set()
+        """Slots whose page changed since the last checkpoint looked."""
+        self.changed_odd: set[int] = set()
+        """The same for messages in `odd`."""
         self._container_bytes = container_bytes
         self._shared: dict[Plain, Plain] = {}  # the same number is one object for all messages that have it
 
@@ -116,16 +121,20 @@ class State:
 
     def deleted(self, lsn: int, message_id: int, given_lsn: int) -> None:
         """A Delete record, or a Dequeue record that says the same; *given_lsn* is the message's Start record."""
-        self.pins.end(lsn, given_lsn)
         slot = message_id // self._container_bytes
         page = self.pages.get(slot)
         found = None if page is None else page.pop(message_id, None)
         if found is not None:
+            self.changed_pages.add(slot)
             if not page:
                 del self.pages[slot]
-            at = self.moved.pop(message_id, message_id) if self.moved else message_id
-            self.pins.let_go(at, HEAD_BYTES + (found & SIZE_MASK))
-        elif (message := self.odd.pop(message_id, None)) is not None:
+            if self.moved:
+                self.moved.pop(message_id, None)
+            self.pins.end_whole(lsn, given_lsn, HEAD_BYTES + (found & SIZE_MASK))
+            return
+        self.pins.end(lsn, given_lsn)
+        if (message := self.odd.pop(message_id, None)) is not None:
+            self.changed_odd.add(message_id)
             for at, size_bytes in message.records():
                 self.pins.let_go(at, size_bytes)
 
@@ -161,12 +170,13 @@ class State:
                 self.apply(lsn, head)
             return
         if ids:  # nothing of a message comes before its Start record, so all of these can go first
-            values = heads["queue_id"][put] << SIZE_BITS | heads["size"][put]
+            values = self._share_all(heads["queue_id"][put] << SIZE_BITS | heads["size"][put])
+            new = dict(zip(ids, values, strict=True))
             page = self._page(ids[0])
-            if values.min() == values.max():
-                page.update(dict.fromkeys(ids, self._share(int(values[0]))))
+            if page:
+                page.update(new)
             else:
-                page.update(zip(ids, map(self._share, values.tolist()), strict=True))
+                self.pages[ids[0] // self._container_bytes] = new  # a dict made at once takes half as long
         if gone.any():
             self.pins.end_all(int(lsns[0]), heads["extra"][gone])
             for message_id in heads["message_id"][gone].tolist():
@@ -181,6 +191,7 @@ class State:
         size = self._container_bytes
         for slot in [slot for slot in self.pages if slot not in slots]:
             page = self.pages.pop(slot)
+            self.changed_pages.add(slot)
             if kept := {message_id: value for message_id, value in page.items() if message_id in self.moved}:
                 self.pages[slot] = kept
         for message_id in [message_id for message_id, lsn in self.moved.items() if lsn // size not in slots]:
@@ -188,19 +199,27 @@ class State:
         gone = [message_id for message_id, odd in self.odd.items() if not odd.start or odd.start // size not in slots]
         for message_id in gone:
             del self.odd[message_id]
+        self.changed_odd.update(gone)
         for slot in {message_id // size for message_id in self.moved}:  # copies came after what has the higher id
             self.pages[slot] = dict(sorted(self.pages[slot].items()))
         self.pins.begin(slots, self._records())
 
-    def _forget(self, message_id: int) -> None:
-        page = self.pages.get(message_id // self._container_bytes)
+    def forget_plain(self, message_id: int) -> bool:
+        """Drop *message_id* without a word if it is plain; whether it was."""
+        slot = message_id // self._container_bytes
+        page = self.pages.get(slot)
         if page is None or page.pop(message_id, None) is None:
-            self.odd.pop(message_id, None)
-            return
+            return False
+        self.changed_pages.add(slot)
         if not page:
-            del self.pages[message_id // self._container_bytes]
+            del self.pages[slot]
         if self.moved:
             self.moved.pop(message_id, None)
+        return True
+
+    def _forget(self, message_id: int) -> None:
+        if not self.forget_plain(message_id) and self.odd.pop(message_id, None) is not None:
+            self.changed_odd.add(message_id)
 
     def _records(self) -> Iterator[tuple[int, int]]:
         """What is needed of the log: of each slot's plain messages a sum, at any LSN in it; of the rest each record."""
@@ -213,6 +232,27 @@ class State:
             yield lsn, size_bytes
         for message in self.odd.values():
             yield from message.records()
+
+    # ---- for the checkpoint ---------------------------------------------------------------------------------------
+
+    def start_of(self, slot: int) -> int:
+        """The LSN that *slot* begins at."""
+        return slot * self._container_bytes
+
+    def change_all(self) -> None:
+        """Take everything for changed: there is no checkpoint that knows it."""
+        self.changed_pages.update(self.pages)
+        self.changed_odd.update(self.odd)
+        self.pins.changed_ends.update(self.pins.ends)
+
+    def take_over(self, other: State) -> None:
+        """Become what *other* is, unchanged since the last checkpoint."""
+        self.pages, self.odd, self.moved, self.pins = other.pages, other.odd, other.moved, other.pins
+        self.changed_pages, self.changed_odd, self.pins.changed_ends = set(), set(), set()
+
+    def restore_page(self, slot: int, ids: Lsns, values: npt.NDArray[np.uint64]) -> None:
+        """Put back the plain messages whose ids lie in *slot*."""
+        self.pages[slot] = dict(zip(ids.tolist(), self._share_all(values), strict=True))
 
     # ---- what is asked --------------------------------------------------------------------------------------------
 
@@ -233,6 +273,17 @@ class State:
         message = self.odd.get(message_id)
         return self.moved.get(message_id, message_id) if message is None else message.start
 
+    def piece_sizes(self, message_id: int) -> list[int]:
+        """How long each piece of the message's content is."""
+        page = self.pages.get(message_id // self._container_bytes)
+        found = None if page is None else page.get(message_id)
+        if found is not None:
+            return [found & SIZE_MASK]
+        message = self.odd.get(message_id)  # looked for last: from plain to odd it is in both for a moment
+        if message is None:
+            raise StoreError(f"message {message_id}", "it does not exist")
+        return [message.size_bytes, *(message.pieces[number][1] for number in range(1, len(message.pieces) + 1))]
+
     def readable(self, lsn: int) -> int:
         """Where the record at *lsn* can be read: a copy only once it is durable."""
         return self.unsettled.get(lsn, lsn)
@@ -240,6 +291,17 @@ class State:
     def unfinished(self) -> list[int]:
         """Messages that never became whole, or never reached a queue."""
         return [message_id for message_id, odd in self.odd.items() if not odd.queues or not odd.is_complete]
+
+    def count_by_queue(self) -> dict[int, int]:
+        """Queue id to how many messages are on it."""
+        found: Counter[int] = Counter()
+        for page in self.pages.values():
+            values, counts = np.unique(np.fromiter(page.values(), np.uint64, len(page)), return_counts=True)
+            for value, count in zip(values.tolist(), counts.tolist(), strict=True):
+                found[value >> SIZE_BITS] += count
+        for message in self.odd.values():
+            found.update(message.queues.keys())
+        return dict(found)
 
     def on_queues(self) -> dict[int, array[int]]:
         """Queue id to the messages on it, in order. Looks at every message."""
@@ -260,6 +322,7 @@ class State:
 
     def _page(self, message_id: int) -> dict[int, Plain]:
         slot = message_id // self._container_bytes
+        self.changed_pages.add(slot)
         page = self.pages.get(slot)
         if page is None:
             page = self.pages[slot] = {}
@@ -270,19 +333,27 @@ class State:
             self._shared.clear()
         return self._shared.setdefault(value, value)
 
+    def _share_all(self, values: npt.NDArray[np.uint64]) -> list[Plain]:
+        different, which = np.unique(values, return_inverse=True)
+        shared = np.array([self._share(value) for value in different.tolist()], object)
+        found: list[Plain] = shared[which].tolist()
+        return found
+
     def _message(self, message_id: int) -> Message:
         """The message with its particulars, from now on: it may have been plain, or never seen."""
+        self.changed_odd.add(message_id)
         message = self.odd.get(message_id)
         if message is None:
-            message = self.odd[message_id] = Message()
+            message = Message()
             slot = message_id // self._container_bytes
-            page = self.pages.get(slot)
-            value = None if page is None else page.pop(message_id, None)
+            page = self.pages.get(slot, {})
+            value = page.get(message_id)
             if value is not None:
-                if not page:
-                    del self.pages[slot]
-                at = self.moved.pop(message_id, message_id)
+                at = self.moved.get(message_id, message_id)
                 self._start(message, at, message_id, FLAG_ENQUEUE, value >> SIZE_BITS, value & SIZE_MASK)
+            self.odd[message_id] = message  # whole, because another thread may ask where it is
+            if value is not None:
+                self.forget_plain(message_id)
         return message
 
     def _start(

@@ -7,6 +7,7 @@ tools and opens the file read-only.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import quote
 from uuid import UUID
@@ -30,7 +31,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 
 from ..base.errors import CairnError, DiskError, DiskFull, ForeignStore, StoreError
-from ..disk.real import disk_error
+from ..disk.real import RealDirectory, disk_error
 
 FILE_NAME = "wiring.sqlite"
 SCHEMA_VERSION = 1
@@ -63,9 +64,11 @@ class QueueRow:
 class Wiring:
     """The wiring of one store. Any thread; calls block on SQL."""
 
-    def __init__(self, engine: Engine, place: str) -> None:
+    def __init__(self, engine: Engine, place: str, sync_names: Callable[[], None] = lambda: None) -> None:
+        """*sync_names* syncs the directory that the database and its rollback journal are in."""
         self._engine = engine
         self.place = place
+        self._sync_names = sync_names
 
     @classmethod
     def open(cls, path: str) -> Wiring:
@@ -84,7 +87,7 @@ class Wiring:
             cursor.execute("PRAGMA foreign_keys=ON")
             cursor.close()
 
-        return cls(engine, path)
+        return cls(engine, path, lambda: RealDirectory(os.path.dirname(os.path.abspath(path))).sync())
 
     def identify(self, new_uuid: UUID) -> tuple[UUID, bool]:
         """The store's UUID, *new_uuid* if it has none yet, and whether its journal was formatted."""
@@ -126,20 +129,27 @@ class Wiring:
             raise _explained(self.place, error) from error
 
     def create_queue(self, name: str) -> QueueRow:
-        """The durable queue *name*, created if it does not exist. Raises `StoreError` if SQL refuses."""
+        """The durable queue *name*, created if it does not exist.
+
+        Raises `StoreError` if SQL refuses, `DiskError` if the names can't be synced: a commit ends with the rollback
+        journal's name taken away, and SQLite calls it done also if it can't open the directory to sync that.
+        """
         try:
             with self._engine.begin() as sql:
                 row = sql.execute(select(_queues).where(_queues.c.name == name)).one_or_none()
                 if row is not None:
-                    return QueueRow(row.id, row.name)
-                made = sql.execute(insert(_queues).values(name=name))
-                assert made.inserted_primary_key is not None
-                return QueueRow(int(made.inserted_primary_key[0]), name)
+                    queue_id = int(row.id)
+                else:
+                    made = sql.execute(insert(_queues).values(name=name))
+                    assert made.inserted_primary_key is not None
+                    queue_id = int(made.inserted_primary_key[0])
         except DBAPIError as error:
             reason = f"queue {name!r} can't be created ({error.orig})"
             if "is full" in reason:
                 raise DiskFull(self.place, reason, "free some space") from error
             raise StoreError(self.place, reason) from error
+        self._sync_names()  # also for a queue that exists: this may be the second try
+        return QueueRow(queue_id, name)
 
     def close(self) -> None:
         self._engine.dispose()

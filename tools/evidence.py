@@ -73,24 +73,20 @@ class Evidence:
     def _scan_source(self, source: _Source, from_lsn: int) -> Iterator[tuple[int, tuple[str, Block] | Finding]]:
         reader = source.reader
         size = reader.container_bytes
-        last: Block | None = None
         slot, name = -1, ""
         for found in reader.scan(from_lsn):
             if isinstance(found, Damage):
-                last = None
                 slot = found.first_lsn // size
                 name = source.name_of(slot)
                 if not self._note_recycled(source.recycled(slot, found.end_lsn // size)):
                     yield found.first_lsn, _finding(found, name)
                 continue
-            if last is not None and found.head.prev_lsn != last.lsn and reader.holds(found.head.prev_lsn // size):
-                self.notes.append(f"LSN {last.end_lsn} to {found.lsn} was recycled while it was read")
-            last = found
             if found.lsn // size != slot:
                 slot = found.lsn // size
                 name = source.name_of(slot)
             yield found.lsn, (name, found)
         self._note_recycled(source.recycled(reader.end_lsn // size, reader.end_lsn // size))
+        self.notes += [f"LSN {first} to {end} was recycled while it was read" for first, end in reader.recycled]
 
     def _note_recycled(self, names: list[str]) -> bool:
         self.notes += [f"{name} was recycled while it was read" for name in names]
@@ -229,7 +225,7 @@ def _given_source(run: list[Given], claim_lsn: int) -> _Source:
         return [names[given.head.slot] for given in run if first_slot <= given.head.slot <= last_slot
                 and given.is_recycled()]  # fmt: skip
 
-    reader = LogReader(GivenDirectory(run, claim_lsn))
+    reader = LogReader(GivenDirectory(run, claim_lsn), everything=True)
     return _Source(reader, run[0].head.slot, lambda slot: names.get(slot, ""), recycled)
 
 

@@ -12,8 +12,10 @@ from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
+from ..journal import holes
 from ..journal.block import Block, padded
-from ..journal.record import HEAD_BYTES, Flag, type_name
+from ..journal.holes import Hole
+from ..journal.record import HEAD_BYTES, Flag, RecordType, type_name
 from .salvage import Finding
 
 Row = tuple[int, tuple[Any, ...]]
@@ -22,6 +24,9 @@ K = TypeVar("K")
 V = TypeVar("V")
 WHOLE_PAYLOAD = 1 << 62
 _MOST_CACHED = 10_000
+_HOLES = int(RecordType.LOG_HOLES)
+_COPIED = {type | Flag.MOVED << 8 for type in (RecordType.START, RecordType.CHUNK, RecordType.ENQUEUE)}
+"""Type and flag of the records whose `undo_prev` is the LSN they were copied from."""
 _PRINTABLE = {byte: f"\\x{byte:02x}" for byte in (*range(32), *range(127, 256))} | {
     ord("\\"): "\\\\", ord('"'): '\\"', ord("\n"): "\\n", ord("\r"): "\\r", ord("\t"): "\\t",
 }  # fmt: skip
@@ -70,6 +75,17 @@ def second_text(second: int) -> str:
         return f"@{second}"
 
 
+def holes_in(block: Block, place: int, size: int) -> list[Hole] | None:
+    """The holes in a payload of *block*; None if there can't be any in it."""
+    start = HEAD_BYTES * block.head.records + place
+    return holes.decode(block.body[start : start + size]) if size % holes.HOLE_BYTES == 0 else None
+
+
+def holes_text(found: list[Hole]) -> str:
+    """The slots that are no longer part of the log."""
+    return ", ".join(str(hole.first) if hole.slots == 1 else f"{hole.first} to {hole.end - 1}" for hole in found)
+
+
 class Lines(Protocol):
     """How things are shown. Each method gives whole lines, without the last line feed."""
 
@@ -108,12 +124,15 @@ class PeopleLines:
             if txn:
                 line += f"  txn {txn}"
             if undo_prev:
-                line += f"  continues {undo_prev}"
+                is_copy = type | (flags & Flag.MOVED) << 8 in _COPIED
+                line += f"  {'copied from' if is_copy else 'continues'} {undo_prev}"
             if extra:
                 line += f"  extra {extra}"
             if bad and lsn in bad:
                 line += "  CORRUPT PAYLOAD"
-            if size and shown:
+            if type == _HOLES and (found := holes_in(block, place, size)) is not None:
+                line += f"  without slots {holes_text(found)}"
+            elif size and shown:
                 text = str(payloads[place : place + min(size, shown)], "latin-1").translate(_PRINTABLE)
                 line += f'  "{text}"' if size <= shown else f'  "{text}"...'
             lines.append(line)
@@ -156,6 +175,8 @@ class JsonLines:
                 line.removesuffix("true}") + "false}" if row[0] in bad else line
                 for line, row in zip(lines, rows, strict=True)
             ]
+        if _HOLES in bytes(block.body[: HEAD_BYTES * block.head.records : HEAD_BYTES]):
+            lines = [self._with_holes(block, line, row) for line, row in zip(lines, rows, strict=True)]
         if self._payload_bytes is not None:
             payloads, most = block.body[HEAD_BYTES * block.head.records :], self._payload_bytes
             lines = [
@@ -163,6 +184,11 @@ class JsonLines:
                 for line, (_, row) in zip(lines, rows, strict=True)
             ]
         return lines
+
+    def _with_holes(self, block: Block, line: str, row: Row) -> str:
+        type, place, size = row[1][0], row[1][3], row[1][4]
+        found = holes_in(block, place, size) if type == _HOLES else None
+        return line if found is None else f'{line[:-1]},"holes":{_json([hole._asdict() for hole in found])}}}'
 
     def block(self, block: Block, container: str) -> str:
         head = block.head

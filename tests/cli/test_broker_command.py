@@ -145,6 +145,7 @@ def test_a_disk_too_small_for_a_journal_is_one_line(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_arguments_are_told_with_status_2(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    """E58: a broker without `--store-dir`, too: there is no other place where messages could be kept."""
     result = subprocess.run(
         [CAIRNMQ, *arguments], capture_output=True, text=True, timeout=DEADLINE_S, cwd=tmp_path, env=dict(os.environ)
     )

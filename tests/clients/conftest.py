@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from proton.utils import BlockingConnection
 
+from cairnmq.broker.memory import DEFAULT_LIMIT_BYTES
 from cairnmq.broker_plugin.options import BrokerOptions, Limits, RouterOptions, StoreOptions
 from cairnmq.broker_plugin.run import RunningBroker
 from tests.process import BrokerProcess
@@ -36,10 +37,12 @@ def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
         credit: int = 1000,
         worker_threads: int = 1,
         limits: Limits = DEFAULTS,
+        memory_limit_bytes: int = DEFAULT_LIMIT_BYTES,
     ) -> RunningBroker:
         store_dir = str(tmp_path / f"store-{len(running)}")
         router = RouterOptions(port=0, worker_threads=worker_threads, limits=limits)
-        broker = RunningBroker(BrokerOptions(store_dir, StoreOptions(), router, auto_create, credit))
+        options = BrokerOptions(store_dir, StoreOptions(), router, auto_create, credit, memory_limit_bytes)
+        broker = RunningBroker(options)
         running.append(broker)
         return broker
 

@@ -177,3 +177,33 @@ def test_pending_tells_what_and_in_which_order() -> None:
         Pending(2, "size", 1, "b", 513),
         Pending(3, "rename", 1, "a", new_name="b"),
     ]
+
+
+def test_a_write_of_what_was_there_changes_nothing() -> None:
+    directory, file = synced_file(b"x" * 1024)
+    file.write_at(0, b"x" * 512 + b"y" * 512)
+    file.write_at(512, b"y" * 512)
+    assert [(item.kind, item.at) for item in directory.pending()] == [("sector", 0), ("sector", 1), ("sector", 1)]
+    changing = directory.pending(changing=True)
+    assert [(item.kind, item.at) for item in changing] == [("sector", 1)]
+    kept_all = {tuple(state(directory.after_power_cut(kept)).items()) for kept in subsets(changing)}
+    assert kept_all == outcomes(directory)
+
+
+def test_disks_with_the_same_content_have_the_same_fingerprint() -> None:
+    """However they came to it, and only those."""
+    directory, file = synced_file(b"x" * 600)
+    before = directory.fingerprint()
+    assert directory.after_kill().fingerprint() == before
+    file.write_at(100, b"y")
+    assert directory.fingerprint() != before
+    assert directory.after_power_cut([]).fingerprint() == before
+    file.write_at(100, b"x")
+    assert directory.fingerprint() == before
+    file.write_at(600, b"\0")
+    assert directory.fingerprint() != before  # the size counts
+    other = MemoryDirectory()
+    other.create("b").write_at(0, b"x" * 600)
+    assert other.fingerprint() != before
+    other.rename("b", "a")
+    assert other.fingerprint() == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
 
 import pytest
@@ -9,10 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cairnmq.base.errors import JournalError
+from cairnmq.disk.faulty import FaultyDirectory
 from cairnmq.disk.memory import MemoryDirectory
 from cairnmq.journal.block import MAX_RECORDS
 from cairnmq.journal.container import DATA_OFFSET
 from cairnmq.journal.log import BLOCK_LIMIT_BYTES, OWN_LSN
+from cairnmq.journal.reader import LogReader
 from cairnmq.journal.record import HEAD, HEAD_BYTES, MAX_PAYLOAD_BYTES, RecordHead
 
 from .logs import BIG, SIZE, START, blocks, container_of, new_log, put, read_all, reopen
@@ -192,6 +195,21 @@ def test_one_sync_for_a_group() -> None:
     assert journal.flush() == journal.durable_lsn
     assert len(operations) == 2  # there was nothing to do
     assert journal.flushes == 2  # the first was that of the opening
+
+
+def test_an_opening_looks_once_at_each_container() -> None:
+    """A reader of a log that is written looks again where the log ends; recovery has it for itself."""
+    directory, journal = new_log()
+    for _ in range(40):
+        put(journal, BIG)
+        journal.flush()
+    journal.close()
+    faulty = FaultyDirectory(directory)
+    reader = LogReader(faulty, live=False)
+    list(reader.scan())
+    heads = Counter(call.name for call in faulty.calls if call.kind == "read" and call.offset == 0)
+    assert len(heads) > 4
+    assert {count for name, count in heads.items() if name.endswith(".cairn")} == {1}
 
 
 def test_an_lsn_that_is_none() -> None:

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from cairnmq.base.errors import JournalError
 from cairnmq.disk.memory import MemoryDirectory
 from cairnmq.journal.container import file_number
-from cairnmq.journal.reader import LogReader
+from cairnmq.journal.reader import Damage, LogReader
 from cairnmq.journal.record import RecordType
 from cairnmq.journal.room import SPARES, reserve
 
-from .logs import BIG, SIZE, new_log, put, read_all, reopen
+from .logs import BIG, SIZE, container_of, new_log, put, read_all, reopen
 
 
 def containers(directory: MemoryDirectory) -> list[str]:
@@ -196,3 +196,28 @@ def test_a_recycled_container_shows_nothing_of_its_earlier_life() -> None:
             if read.lsn >= reader.base_lsn:
                 assert int(read.payload.removeprefix(b"life ").split(b",")[0]) > life - 8
     assert journal.next_lsn > 20 * SIZE
+
+
+def test_a_rotten_block_does_not_hide_the_base_that_blocks_behind_it_tell() -> None:
+    """Else the containers that were given back are named as lost, and not the block."""
+    directory, journal = new_log()
+    for _ in range(20):
+        put(journal, BIG)
+        journal.flush()
+    rotten = put(journal, b"rotten")
+    journal.flush()
+    base_lsn = journal.container_start(rotten)
+    journal.advance_base(base_lsn)
+    for _ in range(2):
+        put(journal, b"whole")
+        journal.flush()
+    assert min(journal.pool.slots()) == rotten // SIZE
+    name = container_of(directory, rotten // SIZE)
+    journal.abandon()
+    file = directory.open(name, writable=True)
+    file.write_at(rotten % SIZE, b"\xff")
+    reader = LogReader(directory)
+    assert reader.base_lsn == base_lsn
+    damage = next(found for found in reader.scan() if isinstance(found, Damage))
+    assert damage.first_lsn <= rotten < damage.end_lsn
+    assert not damage.torn

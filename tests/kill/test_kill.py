@@ -22,8 +22,13 @@ from .history import Event, Stopped
 
 KILLS = int(os.environ.get("CAIRN_KILLS", "100"))
 SEED = os.environ.get("CAIRN_SEED") or str(SystemRandom().randrange(10**6))
-GROUPS = (("--container-size", "524288"), ("--worker-threads", "2"))
-"""Brokers that run at a time, each with a store and clients of its own, and their options: one starts, one works."""
+GROUPS = (
+    ("--container-size", "524288", "--checkpoint-interval", "300000"),
+    ("--worker-threads", "2", "--memory-limit", "0"),
+)
+"""Brokers that run at a time, each with a store and clients of its own, and their options: one starts, one works.
+
+The first takes checkpoints all the time. The second reads back what is waiting, as with queues deeper than memory."""
 
 
 @pytest.mark.timeout(60 + KILLS * 10)

@@ -7,7 +7,8 @@ with what a recovered store shows, and names the invariant that is broken.
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import Literal, NamedTuple
+from collections.abc import Collection
+from typing import Literal, NamedTuple, NoReturn
 
 from cairnmq.base.errors import CairnError
 from cairnmq.recovery.report import RecoveryReport
@@ -18,8 +19,12 @@ class Broken(AssertionError):
     """An invariant does not hold."""
 
     def __init__(self, invariant: str, why: str) -> None:
-        super().__init__(f"{invariant}: {why}")
+        super().__init__(invariant, why)  # so that it can come from another process
         self.invariant = invariant
+        self.why = why
+
+    def __str__(self) -> str:
+        return f"{self.invariant}: {self.why}"
 
 
 class Operation(NamedTuple):
@@ -76,77 +81,123 @@ class History:
 
 def shown_by(store: JournalStore) -> Shown:
     """What *store* has on its queues, those that SQL does not know included."""
-    queues: set[int] = set()
-    for on in store.state.messages.values():
-        queues.update((on,) if isinstance(on, int) else on)
-    return {queue_id: [found.message_id for found in store.messages_of(queue_id)] for queue_id in queues}
+    return {queue_id: list(on) for queue_id, on in store.messages().items()}
 
 
 def content_of(store: JournalStore, message_id: int) -> bytes:
-    return b"".join(store.load_piece(message_id, number) for number in range(store.piece_count(message_id)))
+    count = store.piece_count(message_id)
+    if count == 1:
+        return store.load_piece(message_id, 0)
+    return b"".join([store.load_piece(message_id, number) for number in range(count)])
 
 
 def check(history: History, confirmed_lsn: int, store: JournalStore, report: RecoveryReport) -> Shown:
     """Raise `Broken` if *store*, just recovered, is not what *history* allows; what it shows otherwise."""
-    shown = shown_by(store)
-    end_lsn = report.log.end_lsn
-    last: dict[tuple[int, int], str] = {}  # what was confirmed last, for a message on a queue
-    undecided = set()  # and where something was attempted since
-    position = {}
-    for lsn, kind, message_id, queue_id in history.operations:
-        if lsn < confirmed_lsn:
-            last[message_id, queue_id] = kind
-        else:
-            undecided.add((message_id, queue_id))
-        if kind == "enqueue" and (lsn < end_lsn or (message_id, queue_id) not in position):
-            position[message_id, queue_id] = lsn
-    for (message_id, queue_id), what in last.items():
-        if what == "enqueue" and (message_id, queue_id) not in undecided:
-            count = shown.get(queue_id, []).count(message_id)
-            if count != 1:
-                raise Broken(
-                    "I1", f"message {message_id} was confirmed on queue {queue_id}, and is there {count} times"
-                )
-    for queue_id, ids in shown.items():
+    return Expectation(history, confirmed_lsn).check(store, report)
+
+
+class Expectation:
+    """What a recovery may show after *history*, of which everything below *confirmed_lsn* was confirmed.
+
+    Made once for a moment, and asked for each state in which a crash may leave it.
+    """
+
+    def __init__(self, history: History, confirmed_lsn: int) -> None:
+        self.history = history
+        self.confirmed_lsn = confirmed_lsn
+        self._shown: dict[int, Shown] = {}
+
+    def shown(self, end_lsn: int) -> Shown:
+        found = self._shown.get(end_lsn)
+        if found is None:
+            found = self._shown[end_lsn] = self.history.shown(end_lsn)
+        return found
+
+    def permits(self, shown: Shown, end_lsn: int, next_lsn: int) -> bool:
+        """Whether the queues may be so, where the log was found to end at *end_lsn* and goes on at *next_lsn*."""
+        confirmed_lsn = self.confirmed_lsn
+        return (
+            next_lsn >= confirmed_lsn
+            and shown == self.shown(end_lsn)
+            and (end_lsn >= confirmed_lsn or shown == self.shown(confirmed_lsn))
+        )
+
+    def check(self, store: JournalStore, report: RecoveryReport) -> Shown:
+        """Raise `Broken` if *store*, just recovered, shows anything else; what it shows otherwise."""
+        shown = shown_by(store)
+        if not self.permits(shown, report.log.end_lsn, store.journal.next_lsn):
+            self._explain(shown, report.log.end_lsn, store.journal.next_lsn)
+        contents = self.history.contents
+        ids = {message_id for on_queue in shown.values() for message_id in on_queue}
         for message_id in ids:
-            place = message_id, queue_id
-            if last.get(place) == "dequeue" and place not in undecided:
-                raise Broken("I2", f"message {message_id} is back on queue {queue_id}")
-            if place not in position or queue_id not in history.queues:
-                raise Broken("I7", f"message {message_id} was never put on queue {queue_id}")
             try:
                 content = content_of(store, message_id)
             except CairnError as error:
                 raise Broken("I3", f"message {message_id} can't be read: {error}") from error
-            if content != history.contents[message_id]:
-                stale = any(content == other for other in history.contents.values())
+            if content != contents[message_id]:
+                stale = any(content == other for other in contents.values())
                 raise Broken("I13" if stale else "I3", f"message {message_id} has another content")
-        positions = [position[message_id, queue_id] for message_id in ids]
-        if positions != sorted(positions):
-            raise Broken("I6", f"queue {queue_id} has another order: {ids}")
-    if shown != history.shown(end_lsn):
-        raise Broken("I4", f"{shown} is not what was done below LSN {end_lsn}: {history.shown(end_lsn)}")
-    if () in store.state.messages.values() or store.state.growing:
-        raise Broken("I7", "a message that never reached a queue is still there")
-    if {row.id for row in store.queues()} != history.queues:
-        raise Broken("I7", f"the queues are {store.queues()}")
-    if store.journal.next_lsn < confirmed_lsn or store.durable_lsn < confirmed_lsn:
-        raise Broken("I8", f"LSNs go on at {store.journal.next_lsn}, {confirmed_lsn} was confirmed")
-    check_base(store)
-    if end_lsn < confirmed_lsn and shown != history.shown(confirmed_lsn):
-        raise Broken("I4", f"the log ends at {end_lsn}, below {confirmed_lsn}")
-    return shown
+        if report.messages != len(ids):
+            raise Broken("I7", f"{report.messages} messages are there, {len(ids)} of them on a queue")
+        if {row.id for row in store.queues()} != self.history.queues:
+            raise Broken("I7", f"the queues are {store.queues()}")
+        if store.durable_lsn < self.confirmed_lsn:
+            raise Broken("I8", f"{store.durable_lsn} is taken for durable, {self.confirmed_lsn} was confirmed")
+        _check_base_below(store, ids)
+        return shown
+
+    def _explain(self, shown: Shown, end_lsn: int, next_lsn: int) -> NoReturn:
+        """Raise `Broken` for what is not permitted: say what is wrong with it."""
+        last: dict[tuple[int, int], str] = {}  # what was confirmed last, for a message on a queue
+        undecided = set()  # and where something was attempted since
+        position = {}
+        for lsn, kind, message_id, queue_id in self.history.operations:
+            if lsn < self.confirmed_lsn:
+                last[message_id, queue_id] = kind
+            else:
+                undecided.add((message_id, queue_id))
+            if kind == "enqueue" and (lsn < end_lsn or (message_id, queue_id) not in position):
+                position[message_id, queue_id] = lsn
+        for (message_id, queue_id), what in last.items():
+            if what == "enqueue" and (message_id, queue_id) not in undecided:
+                count = shown.get(queue_id, []).count(message_id)
+                if count != 1:
+                    raise Broken(
+                        "I1", f"message {message_id} was confirmed on queue {queue_id}, and is there {count} times"
+                    )
+        for queue_id, ids in shown.items():
+            for message_id in ids:
+                place = message_id, queue_id
+                if last.get(place) == "dequeue" and place not in undecided:
+                    raise Broken("I2", f"message {message_id} is back on queue {queue_id}")
+                if place not in position or queue_id not in self.history.queues:
+                    raise Broken("I7", f"message {message_id} was never put on queue {queue_id}")
+            positions = [position[message_id, queue_id] for message_id in ids]
+            if positions != sorted(positions):
+                raise Broken("I6", f"queue {queue_id} has another order: {ids}")
+        if shown != self.shown(end_lsn):
+            raise Broken("I4", f"{shown} is not what was done below LSN {end_lsn}: {self.shown(end_lsn)}")
+        if next_lsn < self.confirmed_lsn:
+            raise Broken("I8", f"LSNs go on at {next_lsn}, {self.confirmed_lsn} was confirmed")
+        raise Broken("I4", f"the log ends at {end_lsn}, below {self.confirmed_lsn}")
 
 
-def check_base(store: JournalStore) -> None:
-    """The base passes no message of *store*, and no container that holds one is free."""
-    if not store.state.messages:
+def check_base(store: JournalStore, staged: Collection[int] = ()) -> None:
+    """I12: the base passes no message of *store*, also none that is only *staged*, and no container that holds one
+    is free."""
+    ids = {message_id for on in store.messages().values() for message_id in on}
+    _check_base_below(store, ids.union(staged))
+
+
+def _check_base_below(store: JournalStore, ids: Collection[int]) -> None:
+    """The one place that knows how a live record pins the log."""
+    if not ids:
         return
-    oldest = min(store.state.messages)
-    if store.journal.base_lsn > oldest:
-        raise Broken("I12", f"the base is {store.journal.base_lsn}, message {oldest} lives")
-    for message_id in store.state.messages:
-        if message_id < store.journal.durable_lsn and message_id // store.journal.container_bytes not in (
-            store.journal.pool.slots()
-        ):
+    journal = store.journal
+    oldest = min(ids)
+    if journal.base_lsn > oldest:
+        raise Broken("I12", f"the base is {journal.base_lsn}, message {oldest} lives")
+    slots = journal.pool.slots()
+    for message_id in ids:
+        if message_id < journal.durable_lsn and message_id // journal.container_bytes not in slots:
             raise Broken("I12", f"the container of message {message_id} was given away")

@@ -5,110 +5,71 @@ true. What the kernel shows after a failed sync may not be on the disk, though a
 
 from __future__ import annotations
 
-import random
-import time
-from collections import Counter
-from collections.abc import Callable, Iterator
-from errno import EIO, ENOSPC
-from typing import NamedTuple
+from collections.abc import Callable
+from os import environ
 
 import pytest
 
-from cairnmq.base.errors import CairnError, DiskError, JournalFailed
-from cairnmq.disk.faulty import Fault, FaultyDirectory, Plan, ever_after, once
+from cairnmq.base.errors import DiskError
+from cairnmq.disk.faulty import FaultyDirectory
 from cairnmq.disk.memory import MemoryDirectory
+from cairnmq.disk.seam import Directory
 from cairnmq.journal import opening
 from cairnmq.journal.log import Journal
 from cairnmq.journal.reader import LogReader
 
 from .checker import Broken
-from .explorer import SCALE, Explorer, World, workload
+from .cores import on_all_cores
+from .explorer import Explorer
+from .io_errors import Case, Outcomes, all_errors, cases, run
+from .workload import workload
+from .world import World
 
-FAULTS = {"EIO": Fault(EIO), "ENOSPC": Fault(ENOSPC), "short write": Fault(EIO, 0.5), "short, full": Fault(ENOSPC, 0.5)}
-
-
-class Case(NamedTuple):
-    number: int
-    fault: str
-    for_ever: bool
-
-    def plan(self) -> Plan:
-        return (ever_after if self.for_ever else once)(self.number, FAULTS[self.fault])
+SEED = int(environ.get("CAIRN_SEED", "1"))
+LIVES = 2
+PARTS = 4
 
 
-def calls() -> int:
+@pytest.fixture
+def explorer() -> Explorer:
+    return Explorer()
+
+
+def test_every_error_at_every_call(tell: Callable[[str], None]) -> None:
+    """In small containers: no call of these lives is left out."""
+    total = Outcomes()
+    parts = ((SEED, number, part, PARTS) for number in range(LIVES) for part in range(PARTS))
+    for outcomes in on_all_cores(all_errors, parts):
+        total.add(outcomes)
+    tell("\n".join(total.lines()))
+    assert total.told.total() == total.calls * 8
+    assert total.told["JournalFailed"] > 100
+    assert total.told["DiskError"] > 100
+    assert total.told["DiskFull"] > 100
+
+
+# ---- at the real container size, with SQLite ------------------------------------------------------------------------
+
+
+def calls() -> list[str]:
+    """The kind of every call of the workload."""
     world = World(MemoryDirectory())
     faulty = world.through = FaultyDirectory(world.disk)
     workload(world)
-    return len(faulty.calls)
-
-
-def cases() -> list[Case]:
-    return [
-        Case(number, fault, for_ever)
-        for number in range(1, calls() + 1)
-        for fault in FAULTS
-        for for_ever in (False, True)
-    ]
-
-
-def run(case: Case, explorer: Explorer) -> str:
-    """The workload until the error ends it; what is there after a kill, after a power cut, and after both."""
-    world = World(MemoryDirectory())
-    world.disk.on_operation = None
-    world.through = FaultyDirectory(world.disk, case.plan())
-    outcome = "nothing was to be told"
-    try:
-        workload(world)
-    except CairnError as error:
-        outcome = type(error).__name__
-        if not isinstance(error, DiskError | JournalFailed):
-            raise Broken("I10", f"{case}: an I/O error is taken for something else: {error}") from error
-    if world.store is not None:
-        world.confirmed_lsn = world.store.journal.durable_lsn
-    moment = world.now(str(case))
-    rng = random.Random(case.number)
-    try:
-        explorer.recovered(moment.disk.after_power_cut([]), moment)
-        explorer.recovered(moment.disk.after_power_cut(rng), moment)
-        again, shown = explorer.recovered(moment.disk.after_kill(), moment)
-        rest = again.now("recovery")
-        for kept in ([], rest.disk.pending()):
-            found = explorer.one(rest, frozenset(kept))[1]
-            if found != shown:
-                raise Broken("I9", f"{found} after the power cut, {shown} was shown")
-    except Broken as error:
-        error.add_note(f"{case}: {outcome}")
-        raise
-    return outcome
-
-
-@pytest.fixture(scope="module")
-def explorer(tell: Callable[[str], None]) -> Iterator[Explorer]:
-    begun_s = time.process_time()
-    explorer = Explorer()
-    yield explorer
-    tell(f"I/O errors: {explorer.states} states recovered and checked, {time.process_time() - begun_s:.1f} s of CPU")
+    return [call.kind for call in faulty.calls]
 
 
 def test_an_error_at_any_call(explorer: Explorer) -> None:
-    every = cases()
-    rng = random.Random(1)
-    chosen = every if SCALE >= 25 else rng.sample(every, min(len(every), round(len(every) * SCALE / 25)))
-    outcomes = Counter(run(case, explorer) for case in chosen)
-    assert outcomes["JournalFailed"] > 10
-    assert outcomes["DiskError"] > 10
-    assert outcomes["DiskFull"] > 10
+    every = list(cases(len(calls())))
+    for case in every[:: len(every) // 60]:
+        run(World(MemoryDirectory()), workload, case, explorer)
 
 
 def test_a_failed_sync_is_never_tried_again(explorer: Explorer) -> None:
-    """Each sync of the workload fails once; whatever the process does then, it confirms nothing."""
-    world = World(MemoryDirectory())
-    faulty = world.through = FaultyDirectory(world.disk)
-    workload(world)
-    syncs = [call.number for call in faulty.calls if call.kind == "sync"]
-    for number in syncs[:: max(1, round(4 / SCALE))]:
-        run(Case(number, "EIO", False), explorer)
+    """Syncs of the workload fail once; whatever the process does then, it confirms nothing."""
+    syncs = [number for number, kind in enumerate(calls(), 1) if kind == "sync"]
+    for number in syncs[::4]:
+        run(World(MemoryDirectory()), workload, Case(number, "EIO", False), explorer)
 
 
 # ---- it can fail ----------------------------------------------------------------------------------------------------
@@ -133,16 +94,16 @@ def test_a_journal_that_tries_again_is_found(monkeypatch: pytest.MonkeyPatch, ex
 
 
 def test_a_recovery_that_trusts_the_page_cache_is_found(monkeypatch: pytest.MonkeyPatch, explorer: Explorer) -> None:
-    """It syncs what it found, and does not write it again."""
-    real = opening._rewrite
+    """It syncs what it found, and neither reads past the cache nor copies."""
 
-    def trusting(reader: LogReader, unproven: object) -> None:
-        for name in reader.directory.names():
-            file = reader.directory.open(name, writable=True)
+    def trusting(directory: Directory) -> LogReader:
+        for name in directory.names():
+            file = directory.open(name, writable=True)
             file.sync()
             file.close()
-        real(reader, [])
+        return LogReader(directory, live=False)
 
-    monkeypatch.setattr(opening, "_rewrite", trusting)
+    monkeypatch.setattr(opening, "forget_unproven", trusting)
+    monkeypatch.setattr(opening, "copy_slots", lambda *args: None)
     with pytest.raises(Broken, match=r"I9|I10"):
         test_a_failed_sync_is_never_tried_again(explorer)

@@ -75,7 +75,7 @@ def test_an_empty_directory_becomes_a_store(tmp_path: Path) -> None:
     store, report = open_store(str(tmp_path), SystemClock())
     assert report.created
     store.close()
-    assert sorted(os.listdir(tmp_path)) == ["journal", "lock", "wiring.sqlite"]
+    assert sorted(os.listdir(tmp_path)) == ["checkpoint", "journal", "lock", "wiring.sqlite"]
 
 
 def test_a_store_with_files_of_somebody_else_in_it_is_a_store(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the store writes for each call, what of the log it holds by that, and what recovery makes of the records."""
+"""What the store writes for each call, and what of the log it holds by that."""
 
 from __future__ import annotations
 
@@ -10,62 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cairnmq.base.clock import ManualClock
 from cairnmq.base.errors import StoreError
-from cairnmq.disk.memory import MemoryDirectory
-from cairnmq.journal.log import OWN_LSN
-from cairnmq.journal.opening import open_log
-from cairnmq.journal.reader import LogReader
-from cairnmq.journal.record import MAX_PAYLOAD_BYTES, Flag, RecordHead, RecordType
-from cairnmq.recovery.recover import recover
-from cairnmq.recovery.report import RecoveryReport
-from cairnmq.store.journal_store import JournalStore
-from cairnmq.store.state import State
+from cairnmq.journal.record import MAX_PAYLOAD_BYTES, Flag, RecordType
 from cairnmq.store.wiring import QueueRow
 
-from ..journal.logs import Read, read_all
 from ..recovery.checker import content_of
-from ..recovery.explorer import OPTIONS, MemoryWiring
-
-SIZE = OPTIONS.container_bytes
-NOW_US = 7
-BIG = bytes(range(256)) * 256
-
-
-class Disk:
-    """A store's disk and SQL, opened as often as a test likes."""
-
-    def __init__(self) -> None:
-        self.files = MemoryDirectory()
-        self.wiring = MemoryWiring()
-
-    def open(self) -> tuple[JournalStore, RecoveryReport]:
-        store, report = recover(self.files, self.wiring, ManualClock(), OPTIONS)
-        store.run_inline(store.became_durable)
-        return store, report
-
-    def records(self) -> list[Read]:
-        return read_all(self.files)
-
-    def base_lsn(self) -> int:
-        reader = LogReader(self.files)
-        return reader.base_lsn
+from .stores import BIG, NOW_US, SIZE, Disk, put, queue, shown
 
 
 @pytest.fixture
 def disk() -> Disk:
     return Disk()
-
-
-def queue(store: JournalStore, name: str = "q") -> int:
-    made: list[QueueRow | Exception] = []
-    store.create_queue(name, made.append)
-    assert isinstance(made[0], QueueRow)
-    return made[0].id
-
-
-def put(store: JournalStore, queue_id: int, content: bytes = b"content") -> int:
-    return store.put(queue_id, content, NOW_US)[0]
 
 
 def test_a_whole_message_is_one_record_and_so_is_its_end(disk: Disk) -> None:
@@ -144,13 +99,13 @@ def test_queues_share_one_stored_message(disk: Disk) -> None:
     store.kick()
     assert [read.payload for read in disk.records()].count(b"content") == 1
     store, _ = disk.open()
-    assert [[found.message_id for found in store.messages_of(q)] for q in (a, b, c)] == [[], [message_id], [message_id]]
+    assert shown(store) == {b: [message_id], c: [message_id]}
     store.dequeue(message_id, b, NOW_US)
     store.kick()
     assert content_of(store, message_id) == b"content"
     store.dequeue(message_id, c, NOW_US)
     store.kick()
-    assert store.state.positions == {}
+    assert message_id not in store.state
     assert disk.open()[1].messages == 0
 
 
@@ -183,8 +138,7 @@ def test_what_is_wrong_is_refused_and_changes_nothing(disk: Disk) -> None:
         store.append_content(staged, b"late", NOW_US, last=True)
     with pytest.raises(StoreError):
         store.destroy(staged, NOW_US)
-    assert store.state.messages == {}
-    assert store.state.growing == set()
+    assert len(store.state) == 0
 
 
 # ---- what holds the log ---------------------------------------------------------------------------------------------
@@ -201,7 +155,7 @@ def test_the_base_moves_when_the_last_dequeue_is_durable(disk: Disk) -> None:
     base_lsn = store.journal.base_lsn
     assert base_lsn <= old
     store.dequeue(old, q, NOW_US)
-    assert old not in store.state.messages
+    assert old not in store.state
     assert store.journal.base_lsn == base_lsn
     store.kick()
     assert old < store.journal.base_lsn <= store.journal.next_lsn
@@ -221,7 +175,7 @@ def test_a_dequeue_that_never_became_durable_did_not_move_the_base(disk: Disk) -
     store.journal.abandon()
     store, report = disk.open()
     assert report.log.base_lsn <= message_id
-    assert [found.message_id for found in store.messages_of(q)] == [message_id]
+    assert shown(store) == {q: [message_id]}
     assert content_of(store, message_id) == b"content"
 
 
@@ -239,7 +193,7 @@ def test_out_of_order_deletes_never_pass_a_live_message(order: list[int]) -> Non
         store.kick()
         oldest = min(left.values(), default=store.journal.next_lsn)
         assert store.journal.base_lsn == store.journal.container_start(oldest)
-    assert store.state.oldest_slot() is None
+    assert store.state.pins.live == {}
 
 
 def test_the_first_message_into_an_empty_store_begins_the_log(disk: Disk) -> None:
@@ -261,125 +215,37 @@ def test_the_first_message_into_an_empty_store_begins_the_log(disk: Disk) -> Non
     assert report.log.records < 40
 
 
-def test_one_slow_message_holds_its_container_and_what_follows(disk: Disk) -> None:
-    """E24: until it goes, then everything is given back at once."""
+def test_a_container_that_dies_before_its_end_is_given_back(disk: Disk) -> None:
+    """E9, E69: nothing in it is ever touched again once the log has gone on behind it."""
+    store, _ = disk.open()
+    q = queue(store)
+    while SIZE - store.journal.next_lsn > len(BIG):
+        store.dequeue(put(store, q, BIG[: SIZE // 16]), q, NOW_US)
+        store.kick()
+    assert list(store.journal.slots) == [0]
+    assert put(store, q, BIG) > SIZE
+    store.kick()
+    assert list(store.journal.slots) == [1]
+
+
+def test_one_slow_message_holds_no_more_than_its_container(disk: Disk) -> None:
+    """E24, E69: what follows it is given back although it lives."""
     store, _ = disk.open()
     q = queue(store)
     slow = put(store, q, b"slow")
-    for _ in range(40):
+    for _ in range(200):
         store.dequeue(put(store, q, BIG), q, NOW_US)
         store.kick()
-    assert len(store.journal.pool.slots()) >= 5
+        assert len(store.journal.slots) <= 4
     assert content_of(store, slow) == b"slow"
+    assert shown(store) == {q: [slow]}
+    assert shown(disk.open()[0]) == {q: [slow]}
     store.dequeue(slow, q, NOW_US)
     for _ in range(2):
         store.kick()
         put(store, q, b"x")
     store.kick()
     assert len(store.journal.pool.slots()) <= 2
-
-
-# ---- recovery of records --------------------------------------------------------------------------------------------
-
-
-def test_the_same_state_from_calls_and_from_records(disk: Disk) -> None:
-    """E50, E52: the maps are rebuilt from the log and SQL as they were."""
-    store, _ = disk.open()
-    a, b = queue(store, "a"), queue(store, "b")
-    ids = [put(store, queue_id, b"%d" % number) for number, queue_id in enumerate((a, b, a, b))]
-    store.enqueue(ids[0], b, NOW_US)
-    store.enqueue(ids[1], a, NOW_US)
-    long_one, _ = store.put(a, BIG * 3, NOW_US)
-    store.dequeue(ids[1], b, NOW_US)
-    store.dequeue(ids[2], a, NOW_US)
-    store.kick()
-    before = store.state
-    after = disk.open()[0].state
-    assert after.messages == before.messages == {ids[0]: (a, b), ids[1]: a, ids[3]: b, long_one: a}
-    assert (after.chunks, after.growing, after.positions) == (before.chunks, before.growing, before.positions)
-    assert after.live == before.live
-
-
-def test_what_never_became_whole_or_never_reached_a_queue_is_discarded(disk: Disk) -> None:
-    """E29, E30: it is deleted, durably, and reported."""
-    store, _ = disk.open()
-    q = queue(store)
-    torn = store.stage(b"begun", NOW_US)
-    store.append_content(torn, b"more", NOW_US, last=False)
-    bare = store.stage(b"nothing but a start", NOW_US)
-    homeless = store.stage(b"whole", NOW_US)
-    store.append_content(homeless, b"", NOW_US, last=True)
-    kept = put(store, q)
-    store.kick()
-    store, report = disk.open()
-    assert report.discarded == 3
-    assert list(store.state.messages) == [kept]
-    deletes = {read.head.message_id for read in disk.records() if read.head.type == RecordType.DELETE}
-    assert deletes == {torn, bare, homeless}
-    assert "discarded 3 messages" in "\n".join(report.lines())
-    store.dequeue(kept, q, NOW_US)
-    store.kick()
-    assert store.state.oldest_slot() is None  # none of them holds the log
-    assert disk.open()[1].discarded == 0
-
-
-def head(kind: RecordType, message_id: int, queue_id: int = 0, flags: int = 0) -> RecordHead:
-    return RecordHead(kind, flags, 0, 0, 0, 0, message_id, message_id, queue_id, 0, 0, 0)
-
-
-@given(
-    records=st.lists(
-        st.tuples(
-            st.sampled_from([RecordType.CHUNK, RecordType.ENQUEUE, RecordType.DEQUEUE, RecordType.DELETE]),
-            st.integers(1, 5),
-            st.integers(0, 3),
-            st.integers(0, 7),
-        )
-    )
-)
-def test_what_has_no_start_is_ignored(records: list[tuple[RecordType, int, int, int]]) -> None:
-    """E27, E28: its Start is below the base, so the message was deleted."""
-    state = State(SIZE)
-    state.apply(600, head(RecordType.START, 600, 2, Flag.ENQUEUE))
-    for lsn, (kind, message_id, queue_id, flags) in enumerate(records, 601):
-        state.apply(lsn, head(kind, message_id, queue_id, flags))
-    assert state.messages == {600: 2}
-    assert (state.chunks, state.growing, state.positions, state.live) == ({}, set(), {}, {0: 1})
-
-
-def test_a_chain_that_ends_in_delete_is_ignored() -> None:
-    """E26: with a record of its own, or as a flag of the last dequeue."""
-    state = State(SIZE)
-    state.apply(600, head(RecordType.START, 600, 0, Flag.MORE))
-    state.apply(700, head(RecordType.CHUNK, 600))
-    state.apply(800, head(RecordType.DELETE, 600))
-    state.apply(900, head(RecordType.START, 900, 1, Flag.ENQUEUE))
-    state.apply(1000, head(RecordType.ENQUEUE, 900, 2))
-    state.apply(1100, head(RecordType.DEQUEUE, 900, 1))
-    state.apply(1200, head(RecordType.DEQUEUE, 900, 2, Flag.DELETE))
-    assert (state.messages, state.chunks, state.growing, state.positions, state.live) == ({}, {}, set(), {}, {})
-
-
-def test_records_below_the_base_do_not_come_back(disk: Disk) -> None:
-    """E27: a message whose Start was recycled, and whose Dequeue was not, is nothing."""
-    disk.open()[0].close()
-    journal, _ = open_log(disk.files, ManualClock(), visit=lambda block: None)
-    q = 1
-    message_id = journal.append(
-        RecordType.START, BIG, time_us=NOW_US, flags=Flag.ENQUEUE, message_id=OWN_LSN, queue_id=q
-    )
-    while journal.next_lsn < 4 * SIZE:
-        journal.append(RecordType.DELETE, BIG, time_us=NOW_US, message_id=message_id)
-        journal.flush()
-    for kind in (RecordType.ENQUEUE, RecordType.CHUNK, RecordType.DEQUEUE):
-        journal.append(kind, time_us=NOW_US, message_id=message_id, queue_id=q)
-    journal.advance_base(3 * SIZE)
-    journal.flush()
-    journal.close()
-    store, report = disk.open()
-    assert report.log.base_lsn == 3 * SIZE
-    assert report.messages == 0
-    assert store.state.positions == {}
 
 
 # ---- with threads ---------------------------------------------------------------------------------------------------
@@ -453,5 +319,5 @@ def test_closing_makes_everything_durable(disk: Disk) -> None:
         disk.files = disk.files.after_power_cut([])
         store, report = disk.open()
         assert report.log.closed_cleanly
-        assert message_id in [found.message_id for found in store.messages_of(q)]
+        assert message_id in shown(store)[q]
         store.close()

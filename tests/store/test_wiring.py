@@ -11,7 +11,8 @@ from uuid import uuid4
 
 import pytest
 
-from cairnmq.base.errors import CairnError, ForeignStore, StoreError
+from cairnmq.base.errors import CairnError, DiskError, ForeignStore, StoreError
+from cairnmq.disk.real import RealDirectory
 from cairnmq.store.wiring import QueueRow, Wiring, read_queue_names
 
 
@@ -164,3 +165,21 @@ def test_a_tool_changes_nothing(path: str) -> None:
     before = Path(path).read_bytes(), os.stat(path).st_mtime_ns
     read_queue_names(path)
     assert (Path(path).read_bytes(), os.stat(path).st_mtime_ns) == before
+
+
+def test_a_queue_is_confirmed_only_when_its_directory_could_be_synced(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite says that a commit succeeded when the disk died before it could open the directory."""
+    wiring = opened(path)
+
+    def fails(self: RealDirectory) -> None:
+        raise DiskError(self.path, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RealDirectory, "sync", fails)
+        for _ in range(2):
+            with pytest.raises(DiskError):
+                wiring.create_queue("q")
+    assert wiring.create_queue("q") == QueueRow(1, "q")
+    wiring.close()

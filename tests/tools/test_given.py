@@ -51,6 +51,25 @@ def test_dead_records_are_shown_too_when_their_container_is_named(store: Store, 
     assert dump(*kept, "--json").status == 0
 
 
+def test_an_archive_is_shown_though_newer_containers_know_a_later_base_and_holes(
+    store: Store, dump: Dump, tmp_path: Path
+) -> None:
+    store.fill(8)
+    size = store.journal.container_bytes
+    archive = tmp_path / "archive"
+    archive.mkdir()
+    for slot in (0, 1, 2, 5):
+        shutil.copy(store.file_of(slot * size), archive / f"{slot}.cairn")
+    before = store.record_lsns()
+    store.journal.retire([0, 1, 5])
+    store.put_flushed(b"makes it durable", b"")
+    for slot in store.journal.slots:
+        shutil.copy(store.file_of(slot * size), archive / f"{slot}.cairn")
+    result = dump(*sorted(archive.iterdir()), "--json")
+    assert (result.damage, result.status) == ([], 0)
+    assert set(before) <= set(result.lsns)
+
+
 def test_damage_within_one_container(store: Store, dump: Dump, tmp_path: Path) -> None:
     lsns = store.put_flushed(*[b"x"] * 5)
     store.flip(lsns[2] + 64)

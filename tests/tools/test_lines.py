@@ -13,6 +13,7 @@ from hypothesis.strategies import binary, builds, integers, lists, text, tuples
 
 from cairnmq.journal import block
 from cairnmq.journal.block import Block
+from cairnmq.journal.holes import HOLE_BYTES, Hole, decode
 from cairnmq.journal.log import OWN_LSN
 from cairnmq.journal.record import HEAD, Flag, RecordHead, RecordType
 from cairnmq.tools.dump import bad_payloads
@@ -49,7 +50,10 @@ def test_json_keeps_every_field(records: list[tuple[RecordHead, bytes]]) -> None
     assert len(shown) == len(records)
     for number, (line, (head, payload)) in enumerate(zip(shown, records, strict=True)):
         type, _, flags = label(head.type, head.flags).partition("+")
-        assert json.loads(line) == {
+        shown_fields = json.loads(line)
+        if head.type == RecordType.LOG_HOLES and len(payload) % HOLE_BYTES == 0:
+            assert [Hole(**found) for found in shown_fields.pop("holes")] == decode(payload)
+        assert shown_fields == {
             "lsn": 576 + 64 * number, "block_lsn": 512, "container": "a.cairn",
             "type": type, "flags": flags.split("+") if flags else [],
             "undo_prev": head.undo_prev, "message_id": head.message_id,
@@ -73,7 +77,7 @@ def test_no_flag_is_lost(flags: int) -> None:
     known = {str(flag.name).lower(): flag.value for flag in Flag}
     values = [known[name] if name in known else int(name.removeprefix("flag-")) for name in flag_names(flags)]
     assert sum(values) == flags
-    assert all(not name.startswith("flag-") for name in flag_names(7))
+    assert all(not name.startswith("flag-") for name in flag_names(15))
 
 
 def test_a_payload_that_does_not_match_is_shown_as_such() -> None:
@@ -113,6 +117,32 @@ def test_people_see_columns(store: Store, dump: Dump) -> None:
         f"{lsn:>12}  {type:<14}  {message:<20}  {queue:<14}  {time}  {size:>5} B{rest}"
         for lsn, type, message, queue, time, size, rest in columns
     ]
+
+
+def test_copies_and_holes_are_told(store: Store, dump: Dump) -> None:
+    store.fill(6)
+    size = store.journal.container_bytes
+    copy = store.journal.append(
+        RecordType.START, b"x", flags=Flag.ENQUEUE | Flag.MOVED, message_id=1088, undo_prev=1088, queue_id=1, time_us=0
+    )
+    end = store.journal.append(
+        RecordType.DEQUEUE, flags=Flag.DELETE | Flag.MOVED, message_id=1088, undo_prev=1088, queue_id=1, time_us=0
+    )
+    store.journal.retire([1, 2, 4])
+    store.journal.flush()
+    lines = {int(line.split()[0]): line for line in dump(store.path).lines}
+    assert "start+enqueue+moved" in lines[copy]
+    assert "copied from 1088" in lines[copy]
+    assert "dequeue+delete+moved" in lines[end]
+    assert "continues 1088" in lines[end]
+    [told] = [line for line in lines.values() if "log-holes" in line]
+    assert told.endswith("without slots 1 to 2, 4")
+    shown = dump(store.path, "--json").records
+    assert {found["lsn"] // size for found in shown} == {0, 3, 5, 6}
+    [found] = [found for found in shown if found["type"] == "log-holes"]
+    told_holes = [(hole["first"], hole["slots"], hole["prev_lsn"] // size) for hole in found["holes"]]
+    assert told_holes == [(1, 2, 0), (4, 1, 3)]
+    assert dump(store.path).status == 0
 
 
 def test_payload_option(store: Store, dump: Dump) -> None:

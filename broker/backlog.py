@@ -1,0 +1,122 @@
+"""The part of a queue that is not in memory: of each message its id, 8 bytes, in order.
+
+A backlog stands behind a queue's ready messages. Its positions are contiguous, so a message's position is told by its
+place. Some messages can't be read back (transient ones), and some need not be (those that come while the last of the
+backlog is being read): the id 0 keeps their place, and they are held beside, by position.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from collections.abc import Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from .entry import Entry
+
+CHUNK_MESSAGES = 8192
+"""Ids are given back to the system in chunks of this."""
+
+
+class Page(NamedTuple):
+    """Messages that stand side by side in a backlog."""
+
+    first: int
+    """The position of the first one."""
+    ids: array[int]
+    """0 for those held in memory."""
+    held: dict[int, Entry]
+    """Those, by position."""
+
+    @property
+    def stored(self) -> array[int]:
+        """The ids of those to be read."""
+        return array("Q", filter(None, self.ids))
+
+    def cut(self, count: int) -> Page:
+        """Its first *count* messages."""
+        end = self.first + count
+        held = {position: entry for position, entry in self.held.items() if position < end}
+        return Page(self.first, self.ids[:count], held)
+
+
+class Backlog:
+    """Message ids by position. Core only."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.stored = 0
+        """How many of them have to be read."""
+        self.first = 1
+        """The position of the first one."""
+        self.held_bytes = 0
+        """What those that are in memory count for."""
+        self._held: dict[int, Entry] = {}
+        self._chunks: deque[array[int]] = deque()
+        self._begin = 1
+        """The position of the first id of the first chunk: all chunks but the last one are full."""
+
+    def extend(self, position: int, ids: Sequence[int]) -> None:
+        """Messages that have to be read, from *position* on: right behind the last one here."""
+        self.stored += len(ids)
+        self._extend(position, ids)
+
+    def hold(self, entry: Entry) -> None:
+        """A message that is in memory, right behind the last one here."""
+        self._extend(entry.position, (0,))
+        self._held[entry.position] = entry
+        self.held_bytes += entry.held_bytes
+
+    def page(self, after: int, most: int) -> Page:
+        """Up to *most* messages with positions above *after*. Nothing is taken off."""
+        first = max(after + 1, self.first)
+        ids = array("Q")
+        at = first - self._begin
+        end = min(at + most, self.first + self.count - self._begin)
+        while at < end:
+            number, place = divmod(at, CHUNK_MESSAGES)
+            ids += self._chunks[number][place : place + end - at]
+            at = first - self._begin + len(ids)
+        held = self._held
+        there = {position: held[position] for position, number in enumerate(ids, first) if not number} if held else {}
+        return Page(first, ids, there)
+
+    def drop(self, page: Page) -> None:
+        """Take off *page*, which must be the first one."""
+        assert page.first == self.first
+        for position in page.held:
+            self.held_bytes -= self._held.pop(position).held_bytes
+        self.stored -= len(page.ids) - len(page.held)
+        self._advance(len(page.ids))
+
+    def take_held(self) -> list[Entry]:
+        """Take off the messages that are in memory, up to the first one that is not."""
+        taken: list[Entry] = []
+        while self.first in self._held:
+            entry = self._held.pop(self.first)
+            self.held_bytes -= entry.held_bytes
+            taken.append(entry)
+            self._advance(1)
+        return taken
+
+    def _extend(self, position: int, ids: Sequence[int]) -> None:
+        if not self.count:
+            self._chunks.clear()
+            self.first = self._begin = position
+        assert position == self.first + self.count
+        self.count += len(ids)
+        chunks = self._chunks
+        done = 0
+        if chunks:
+            done = CHUNK_MESSAGES - len(chunks[-1])
+            chunks[-1].extend(islice(ids, done))
+        for at in range(done, len(ids), CHUNK_MESSAGES):
+            chunks.append(array("Q", ids[at : at + CHUNK_MESSAGES]))
+
+    def _advance(self, count: int) -> None:
+        self.first += count
+        self.count -= count
+        while self._chunks and self.first - self._begin >= CHUNK_MESSAGES:
+            self._chunks.popleft()
+            self._begin += CHUNK_MESSAGES

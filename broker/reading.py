@@ -1,0 +1,109 @@
+"""Reading messages back: a thread beside the core loads what is wanted, a batch at a time, and posts it to the core.
+
+The core never waits for the disk here: it says what it wants, and goes on. What can't be read (a rotten record) comes
+as the error that says why, and only that message is passed by.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from ..base.errors import CairnError
+from ..store.interface import MessageStore
+from .backlog import Page
+from .entry import Entry
+from .memory import ENTRY_BYTES
+
+log = logging.getLogger(__name__)
+
+BATCH_MESSAGES = 2048
+BATCH_BYTES = 1 << 20
+"""A batch ends when it has so many messages, or so many bytes of content."""
+
+Content = bytes | CairnError | None
+"""As `MessageStore.load_many` gives it."""
+_NOT_LOADED = object()
+
+
+class Submit(Protocol):
+    """Have something done on the reader's thread, in order."""
+
+    def __call__(self, work: Callable[..., None], /, *args: Any) -> object: ...
+
+
+class Reader:
+    """Loads contents for queues and browsers. Called on the core."""
+
+    def __init__(self, store: MessageStore, submit: Submit, post: Callable[..., None]) -> None:
+        self._store = store
+        self._submit = submit
+        self._post = post
+        self._recovered_below = store.durable_lsn
+        """Messages with smaller ids were there when the store was opened: the id is the place in the log."""
+
+    def load(self, ids: array[int], then: Callable[[list[Content]], None]) -> None:
+        """Load a batch; *then* gets the contents, on the core. There may be fewer than asked for, but not none."""
+        self._submit(self._work, lambda: self._store.load_many(ids, BATCH_BYTES), then)
+
+    def load_whole(self, ids: Sequence[int], then: Callable[[list[bytes | CairnError]], None]) -> None:
+        """Load contents of any number of pieces, all of them; *then* gets them, on the core."""
+        self._submit(self._work, lambda: [self._whole(message_id) for message_id in ids], then)
+
+    def entries(self, page: Page, contents: Sequence[Content], queue: str) -> tuple[list[Entry], int]:
+        """The messages of *page*, as far as *contents* go, and how many of the page these are.
+
+        Those that can't be read are reported and left out.
+        """
+        entries: list[Entry] = []
+        loaded = iter(contents)
+        done = 0
+        for position, message_id in enumerate(page.ids, page.first):
+            if not message_id:
+                entry = page.held[position]
+            else:
+                content = next(loaded, _NOT_LOADED)
+                if type(content) is bytes:
+                    entry = Entry(message_id, position, content, len(content) + ENTRY_BYTES)
+                elif content is None:
+                    entry = Entry(message_id, position, None, ENTRY_BYTES)
+                elif content is _NOT_LOADED:
+                    break
+                else:
+                    done += 1
+                    if self._store.holds(message_id):  # else it went while a browser looked
+                        self.report(queue, message_id, content)
+                    continue
+                if message_id < self._recovered_below:
+                    # whether it had been sent to somebody before the restart is not known: say that it may have been
+                    entry.acquired = True
+                    entry.failures = 1
+            entries.append(entry)
+            done += 1
+        return entries, done
+
+    def report(self, queue: str, message_id: int, why: object) -> None:
+        """A message can't be read, and is passed by."""
+        log.error("queue %s: message %d stays in the store, undelivered: %s", queue, message_id, why)
+
+    def _whole(self, message_id: int) -> bytes | CairnError:
+        try:
+            pieces = range(self._store.piece_count(message_id))
+            return b"".join(self._store.load_piece(message_id, number) for number in pieces)
+        except CairnError as error:
+            return error
+
+    def _work(self, load: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        """On the reader's thread."""
+        try:
+            found = load()
+        except Exception as error:  # not the disk's: the core must hear of it
+            self._post(_raise, error)
+        else:
+            self._post(then, found)
+
+
+def _raise(error: Exception) -> None:
+    raise error

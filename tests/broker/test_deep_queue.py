@@ -1,0 +1,214 @@
+"""A queue keeps its promises however little of it fits into memory.
+
+Order, under any mix of sizes, durable and transient messages, releases and restarts; nothing lost or doubled; what is
+held in memory is counted exactly, and stays within the limit; browsers see all of it.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from cairnmq.amqp.proton import ACCEPTED, RELEASED
+from cairnmq.broker import backlog, memory, queue
+from cairnmq.broker.memory import ENTRY_BYTES
+
+from .world import FakeTerminal, World, message, number_of
+
+LIMIT_BYTES = 12_000
+ALLOWANCE_BYTES = 1500
+BATCH_MESSAGES = 5
+SIZES = st.integers(0, 600) | st.sampled_from([3000, 70_000])
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backlog, "CHUNK_MESSAGES", 7)
+        patch.setattr(queue, "ALLOWANCE_BYTES", ALLOWANCE_BYTES)
+        patch.setattr(queue, "BATCH_MESSAGES", BATCH_MESSAGES)
+        yield
+
+
+class DeepQueue(RuleBasedStateMachine):
+    """One queue, one consumer, against a sorted list of numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.next_number = 1
+        self.waiting: list[int] = []
+        self.stored: set[int] = set()
+        self.sizes: dict[int, int] = {}
+        self.out: dict[int, Any] = {}
+        """What the consumer has, unsettled."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.world = World(LIMIT_BYTES)
+        self.connect()
+
+    def connect(self) -> None:
+        self.sender = self.world.open(to_client=False)
+        self.consumer = self.world.open(to_client=True)
+        self.limit = 0
+        self.world.step()
+
+    @rule(sizes=st.lists(st.tuples(SIZES, st.booleans()), min_size=1, max_size=12))
+    def send(self, sizes: list[tuple[int, bool]]) -> None:
+        fragments = []
+        for size, durable in sizes:
+            fragments.append((self.next_number, message(self.next_number, size, durable), 0))
+            self.sizes[self.next_number] = size
+            if durable:
+                self.stored.add(self.next_number)
+            self.next_number += 1
+        self.world.send(self.sender, *fragments)
+        for number, _, _ in fragments:
+            if number in self.sender.rejected:
+                assert number not in self.stored
+                assert self.sender.rejected[number] == "amqp:resource-limit-exceeded"
+            else:
+                assert number in self.sender.confirmed
+                self.waiting.append(number)
+        self.look()
+
+    @rule(credit=st.integers(1, 20))
+    def give_credit(self, credit: int) -> None:
+        self.limit += credit
+        self.world.do(self.consumer.driver.request, self.limit, False)
+        self.look()
+
+    @rule()
+    def drain(self) -> None:
+        """Everything that waits comes, or the credit goes."""
+        before = len(self.consumer.drains)
+        self.limit += 10
+        self.world.do(self.consumer.driver.request, self.limit, True)
+        self.world.read_all()
+        assert len(self.consumer.drains) == before + 1
+        spent = self.consumer.drains[-1]
+        self.look()
+        assert not (self.waiting and spent)
+
+    @rule()
+    def read(self) -> None:
+        self.world.read_one()
+        self.look()
+
+    @rule(which=st.integers(0), state=st.sampled_from([ACCEPTED, ACCEPTED, RELEASED]))
+    def settle(self, which: int, state: int) -> None:
+        if not self.out:
+            return
+        number = sorted(self.out)[which % len(self.out)]
+        entry = self.out.pop(number)
+        if state == RELEASED:
+            insort(self.waiting, number)
+        self.world.settle(self.consumer, entry, state)
+        self.look()
+
+    @rule(which=st.integers(1, 30))
+    def leave(self, which: int) -> None:
+        """The consumer goes, and gives back what it has."""
+        returned, self.out = list(self.out.items()), {}
+        for number, _ in returned:
+            insort(self.waiting, number)
+        self.world.do(self.consumer.driver.close, [entry for _, entry in returned], True)
+        self.consumer = self.world.open(to_client=True)
+        self.limit = 0
+
+    @rule(credit=st.integers(1, 30))
+    def take_for_good(self, credit: int) -> None:
+        """A presettled consumer takes the first ones, in order, while the other one wants nothing."""
+        self.leave(0)
+        taker = self.world.open(to_client=True, presettled=True)
+        self.world.do(taker.driver.request, credit, False)
+        self.world.read_all()
+        taken = self.numbers(taker)
+        assert taken == self.waiting[: len(taken)]
+        assert len(taken) == min(credit, len(self.waiting))
+        del self.waiting[: len(taken)]
+        self.world.do(taker.driver.close, [], False)
+
+    @rule(credit=st.integers(1, 50))
+    def browse(self, credit: int) -> None:
+        self.world.read_all()
+        self.look()
+        browser = self.world.open(to_client=True, browse=True)
+        self.world.do(browser.driver.request, credit, False)
+        self.world.read_all()
+        assert self.numbers(browser) == self.waiting[:credit]
+        self.world.do(browser.driver.close, [], False)
+
+    @rule()
+    def restart(self) -> None:
+        """What was not durable is gone; the rest is there, and marked as perhaps delivered."""
+        self.waiting = sorted({*self.waiting, *self.out} & self.stored)
+        self.out = {}
+        self.world.kill_and_start()
+        assert self.world.queue().depth == len(self.waiting)
+        assert self.world.broker.memory.used_bytes == 0
+        self.connect()
+
+    def teardown(self) -> None:
+        """Nothing is lost, nothing doubled: all that waits comes in order."""
+        if not hasattr(self, "world"):
+            return
+        self.leave(0)
+        self.world.do(self.consumer.driver.request, 1 << 30, False)
+        while self.waiting:
+            before = len(self.waiting)
+            self.world.read_all()
+            self.look()
+            for number in list(self.out):
+                self.world.settle(self.consumer, self.out.pop(number), ACCEPTED)
+            self.look()
+            assert len(self.waiting) < before
+        for number in list(self.out):
+            self.world.settle(self.consumer, self.out.pop(number), ACCEPTED)
+        self.world.read_all()
+        assert self.world.broker.memory.used_bytes == 0
+        assert self.world.store.messages() == {}
+
+    def numbers(self, terminal: FakeTerminal) -> list[int]:
+        forwarded, terminal.forwarded = terminal.forwarded, []
+        return [number_of(content) for _, content in forwarded]
+
+    def look(self) -> None:
+        """What the consumer got is what stood first."""
+        entries = [entry for entry, _ in self.consumer.forwarded]
+        got = self.numbers(self.consumer)
+        self.out.update(zip(got, entries, strict=True))
+        assert sorted(got) == self.waiting[: len(got)]
+        del self.waiting[: len(got)]
+
+    @invariant()
+    def counted_exactly(self) -> None:
+        """Each message once, with what it has in memory."""
+        if not hasattr(self, "world"):
+            return
+        found = self.world.queue()
+        held = [*found.ready, *found.returned, *self.out.values(), *found.backlog.page(0, 1 << 30).held.values()]
+        assert len({id(entry) for entry in held}) == len(held)
+        assert found.held_bytes == sum(entry.held_bytes for entry in held) == self.world.broker.memory.used_bytes
+        for entry in held:
+            content = len(entry.content) if isinstance(entry.content, bytes) else 0
+            assert entry.held_bytes == content + ENTRY_BYTES
+        assert found.depth == len(self.waiting)
+
+    @invariant()
+    def bounded(self) -> None:
+        """By the limit, but for the allowances and a batch that came or was read."""
+        if hasattr(self, "world"):
+            batch = 12 * (70_100 + ENTRY_BYTES)
+            assert self.world.broker.memory.used_bytes <= LIMIT_BYTES + 2 * ALLOWANCE_BYTES + batch
+
+
+DeepQueue.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestDeepQueue = DeepQueue.TestCase
+assert memory.ALLOWANCE_BYTES > ALLOWANCE_BYTES

@@ -1,0 +1,133 @@
+"""A broker in one thread: a store on a disk in memory, a reader that reads when it is told to, fake terminals."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from cairnmq.base.clock import ManualClock
+from cairnmq.broker.broker import Broker
+from cairnmq.broker.queue import Queue
+from cairnmq.channel.words import Delivery, DriverEnd, Forward, Fragment, Open, Outcome
+from cairnmq.disk.memory import MemoryDirectory
+from cairnmq.recovery.recover import recover
+
+from ..recovery.world import OPTIONS, MemoryWiring
+
+
+def message(number: int, size_bytes: int, durable: bool) -> bytes:
+    header = b"\x00\x53\x70\xc0\x02\x01" + (b"\x41" if durable else b"\x42")
+    body = number.to_bytes(4) + bytes(size_bytes)
+    return header + b"\x00\x53\x75\xb0" + len(body).to_bytes(4) + body
+
+
+def number_of(content: Any) -> int:
+    """The number of a message, which is whole: long ones are read."""
+    data = content if isinstance(content, bytes) else b"".join(map(content.piece, range(content.pieces)))
+    at = data.index(b"\x00\x53\x75\xb0") + 8
+    assert len(data) == at + int.from_bytes(data[at - 4 : at])
+    return int.from_bytes(data[at : at + 4])
+
+
+class FakeTerminal:
+    """What the core said to one channel."""
+
+    def __init__(self) -> None:
+        self.driver: Any = None
+        self.forwarded: list[Forward] = []
+        self.confirmed: list[Delivery] = []
+        self.rejected: dict[Delivery, str] = {}
+        self.failures: list[str] = []
+        self.drains: list[int] = []
+
+    def opened(self, driver: DriverEnd, address: str | None, credit: int) -> None:
+        self.driver = driver
+
+    def failure(self, condition: str, description: str) -> None:
+        self.failures.append(condition)
+
+    def confirm(self, deliveries: Sequence[Delivery], credit: int) -> None:
+        self.confirmed += deliveries
+
+    def release(self, deliveries: Sequence[Delivery], credit: int) -> None: ...
+
+    def reject(self, deliveries: Sequence[Delivery], credit: int, condition: str, description: str) -> None:
+        self.rejected.update(dict.fromkeys(deliveries, condition))
+
+    def forward(self, messages: Sequence[Forward]) -> None:
+        self.forwarded += messages
+
+    def drained(self, spent: int) -> None:
+        self.drains.append(spent)
+
+    def settle(self, deliveries: Sequence[tuple[Delivery, int]]) -> None: ...
+
+
+class World:
+    """The broker, and hands to turn it with."""
+
+    def __init__(self, memory_limit_bytes: int) -> None:
+        self.disk = MemoryDirectory()
+        self._wiring = MemoryWiring()
+        self._limit_bytes = memory_limit_bytes
+        self.readings: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+        self.start()
+
+    def start(self) -> None:
+        """Recover the store, and start a broker on it."""
+        self._actions: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+        self.readings.clear()
+        self.store, _ = recover(self.disk, self._wiring, ManualClock(), OPTIONS)
+        self.store.run_inline(lambda lsn: self._actions.append((self._durable, (lsn,))))
+        self.broker = Broker(
+            self.store,
+            ManualClock(),
+            lambda action, *args: self._actions.append((action, args)),
+            lambda work, *args: self.readings.append((work, args)),
+            memory_limit_bytes=self._limit_bytes,
+        )
+
+    def kill_and_start(self) -> None:
+        self.store.journal.abandon()
+        self.start()
+
+    def _durable(self, lsn: int) -> None:
+        self.store.became_durable(lsn)
+        self.broker.durable()
+
+    def do(self, action: Callable[..., None], *args: Any) -> None:
+        """One step of the core."""
+        self._actions.append((action, args))
+        self.step()
+
+    def step(self) -> None:
+        while self._actions:
+            action, args = self._actions.popleft()
+            action(*args)
+            self.broker.finish_step()
+
+    def read_one(self) -> None:
+        """The reader's thread does what it was told first."""
+        if self.readings:
+            work, args = self.readings.popleft()
+            work(*args)
+            self.step()
+
+    def read_all(self) -> None:
+        while self.readings:
+            self.read_one()
+
+    def open(self, *, to_client: bool, address: str = "q", **wishes: bool) -> FakeTerminal:
+        terminal = FakeTerminal()
+        self.do(self.broker.open, Open(to_client, address, **wishes), terminal)
+        return terminal
+
+    def queue(self, name: str = "q") -> Queue:
+        return self.broker.queues[name]
+
+    def send(self, terminal: FakeTerminal, *fragments: Fragment) -> None:
+        self.do(terminal.driver.post, fragments)
+
+    def settle(self, terminal: FakeTerminal, tag: Any, state: int) -> None:
+        self.do(terminal.driver.outcomes, [Outcome(None, tag, state, False, False)])

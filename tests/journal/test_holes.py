@@ -1,0 +1,293 @@
+"""A container leaves the log anywhere; what is left is read in order, and what is missing by no hole was lost."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cairnmq.base.errors import CorruptJournal, JournalError
+from cairnmq.disk.memory import MemoryDirectory
+from cairnmq.journal import block, holes
+from cairnmq.journal.block import Block
+from cairnmq.journal.holes import Hole
+from cairnmq.journal.log import Journal
+from cairnmq.journal.reader import Damage, LogReader
+from cairnmq.journal.record import RecordType
+
+from .logs import BIG, LOG_ID, SIZE, Read, blocks, container_of, flip_lsn, new_log, patch, put, records_of, reopen, scan
+
+U64 = st.integers(0, (1 << 64) - 1)
+
+
+def log_of(slots: int, directory: MemoryDirectory | None = None) -> tuple[MemoryDirectory, Journal, list[int]]:
+    """A log that has just begun its last slot, a block for each record; their LSNs."""
+    directory = directory or MemoryDirectory()
+    _, journal = new_log(directory)
+    lsns: list[int] = []
+    while len(journal.slots) < slots:
+        lsns.append(put(journal, b"%d" % len(lsns) + BIG[5:]))
+        journal.flush()
+    return directory, journal, lsns
+
+
+def retire(journal: Journal, *slots: int) -> None:
+    """Take *slots* out of the log and give them back."""
+    assert journal.retire(slots) == list(slots)
+    put(journal, b"makes it durable")
+    journal.flush()
+    assert not set(slots) & set(journal.pool.slots())
+
+
+
+def messages(found: list[Read]) -> list[int]:
+    return [read.lsn for read in found if read.head.type == RecordType.START and len(read.payload) > 1000]
+
+
+def alive(lsns: list[int], *gone: int) -> list[int]:
+    return [lsn for lsn in lsns if lsn // SIZE not in gone]
+
+
+# ---- the record -----------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.builds(Hole, U64, U64, U64), max_size=50))
+def test_holes_come_back_from_their_bytes(some: list[Hole]) -> None:
+    assert holes.decode(holes.encode(some)) == some
+    assert holes.decode(memoryview(holes.encode(some))) == some
+
+
+def test_the_bytes_are_as_the_format_says() -> None:
+    assert holes.encode([Hole(1, 2, 3)]).hex() == "01" + "00" * 7 + "02" + "00" * 7 + "03" + "00" * 7
+
+
+@given(
+    started=st.sets(st.integers(1, 60), min_size=4, max_size=40).map(sorted),
+    seed=st.integers(0, 1000),
+)
+def test_neighbours_are_joined_and_nobody_else(started: list[int], seed: int) -> None:
+    """In any order: two holes are one when no living slot is between them; slots never started are no slots."""
+    rng = random.Random(seed)
+    prev_lsn = {slot: before * SIZE + 512 for before, slot in zip([0, *started], started, strict=False)}
+    gone = rng.sample(started[1:-1], rng.randrange(1, len(started) - 1))
+    found: list[Hole] = []
+    for slot in gone:
+        found = holes.add(found, slot, prev_lsn[slot], SIZE)
+    expected: list[list[int]] = []
+    for before, slot in pairwise(started):
+        if slot in gone and before in gone:
+            expected[-1].append(slot)
+        elif slot in gone:
+            expected.append([slot])
+    assert found == [Hole(run[0], run[-1] + 1 - run[0], prev_lsn[run[0]]) for run in expected]
+    for slot in started:
+        assert any(hole.holds(slot) for hole in found) == (slot in gone)
+    base = rng.choice([slot for slot in started if slot not in gone])
+    assert holes.from_slot(found, base) == [hole for hole in found if hole.first > base]
+
+
+def test_holes_with_living_slots_between_them_stay_apart() -> None:
+    """Slots 58 and 64 were joined when they were neighbours in the list."""
+    found = holes.add([Hole(58, 1, 57 * SIZE + 512)], 64, 63 * SIZE + 512, SIZE)
+    assert found == [Hole(58, 1, 57 * SIZE + 512), Hole(64, 1, 63 * SIZE + 512)]
+
+
+# ---- the log --------------------------------------------------------------------------------------------------------
+
+
+@given(order=st.permutations(range(7)), count=st.integers(1, 6))
+@settings(max_examples=25, deadline=None)
+def test_what_is_left_is_read_in_order(order: list[int], count: int) -> None:
+    """E8, E9, E24: whichever slots go, in whichever order; also by the next opening, and by LSN."""
+    directory, journal, lsns = log_of(8)
+    gone = order[:count]
+    for slot in gone:
+        retire(journal, slot)
+        left = alive(lsns, *gone[: gone.index(slot) + 1])
+        assert messages([read for found in blocks(directory) for read in records_of(found)]) == left
+    for lsn in lsns:
+        if lsn in left:
+            assert journal.read_record(lsn).lsn == lsn
+        else:
+            with pytest.raises(JournalError, match="no container holds it any more"):
+                journal.read_record(lsn)
+    with pytest.raises(JournalError, match=f"slot {gone[0]}: no container holds it any more"):
+        next(journal.blocks_of(gone[0], 1 << 60))
+    assert journal.base_lsn == min(journal.slots) * SIZE
+    journal.abandon()
+    again, report, found = reopen(directory)
+    assert messages(found) == left
+    assert (report.torn, again.holes, again.base_lsn) == (None, journal.holes, journal.base_lsn)
+    assert list(again.slots)[:-1] == list(journal.slots)
+
+
+def test_a_container_is_free_only_when_the_hole_is_durable() -> None:
+    directory, journal, lsns = log_of(5)
+    assert journal.retire([2]) == [2]
+    assert messages(reopen(directory.after_power_cut([]))[2]) == lsns
+    assert journal.read_record(alive(lsns, 0, 1, 3, 4)[0]).payload
+    assert 2 in journal.pool.slots()
+    journal.flush()
+    assert 2 not in journal.pool.slots()
+    assert messages(reopen(directory.after_power_cut([]))[2]) == alive(lsns, 2)
+
+
+def test_the_slot_that_is_written_to_never_leaves() -> None:
+    _, journal, _ = log_of(3)
+    assert journal.retire([2, 3, 77]) == []
+    assert journal.retire([0, 1, 2]) == [0, 1]
+    assert list(journal.slots) == [2]
+    assert journal.holes == []
+
+
+def test_the_base_forgets_the_holes_it_passes() -> None:
+    directory, journal, lsns = log_of(7)
+    retire(journal, 1)
+    retire(journal, 3)
+    retire(journal, 0)
+    assert journal.base_lsn == 2 * SIZE
+    assert [hole.first for hole in journal.holes] == [3]
+    retire(journal, 2)
+    assert (journal.base_lsn, journal.holes) == (4 * SIZE, [])
+    reader = LogReader(directory)
+    assert (reader.base_lsn, reader.holes) == (4 * SIZE, [])
+    assert messages(reopen(directory)[2]) == alive(lsns, 0, 1, 2, 3)
+
+
+def test_every_container_begins_with_the_holes() -> None:
+    """So that the newest one tells of all, whichever were reused."""
+    directory, journal, _ = log_of(5)
+    retire(journal, 1)
+    retire(journal, 3)
+    while len(journal.slots) < 8:
+        put(journal, BIG)
+        journal.flush()
+    by_slot: dict[int, Block] = {}
+    for found in blocks(directory):
+        by_slot.setdefault(found.lsn // SIZE, found)
+    for slot in [slot for slot in by_slot if slot > 4]:
+        first = records_of(by_slot[slot])[0]
+        assert first.head.type == RecordType.LOG_HOLES
+        assert holes.decode(first.payload) == journal.holes
+    assert [hole.first for hole in journal.holes] == [1, 3]
+
+
+def test_with_too_many_holes_a_slot_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until the base passes it, or its neighbour becomes a hole."""
+    monkeypatch.setattr(holes, "MAX_HOLES", 2)
+    directory, journal, lsns = log_of(12)
+    assert journal.retire([1, 3, 5, 7]) == [1, 3]
+    assert 5 in journal.slots
+    assert journal.retire([2]) == [2, 5]  # 1, 2 and 3 are one hole now
+    assert 7 in journal.slots
+    journal.flush()
+    assert messages(reopen(directory.after_kill())[2]) == alive(lsns, 1, 2, 3, 5)
+    assert journal.retire([0, 4]) == [0, 4, 7]
+    journal.flush()
+    assert journal.base_lsn == 6 * SIZE
+    assert messages(reopen(directory)[2]) == alive(lsns, 0, 1, 2, 3, 4, 5, 7)
+
+
+def test_the_record_of_most_holes_fits() -> None:
+    assert holes.HOLE_BYTES * holes.MAX_HOLES <= 64 << 10
+
+
+# ---- damage ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_missing_container_that_is_no_hole_is_corrupt() -> None:
+    for lost in (2, 3, 5, 6):
+        directory, journal, _ = log_of(8)
+        retire(journal, 4)
+        journal.close()
+        directory.unlink(container_of(directory, lost))
+        with pytest.raises(CorruptJournal) as raised:
+            reopen(directory)
+        assert raised.value.first_lsn // SIZE in (lost - 1, lost) or (lost, raised.value.first_lsn // SIZE) == (5, 3)
+
+
+@pytest.mark.parametrize("gone", [[4], [4, 5], [5, 4]])
+def test_rot_in_the_last_block_before_a_hole_is_noticed(gone: list[int]) -> None:
+    """The block that would name it as its predecessor went with the hole, which remembers it instead."""
+    directory, journal, _ = log_of(8)
+    for slot in gone:
+        retire(journal, slot)
+    journal.close()
+    last = [found for found in blocks(directory) if found.lsn // SIZE == 3][-1]
+    flip_lsn(directory, last.lsn + 100)
+    with pytest.raises(CorruptJournal, match=f"LSN {last.lsn} to {(max(gone) + 1) * SIZE + 512}"):
+        reopen(directory)
+
+
+def test_rot_in_the_first_block_behind_a_hole_is_noticed() -> None:
+    directory, journal, _ = log_of(8)
+    retire(journal, 4)
+    journal.close()
+    flip_lsn(directory, 5 * SIZE + 512 + 100)
+    with pytest.raises(CorruptJournal):
+        reopen(directory)
+
+
+def test_a_block_left_over_in_a_slot_that_was_started_again_tells_no_holes() -> None:
+    """An earlier incarnation wrote it, and a crash took its end: it knows fewer holes than the block before it."""
+    directory, journal, lsns = log_of(6)
+    retire(journal, 2)
+    journal.close()
+    last = [found for found in blocks(directory) if found.lsn // SIZE == 5][-1]
+    _, report, _ = reopen(directory.after_kill())
+    assert report.incarnation == 2
+    for prev_lsn, incarnation in ((last.lsn, 0), (last.head.prev_lsn, 1)):
+        no_holes = bytes([RecordType.LOG_HOLES]) + bytes(63)
+        stale = block.encode(
+            no_holes, [], 0, lsn=last.end_lsn, prev_lsn=prev_lsn, incarnation=incarnation, durable_lsn=0, base_lsn=0,
+            log_id=LOG_ID,
+        )  # fmt: skip
+        left = directory.after_kill()
+        patch(left, container_of(left, 5), last.end_lsn % SIZE, bytes(stale))
+        assert LogReader(left).holes == journal.holes
+        assert messages(reopen(left)[2]) == alive(lsns, 2)
+
+
+# ---- a log that is being written ------------------------------------------------------------------------------------
+
+
+@given(
+    at=st.integers(0, 40),
+    gone=st.lists(st.integers(0, 5), min_size=1, max_size=6, unique=True),
+    then=st.integers(0, 20),
+)
+@settings(max_examples=60, deadline=None)
+def test_holes_are_made_while_the_log_is_read(at: int, gone: list[int], then: int) -> None:
+    """No damage is seen; what lives is seen all, in order; and it is told what was recycled before it was read."""
+    directory, journal, lsns = log_of(7)
+    reader = LogReader(directory)
+    read: list[int] = []
+    for number, found in enumerate(reader.scan()):
+        assert isinstance(found, Block), found
+        read += messages(records_of(found))
+        if number == at:
+            for slot in gone:
+                retire(journal, slot)
+            for _ in range(then):  # the containers are used again
+                lsns.append(put(journal, BIG))
+                journal.flush()
+    assert read == sorted(set(read))
+    missed = {lsn // SIZE for lsn in lsns} - {lsn // SIZE for lsn in read}
+    assert missed <= set(gone)
+    assert set(alive(lsns, *gone)) <= set(read)
+    if missed:
+        assert reader.recycled or reader.holes
+
+
+def test_a_scan_may_begin_in_a_hole() -> None:
+    directory, journal, lsns = log_of(8)
+    retire(journal, 3)
+    retire(journal, 4)
+    for slot in (3, 4, 5):
+        found = scan(directory, slot * SIZE + 5000)
+        assert not [item for item in found if isinstance(item, Damage)]
+        read = [read for item in found if isinstance(item, Block) for read in records_of(item)]
+        assert messages(read) == [lsn for lsn in lsns if lsn >= 5 * SIZE]

@@ -1,0 +1,150 @@
+"""What was done to a store, what was confirmed, and whether what a recovery shows can come of that.
+
+It stands apart from the store and from the disks whose power is cut. Whatever was done was done in one order, so a
+recovered store must show the outcome of the first so many operations: of all that were confirmed, perhaps of some more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+Shown = dict[int, list[int]]
+"""Queue id to the ids of the messages on it, in order; no entry for an empty queue."""
+
+DEFECTS = ("lost", "resurrected", "duplicated", "phantom", "corrupt", "reordered", "gap", "queue", "alarm")
+"""What can be wrong. Phantom: never put there. Gap: an operation shows and one before it does not. Queue: one that SQL
+confirmed is gone, or is not one of ours. Alarm: recovery refuses what a power cut left."""
+
+
+class Wrong(AssertionError):
+    """A recovery shows what it must not."""
+
+    def __init__(self, defect: str, why: str) -> None:
+        super().__init__(f"{defect}: {why}")
+        self.defect = defect
+
+
+class Operation(NamedTuple):
+    """It is confirmed once the durable LSN has passed *lsn*."""
+
+    lsn: int
+    kind: Literal["enqueue", "dequeue"]
+    message_id: int
+    queue_id: int
+
+
+class History:
+    """One thread does; any thread may confirm."""
+
+    def __init__(self) -> None:
+        self.contents: dict[int, bytes] = {}
+        """Of every message that may be on a queue."""
+        self.queues: dict[int, str] = {}
+        self.asked: set[str] = set()
+        """Names of queues that may have been made: nobody said so."""
+        self.confirmed_lsn = 0
+        self.now: Shown = {}
+        """What the queues hold if everything that was done is true."""
+        self._begun_with: Shown = {}
+        """What the last recovery showed. That is decided: nothing else ever happened."""
+        self._operations: list[Operation] = []
+
+    # ---- what is done ---------------------------------------------------------------------------------------------
+
+    def did(self, lsn: int, kind: Literal["enqueue", "dequeue"], message_id: int, queue_id: int) -> None:
+        operation = Operation(lsn, kind, message_id, queue_id)
+        self._operations.append(operation)
+        _apply(self.now, [operation])
+
+    def confirm(self, durable_lsn: int) -> None:
+        self.confirmed_lsn = max(self.confirmed_lsn, durable_lsn)
+
+    def decide(self, shown: Shown) -> None:
+        """A recovery has shown this, to be true for ever."""
+        self._begun_with = shown
+        self.now = {queue_id: list(ids) for queue_id, ids in shown.items()}
+        self._operations = []
+        on_queues = {message_id for ids in shown.values() for message_id in ids}
+        self.contents = {message_id: self.contents[message_id] for message_id in on_queues}
+
+    @property
+    def confirmed(self) -> int:
+        """How many operations were, since the last recovery."""
+        return sum(operation.lsn < self.confirmed_lsn for operation in self._operations)
+
+    @property
+    def unconfirmed(self) -> int:
+        return len(self._operations) - self.confirmed
+
+    # ---- what a recovery shows ------------------------------------------------------------------------------------
+
+    def check(self, shown: Shown) -> int:
+        """Raise `Wrong` if *shown* can't be; otherwise how many operations were kept that nobody had confirmed."""
+        now = {queue_id: list(ids) for queue_id, ids in self._begun_with.items()}
+        confirmed = self.confirmed
+        _apply(now, self._operations[:confirmed])
+        if now == shown:
+            return 0
+        for kept, operation in enumerate(self._operations[confirmed:], 1):
+            _apply(now, [operation])
+            if now == shown:
+                return kept
+        raise self._wrong(shown)
+
+    def check_content(self, message_id: int, content: bytes) -> None:
+        expected = self.contents[message_id]
+        if content != expected:
+            at = next((n for n, (a, b) in enumerate(zip(content, expected, strict=False)) if a != b), "the end")
+            raise Wrong(
+                "corrupt", f"message {message_id}: {len(content)} bytes of {len(expected)}, another one from {at}"
+            )
+
+    def check_queues(self, names: dict[int, str]) -> None:
+        """Every queue that SQL confirmed is there; another only if somebody asked for it."""
+        for queue_id, name in self.queues.items():
+            if names.get(queue_id) != name:
+                raise Wrong("queue", f"{name} was confirmed as {queue_id}, SQL has {names}")
+        for queue_id in names.keys() - self.queues.keys():
+            if names[queue_id] not in self.asked:
+                raise Wrong("queue", f"nobody asked for {queue_id}, {names[queue_id]!r}")
+
+    def _wrong(self, shown: Shown) -> Wrong:
+        """The worst that can be said of *shown*."""
+        places = [(message_id, queue_id) for queue_id, ids in shown.items() for message_id in ids]
+        begun = [(message_id, queue_id) for queue_id, ids in self._begun_with.items() for message_id in ids]
+        order = dict.fromkeys(begun, 0)
+        known = dict.fromkeys(begun, "there")
+        for number, (lsn, kind, message_id, queue_id) in enumerate(self._operations, 1):
+            place = message_id, queue_id
+            order.setdefault(place, number)
+            if lsn >= self.confirmed_lsn:
+                known[place] = "maybe"
+            else:
+                known[place] = "there" if kind == "enqueue" else "gone"
+        for place, what in known.items():
+            message_id, queue_id = place
+            if what == "there" and place not in places:
+                return Wrong("lost", f"message {message_id} was confirmed on queue {queue_id}")
+            if what == "gone" and place in places:
+                return Wrong("resurrected", f"message {message_id} was taken off queue {queue_id}, confirmed")
+        if len(places) != len(set(places)):
+            return Wrong("duplicated", f"a message is there twice: {shown}")
+        for message_id, queue_id in places:
+            if (message_id, queue_id) not in order:
+                return Wrong("phantom", f"message {message_id} was never put on queue {queue_id}")
+        rank = {place: at for at, place in enumerate(begun)}
+        for queue_id, ids in shown.items():
+            if ids != sorted(ids, key=lambda m: (order[m, queue_id], rank.get((m, queue_id), 0))):
+                return Wrong("reordered", f"queue {queue_id}: {ids}")
+        return Wrong("gap", f"{shown} is no beginning of {self._operations} from {self._begun_with}")
+
+
+def _apply(shown: Shown, operations: Iterable[Operation]) -> None:
+    for _, kind, message_id, queue_id in operations:
+        if kind == "enqueue":
+            shown.setdefault(queue_id, []).append(message_id)
+        else:
+            shown[queue_id].remove(message_id)
+            if not shown[queue_id]:
+                del shown[queue_id]

@@ -1,0 +1,138 @@
+"""A wire through the disk seam: at a chosen call the power goes, or the process is killed.
+
+The call may be lost as a whole, be done in part, or be done and be the last. Calls that come later meet a disk without
+power and fail by themselves; after a kill the wire refuses them, so that what the kernel has stays as it is.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from random import Random
+from typing import Any, Literal
+
+import pytest
+
+from cairnmq.base.errors import DiskError
+from cairnmq.disk.real import RealDirectory, RealFile
+from cairnmq.disk.seam import Buffer
+
+from .disk import FileSystem, partial_write_back
+
+End = Literal["cut", "kill"]
+_AT_WRITE = ("before", "half", "after", "after")
+_AT_OTHERS = ("before", "before", "after")
+
+
+class Wire:
+    """Everything the journal does to *system* passes here. Any thread."""
+
+    def __init__(self, random: Random, system: FileSystem) -> None:
+        self.tripped = False
+        self.calls = 0
+        """Since it was armed."""
+        self._random = random
+        self._system = system
+        self._end: End = "cut"
+        self._armed_at = 0
+        self._in_block = False
+        self._killed = False
+        self._writes: list[tuple[str, int, int]] = []
+        self._lock = threading.RLock()
+
+    def arm(self, calls: int, end: End, *, in_block: bool = False) -> None:
+        """Trip at the *calls*-th call from here, or from there on at one that writes several sectors of a container.
+
+        At 0 only by `trip`.
+        """
+        self.tripped = self._killed = False
+        self._in_block = in_block
+        self.calls, self._armed_at, self._end = 0, calls, end
+        self._writes.clear()
+
+    @property
+    def is_kill(self) -> bool:
+        """Whether the process is what ends, and not the power."""
+        return self._end == "kill"
+
+    def trip(self) -> None:
+        with self._lock:
+            if self.tripped:
+                return
+            self.tripped = True
+            if self._end == "kill":
+                self._killed = True
+            else:
+                partial_write_back(self._random, self._writes)
+                self._system.cut(self._random)
+
+    def call(
+        self, place: str, do: Callable[[], None], do_half: Callable[[], None] | None = None, *, in_block: bool = False
+    ) -> None:
+        if self._killed:
+            raise DiskError(place, "the process was killed")
+        with self._lock:
+            self.calls += 1
+            if self.tripped or not self._is_due(in_block):
+                how = ""
+            else:
+                how = self._random.choice(_AT_WRITE if do_half else _AT_OTHERS)
+                if how == "half" and do_half:
+                    do_half()
+                elif how == "after":
+                    do()
+                self.trip()
+        if how == "after":
+            return
+        if self._killed:
+            raise DiskError(place, "the process was killed")
+        do()
+
+    def _is_due(self, in_block: bool) -> bool:
+        if self._in_block and self._armed_at:
+            return in_block and self.calls >= self._armed_at
+        return self.calls == self._armed_at
+
+    def wrote(self, path: str, offset: int, size_bytes: int) -> None:
+        with self._lock:
+            self._writes.append((path, offset, size_bytes))
+            del self._writes[:-64]
+
+    def part(self, size_bytes: int) -> int:
+        return self._random.randrange(size_bytes + 1)
+
+
+@contextmanager
+def wired(wire: Wire) -> Iterator[None]:
+    """Lead the calls of `RealFile` and `RealDirectory` that change something through *wire*."""
+    write_at, sync, create = RealFile.write_at, RealFile.sync, RealDirectory.create
+
+    def wired_write(self: RealFile, offset: int, data: Buffer) -> None:
+        path = self._path
+
+        def half() -> None:
+            write_at(self, offset, memoryview(data)[: wire.part(len(data))])
+
+        wire.wrote(path, offset, len(data))
+        in_block = len(data) > 4096 and path.endswith(".cairn")
+        wire.call(path, lambda: write_at(self, offset, data), half, in_block=in_block)
+
+    def wired_sync(self: RealFile) -> None:
+        wire.call(self.name, lambda: sync(self))
+
+    def wired_create(self: RealDirectory, name: str) -> RealFile:
+        wire.call(name, lambda: None)
+        return create(self, name)
+
+    def through(real: Callable[..., None]) -> Callable[..., None]:
+        return lambda self, *args: wire.call(self.path, lambda: real(self, *args))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RealFile, "write_at", wired_write)
+        patch.setattr(RealFile, "sync", wired_sync)
+        patch.setattr(RealDirectory, "create", wired_create)
+        for name in ("rename", "unlink", "sync"):
+            method: Any = getattr(RealDirectory, name)
+            patch.setattr(RealDirectory, name, through(method))
+        yield

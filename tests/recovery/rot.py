@@ -1,0 +1,160 @@
+"""A store at rest whose bytes are flipped one by one, each in a copy of its own; and the verdict on each."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from cairnmq.base.clock import ManualClock
+from cairnmq.base.errors import CairnError, CorruptJournal
+from cairnmq.disk.memory import MemoryDirectory
+from cairnmq.journal.block import BLOCK_HEAD_BYTES, Block
+from cairnmq.journal.container import HEAD, file_number
+from cairnmq.journal.mark import PLACES
+from cairnmq.journal.reader import LogReader
+from cairnmq.journal.record import HEAD_BYTES
+from cairnmq.recovery.recover import recover
+
+from .checker import Broken, Shown, content_of, shown_by
+from .workload import Life, Step
+from .world import World
+
+Place = tuple[str, int]
+HEAD_OF_A_FILE_BYTES = HEAD.size + 16
+REFUSED, HARMLESS, CUT = "refused, the LSNs named", "harmless: everything is shown as before", "cut, unclaimed as yet"
+
+
+@dataclass
+class Verdicts:
+    """Faults by what came of them. A fault, one bit of one byte of one disk, counts once."""
+
+    found: Counter[str] = field(default_factory=Counter)
+    cpu_s: float = 0.0
+
+    def add(self, other: Verdicts) -> None:
+        self.found += other.found
+        self.cpu_s += other.cpu_s
+
+    def lines(self) -> Iterator[str]:
+        yield f"bit rot: {self.found.total():,} bits flipped one by one, 0 silent, in {self.cpu_s:.0f} s of CPU"
+        for verdict, count in sorted(self.found.items()):
+            yield f"  {count:>13,}  {verdict}"
+
+
+class Rot:
+    """What *world*, at rest, shows after each flip."""
+
+    def __init__(self, world: World) -> None:
+        self.moment = world.now("rest")
+        self.options = world.options
+        self.wiring = world.wiring
+        self.wiring.on_commit = lambda what: None
+        self.verdicts = Verdicts()
+        reader = LogReader(self.moment.disk)
+        self.blocks = [found for found in reader.scan() if isinstance(found, Block)]
+        self.size = reader.container_bytes
+        self.slots = {f"{head.number:08d}.cairn": slot for slot, head in reader.heads.items()}
+        self.claimed_lsn = reader.durable_lsn
+        self.expected = self.recovered(self.moment.disk.after_kill())
+        self._done: set[tuple[str, int, int]] = set()
+
+    def recovered(self, disk: MemoryDirectory) -> tuple[Shown, dict[int, bytes]]:
+        self.wiring.put_back(self.moment.sql)
+        store, _ = recover(disk, self.wiring, ManualClock(), self.options)
+        shown = shown_by(store)
+        return shown, {number: content_of(store, number) for ids in shown.values() for number in ids}
+
+    def block_at(self, name: str, at: int) -> Block | None:
+        """The live block that the byte belongs to, if it is covered by its checksum."""
+        lsn = self.slots.get(name, -1) * self.size + at
+        return next((found for found in self.blocks if 0 <= lsn - found.lsn < found.head.size_bytes), None)
+
+    def flip(self, name: str, at: int, bit: int) -> None:
+        """Flip a bit, recover, and judge."""
+        if (name, at, bit) in self._done:
+            return
+        self._done.add((name, at, bit))
+        disk = self.moment.disk.after_kill()
+        file = disk.open(name, writable=True)
+        file.write_at(at, bytes([file.read_at(at, 1)[0] ^ 1 << bit]))
+        self.verdicts.found[self._verdict(disk, name, at, bit)] += 1
+
+    def _verdict(self, disk: MemoryDirectory, name: str, at: int, bit: int) -> str:
+        hit = self.block_at(name, at)
+        try:
+            found = self.recovered(disk)
+        except CorruptJournal as error:
+            if hit is None or not error.first_lsn <= hit.lsn < error.end_lsn:
+                raise Broken("I11", f"{name} byte {at} bit {bit}: the wrong place is named: {error}") from error
+            return REFUSED
+        except CairnError as error:
+            raise Broken("I11", f"{name} byte {at} bit {bit}: no LSNs are named: {error}") from error
+        if found == self.expected:
+            return HARMLESS
+        if hit is not None and hit.lsn >= self.claimed_lsn and self.is_cut(found, hit.lsn):
+            return CUT
+        raise Broken("I11", f"{name} byte {at} bit {bit}: nothing was said, and the store is another")
+
+    def is_cut(self, found: tuple[Shown, dict[int, bytes]], lsn: int) -> bool:
+        shown, contents = found
+        return shown == self.moment.past.shown(lsn) and all(
+            contents[number] == self.expected[1][number] for number in contents if number in self.expected[1]
+        )
+
+    def every_head(self) -> Iterator[Place]:
+        """Each byte of the mark, of the container heads, of the block heads and of the record heads."""
+        for name in self.moment.disk.names():
+            places = PLACES if file_number(name) is None else (0,)
+            yield from ((name, place + at) for place in places for at in range(HEAD_OF_A_FILE_BYTES))
+        names = {slot: name for name, slot in self.slots.items()}
+        for found in self.blocks:
+            slot, start = divmod(found.lsn, self.size)
+            heads = BLOCK_HEAD_BYTES + HEAD_BYTES * min(found.head.records, 4)
+            yield from ((names[slot], start + at) for at in range(heads))
+
+    def anywhere(self, count: int, rng: random.Random) -> Iterator[Place]:
+        disk = self.moment.disk
+        for _ in range(count):
+            name = rng.choice(disk.names())
+            yield name, rng.randrange(disk.open(name).size_bytes())
+
+    def in_blocks(self, count: int, rng: random.Random) -> Iterator[Place]:
+        names = {slot: name for name, slot in self.slots.items()}
+        for _ in range(count if self.blocks else 0):
+            found = rng.choice(self.blocks)
+            slot, start = divmod(found.lsn, self.size)
+            yield names[slot], start + rng.randrange(found.head.size_bytes)
+
+    def all(self, places: Iterable[Place], rng: random.Random) -> None:
+        for name, at in places:
+            self.flip(name, at, rng.randrange(8))
+
+
+ENDS: dict[str, Step] = {"close": World.close, "idle": World.idle, "kill": World.kill}
+FAULTS_PER_SHARD = 5_000
+
+
+def rot(seed: int, number: int, end: str, faults: int = FAULTS_PER_SHARD) -> Verdicts:
+    """A shard: a small life that ends so, and a number of faults, about half of them in heads."""
+    begun_s = time.process_time()
+    rng = random.Random(f"rot {seed} {number}")
+    life = Life.drawn(rng)
+    found = Rot(life.live(life.begun(rng), ENDS[end]))
+    heads = list(found.every_head())
+    sources: list[Callable[[], Iterable[Place]]] = [
+        lambda: rng.choices(heads, k=100), lambda: found.in_blocks(80, rng), lambda: found.anywhere(20, rng)
+    ]  # fmt: skip
+    try:
+        while found.verdicts.found.total() < faults:
+            for source in sources:
+                found.all(source(), rng)
+    except Broken as error:
+        error.add_note(f"seed {seed}, shard {number}, after {end}")
+        raise
+    if end != "kill" and found.verdicts.found[CUT]:
+        raise Broken("I11", f"seed {seed}, shard {number}: rot was taken for a torn write after {end}")
+    found.verdicts.cpu_s = time.process_time() - begun_s
+    return found.verdicts

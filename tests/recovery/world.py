@@ -1,0 +1,282 @@
+"""A store on a disk in memory, and every moment of its life at which the power may fail.
+
+After each operation on the disk the world is held: the disk with what is pending on it, SQL, what was done so far and
+what was confirmed. `workload` says what happens in a world, `states` what a crash may leave of a moment.
+"""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import cast
+from uuid import UUID
+
+from sqlalchemy import create_engine
+from sqlalchemy.pool import StaticPool
+
+from cairnmq.base.clock import ManualClock
+from cairnmq.disk.memory import MemoryDirectory
+from cairnmq.disk.seam import Directory
+from cairnmq.journal.block import BLOCK_HEAD_BYTES
+from cairnmq.journal.container import DATA_OFFSET
+from cairnmq.journal.opening import MIN_CONTAINER_BYTES
+from cairnmq.journal.record import HEAD_BYTES, MAX_PAYLOAD_BYTES
+from cairnmq.recovery.recover import StoreOptions, recover
+from cairnmq.recovery.report import RecoveryReport
+from cairnmq.store.journal_store import JournalStore
+from cairnmq.store.wiring import QueueRow, Wiring
+
+from .checker import Expectation, History, check_base
+
+OPTIONS = StoreOptions(container_bytes=MIN_CONTAINER_BYTES, initial_containers=2, max_write_buffers=3)
+
+
+class MemoryWiring(Wiring):
+    """SQLite in memory, behind the real code of `Wiring`."""
+
+    def __init__(self) -> None:
+        engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
+        super().__init__(engine, "memory")
+        self._sqlite = cast(sqlite3.Connection, engine.raw_connection().driver_connection)
+        self.on_commit: Callable[[str], None] = lambda what: None
+
+    def identify(self, new_uuid: UUID) -> tuple[UUID, bool]:
+        found = super().identify(new_uuid)
+        if found[0] == new_uuid:
+            self.on_commit("commit of the identity")
+        return found
+
+    def set_formatted(self) -> None:
+        super().set_formatted()
+        self.on_commit("commit that there is a journal")
+
+    def hold(self) -> object:
+        return self._sqlite.serialize()
+
+    def put_back(self, held: object) -> None:
+        assert isinstance(held, bytes)
+        self._sqlite.deserialize(held)
+
+    def close(self) -> None:
+        pass
+
+
+class WiringAnswers(Wiring):
+    """The answers of `MemoryWiring` without SQL, which would take longer than all the rest of a recovery.
+
+    The store's UUID is given, so that an exploration is repeated bit for bit.
+    """
+
+    def __init__(self, uuid: UUID) -> None:
+        self.place = "memory"
+        self._uuid = uuid
+        self.on_commit: Callable[[str], None] = lambda what: None
+        self._known: tuple[bool, bool, tuple[QueueRow, ...]] = (False, False, ())
+
+    def identify(self, new_uuid: UUID) -> tuple[UUID, bool]:
+        identified, formatted, rows = self._known
+        if not identified:
+            self._known = True, False, rows
+            self.on_commit("commit of the identity")
+        return self._uuid, formatted
+
+    def set_formatted(self) -> None:
+        self._known = True, True, self._known[2]
+        self.on_commit("commit that there is a journal")
+
+    def queues(self) -> list[QueueRow]:
+        return list(self._known[2])
+
+    def create_queue(self, name: str) -> QueueRow:
+        rows = self._known[2]
+        for row in rows:
+            if row.name == name:
+                return row
+        made = QueueRow(len(rows) + 1, name)
+        self._known = (*self._known[:2], (*rows, made))
+        return made
+
+    def hold(self) -> object:
+        return self._known
+
+    def put_back(self, held: object) -> None:
+        self._known = cast(tuple[bool, bool, tuple[QueueRow, ...]], held)
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass
+class Moment:
+    """Everything just after an operation on the disk."""
+
+    after: str
+    disk: MemoryDirectory
+    sql: object
+    history: History
+    operations: int
+    queues: frozenset[int]
+    confirmed_lsn: int
+    recovering: bool
+    """Inside a recovery, which has shown nothing yet."""
+    news: bool
+    """It is not just one more change on the disk: what is pending became less, or what is confirmed or in SQL more."""
+    decided: tuple[History, ...] = ()
+    """Inside a recovery: what it would have shown, and before it what an earlier one would have that was crashed, too.
+    The next one may still find what these did not, such as a block whose container had lost its head, or what only the
+    page cache had of the earlier one, but only until this one's opening record is there."""
+
+    @cached_property
+    def past(self) -> History:
+        return self.history.as_of(self.operations, self.queues)
+
+    @cached_property
+    def expected(self) -> Expectation:
+        return Expectation(self.past, self.confirmed_lsn)
+
+
+@dataclass
+class World:
+    """A store on a disk in memory, whose every disk operation is a `Moment`."""
+
+    disk: MemoryDirectory
+    wiring: MemoryWiring | WiringAnswers = field(default_factory=MemoryWiring)
+    history: History = field(default_factory=History)
+    confirmed_lsn: int = 0
+    options: StoreOptions = OPTIONS
+    moments: list[Moment] = field(default_factory=list)
+    store: JournalStore | None = None
+    report: RecoveryReport | None = None
+    clock: ManualClock = field(default_factory=ManualClock)
+    through: Directory | None = None
+    """What the store sees in place of *disk*: a faulty one over it."""
+    random: random.Random = field(default_factory=lambda: random.Random(1))
+    staged: set[int] = field(default_factory=set)
+    """Messages that are on no queue yet."""
+
+    def __post_init__(self) -> None:
+        self.disk.on_operation = self.wiring.on_commit = self.hold
+
+    def hold(self, operation: str) -> None:
+        if self.store is not None:
+            self.confirmed_lsn = self.store.journal.durable_lsn
+            check_base(self.store, self.staged)
+        self.moments.append(self.now(operation))
+
+    def now(self, after: str) -> Moment:
+        history, sql, before = self.history, self.wiring.hold(), self.moments[-1] if self.moments else None
+        news = before is None or before.confirmed_lsn != self.confirmed_lsn or before.sql != sql
+        news = news or not after.startswith(("write", "create", "rename", "unlink"))
+        return Moment(
+            after, self.disk.after_kill(), sql, history, len(history.operations), history.queues, self.confirmed_lsn,
+            self.store is None, news,
+        )  # fmt: skip
+
+    @property
+    def room(self) -> int:
+        """The largest payload that fits into a container."""
+        return min(self.options.container_bytes - DATA_OFFSET - BLOCK_HEAD_BYTES - HEAD_BYTES, MAX_PAYLOAD_BYTES)
+
+    # ---- what a workload does -------------------------------------------------------------------------------------
+
+    def open(self) -> JournalStore:
+        before = len(self.moments)
+        store, self.report = recover(self.through or self.disk, self.wiring, self.clock, self.options)
+        store.run_inline(store.became_durable)
+        self.store = store
+        self.staged = set()
+        self.history = self.history.until(self.report.log.end_lsn)
+        self.confirmed_lsn = store.journal.durable_lsn
+        self._decide(before, ())
+        return store
+
+    def decide(self, history: History, before: Iterable[History]) -> None:
+        """The world just opened has *history*; recoveries that crashed would have had those of *before*."""
+        self.history = history
+        self._decide(0, before)
+
+    def _decide(self, first: int, before: Iterable[History]) -> None:
+        history = self.history
+        decided = (*before, history.as_of(len(history.operations), history.queues))  # as it is now
+        for moment in self.moments[first:]:
+            moment.decided = decided
+
+    def queue(self, name: str) -> int:
+        assert self.store is not None
+        made: list[int] = []
+        self.store.create_queue(name, lambda row: made.append(row.id))  # type: ignore[union-attr]
+        self.history.queues |= {made[0]}
+        self.hold("commit of a queue")
+        return made[0]
+
+    def content(self, size_bytes: int) -> bytes:
+        return self.random.randbytes(size_bytes)
+
+    def on(self, queue_id: int) -> list[int]:
+        """The messages on a queue."""
+        return self.history.shown(1 << 63).get(queue_id, [])
+
+    def put(self, queue_id: int, size_bytes: int) -> int:
+        assert self.store is not None
+        content = self.content(size_bytes)
+        message_id, lsn = self.store.put(queue_id, content, self.clock.wall_us())
+        self.history.contents[message_id] = content
+        self.history.did(lsn, "enqueue", message_id, queue_id)
+        return message_id
+
+    def put_in_pieces(
+        self, queue_ids: Iterable[int], size_bytes: int, piece_bytes: int, between: Callable[[], object] = int
+    ) -> int:
+        """A message that is staged, appended to and then put on the queues; *between* these steps something happens."""
+        assert self.store is not None
+        content = self.content(size_bytes)
+        now = self.clock.wall_us()
+        pieces = [content[at : at + piece_bytes] for at in range(0, size_bytes, piece_bytes)]
+        message_id = self.store.stage(pieces[0], now)
+        self.staged.add(message_id)
+        self.history.contents[message_id] = content
+        for piece in pieces[1:]:
+            between()
+            self.store.append_content(message_id, piece, now, last=piece is pieces[-1])
+        for queue_id in queue_ids:
+            between()
+            lsn = self.store.enqueue(message_id, queue_id, now)
+            self.staged.discard(message_id)
+            self.history.did(lsn, "enqueue", message_id, queue_id)
+        return message_id
+
+    def take(self, queue_id: int, message_id: int) -> None:
+        assert self.store is not None
+        lsn = self.store.dequeue(message_id, queue_id, self.clock.wall_us())
+        self.history.did(lsn, "dequeue", message_id, queue_id)
+
+    def seal(self) -> None:
+        """End the block; the next record begins another, in the same flush if no kick comes before."""
+        assert self.store is not None
+        self.store.journal.seal()
+
+    def kick(self) -> None:
+        assert self.store is not None
+        self.store.kick()
+        check_base(self.store, self.staged)
+
+    def idle(self) -> None:
+        assert self.store is not None
+        self.store.journal.write_mark()
+
+    def close(self) -> None:
+        assert self.store is not None
+        self.store.close()
+        self.confirmed_lsn = self.store.journal.durable_lsn
+        self.store = None
+
+    def kill(self) -> None:
+        """The process is gone; what it wrote is in the page cache."""
+        assert self.store is not None
+        self.confirmed_lsn = self.store.journal.durable_lsn
+        self.history = self.history.until(self.confirmed_lsn)  # without threads, what is written is durable
+        self.store.journal.abandon()
+        self.store = None
