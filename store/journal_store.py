@@ -63,12 +63,19 @@ class JournalStore:
         self._sql: ThreadPoolExecutor | None = None
         self._background: list[ThreadPoolExecutor] = []
 
-    def start(self, on_durable: Callable[[int], None], on_failure: Callable[[JournalError], None]) -> None:
+    def start(
+        self,
+        on_durable: Callable[[int], None],
+        on_failure: Callable[[JournalError], None],
+        on_room: Callable[[], None] = lambda: None,
+    ) -> None:
         """Start the threads.
 
         *on_durable* gets each new durable LSN on the flusher's thread, *on_failure* the error that ends the journal;
-        the owner passes the LSN on to `became_durable`, in the thread that makes the calls.
+        the owner passes the LSN on to `became_durable`, in the thread that makes the calls. *on_room* is told, on any
+        thread, that `full` no longer holds.
         """
+        self.journal.pool.on_room = on_room
         self._flusher = Flusher(self.journal, on_durable, on_failure)
         self._sql = ThreadPoolExecutor(1, "cairnmq-sql")
         reader, writer = ThreadPoolExecutor(1, "cairnmq-relocation"), ThreadPoolExecutor(1, "cairnmq-checkpoint")
@@ -321,7 +328,7 @@ class JournalStore:
             touched = pins.retired(journal.retire(touched))
 
     def full(self) -> str:
-        error = self.journal.pool.full or self.journal.pool.low
+        error = self.journal.pool.find_room()
         return "" if error is None else error.reason
 
     def held_by(self, slot: int) -> str:
