@@ -9,7 +9,10 @@ from ..store.state import State
 
 
 class Restored:
-    """Puts a checkpoint into a state, and has the log read from there on only. Anything wrong with it is no error."""
+    """Puts a checkpoint into a state, and has the log read from there on only. Anything wrong with it is no error.
+
+    It stays where it is until the next one takes its place: a start that is refused changes nothing.
+    """
 
     def __init__(self, state: State, file: CheckpointFile | None) -> None:
         self.why_not = ""
@@ -32,6 +35,5 @@ class Restored:
                 raise BadCheckpoint(f"the log does not have the block at LSN {meta.block_lsn} that it goes on behind")
         except (BadCheckpoint, ValueError, KeyError, TypeError) as error:  # what is sealed but not as it should be
             self.why_not = str(error)
-            self._file.discard()
             return
         self._state.take_over(known)

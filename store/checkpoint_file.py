@@ -38,7 +38,7 @@ class CheckpointFile(Protocol):
         ...
 
     def commit(self, changes: Mapping[bytes, bytes | None], last: Callable[[int], Entry], *, clear: bool) -> None:
-        """Change entries (None removes one), after removing all of them if *clear*; durable on return.
+        """Change entries (None removes one), in a file made anew if *clear*; durable on return.
 
         What *last* makes of the number of entries there are then is put at the end. Raises `BadCheckpoint` if
         something fails; the commit before may stay or go then.
@@ -80,11 +80,13 @@ class LmdbFile:
             raise BadCheckpoint(f"it can't be read ({error})") from error
 
     def commit(self, changes: Mapping[bytes, bytes | None], last: Callable[[int], Entry], *, clear: bool) -> None:
+        if clear:
+            self.discard()  # rather than have LMDB look into what may be rotten
         try:
             with self._opened() as env:
                 while True:
                     try:
-                        return _commit(env, changes, last, clear=clear)
+                        return _commit(env, changes, last)
                     except lmdb.MapFullError:
                         env.set_mapsize(env.info()["map_size"] * 2)
         except (lmdb.Error, OSError) as error:
@@ -103,12 +105,8 @@ class LmdbFile:
         return env
 
 
-def _commit(
-    env: lmdb.Environment, changes: Mapping[bytes, bytes | None], last: Callable[[int], Entry], *, clear: bool
-) -> None:
+def _commit(env: lmdb.Environment, changes: Mapping[bytes, bytes | None], last: Callable[[int], Entry]) -> None:
     with env.begin(write=True) as txn:
-        if clear:
-            txn.drop(env.open_db(None, txn), delete=False)
         for key, value in changes.items():
             if value is None:
                 txn.delete(key)

@@ -124,6 +124,7 @@ class History:
                 records = {state.place_of(message_id)} if odd is None else {lsn for lsn, _ in odd.records()}
                 whole.needed[content] = records
         self.store.close()
+        shutil.rmtree(whole.path / "checkpoint")  # so that a start reads the whole log
         reader = LogReader(RealDirectory(str(whole.journal)))
         for found in reader.scan():
             assert isinstance(found, Block)

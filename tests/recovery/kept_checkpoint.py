@@ -19,7 +19,7 @@ from uuid import UUID
 
 from cairnmq.store import checkpoint
 from cairnmq.store.checkpoint import Meta
-from cairnmq.store.checkpoint_file import Entry, sealed
+from cairnmq.store.checkpoint_file import BadCheckpoint, Entry, sealed
 
 from ..checkpoints import MemoryCheckpoint
 
@@ -93,6 +93,9 @@ def flipped(entries: Entries, key: bytes, at: int, bit: int) -> Entries:
 
 def of_another_log(entries: Entries) -> Entries:
     rest = dict(entries)
-    meta: Meta = checkpoint.meta_of(rest)
+    try:
+        meta: Meta = checkpoint.meta_of(rest)
+    except BadCheckpoint:
+        return entries  # it is rotten already
     meta.log_uuid = UUID(int=meta.log_uuid.int ^ 1)
     return rest | {checkpoint.META: sealed(checkpoint.META, meta.encode(len(rest)))}

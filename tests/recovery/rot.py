@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -26,7 +27,13 @@ from .world import World
 NOT_USED = "in the checkpoint: everything is shown as before"
 Place = tuple[str, int]
 HEAD_OF_A_FILE_BYTES = HEAD.size + 16
+BESIDE = "refused, but what the block gave back is named: nothing claims the block as yet"
 REFUSED, HARMLESS, CUT = "refused, the LSNs named", "harmless: everything is shown as before", "cut, unclaimed as yet"
+
+
+def ranges_named(error: CorruptJournal) -> list[tuple[int, int]]:
+    """The LSN ranges that the verdict names. Rot in the one block that tells of a hole names the hole beside it."""
+    return [(int(first), int(end)) for first, end in re.findall(r"LSN (\d+) to (\d+)", str(error))]
 
 
 @dataclass
@@ -108,9 +115,11 @@ class Rot:
         try:
             found = self.recovered(disk)
         except CorruptJournal as error:
-            if hit is None or not error.first_lsn <= hit.lsn < error.end_lsn:
+            if hit is not None and any(first <= hit.lsn < end for first, end in ranges_named(error)):
+                return REFUSED
+            if hit is None or hit.lsn < self.claimed_lsn:
                 raise Broken("I11", f"{name} byte {at} bit {bit}: the wrong place is named: {error}") from error
-            return REFUSED
+            return BESIDE
         except CairnError as error:
             raise Broken("I11", f"{name} byte {at} bit {bit}: no LSNs are named: {error}") from error
         if found == self.expected:

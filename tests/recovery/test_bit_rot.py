@@ -40,7 +40,7 @@ def test_no_bit_flips_silently(tell: Callable[[str], None]) -> None:
     assert total.found.total() >= FAULTS
     assert total.found[REFUSED] > FAULTS / 4
     if FAULTS >= 100_000:  # fewer lives may have no checkpoint
-        assert len(total.found) == 4
+        assert len(total.found) >= 4
 
 
 # ---- at the real container size, with SQLite ------------------------------------------------------------------------

@@ -46,6 +46,7 @@ class MemoryWiring(Wiring):
         engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
         super().__init__(engine, "memory")
         self._sqlite = cast(sqlite3.Connection, engine.raw_connection().driver_connection)
+        self._sqlite.execute("PRAGMA user_version = 0")  # else there is nothing yet that could be held
         self.on_commit: Callable[[str], None] = lambda what: None
 
     def identify(self, new_uuid: UUID) -> tuple[UUID, bool]:
@@ -87,6 +88,9 @@ class WiringAnswers(Wiring):
             self._known = True, False, rows
             self.on_commit("commit of the identity")
         return self._uuid, formatted
+
+    def is_identified(self) -> bool:
+        return self._known[0]
 
     def set_formatted(self) -> None:
         self._known = True, True, self._known[2]

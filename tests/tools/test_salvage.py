@@ -50,8 +50,7 @@ def wholes() -> Iterator[list[Whole]]:
 
 
 def copy_of(whole: Whole, place: Path) -> Path:
-    """Without its checkpoint, so that a start reads the whole log."""
-    return Path(shutil.copytree(whole.path, place / "store", ignore=shutil.ignore_patterns("checkpoint")))
+    return Path(shutil.copytree(whole.path, place / "store"))
 
 
 def strike(journal: Path, name: str, hit: Hit) -> tuple[int, int]:
