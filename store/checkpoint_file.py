@@ -100,9 +100,8 @@ class LmdbFile:
         size_bytes = _FIRST_MAP_BYTES
         with contextlib.suppress(OSError):
             size_bytes = max(size_bytes, 2 * os.path.getsize(os.path.join(self.path, "data.mdb")))
-        env = lmdb.open(self.path, map_size=size_bytes, mode=0o600, max_readers=8)
-        env.reader_check()  # what a killed process left would keep old pages for ever
-        return env
+        # The store's own lock keeps others out. LMDB's is a mapped file with holes: on a full disk it ends the process.
+        return lmdb.open(self.path, map_size=size_bytes, mode=0o600, lock=False)
 
 
 def _commit(env: lmdb.Environment, changes: Mapping[bytes, bytes | None], last: Callable[[int], Entry]) -> None:
