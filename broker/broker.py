@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from uuid import uuid4
 
 from ..base.clock import Clock
-from ..base.errors import CairnError
+from ..base.errors import CairnError, DiskFull
 from ..channel.words import DriverEnd, Open, TerminalEnd
 from ..store.interface import MessageStore
 from ..store.wiring import QueueRow
@@ -66,6 +66,7 @@ class Broker:
         self._dirty: dict[Queue, None] = {}
         self._waiting: deque[tuple[int, Callable[..., None], tuple[Any, ...]]] = deque()
         self._owned: dict[object, list[Queue]] = {}
+        self._withheld: dict[TerminalEnd, int] = {}
         messages = store.messages()
         for row in store.queues():
             queue = self.queues[row.name] = self._queue(row.name, row.id)
@@ -84,7 +85,7 @@ class Broker:
             if wish.to_client:
                 terminal.failure("amqp:invalid-field", "a source needs an address, or to be dynamic")
             else:
-                terminal.opened(AnonymousProducer(self, terminal), None, self._credit)
+                terminal.opened(AnonymousProducer(self, terminal), None, self.credit(terminal, self._credit))
         else:
             self.find(wish.address, lambda found: self._answer(found, wish, terminal))
 
@@ -112,6 +113,12 @@ class Broker:
             return f"a queue's name has 1 to {MAX_NAME_BYTES} bytes, this one has {len(address.encode())}"
         return ""
 
+    def why_not_made(self, error: Exception) -> tuple[str, str]:
+        """The AMQP error for a queue that could not be made, and why."""
+        if isinstance(error, DiskFull):
+            return "amqp:resource-limit-exceeded", str(error)
+        return "amqp:internal-error", str(error) if isinstance(error, CairnError) else "see the broker's log"
+
     def _created(self, name: str, row: QueueRow | Exception) -> None:
         found: Queue | Exception
         if isinstance(row, Exception):
@@ -127,8 +134,7 @@ class Broker:
         elif isinstance(found, LookupError):
             terminal.failure("amqp:not-found", str(found.args[0]))
         else:
-            why = str(found) if isinstance(found, CairnError) else "see the broker's log"
-            terminal.failure("amqp:internal-error", why)
+            terminal.failure(*self.why_not_made(found))
 
     def _open_on(self, queue: Queue, wish: Open, terminal: TerminalEnd, made: bool = False) -> None:
         driver: DriverEnd
@@ -140,7 +146,10 @@ class Broker:
             driver = Consumer(self, terminal, queue, presettled=wish.presettled)
         if made:
             queue.maker = driver
-        terminal.opened(driver, queue.name if made else None, 0 if wish.to_client else self._credit)
+        credit = 0 if wish.to_client else self._credit
+        if queue.queue_id:
+            credit = self.credit(terminal, credit)
+        terminal.opened(driver, queue.name if made else None, credit)
 
     def _make_dynamic(self, connection: object) -> Queue:
         queue = self._queue(f"{DYNAMIC_PREFIX}{uuid4()}", 0)
@@ -165,6 +174,28 @@ class Broker:
         for taker in [*queue.consumers, *queue.browsers]:
             assert isinstance(taker, Consumer | Browser)
             taker.terminal.failure("amqp:resource-deleted", f"the queue {queue.name!r} went with what it was made for")
+
+    # ---- credit ---------------------------------------------------------------------------------------------------
+
+    def credit(self, terminal: TerminalEnd, wanted: int) -> int:
+        """How much credit a sender to durable queues gets of *wanted*: all of it, or none while the store is full.
+
+        What is withheld is given when there is room again.
+        """
+        if not wanted or not self.store.full():
+            return wanted
+        self._withheld[terminal] = self._withheld.get(terminal, 0) + wanted
+        return 0
+
+    def no_credit(self, terminal: TerminalEnd) -> None:
+        """The channel is gone, and what was withheld from it."""
+        self._withheld.pop(terminal, None)
+
+    def room_again(self) -> None:
+        """The store takes messages again: give the credit that was withheld."""
+        withheld, self._withheld = self._withheld, {}
+        for terminal, credit in withheld.items():
+            terminal.grant(credit)
 
     # ---- steps ----------------------------------------------------------------------------------------------------
 

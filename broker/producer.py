@@ -73,6 +73,7 @@ class Producer:
 
     def close(self, returned: Sequence[Any], lost: bool) -> None:
         self._drop_growing()
+        self._broker.no_credit(self.terminal)
 
     def _accept(self, fragments: list[Fragment]) -> None:
         raise NotImplementedError
@@ -91,6 +92,7 @@ class Producer:
         kept: list[tuple[bytes, bool]] = []
         confirmed: list[Delivery] = []
         unwanted: list[Delivery] = []
+        refused: list[Delivery] = []
         for delivery, content, flags in fragments:
             try:
                 stored = queue_id > 0 and header.parse(content).durable
@@ -100,16 +102,20 @@ class Producer:
             if not stored:
                 spare_bytes -= len(content) + ENTRY_BYTES
                 if spare_bytes < 0:
-                    self._reject_full(delivery, NO_MEMORY)
+                    self._reject_full((delivery,), NO_MEMORY, self._credit(queue, 1))
                     continue
             elif full:
-                self._reject_full(delivery, f"the store is full: {full}")
+                refused.append(delivery)
                 continue
             kept.append((content, stored))
             if flags & SETTLED:
                 unwanted.append(delivery)
             else:
                 confirmed.append(delivery)
+        if refused:
+            self._reject_full(refused, f"the store is full: {full}", self._credit(queue, len(refused)))
+            if not kept:
+                return
         lasting = [content for content, stored in kept if stored]
         ids, lsn = store.put_all(queue_id, lasting, now_us) if lasting else ((), 0)
         fresh = iter(ids)
@@ -135,15 +141,19 @@ class Producer:
         queue.add(entries)
         self._broker.touch(queue)
         if confirmed:
-            self.terminal.confirm(confirmed, len(confirmed))
+            self.terminal.confirm(confirmed, self._credit(queue, len(confirmed)))
         if unwanted:
-            self.terminal.release(unwanted, len(unwanted))
+            self.terminal.release(unwanted, self._credit(queue, len(unwanted)))
+
+    def _credit(self, queue: Queue, wanted: int) -> int:
+        """What the client gets back for *wanted* messages to *queue*."""
+        return self._broker.credit(self.terminal, wanted) if queue.queue_id else wanted
 
     def _reject_gone(self, delivery: Delivery, queue: Queue) -> None:
         self.terminal.reject((delivery,), 1, "amqp:not-found", f"the queue {queue.name!r} is gone")
 
-    def _reject_full(self, delivery: Delivery, why: str) -> None:
-        self.terminal.reject((delivery,), 1, "amqp:resource-limit-exceeded", why)
+    def _reject_full(self, deliveries: Sequence[Delivery], why: str, credit: int) -> None:
+        self.terminal.reject(deliveries, credit, "amqp:resource-limit-exceeded", why)
 
     # ---- messages that arrive in pieces ---------------------------------------------------------------------------
 
@@ -222,8 +232,8 @@ class Producer:
         if queue.gone:
             self._reject_gone(delivery, queue)
             return
-        if growing.full:
-            self._reject_full(delivery, growing.full)
+        if growing.full or (growing.message_id and self._found_full(growing)):
+            self._reject_full((delivery,), growing.full, self._credit(queue, 1))
             return
         if growing.message_id:
             self._store.append_content(growing.message_id, rest, now_us, last=True)
@@ -311,7 +321,7 @@ class AnonymousProducer(Producer):
         elif isinstance(found, LookupError):
             self._refuse(delivery, "amqp:not-found", str(found.args[0]))
         else:
-            self._refuse(delivery, "amqp:internal-error", str(found))
+            self._refuse(delivery, *self._broker.why_not_made(found))
         if not self._routing:  # the answer took its time
             self._route()
 

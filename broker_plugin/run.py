@@ -49,10 +49,11 @@ class RunningBroker:
             credit=options.credit,
             memory_limit_bytes=options.memory_limit_bytes,
         )
-        self._store.start(self._durable, self._journal_failed)
+        self._store.start(self._durable, self._journal_failed, lambda: self._post(self._broker.room_again))
         self._router.start(self._broker, self._core)
         if self._metrics is not None:
             self._metrics.show(self._store)
+        self._durable(self._store.durable_lsn)  # what recovery left without anything in it goes, also without traffic
 
     @property
     def address(self) -> str:

@@ -92,6 +92,10 @@ class TerminalEnd(Protocol):
         """Posted messages are refused, with that AMQP error."""
         ...
 
+    def grant(self, credit: int) -> None:
+        """So many messages more may be posted: credit that was not given back with what it was spent on."""
+        ...
+
     def forward(self, messages: Sequence[Forward]) -> None:
         """Send these to the client."""
         ...

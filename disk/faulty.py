@@ -12,8 +12,8 @@ read        `File.read_at`         nothing was read
 write       `File.write_at`        the share of the data that the fault tells was written
 sync        `File.sync`            in memory, what was pending passes for clean (`MemoryFile.sync_failed`)
 
-Asking for a size, a number of names or the free space, and closing, never fail and have no number. The errors are those
-of `real`, made from the same errno.
+Asking for a size, a number of names or the free space, forgetting, looking whether a file is in place, and closing
+never fail and have no number. The errors are those of `real`, made from the same errno.
 
 To fail at every call in turn, run the workload once without a plan and take the length of `calls`."""
 
@@ -157,6 +157,12 @@ class FaultyFile:
 
         self._directory.begin("sync", self.name, damage=lose_what_is_pending)
         self._inner.sync()
+
+    def forget(self) -> None:
+        self._inner.forget()
+
+    def is_in_place(self) -> bool:
+        return self._inner.is_in_place()
 
     def close(self) -> None:
         self._inner.close()

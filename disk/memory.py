@@ -88,12 +88,7 @@ class _Node:
     def write(self, operation: int, offset: int, data: Buffer) -> None:
         if not data:
             return
-        if self._shared:
-            self.sectors = dict(self.sectors)
-            self.versions = {index: list(versions) for index, versions in self.versions.items()}
-            self.sizes = list(self.sizes)
-            self.unsyncable = set(self.unsyncable)
-            self._shared = False
+        self._own()
         unit, end = len(self.zeros), offset + len(data)
         for index in range(offset // unit, -(-end // unit)):
             start = index * unit
@@ -111,6 +106,15 @@ class _Node:
     def sync(self) -> None:
         self.versions = {index: self.versions[index] for index in self.unsyncable}
         self.sizes = []
+
+    def forget(self) -> None:
+        """What passes for clean and is not on the disk is gone; what was last synced shows again."""
+        if not self.unsyncable:
+            return
+        self._own()
+        for index in self.unsyncable:
+            self.sectors[index] = self.versions.pop(index)[0][1]
+        self.unsyncable = set()
 
     def pending(self, changing: bool) -> Iterator[Pending]:
         for index, versions in self.versions.items():
@@ -141,6 +145,15 @@ class _Node:
         survived = [size for at, size in sizes[1:] if Pending(at, "size", self.number, self.name, size) in kept]
         twin._truncate(survived[-1] if survived else sizes[0][1])
         return twin
+
+    def _own(self) -> None:
+        """Share nothing with a copy any more: something is about to change."""
+        if self._shared:
+            self.sectors = dict(self.sectors)
+            self.versions = {index: list(versions) for index, versions in self.versions.items()}
+            self.sizes = list(self.sizes)
+            self.unsyncable = set(self.unsyncable)
+            self._shared = False
 
     def _truncate(self, size: int) -> None:
         unit = len(self.zeros)
@@ -189,6 +202,14 @@ class MemoryFile:
         node = self._opened("fdatasync")
         with self._directory.lock:
             node.unsyncable = set(node.versions)
+
+    def forget(self) -> None:
+        node = self._opened("fadvise")
+        with self._directory.lock:
+            node.forget()
+
+    def is_in_place(self) -> bool:
+        return self._directory.leads_to(self.name, self._opened("stat").number)
 
     def close(self) -> None:
         self._node = None
@@ -356,6 +377,10 @@ class MemoryDirectory:
                 twin.names, twin.changes = listing.names, list(listing.changes)
             disk.nodes = {number: node.copy() for number, node in self._disk.nodes.items()}
         return self._at(self.path, disk)
+
+    def leads_to(self, name: str, number: int) -> bool:
+        """Whether *name* is that of the file with *number*."""
+        return self._listing.names.get(name) == number
 
     def next_operation(self) -> int:
         self._disk.operations += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from contextlib import suppress
 
 from ..base.errors import CannotLink, DiskError, DiskFull, NotAFile
 from .seam import Buffer, Directory
@@ -90,6 +91,16 @@ class RealFile:
             os.fdatasync(self._fd)
         except OSError as error:
             raise disk_error(self._path, "fdatasync", error) from error
+
+    def forget(self) -> None:
+        with suppress(OSError):  # an advice: a file system without a page cache has nothing to drop
+            os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def is_in_place(self) -> bool:
+        try:
+            return os.path.samestat(os.stat(self._path), os.fstat(self._fd))
+        except OSError:
+            return False
 
     def close(self) -> None:
         if self._fd >= 0:

@@ -34,6 +34,17 @@ class File(Protocol):
 
     def sync(self) -> None: ...
 
+    def forget(self) -> None:
+        """Drop what the page cache holds and passes for written: what is read next comes from the disk.
+
+        After a failed sync the cache may show what never got there. What still waits to be written stays.
+        """
+        ...
+
+    def is_in_place(self) -> bool:
+        """Whether its name still leads to it: nobody removed, replaced or unmounted it."""
+        ...
+
     def close(self) -> None: ...
 
 

@@ -8,7 +8,7 @@ offset  size  field
      4     4  magic           "CNCT"
      8     2  format          1
     10     2  sector          size in bytes
-    12     4  incarnation     in which the slot was started
+    12     4  incarnation     in which the slot was started, or copied to this file (the later copy counts)
     16    16  log UUID
     32     8  container size  in bytes, the head included
     40     8  number          the file's, as in its name

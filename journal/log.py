@@ -338,21 +338,36 @@ class Journal:
             if self._writing_slot != self._marked_slot:  # so that the loss of whole containers is noticed
                 self._marked_slot = self._writing_slot
                 with suppress(DiskError):
-                    self._write_mark(closed=False, sync=False)  # after a kill: a flush does not wait for it
-            self._durable_base = base
-            self._release(end, base)
+                    # after a kill: a flush does not wait for it
+                    self._write_mark(self._durable_base, closed=False, sync=False)
+            self._durable_base = max(base, self._durable_base)  # the mark may have told of a later one
+            self._release(end, self._durable_base)
             return end
 
     def write_mark(self, *, closed: bool = False) -> None:
-        """Write down in the mark what is durable now."""
+        """Write down in the mark what is durable now, and where the log begins: so space comes back without traffic."""
         with self._write_lock:
-            mark = self._mark
-            if self.failure is None and (mark.mark.durable_lsn != self.durable_lsn or closed or not mark.is_synced):
-                self._write_mark(closed=closed, sync=True)
+            base = self.base_lsn  # what it rests on is durable
+            known = self._mark.mark
+            is_stale = known.durable_lsn != self.durable_lsn or known.base_lsn < base or not self._mark.is_synced
+            if self.failure is None and (is_stale or closed):
+                base = max(base, self._durable_base)
+                self._write_mark(base, closed=closed, sync=True)
+                self._durable_base = base
+                self._release(self.durable_lsn, base)
 
-    def _write_mark(self, *, closed: bool, sync: bool) -> None:
+    def look_in_place(self) -> None:
+        """Raise `JournalFailed` if the files that are written to are no longer where the next start looks for them."""
+        with self._write_lock:
+            if self.failure is None and not (
+                self._mark.is_in_place() and (self._writing_file is None or self._writing_file.is_in_place())
+            ):
+                place = self.pool.directory.path
+                raise self.fail(DiskError(place, "it was removed, replaced or unmounted while it was written to"))
+
+    def _write_mark(self, base_lsn: int, *, closed: bool, sync: bool) -> None:
         self._mark.write(
-            durable_lsn=self.durable_lsn, base_lsn=self._durable_base, incarnation=self.incarnation,
+            durable_lsn=self.durable_lsn, base_lsn=base_lsn, incarnation=self.incarnation,
             time_us=self._clock.wall_us(), closed=closed, sync=sync,
         )  # fmt: skip
 
@@ -396,6 +411,7 @@ class Journal:
 
     def _begin_slot(self, slot: int, prev_lsn: int) -> None:
         """Go on in *slot*; it begins with the holes there are."""
+        self.pool.claim()
         self.slots[slot] = prev_lsn
         self.current_slot = slot
         self._begin_block(slot * self.container_bytes + DATA_OFFSET, prev_lsn)
@@ -460,7 +476,7 @@ class Journal:
             self._writing_file = None
         self._writing_file = self.pool.take(
             slot, incarnation=self.incarnation, prev_lsn=prev_lsn, base_lsn=self._durable_base,
-            time_us=self._clock.wall_us(),
+            time_us=self._clock.wall_us(), opening=self._writing_slot < 0,
         )  # fmt: skip
         self._writing_slot = slot
         return self._writing_file

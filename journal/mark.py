@@ -138,5 +138,9 @@ class MarkFile:
             self._file.sync()
         self.mark, self.is_synced = mark, sync
 
+    def is_in_place(self) -> bool:
+        """See `File.is_in_place`."""
+        return self._file.is_in_place()
+
     def close(self) -> None:
         self._file.close()

@@ -1,23 +1,25 @@
 """Formatting a log, and opening one for writing: from its files to a `Journal` that stands behind its last block.
 
-Opening never appends behind what it found: it starts a new incarnation in a new container. Whatever the log shows that
-no claim proves durable was perhaps only in the page cache, and a failed sync may have left it marked clean there; so
-it is written again, in place and byte for byte, and synced, before anything is shown. A crash in between changes
-nothing: the same bytes are found again, or were never confirmed.
+Opening never appends behind what it found: it starts a new incarnation in a new container. What no claim proves to be
+on the disk was perhaps only in the page cache: `renewal` reads past that, and copies it to containers that are
+sound, before anything is shown.
+
+Slots that hold nothing but openings leave the log with the new one: so a broker that is killed again and again takes
+up no room. They show nothing, so they are not copied, but their containers are retired like the others.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from uuid import UUID
 
 from ..base.clock import Clock
 from ..base.errors import CorruptJournal, DiskError, JournalFailed
-from ..disk.seam import SECTOR_BYTES, Directory, File
+from ..disk.seam import SECTOR_BYTES, Directory
 from . import container
 from .archive import Archive, ArchiveLimits
 from .archiver import Archiver, Left
@@ -27,12 +29,14 @@ from .mark import NAME as MARK_NAME
 from .mark import Mark, MarkFile
 from .pool import Pool
 from .reader import Damage, LogReader
-from .record import RecordType
+from .record import HEAD_BYTES, RecordType
+from .renewal import copy_slots, forget_unproven, superseded
 
 DEFAULT_CONTAINER_BYTES = 1 << 20
 MIN_CONTAINER_BYTES = 512 << 10
 MIN_CONTAINERS = 2
 """A log keeps as many at least (checklist E6); a new one begins with `initial_containers` (E60)."""
+_OPENINGS = bytes((RecordType.LOG_OPEN, RecordType.LOG_HOLES))
 
 
 @dataclass
@@ -94,94 +98,132 @@ def open_log(
     Raises `CorruptJournal` if something that was durable can't be read, `ForeignStore` for what is not ours,
     `DiskError` if the disk refuses to read, and then has changed nothing.
     """
-    reader = LogReader(directory, live=False)
+    reader = forget_unproven(directory)
     prepare(reader)
-    unproven: deque[tuple[int, int]] = deque()
-    records = 0
-    last_lsn = reader.resumed_lsn
-    torn: Damage | None = None
-    for found in reader.scan():
+    found = _Found(reader.resumed_lsn)
+    for block in reader.scan():
         if reader.read_error is not None:
             break
-        if isinstance(found, Damage):
-            if not found.torn:
-                raise _corrupt(directory, found)
-            torn = found
+        if isinstance(block, Damage):
+            if not block.torn:
+                raise _corrupt(directory, block)
+            found.torn = block
             break
-        visit(found)
-        records += found.head.records
-        last_lsn = found.lsn
-        unproven.append((found.lsn, found.end_lsn - found.lsn))
-        while unproven and unproven[0][0] < reader.durable_lsn:
-            unproven.popleft()
+        visit(block)
+        found.add(block, reader.durable_lsn, reader.container_bytes)
     if reader.read_error is not None:
         raise _unreadable(reader.read_error)
+
+    def make_pool(keep: int) -> Pool:
+        pool = Pool(directory, reader.container_bytes, reader.log_uuid, keep=keep, held=held)
+        if archive is not None:
+            place = Archive(archive, directory, reader.log_uuid, reader.container_bytes, clock, archive_limits)
+            pool.archiver = Archiver(place, clock, pool.give_back, lambda: pool.is_full)
+        return pool
+
+    closed_cleanly = reader.mark.closed and not found.unproven and found.torn is None
+    unproven_bytes = sum(end - begin for begin, end in found.unproven)
+    journal = _resume(reader, clock, found, initial_containers, max_write_buffers, make_pool)
     report = OpenReport(
         log_uuid=reader.log_uuid,
         container_bytes=reader.container_bytes,
-        incarnation=reader.incarnation + 1,
+        incarnation=journal.incarnation,
         base_lsn=reader.base_lsn,
         end_lsn=reader.end_lsn,
-        closed_cleanly=reader.mark.closed and not unproven and torn is None,
-        records=records,
-        torn=torn,
-        rewritten_bytes=sum(size for _, size in unproven),
+        closed_cleanly=closed_cleanly,
+        records=found.records,
+        torn=found.torn,
+        rewritten_bytes=unproven_bytes,
         resumed_lsn=reader.resumed_lsn,
         remarks=reader.remarks,
     )
-    _rewrite(reader, unproven)
-
-    def make_pool(keep: int) -> Pool:
-        pool = Pool(reader.directory, reader.container_bytes, reader.log_uuid, keep=keep, held=held)
-        if archive is not None:
-            place = Archive(archive, directory, reader.log_uuid, reader.container_bytes, clock, archive_limits)
-            pool.archiver = Archiver(place, clock, pool.give_back, lambda: bool(pool.full or pool.low))
-        return pool
-
-    journal = _resume(reader, clock, last_lsn, initial_containers, max_write_buffers, make_pool)
     return journal, report
+
+
+class _Found:
+    """What the scan of a log came across."""
+
+    def __init__(self, last_lsn: int) -> None:
+        """*last_lsn*: the block that it begins behind; 0 for the base."""
+        self.records = 0
+        self.last_lsn = last_lsn
+        self.torn: Damage | None = None
+        self.unproven: deque[tuple[int, int]] = deque()
+        """Begin and end of the last blocks, which no claim proves to be on the disk."""
+        self.openings: set[int] = set()
+        """Slots that were read from their first block on, and hold nothing but openings."""
+
+    def add(self, block: Block, durable_lsn: int, container_bytes: int) -> None:
+        self.records += block.head.records
+        self.last_lsn = block.lsn
+        self.unproven.append((block.lsn, block.end_lsn))
+        while self.unproven and self.unproven[0][0] < durable_lsn:
+            self.unproven.popleft()
+        slot, offset = divmod(block.lsn, container_bytes)
+        if offset == container.DATA_OFFSET:
+            self.openings.add(slot)
+        if slot in self.openings:
+            kinds = bytes(block.body[: HEAD_BYTES * block.head.records : HEAD_BYTES])
+            if kinds.strip(_OPENINGS):
+                self.openings.discard(slot)
+
+    def ends(self, end_lsn: int, container_bytes: int, slots: Container[int]) -> dict[int, int]:
+        """Which of *slots* hold something unproven, or torn, each to the end of its last block."""
+        ends = {begin // container_bytes: end for begin, end in self.unproven}
+        if self.torn is not None and (slot := self.torn.first_lsn // container_bytes) in slots:
+            ends[slot] = end_lsn
+        return ends
 
 
 def _resume(
     reader: LogReader,
     clock: Clock,
-    last_lsn: int,
+    found: _Found,
     initial_containers: int,
     max_write_buffers: int,
     make_pool: Callable[[int], Pool],
 ) -> Journal:
     """The journal, standing in a new container, with its opening record durable."""
-    size = reader.container_bytes
+    size, directory = reader.container_bytes, reader.directory
     slot = max((*reader.heads, (reader.end_lsn - 1) // size, reader.base_lsn // size - 1), default=-1) + 1
-    if not last_lsn and not reader.heads:
+    if not found.last_lsn and not reader.heads:
         slot = reader.base_lsn // size
-    base_lsn = reader.base_lsn if last_lsn else slot * size  # with no block to start from, the log starts here
+    base_lsn = reader.base_lsn if found.last_lsn else slot * size  # with no block to start from, the log starts here
     incarnation = reader.incarnation + 1
-    mark = MarkFile(reader.directory.open(MARK_NAME, writable=True), reader.mark)
+    chain = reader.chain_to(found.last_lsn) if found.last_lsn else []
+    assert chain is not None  # the log was read through, or the reader resumed in it
+    slots = {used: reader.heads[used].prev_lsn for used in chain}
+    empty = [used for used in slots if used in found.openings]
+    is_new = not reader.heads and not reader.free
+    keep = max(initial_containers, MIN_CONTAINERS) if is_new else MIN_CONTAINERS
+    _clear_away(directory)
+    pool = make_pool(keep)
+    for number in reader.free:
+        pool.adopt(number, None)
+    for used in slots:
+        pool.adopt(reader.heads[used].number, used)
+    _let_go(pool, reader, slots)
+    doubtful = found.ends(reader.end_lsn, size, slots)
+    copy_slots(reader, pool, incarnation, {used: end for used, end in doubtful.items() if used not in empty})
+    last_slot = (reader.end_lsn - 1) // size
+    begun = [head.number for used, head in reader.heads.items() if used > last_slot and slots]
+    in_use = [reader.heads[used].number for used in doubtful if used in empty]  # until the log has left them
+    for number in [*begun, *superseded(reader), *in_use]:
+        pool.retire(number)
+    mark = MarkFile(directory.open(MARK_NAME, writable=True), reader.mark)
     try:
         mark.write(durable_lsn=reader.end_lsn, base_lsn=base_lsn, incarnation=incarnation, time_us=clock.wall_us())
-        is_new = not reader.heads and not reader.free
-        keep = max(initial_containers, MIN_CONTAINERS) if is_new else MIN_CONTAINERS
-        pool = make_pool(keep)
-        for number in reader.free:
-            pool.adopt(number, None)
-        chain = reader.chain_to(last_lsn) if last_lsn else []
-        assert chain is not None  # the log was read through, or the reader resumed in it
-        slots = {used: reader.heads[used].prev_lsn for used in chain}
-        for used in slots:
-            pool.adopt(reader.heads[used].number, used)
-        _let_go(pool, reader, slots)
-        while pool.lacks_spare() and pool.full is None:
-            pool.prepare()
+        pool.begin()
         pool.look_at_room()
     except BaseException:
         mark.close()
         raise
     journal = Journal(
-        pool, mark, clock, incarnation=incarnation, slot=slot, prev_lsn=last_lsn, durable_lsn=reader.end_lsn,
+        pool, mark, clock, incarnation=incarnation, slot=slot, prev_lsn=found.last_lsn, durable_lsn=reader.end_lsn,
         slots=slots, log_holes=reader.holes, max_write_buffers=max_write_buffers,
     )  # fmt: skip
     with abandoned_on_failure(journal):
+        journal.retire(empty)
         journal.append_own(RecordType.LOG_OPEN, extra=reader.end_lsn)
         journal.flush()
     return journal
@@ -201,38 +243,28 @@ def abandoned_on_failure(journal: Journal) -> Iterator[None]:
 
 
 def _let_go(pool: Pool, reader: LogReader, slots: Collection[int]) -> None:
-    """Free the containers whose head is of a slot outside the log, but first archive what they still hold of it."""
+    """Free the containers whose head is of a slot outside the log, but first archive what they still hold of it.
+
+    What was begun behind the log's end was never confirmed, and is in doubt: it stays for `_resume` to retire.
+    """
     last_slot = (reader.end_lsn - 1) // reader.container_bytes
     known = [(slot, head.prev_lsn) for slot, head in reader.heads.items() if slot <= last_slot]
     known = sorted([*known, *((hole.first, hole.prev_lsn) for hole in reader.holes)])
     for slot, head in sorted(reader.heads.items()):
-        if slot in slots:
+        if slot in slots or (slot > last_slot and slots):
             continue
         archiver = pool.archiver
-        if archiver is not None and slot < last_slot:  # what was begun behind the end was never confirmed
-            _, next_prev_lsn = known[bisect_left(known, (slot + 1, 0))]
+        if archiver is not None and slot < last_slot:
+            at = bisect_left(known, (slot + 1, 0))
+            next_prev_lsn = known[at][1] if at < len(known) else reader.base_lsn  # the mark alone may tell of a base
             if archiver.archive.wants(slot, head.number, next_prev_lsn):
                 archiver.take_over([Left(slot, head.number)])
                 continue
         pool.adopt(head.number, None)
 
 
-def _rewrite(reader: LogReader, unproven: Iterable[tuple[int, int]]) -> None:
-    """Write the blocks that no claim proves durable again, and sync them; clear away half-made containers."""
-    files: dict[int, File] = {}
-    directory = reader.directory
-    try:
-        for lsn, size_bytes in unproven:
-            slot, offset = divmod(lsn, reader.container_bytes)
-            if slot not in files:
-                files[slot] = directory.open(container.file_name(reader.heads[slot].number), writable=True)
-                files[slot].write_at(0, files[slot].read_at(0, SECTOR_BYTES))
-            files[slot].write_at(offset, files[slot].read_at(offset, size_bytes))
-        for file in files.values():
-            file.sync()
-    finally:
-        for file in files.values():
-            file.close()
+def _clear_away(directory: Directory) -> None:
+    """Half-made containers go. The names of the others are durable then."""
     for name in directory.names():
         if name.endswith(container.SUFFIX + ".new"):
             directory.unlink(name)

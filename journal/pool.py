@@ -8,6 +8,9 @@ A container may be reused once a record that leaves its slot out of the log is *
 or a hole): a crash must never find an older one that still counts on it. First the archive has it, if there is one. And
 while a backup copies the log (`held`), and for a file that has a second name somewhere, it is not reused at all.
 
+Messages are let in (`find_room`) only while there are more free containers than the reserve, so a disk that becomes
+full stops nothing that was let in, nor what takes messages off: see `room`.
+
 Threads: every method takes the pool's lock, and none holds it while a file is read. Only `read` is called per message,
 for content that is not in memory.
 """
@@ -24,7 +27,7 @@ from uuid import UUID
 
 from ..base.errors import DiskError, DiskFull
 from ..disk.seam import Directory, File
-from . import container
+from . import container, room
 from .archiver import Archiver, Left
 from .container import ContainerHead
 
@@ -33,8 +36,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 _ZEROS = bytes(1 << 20)
 _KEEP_OPEN = 32
-LOW_WATER_BYTES = 16 << 20
-"""More than may be waiting to be written at any time: blocks of 1 MiB, `max_write_buffers` of them by default."""
 
 
 class _Reading:
@@ -79,16 +80,23 @@ class Pool:
         self.container_bytes = container_bytes
         self.log_uuid = log_uuid
         self.full: DiskFull | None = None
-        """Set while no container can be made ahead of need because the disk is full."""
+        """Set while the containers that are wanted can't be made because the disk is full."""
         self.low: DiskFull | None = None
-        """Set while the disk has less room than what is accepted already, and taking messages off, may need."""
+        """Set while the disk is nearly full."""
         self.made = 0
         """Containers made since the log was opened."""
         self.released = 0
         """Containers that held a slot and left the log since it was opened: what they held is history."""
         self.archiver: Archiver | None = None
+        self.ring: Callable[[], None] | None = None
+        """Called when `prepare` has something to do."""
+        self.on_room: Callable[[], None] | None = None
+        """Called when messages can be stored again."""
         self._keep = keep
         self._held = held
+        self._claimed = 0
+        self._refused = False
+        self._suspects: set[int] = set()  # numbers of containers whose sectors are in doubt
         self._lock = threading.Lock()
         self._used: dict[int, int] = {}  # slot to container number
         self._free: deque[int] = deque()
@@ -121,12 +129,51 @@ class Pool:
 
     @property
     def limbo_count(self) -> int:
-        """How many containers are neither in the log nor free, because a backup holds them."""
+        """How many containers are neither in the log nor free, because a backup holds them. No reserve."""
         return len(self._limbo)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more is to be stored, as far as is known. What was let in can be written all the same."""
+        return self.full is not None or self.low is not None
+
+    @property
+    def unclaimed(self) -> int:
+        """Free containers that no slot was begun for."""
+        return len(self._free) - self._claimed
+
+    @property
+    def spare(self) -> int:
+        """How many of them the reserve leaves to what is to be stored; negative while the reserve is in use."""
+        return self.unclaimed - room.reserve(self.container_bytes, len(self._used))
+
+    @property
+    def in_need(self) -> bool:
+        """The disk is full, and the reserve in use: whatever can be given back should be."""
+        return self.full is not None and self.spare < 0
 
     def lacks_spare(self) -> bool:
         """Whether `prepare` has something to do."""
-        return not self._free or len(self._free) + len(self._used) < self._keep
+        return self.spare < (room.SPARES_TO_RESUME if self.full else room.SPARES) or self._lacks_first()
+
+    def claim(self) -> None:
+        """A slot is begun, and will need a container."""
+        with self._lock:
+            self._claimed += 1
+        if self.ring is not None and self.lacks_spare():
+            self.ring()
+
+    def find_room(self) -> DiskFull | None:
+        """Why nothing more can be stored just now; None if it can. Before each batch of messages that is let in.
+
+        While the reserve is in use a container is made here and now, so that what is let in never lives on it.
+        """
+        if self.spare < 0 and self.full is None:
+            try:
+                self.prepare()
+            except DiskError as error:
+                log.warning("no container can be made: %s", error)  # whoever must have it will meet the error again
+        return self.full or self.low
 
     def read(self, slot: int, use: Callable[[File], T]) -> T:
         """What *use* makes of the file that holds *slot*; `KeyError` if none does. A few files are kept open.
@@ -150,15 +197,20 @@ class Pool:
         with self._lock:
             return self.directory.open(container.file_name(self._used[slot]))
 
-    def take(self, slot: int, *, incarnation: int, prev_lsn: int, base_lsn: int, time_us: int) -> File:
-        """Start *slot* in a free container, making one if none is ready; the file, for the caller to close.
+    def take(
+        self, slot: int, *, incarnation: int, prev_lsn: int, base_lsn: int, time_us: int, opening: bool = False
+    ) -> File:
+        """Start *slot*, which was claimed, in a free container or a new one; the file, for the caller to close.
 
-        The container's head is written, not yet synced.
+        The container's head is written, not yet synced. Raises `DiskFull` rather than take what openings need if this
+        is not one.
         """
         with self._lock:
-            number = self._free.popleft() if self._free else None
+            number = self._free.popleft() if len(self._free) > (0 if opening else room.FOR_OPENINGS) else None
         if number is None:
             number = self._make()
+        with self._lock:
+            self._claimed -= 1
         file = self.directory.open(container.file_name(number), writable=True)
         head = ContainerHead(
             incarnation, self.log_uuid, self.container_bytes, number, slot * self.container_bytes,
@@ -173,30 +225,64 @@ class Pool:
             self._used[slot] = number
         return file
 
-    def prepare(self) -> None:
-        """Make one container ahead of need if a spare is lacking. A full disk is remembered in `full`, not raised."""
+    def begin(self) -> None:
+        """Make what a log has at least; the rest comes later, beside the traffic.
+
+        On a full disk one free container will do; raises `DiskFull` if there is none.
+        """
+        if not self._free:
+            number = self._make()
+            with self._lock:
+                self._free.append(number)
+        while self._lacks_first() and self.prepare():
+            pass
+
+    def _lacks_first(self) -> bool:
+        return not self._free or len(self._free) + len(self._used) < self._keep
+
+    def prepare(self) -> bool:
+        """Make one container ahead of need if a spare is lacking; whether one was made.
+
+        A full disk is remembered in `full`, not raised.
+        """
+        lacking = self.lacks_spare()
+        if lacking:
+            try:
+                made = self._make()
+            except DiskFull as error:
+                self._say("no container can be made: nothing more is stored", self.full is None)
+                self.full = error
+                self._refused = True
+                return False
+            with self._lock:
+                self._free.append(made)
         if not self.lacks_spare():
+            self._say("containers can be made again", self.full is not None)
             self.full = None
-            return
-        try:
-            made = self._make()
-        except DiskFull as error:
-            self.full = error
-            return
-        self.full = None
-        with self._lock:
-            self._free.append(made)
+        self._tell_of_room()
+        return lacking
 
     def look_at_room(self) -> None:
         """Notice that the disk is nearly full, or has room again: `low` has hysteresis."""
-        free = self.directory.free_bytes() + len(self._free) * self.container_bytes
-        if free < LOW_WATER_BYTES:
-            if self.low is None:
-                log.warning("%s: %d MiB are left on the disk: nothing more is stored", self.directory.path, free >> 20)
-            self.low = DiskFull(self.directory.path, f"{free >> 20} MiB are left on the disk", "free some space")
-        elif self.low is not None and free >= 2 * LOW_WATER_BYTES:
-            log.warning("%s: there is room on the disk again", self.directory.path)
+        left = self.directory.free_bytes() + max(self.spare, 0) * self.container_bytes
+        if left < room.low_water(self.container_bytes):
+            self._say(f"{left >> 20} MiB are left on the disk: nothing more is stored", self.low is None)
+            self.low = DiskFull(self.directory.path, f"{left >> 20} MiB are left on the disk", "free some space")
+            self._refused = True
+        elif self.low is not None and left >= room.high_water(self.container_bytes):
+            self._say("there is room on the disk again", True)
             self.low = None
+        self._tell_of_room()
+
+    def _tell_of_room(self) -> None:
+        if self._refused and not self.is_full:
+            self._refused = False
+            if self.on_room is not None:
+                self.on_room()
+
+    def _say(self, what: str, is_news: bool) -> None:
+        if is_news:
+            log.warning("%s: %s", self.directory.path, what)
 
     def release(self, slots: Iterable[int]) -> None:
         """Let go of the containers of *slots*, which are durably no longer part of the log."""
@@ -208,11 +294,12 @@ class Pool:
                     self.released += 1
                 if slot in self._reading:
                     self._reading.pop(slot).retire()
+            history = [] if self.archiver is None else [one for one in left if one.number not in self._suspects]
         if self.archiver is not None:
-            self.archiver.take_over(left)
-            return
-        for _, number in left:
-            self.give_back(number)
+            self.archiver.take_over(history)
+        for one in left:
+            if one not in history:
+                self.give_back(one.number)
 
     def give_back(self, number: int) -> None:
         """The log and the archive are done with file *number*."""
@@ -228,7 +315,9 @@ class Pool:
             numbers, self._limbo = self._limbo, []
         for number in numbers:
             with suppress(DiskError):  # else it is in nobody's way; the next opening finds it
-                if self.directory.link_count(container.file_name(number)) > 1:
+                if number in self._suspects:
+                    self._put_away(number)
+                elif self.directory.link_count(container.file_name(number)) > 1:
                     self._unlink(number)
                 else:
                     self._free.append(number)
@@ -238,13 +327,75 @@ class Pool:
         while True:
             with self._lock:
                 total = len(self._free) + len(self._used)
-                if len(self._free) * 2 <= total or total <= self._keep or len(self._free) < 2:
+                if len(self._free) * 2 <= total or total <= self._keep or self.spare <= room.SPARES:
                     return
                 surplus = self._free.pop()
             try:
                 self._unlink(surplus)
             except DiskError:
                 return  # it is in nobody's way; the next opening finds it
+
+    def blank(self, file: File, offset: int) -> None:
+        """Zeros from *offset* to the container's end."""
+        for at in range(offset, self.container_bytes, len(_ZEROS)):
+            file.write_at(at, _ZEROS[: self.container_bytes - at])
+
+    def replace(self, slot: int, number: int) -> None:
+        """*slot* is in container *number* from now on, and the one that held it is nobody's."""
+        with self._lock:
+            self._used[slot] = number
+
+    def fresh(self) -> int:
+        """A container to copy a slot into, taken from the free ones, or made."""
+        with self._lock:
+            if self._free:
+                return self._free.popleft()
+        return self._make()
+
+    def retire(self, number: int) -> None:
+        """A container whose sectors are in doubt leaves the directory, so that they are never used again.
+
+        As soon as it is in no use: what is part of the log leaves that first, and what is held stays as it is. It does
+        not go into the archive. On a full disk, where no other one can be made for it, it stays, empty, if it passes a
+        trial.
+        """
+        with self._lock:
+            self._suspects.add(number)
+            if number in self._used.values():
+                return  # `release` will have it
+            if number in self._free:
+                self._free.remove(number)
+        if self._held():
+            self.give_back(number)
+        else:
+            self._put_away(number)
+
+    def _put_away(self, number: int) -> None:
+        self.prepare()
+        name = container.file_name(number)
+        if self.full is not None and self.directory.link_count(name) == 1 and self._passes(name):
+            with self._lock:
+                self._suspects.discard(number)
+                self._free.append(number)
+            return
+        self.directory.unlink(name)
+        self.directory.sync()
+        self._suspects.discard(number)
+
+    def _passes(self, name: str) -> bool:
+        """Whether zeros that are written all over a file are there when it is read past the page cache."""
+        try:
+            file = self.directory.open(name, writable=True)
+            try:
+                self.blank(file, 0)
+                file.sync()
+                file.forget()
+                sizes = range(0, self.container_bytes, len(_ZEROS))
+                return not any(any(file.read_at(offset, len(_ZEROS))) for offset in sizes)
+            finally:
+                file.close()
+        except DiskError:
+            return False
 
     def close(self) -> None:
         with self._lock:
@@ -271,8 +422,7 @@ class Pool:
         temporary = name + ".new"
         file = self.directory.create(temporary)
         try:
-            for offset in range(0, self.container_bytes, len(_ZEROS)):
-                file.write_at(offset, _ZEROS[: self.container_bytes - offset])
+            self.blank(file, 0)
             file.sync()
             self.directory.rename(temporary, name)
             self.directory.sync()

@@ -68,6 +68,9 @@ class LogReader:
         """The slots from the base on that are no longer part of the log."""
         self.free: list[int] = []
         """Numbers of containers that hold no part of the log."""
+        self.copied: list[int] = []
+        """Numbers of containers whose slot one of a later incarnation holds, too: perhaps a crash came between copy and
+        removal."""
         self.recycled: list[tuple[int, int]] = []
         """LSN ranges that left the log while `scan` was about to read them."""
         self.remarks: list[str] = []
@@ -191,6 +194,7 @@ class LogReader:
     def _read_heads(self) -> None:
         self.heads.clear()
         self.free.clear()
+        self.copied.clear()
         self.remarks.clear()
         for name in self.directory.names():
             number = container.file_number(name)
@@ -228,23 +232,35 @@ class LogReader:
             self.remarks.append(f"{place}: it was written as {container.file_name(head.number)}; left alone")
         elif size != self.container_bytes:
             self.remarks.append(f"{place}: it has {size} bytes, a container has {self.container_bytes}; left alone")
-        elif (twin := self.heads.get(head.slot)) is not None and twin.incarnation >= head.incarnation:
+        elif (twin := self.heads.get(head.slot)) is not None and twin.incarnation == head.incarnation:
             self.remarks.append(f"{place}: {container.file_name(twin.number)} holds the same slot; left alone")
         else:
-            if twin is not None:
-                older = f"{self.directory.path}/{container.file_name(twin.number)}"
-                self.remarks.append(f"{older}: {name} holds the same slot, of a later incarnation; left alone")
-            self.heads[head.slot] = head
+            self._enter(head, place)
             self._raise_base(head.base_lsn)
             self.incarnation = max(self.incarnation, head.incarnation)
 
+    def _enter(self, head: ContainerHead, place: str) -> None:
+        """*head*'s container holds its slot; of two that do, the one that was written by the later incarnation."""
+        other = self.heads.get(head.slot, head)
+        newer, older = (head, other) if head.incarnation > other.incarnation else (other, head)
+        self.heads[head.slot] = newer
+        if older is not newer:
+            self.copied.append(older.number)
+            self.remarks.append(
+                f"{place}: slot {head.slot} is also in {container.file_name(other.number)}; "
+                f"{container.file_name(newer.number)} is the later copy and counts"
+            )
+
     def _head_of(self, file: File, number: int, place: str) -> ContainerHead:
         """The head of *file*, told from its first block if it is rotten: a crash leaves a whole one, or zeros."""
+        sector = file.read_at(0, SECTOR_BYTES)
         try:
-            return container.read_head(file, place)
+            return container.decode_head(sector, place)
         except BadContainer as error:
+            if not any(sector):
+                raise
             raw = file.read_at(DATA_OFFSET, self.container_bytes - DATA_OFFSET)
-            if not any(file.read_at(0, SECTOR_BYTES)) or len(raw) < block.BLOCK_HEAD_BYTES:
+            if len(raw) < block.BLOCK_HEAD_BYTES:
                 raise
             lsn = BlockHead._make(block.HEAD.unpack_from(raw)).lsn
             try:

@@ -46,6 +46,12 @@ class ShownFile:
     def sync(self) -> None:
         raise DiskError(self.name, "a tool never writes")
 
+    def forget(self) -> None:
+        """A tool shows what there is to be seen."""
+
+    def is_in_place(self) -> bool:
+        return self._file is None or self._file.is_in_place()
+
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
@@ -88,6 +94,12 @@ class PatientFile:
 
     def sync(self) -> None:
         raise DiskError(self.name, "a tool never writes")
+
+    def forget(self) -> None:
+        """A tool shows what there is to be seen."""
+
+    def is_in_place(self) -> bool:
+        return self._file.is_in_place()
 
     def close(self) -> None:
         self._file.close()

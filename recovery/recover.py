@@ -157,6 +157,7 @@ def recover(
         store = JournalStore(wiring, journal, state, release, checkpointing)
         discarded = store.discard_unfinished(clock.wall_us())
         store.kick()
+        store.make_room()
     known = {row.id for row in store.queues()}
     on_queue = state.count_by_queue()
     report = RecoveryReport(

@@ -35,7 +35,7 @@ class RecoveryReport:
         if log.torn is not None:
             found.append(f"cut a torn tail at LSN {log.torn.first_lsn}: {log.torn.why}; nothing confirmed was lost")
         if log.rewritten_bytes:
-            found.append(f"wrote {log.rewritten_bytes} bytes again that no claim proved to be on the disk")
+            found.append(f"copied anew {log.rewritten_bytes} bytes that no claim proved to be on the disk")
         if self.discarded:
             found.append(f"discarded {self.discarded} messages that were never whole or never on a queue")
         found += [

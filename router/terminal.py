@@ -268,6 +268,9 @@ class ChannelEnd:
     def reject(self, deliveries: Sequence[Delivery], credit: int, condition: str, description: str) -> None:
         self._terminal.note(self._do_reject, deliveries, credit, condition, description)
 
+    def grant(self, credit: int) -> None:
+        self._terminal.note(self._engine.grant, self._link, credit)
+
     def forward(self, messages: Sequence[Forward]) -> None:
         self._terminal.note(self._do_forward, messages)
 

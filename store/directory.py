@@ -24,6 +24,7 @@ LOCK_NAME = "lock"
 HOLD_NAME = "hold"
 MANIFEST_NAME = "manifest.json"
 """It stands in a backup, which is no store."""
+_HOLDER_BYTES = 32
 
 
 class StoreDirectory:
@@ -127,11 +128,9 @@ def lock_store(path: str) -> int:
     except OSError as error:
         raise _in_use(path, fd) from error
     try:
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
-    except OSError as error:  # a full disk: the lock itself holds
-        os.close(fd)
-        raise disk_error(place, "write", error) from error
+        os.pwrite(fd, f"{os.getpid()}\n".encode().ljust(_HOLDER_BYTES), 0)  # in place of the last one's
+    except OSError:  # a full disk: who has it can't be told, but the lock itself holds
+        pass
     return fd
 
 
@@ -152,6 +151,6 @@ def lock_unchanged(path: str) -> int:
 
 
 def _in_use(path: str, fd: int) -> StoreInUse:
-    holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
+    holder = os.pread(fd, _HOLDER_BYTES, 0).decode("ascii", "replace").strip() or "unknown"
     os.close(fd)
     return StoreInUse(path, f"another broker has it (process {holder})", "stop that one, or name another --store-dir")

@@ -21,6 +21,7 @@ from ..base.errors import CairnError, JournalError, StoreError
 from ..journal.flusher import Flusher
 from ..journal.log import OWN_LSN, Journal
 from ..journal.record import MAX_PAYLOAD_BYTES, Flag, RecordType
+from ..journal.room import FOR_OPENINGS
 from .checkpointing import Checkpointing
 from .holders import Holders
 from .relocation import Relocation
@@ -63,12 +64,19 @@ class JournalStore:
         self._sql: ThreadPoolExecutor | None = None
         self._background: list[ThreadPoolExecutor] = []
 
-    def start(self, on_durable: Callable[[int], None], on_failure: Callable[[JournalError], None]) -> None:
+    def start(
+        self,
+        on_durable: Callable[[int], None],
+        on_failure: Callable[[JournalError], None],
+        on_room: Callable[[], None] = lambda: None,
+    ) -> None:
         """Start the threads.
 
         *on_durable* gets each new durable LSN on the flusher's thread, *on_failure* the error that ends the journal;
-        the owner passes the LSN on to `became_durable`, in the thread that makes the calls.
+        the owner passes the LSN on to `became_durable`, in the thread that makes the calls. *on_room* is told, on any
+        thread, that `full` no longer holds.
         """
+        self.journal.pool.on_room = on_room
         self._flusher = Flusher(self.journal, on_durable, on_failure)
         self._sql = ThreadPoolExecutor(1, "cairnmq-sql")
         reader, writer = ThreadPoolExecutor(1, "cairnmq-relocation"), ThreadPoolExecutor(1, "cairnmq-checkpoint")
@@ -76,6 +84,23 @@ class JournalStore:
         self.relocation.read_in(reader, lambda: on_durable(self.journal.durable_lsn))
         if self.checkpointing is not None:
             self.checkpointing.commit_in(writer, lambda: on_durable(self.journal.durable_lsn))
+
+    def make_room(self) -> None:
+        """On a full disk, empty slots until the next opening is sure of its containers. Before `start`.
+
+        Else starts that are killed before relocation gets to anything would use up what is left to openings.
+        """
+        journal, pool = self.journal, self.journal.pool
+        if pool.in_need:
+            self.became_durable(journal.durable_lsn)
+        while pool.in_need and pool.unclaimed < FOR_OPENINGS:
+            if journal.has_unsealed:
+                self.kick()
+            elif self.relocation.is_at_work:
+                self.became_durable(journal.durable_lsn)
+            else:
+                journal.write_mark()  # the base alone may give something back
+                return
 
     def run_inline(self, on_durable: Callable[[int], None]) -> None:
         """No threads: `kick` flushes in the caller and then calls *on_durable*."""
@@ -321,7 +346,7 @@ class JournalStore:
             touched = pins.retired(journal.retire(touched))
 
     def full(self) -> str:
-        error = self.journal.pool.full or self.journal.pool.low
+        error = self.journal.pool.find_room()
         return "" if error is None else error.reason
 
     def held_by(self, slot: int) -> str:

@@ -1,9 +1,9 @@
 """Relocation: old live records are copied forward, so that no slow message holds the log.
 
-The log may take twice the bytes of what lives in it, and a few containers more. When it takes more, the slot that is
-cheapest to empty gives up what is still needed of it (live records, and ends of records elsewhere), in new blocks at
-the log's end; when these are durable it is retired like any other. So only what outlived its neighbours is ever
-copied. A message keeps its id, and its content and place stand in one block.
+The log may take twice the bytes of what lives in it, and a few containers more. When it takes more, or the disk is
+full and the reserve in use, the slot that is cheapest to empty gives up what is still needed of it (live records, and
+ends of records elsewhere), in new blocks at the log's end; when these are durable it is retired like any other. So only
+what outlived its neighbours is ever copied. A message keeps its id, and its content and place stand in one block.
 
 A power cut at any step leaves the old record, or both, or the new one: a copy says the same as the original, and the
 original's slot leaves the log only after the copy is durable.
@@ -22,6 +22,7 @@ from ..journal import holes
 from ..journal.block import Block
 from ..journal.log import Journal
 from ..journal.record import HEAD_BYTES, RecordHead
+from ..journal.room import FOR_OPENINGS
 from .state import CHUNK, DELETE, DEQUEUE, ENQUEUE, FLAG_ENQUEUE, FLAG_MORE, FLAG_MOVED, START, State
 
 log = logging.getLogger(__name__)
@@ -157,7 +158,8 @@ class Relocation:
             # the oldest slots go, whatever it costs: the base passes the holes behind
             return next((slot for slot in journal.slots if self._is_settled(slot)), None)
         size = journal.container_bytes
-        if len(journal.slots) * size <= 2 * self._state.pins.live_bytes + SLACK_CONTAINERS * size:
+        in_need = journal.pool.in_need
+        if not in_need and len(journal.slots) * size <= 2 * self._state.pins.live_bytes + SLACK_CONTAINERS * size:
             return None
         waiting: list[int] = []
         chosen = None
@@ -168,12 +170,19 @@ class Relocation:
             del self._listed[slot]
             if slot not in journal.slots or slot in self.unreadable or not self._state.pins.is_needed(slot):
                 continue
-            if self._level(slot) == listed and self._is_settled(slot):
+            if self._level(slot) == listed and self._is_settled(slot) and self._has_room_for(slot):
                 chosen = slot
             else:
                 waiting.append(slot)
         self.look_at(waiting)
         return chosen
+
+    def _has_room_for(self, slot: int) -> bool:
+        """Whether the copies can be written: on a full disk not even what openings need may be taken for them."""
+        journal = self._journal
+        left = -journal.next_lsn % journal.container_bytes
+        pool = journal.pool
+        return pool.full is None or pool.unclaimed > FOR_OPENINGS or 2 * self._state.pins.cost(slot) < left
 
     def _is_settled(self, slot: int) -> bool:
         """A slot with copies waits for the originals to leave, or it would be forgotten that they are superseded."""

@@ -30,7 +30,7 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from ..base.errors import CairnError, DiskError, DiskFull, ForeignStore, StoreError
 from ..disk.real import RealDirectory, disk_error, not_a_file
@@ -156,8 +156,11 @@ class Wiring:
                     made = sql.execute(insert(_queues).values(name=name))
                     assert made.inserted_primary_key is not None
                     queue_id = int(made.inserted_primary_key[0])
-        except (DBAPIError, IntegrityError) as error:
-            raise StoreError(self.place, f"queue {name!r} can't be created ({error.orig})") from error
+        except DBAPIError as error:
+            reason = f"queue {name!r} can't be created ({error.orig})"
+            if "is full" in reason:
+                raise DiskFull(self.place, reason, "free some space") from error
+            raise StoreError(self.place, reason) from error
         self._sync_names()  # also for a queue that exists: this may be the second try
         return QueueRow(queue_id, name)
 

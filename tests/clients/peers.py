@@ -191,8 +191,11 @@ class Peer:
 
     # ---- links ----------------------------------------------------------------------------------------------------
 
-    def new_session(self) -> Any:
+    def new_session(self, *, window_bytes: int = 0) -> Any:
+        """*window_bytes*: what the broker may send before this side has read it; it takes a `max_frame_bytes`."""
         session = self.connection.session()
+        if window_bytes:
+            session.incoming_capacity = window_bytes
         session.open()
         return session
 

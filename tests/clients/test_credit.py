@@ -85,11 +85,12 @@ def test_draining_what_takes_long_to_send(peer: Peer, options: dict[str, Any], d
     assert receiver.credit == 0
 
 
-def test_a_drain_that_is_taken_back(peer: Peer) -> None:
+def test_a_drain_that_is_taken_back(new_peer: NewPeer) -> None:
     """A client that drains, and thinks better of it before the broker is done, gets as much as it then grants."""
+    peer = new_peer(max_frame_bytes=10_000)
     sender = peer.sender("q")
     peer.put(sender, [b"x" * 1_000_000] * 20)
-    receiver = peer.receiver("q")
+    receiver = peer.receiver("q", session=peer.new_session(window_bytes=50_000))
     receiver.drain(30)
     peer.stall()  # the broker can't send it all, so it can't give the rest of the credit back
     receiver.drain_mode = False

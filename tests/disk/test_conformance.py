@@ -75,6 +75,30 @@ def test_what_was_written_is_read(directory: Directory, kind: Callable[[bytes], 
     assert content(directory, "a") == bytes(1000) + data
 
 
+def test_forgetting_loses_nothing_that_can_still_be_written(directory: Directory) -> None:
+    file = make(directory, "a", b"synced")
+    file.sync()
+    file.forget()
+    assert content(directory, "a") == b"synced"
+    file.write_at(0, b"SYN")
+    file.forget()
+    assert content(directory, "a") == b"SYNced"
+
+
+def test_a_file_is_in_place_until_its_name_is_gone_or_anothers(directory: Directory) -> None:
+    first, second, third = (make(directory, name, b"x") for name in "abc")
+    assert first.is_in_place()
+    assert directory.open("a").is_in_place()
+    directory.unlink("a")
+    assert not first.is_in_place()
+    directory.create("a")
+    assert not first.is_in_place()
+    directory.rename("b", "d")
+    assert not second.is_in_place()
+    directory.rename("d", "c")
+    assert not third.is_in_place()
+
+
 def test_a_write_keeps_no_hold_of_the_buffer(directory: Directory) -> None:
     data = bytearray(b"x" * 1024)
     file = directory.create("a")

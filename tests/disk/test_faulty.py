@@ -73,7 +73,7 @@ def faulty(plan: Plan | None = None) -> FaultyDirectory:
 
 
 def content(directory: Directory, name: str) -> bytes:
-    return directory.open(name).read_at(0, 100)
+    return directory.open(name).read_at(0, 1000)
 
 
 def test_every_call_is_numbered() -> None:
@@ -144,6 +144,25 @@ def test_after_a_failed_sync_a_good_one_proves_nothing() -> None:
     directory.sync()
     assert content(directory, "a") == b"abc"
     assert content(inner.after_power_cut([]), "a") == bytes(3)
+
+
+def test_what_is_read_past_the_page_cache_is_what_was_synced() -> None:
+    """After a failed sync the cache shows "abc", and the disk does not have it; a copy of the disk does not notice."""
+    inner = MemoryDirectory()
+    directory = FaultyDirectory(inner, once(3, IO_ERROR))
+    file = directory.create("a")
+    file.write_at(0, b"abc")
+    with pytest.raises(DiskError):
+        file.sync()
+    file.write_at(512, b"later")
+    other = inner.after_kill()
+    file.forget()
+    assert content(directory, "a") == bytes(512) + b"later"
+    assert content(other, "a") == b"abc" + bytes(509) + b"later"
+    file.write_at(0, b"again")
+    file.sync()
+    directory.sync()
+    assert content(inner.after_power_cut([]), "a") == b"again" + bytes(507) + b"later"
 
 
 def test_the_plan_can_be_exchanged() -> None:

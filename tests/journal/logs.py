@@ -25,6 +25,10 @@ BIG = bytes(range(256)) * 256
 """The largest payload of one record."""
 
 
+OWN = (RecordType.LOG_OPEN, RecordType.LOG_HOLES)
+"""Records that the log writes for itself."""
+
+
 class Read(NamedTuple):
     """A record as the reader gave it."""
 
@@ -44,7 +48,7 @@ def new_log(
 def reopen(
     directory: Directory, *, keep: int = 2, buffers: int = 10, clock: Clock | None = None, **options: Any
 ) -> tuple[Journal, OpenReport, list[Read]]:
-    """Open the log with *options* of `open_log`; also what it held but for its opening records."""
+    """Open the log with *options* of `open_log`; also what it held but for its own records."""
     found: list[Read] = []
     journal, report = open_log(
         directory,
@@ -54,7 +58,7 @@ def reopen(
         max_write_buffers=buffers,
         **options,
     )
-    return journal, report, [read for read in found if read.head.type != RecordType.LOG_OPEN]
+    return journal, report, [read for read in found if read.head.type not in OWN]
 
 
 def records_of(block: Block) -> list[Read]:
@@ -75,9 +79,9 @@ def blocks(directory: Directory) -> list[Block]:
 
 
 def read_all(directory: Directory) -> list[Read]:
-    """All records of a log that has no damage, but for its opening records."""
+    """All records of a log that has no damage, but for its own."""
     found = [read for block in blocks(directory) for read in records_of(block)]
-    return [read for read in found if read.head.type != RecordType.LOG_OPEN]
+    return [read for read in found if read.head.type not in OWN]
 
 
 def put(journal: Journal, payload: bytes) -> int:

@@ -173,9 +173,10 @@ def test_an_archive_that_is_new_takes_what_is_left_over() -> None:
     archive = directory.beside("/archive")
     journal = reopen(directory, archive=archive)[0]
     assert set(archived_slots(archive)) == free
+    opening = journal.current_slot  # it holds nothing else, so the next opening has it leave the log
     journal.close()
     assert reopen(directory, archive=archive)[0].pool.archiver is not None
-    assert set(archived_slots(archive)) == free
+    assert set(archived_slots(archive)) == free | {opening}
 
 
 def test_what_was_being_used_again_is_not_taken_for_history() -> None:

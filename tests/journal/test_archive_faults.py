@@ -15,6 +15,7 @@ from cairnmq.disk.faulty import Fault, FaultyDirectory, Plan, ever_after, once
 from cairnmq.disk.memory import MemoryDirectory
 from cairnmq.disk.seam import Directory
 from cairnmq.journal import archiver as archiver_module
+from cairnmq.journal import room
 from cairnmq.journal.archive import ROOM_BYTES, archived_lsn
 from cairnmq.journal.flusher import Flusher
 
@@ -167,7 +168,7 @@ def test_an_archive_that_hangs_stops_nothing(monkeypatch: pytest.MonkeyPatch, ca
     assert log.archiver.waiting <= 5
     assert log.archiver.dropped >= 4
     assert "the archive can't keep up" in caplog.text
-    assert len(log.directory.names()) < 14, "what is dropped is used again"
+    assert len(log.directory.names()) < 14 + room.reserve(SIZE, 0), "what is dropped is used again"
     stuck.free.set()
     running.flusher.stop()
     log.journal.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from errno import EIO, ENOSPC
+from errno import EDQUOT, EFBIG, EIO, ENOSPC
 from queue import SimpleQueue
 
 import pytest
@@ -15,13 +15,12 @@ from cairnmq.disk.faulty import Call, Fault, FaultyDirectory, Plan
 from cairnmq.disk.memory import MemoryDirectory
 from cairnmq.disk.seam import Directory
 from cairnmq.journal import flusher as flusher_module
-from cairnmq.journal import mark
+from cairnmq.journal import mark, room
 from cairnmq.journal.container import file_number
 from cairnmq.journal.flusher import Flusher
 from cairnmq.journal.log import Journal
-from cairnmq.journal.pool import LOW_WATER_BYTES
 
-from .logs import BIG, SIZE, new_log, put, read_all, reopen
+from .logs import BIG, SIZE, container_of, new_log, put, read_all, reopen
 
 SOON_S = 20
 """How long a thread may take on a machine that has much else to do; nothing waits that long if all is well."""
@@ -45,12 +44,16 @@ class Owner:
             self.flusher.kick()
         return told
 
+    def failed_or_durable(self, lsn: int) -> Callable[[], bool]:
+        return lambda: self.journal.durable_lsn > lsn or not self.failures.empty()
+
 
 @contextmanager
 def owner(directory: Directory | None = None, *, buffers: int = 10) -> Iterator[Owner]:
     _, journal = new_log(directory, buffers=buffers)
     made = Owner(journal)
     try:
+        assert wait_for(lambda: not journal.pool.lacks_spare())  # the reserve is there
         yield made
     finally:
         made.flusher.stop()
@@ -277,8 +280,9 @@ def test_a_mark_that_can_not_be_written_costs_nothing(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("call", ["create", "write", "sync", "rename", "sync_names"])
-def test_a_full_disk_is_told_and_left_without_remains(monkeypatch: pytest.MonkeyPatch, call: str) -> None:
-    """The writer goes on in the spare it has; when there is space again, that is told, too."""
+@pytest.mark.parametrize("number", [ENOSPC, EDQUOT, EFBIG])
+def test_a_full_disk_is_told_and_left_without_remains(monkeypatch: pytest.MonkeyPatch, call: str, number: int) -> None:
+    """The writer goes on in the reserve; when there is space again, that is told, too."""
     monkeypatch.setattr(flusher_module, "FULL_RETRY_S", 0.01)
     inner = MemoryDirectory()
     directory = FaultyDirectory(inner)
@@ -288,26 +292,52 @@ def test_a_full_disk_is_told_and_left_without_remains(monkeypatch: pytest.Monkey
         if not mine or made.kind != call:
             return None
         tried.put(made)
-        return Fault(ENOSPC, 0.5)
+        return Fault(number, 0.5)
 
     tried: SimpleQueue[Call] = SimpleQueue()
+    again = threading.Event()
     with owner(directory) as own:
+        pool = own.journal.pool
+        pool.on_room = again.set
         directory.plan = plan
-        while own.journal.pool.free_count:
-            lsn = put(own.journal, BIG)
-            own.until_durable(lsn)
+        while pool.find_room() is None:
+            own.until_durable(put(own.journal, BIG))
         for _ in range(2):
             tried.get(timeout=SOON_S)  # the second try comes after the first was told
-        full = own.journal.pool.full
-        assert full is not None
-        assert "no space left" in full.reason
-        own.until_durable(put(own.journal, b"there is room in the last one"))
+        assert pool.full is not None
+        assert "no space left" in pool.full.reason
+        assert pool.unclaimed >= room.reserve(SIZE, pool.used_count) - 1
+        while pool.unclaimed > room.FOR_OPENINGS:
+            own.until_durable(put(own.journal, BIG))
+        assert not again.is_set()
         directory.plan = None
-        assert wait_for(lambda: own.journal.pool.full is None)
-        assert not own.journal.pool.lacks_spare()
-    left = [name for name in inner.names() if name != mark.NAME]
-    assert len(left) == 3  # the two it began with, and one that could be made in the end
-    assert all(file_number(name) is not None for name in left)
+        assert again.wait(SOON_S)
+        assert pool.find_room() is None
+        assert not pool.lacks_spare()
+        assert pool.spare >= room.SPARES_TO_RESUME
+        left = [name for name in inner.names() if name != mark.NAME]
+        assert len(left) == pool.used_count + pool.free_count
+        assert all(file_number(name) is not None for name in left)
+
+
+def test_the_last_containers_are_for_openings() -> None:
+    """With the reserve used up the journal ends rather than take them; then it opens as often as it is killed."""
+    inner = MemoryDirectory()
+    directory = FaultyDirectory(inner)
+    with owner(directory) as own:
+        directory.plan = lambda call: Fault(ENOSPC) if call.kind == "create" else None
+        lsns: list[int] = []
+        while own.failures.empty():
+            lsn = put(own.journal, BIG)
+            own.flusher.kick()
+            assert wait_for(own.failed_or_durable(lsn))
+            lsns += [lsn] if own.journal.durable_lsn > lsn else []
+        assert "no space left" in str(own.failures.get())
+        assert own.journal.pool.free_count == room.FOR_OPENINGS
+    for _ in range(3):
+        journal, _, found = reopen(directory)
+        assert [read.lsn for read in found] == lsns
+        journal.abandon()
 
 
 class Disk(MemoryDirectory):
@@ -325,19 +355,37 @@ def test_a_disk_that_is_nearly_full_is_told_and_works_on(monkeypatch: pytest.Mon
     directory = Disk()
     with owner(directory) as own:
         pool = own.journal.pool
+        low, high = room.low_water(SIZE), room.high_water(SIZE)
+        assert wait_for(lambda: not pool.lacks_spare())
         assert pool.low is None
-        directory.free = LOW_WATER_BYTES - SIZE - 1  # there is a free container besides
+        directory.free = low - pool.spare * SIZE - 1
         own.until_durable(put(own.journal, b"x"))
         assert wait_for(lambda: pool.low is not None)
-        assert "15 MiB are left on the disk" in str(pool.low)
+        assert "4 MiB are left on the disk" in str(pool.low)
         own.until_durable(put(own.journal, b"still written"))
-        directory.free = 2 * LOW_WATER_BYTES - 2 * SIZE
+        directory.free = high - pool.spare * SIZE - 1
         own.until_durable(put(own.journal, b"still low"))
         assert pool.low is not None
-        directory.free = 2 * LOW_WATER_BYTES
+        directory.free = high - pool.spare * SIZE
         assert wait_for(lambda: pool.low is None)
     directory.free = 0
     assert reopen(directory)[0].pool.low is not None
+
+
+@pytest.mark.parametrize("hurt", ["mark", "container"])
+def test_files_that_are_taken_away_end_the_journal(monkeypatch: pytest.MonkeyPatch, hurt: str) -> None:
+    """Also an idle one: what would go to them is not confirmed."""
+    monkeypatch.setattr(flusher_module, "IN_PLACE_S", 0.01)
+    directory = MemoryDirectory()
+    with owner(directory) as own:
+        own.until_durable(put(own.journal, b"x"))
+        slot = own.journal.durable_lsn // SIZE
+        directory.unlink(mark.NAME if hurt == "mark" else container_of(directory, slot))
+        failure = own.failures.get(timeout=SOON_S)
+        assert "removed, replaced or unmounted" in str(failure)
+        put(own.journal, b"y")
+        with pytest.raises(JournalFailed):
+            own.journal.seal()
 
 
 def wait_for(what: Callable[[], bool]) -> bool:

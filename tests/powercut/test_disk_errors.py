@@ -23,8 +23,8 @@ from cairnmq.base.clock import SystemClock
 from cairnmq.base.errors import DiskError, DiskFull, JournalError, JournalFailed
 from cairnmq.journal.block import BLOCK_HEAD_BYTES
 from cairnmq.journal.opening import MIN_CONTAINER_BYTES
-from cairnmq.journal.pool import LOW_WATER_BYTES
 from cairnmq.journal.record import HEAD_BYTES
+from cairnmq.journal.room import LOW_WATER_BYTES
 from cairnmq.recovery.recover import open_store
 from cairnmq.store.journal_store import JournalStore
 from cairnmq.store.wiring import QueueRow

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cairnmq.disk.memory import MemoryDirectory, MemoryFile
-from cairnmq.journal import block, container, opening
+from cairnmq.journal import block, container, opening, renewal
 from cairnmq.journal import mark as mark_module
 from cairnmq.journal.block import BadBlock, Block, BlockHead
 from cairnmq.journal.container import ContainerHead
@@ -259,20 +259,34 @@ def a_head_says_another_slot(patch: pytest.MonkeyPatch) -> None:
 
 
 @defect
-def what_was_found_is_not_written_again(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(opening, "_rewrite", lambda reader, unproven: None)
+def what_is_unproven_is_neither_synced_nor_copied(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(opening, "forget_unproven", lambda directory: LogReader(directory, live=False))
+    patch.setattr(opening, "copy_slots", lambda *args: None)
 
 
 @defect
-def what_was_found_is_not_synced(patch: pytest.MonkeyPatch) -> None:
-    real = opening._rewrite
+def copies_are_not_synced(patch: pytest.MonkeyPatch) -> None:
+    real = renewal.copy_slots
 
-    def rewrite(reader: LogReader, unproven: Any) -> None:
+    def copy_slots(*args: Any) -> None:
         with pytest.MonkeyPatch.context() as inner:
             no_sync_of(inner, lambda name: name.endswith(".cairn"))
-            real(reader, unproven)
+            real(*args)
 
-    patch.setattr(opening, "_rewrite", rewrite)
+    patch.setattr(opening, "copy_slots", copy_slots)
+
+
+@defect
+def a_container_goes_before_its_copy_is_there(patch: pytest.MonkeyPatch) -> None:
+    real = renewal._blocks
+
+    def blocks(reader: LogReader, slot: int, end_lsn: int) -> memoryview:
+        data = real(reader, slot, end_lsn)
+        reader.directory.unlink(container.file_name(reader.heads[slot].number))
+        return data
+
+    patch.setattr(renewal, "_blocks", blocks)
+    patch.setattr(Pool, "retire", lambda self, number: None)
 
 
 @defect

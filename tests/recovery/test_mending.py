@@ -38,6 +38,12 @@ class BadSectors:
     def sync(self) -> None:
         raise NotImplementedError
 
+    def forget(self) -> None:
+        raise NotImplementedError
+
+    def is_in_place(self) -> bool:
+        return True
+
     def close(self) -> None:
         self._file.close()
 

@@ -15,7 +15,9 @@ from cairnmq.base.errors import CairnError, CorruptJournal, DiskError, DiskFull,
 from cairnmq.disk.faulty import Call, Fault, FaultyDirectory
 from cairnmq.disk.memory import MemoryDirectory
 from cairnmq.journal import container, mark
+from cairnmq.journal.container import file_name
 from cairnmq.journal.opening import open_log
+from cairnmq.journal.reader import LogReader
 from cairnmq.recovery.recover import StoreOptions, open_store, recover
 from cairnmq.store.journal_store import JournalStore
 from cairnmq.store.wiring import QueueRow
@@ -283,10 +285,12 @@ def test_a_full_disk_at_the_start_is_told_as_that() -> None:
     disk, wiring, clock = MemoryDirectory(), MemoryWiring(), ManualClock()
     store, _ = recover(disk, wiring, clock, OPTIONS)
     q = queue(store, "q")
-    while store.journal.pool.free_count:
+    for _ in range(10):
         store.put(q, bytes(60_000), 1)
         store.kick()
     store.close()
+    for number in LogReader(disk).free:
+        disk.unlink(file_name(number))
     files = disk.names()
 
     def full(call: Call) -> Fault | None:

@@ -16,6 +16,7 @@ from cairnmq.base.errors import CairnError, CorruptJournal, DiskFull, ForeignSto
 from cairnmq.disk.faulty import Fault, FaultyDirectory, ever_after, once
 from cairnmq.disk.memory import MemoryDirectory
 from cairnmq.disk.real import RealDirectory
+from cairnmq.journal.reader import LogReader
 from cairnmq.recovery.recover import StoreOptions, open_store
 from cairnmq.store.directory import Hold, StoreDirectory
 from cairnmq.store.journal_store import JournalStore
@@ -124,9 +125,10 @@ def test_without_the_hold_containers_would_go(
     traffic.churn(20)
     traffic.store.journal.pool._held = lambda: False
     begun = set(traffic.store.journal.slots)
+    journal = traffic.store.journal.pool.directory
 
     def meanwhile(what: str, done: int, total: int) -> None:
-        while what == "copying" and begun & set(traffic.store.journal.pool.slots()):
+        while what == "copying" and begun & set(LogReader(journal).heads):  # until they hold something else
             for message_id in list(traffic.live):
                 traffic.store.dequeue(message_id, traffic.queue, traffic.clock.wall_us())
             traffic.live.clear()

@@ -1,0 +1,244 @@
+"""A disk that is full to the last byte: consumers drain it, kills and starts go on, and producers wait their turn."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from proton import Delivery, Message
+
+from tests.clients.peers import Peer, Received
+from tests.process import broker
+
+CREDIT = 40
+BODY_BYTES = 20_000
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 24 MiB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    if os.geteuid() != 0 or not shutil.which("mount"):
+        pytest.skip("a small file system takes root to mount")
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(place)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.decode().strip()}")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def fill_to_the_last_byte(path: Path) -> None:
+    """What others do to the disk."""
+    with open(path, "wb", buffering=0) as file:
+        for size in (1 << 20, 4096, 1):
+            try:
+                while True:
+                    file.write(bytes(size))
+            except OSError:
+                pass
+
+
+def body(number: int) -> bytes:
+    return f"{number:08d}".encode() + bytes([number % 256]) * BODY_BYTES
+
+
+def publish_until_refused(peer: Peer, senders: list[Any]) -> list[list[int]]:
+    """In turns; the numbers that were accepted, for each sender. Then go on until there is no credit left."""
+    accepted: list[list[int]] = [[] for _ in senders]
+    number = 0
+    while True:
+        which = number % len(senders)
+        delivery = peer.post(senders[which], Message(body=body(number), durable=True))
+        outcome_of(peer, delivery)
+        if delivery.remote_state != Delivery.ACCEPTED:
+            break
+        accepted[which].append(number)
+        number += 1
+    while True:
+        assert delivery.remote_state == Delivery.REJECTED
+        assert delivery.remote.condition.name == "amqp:resource-limit-exceeded"
+        assert "left on the disk" in delivery.remote.condition.description
+        link = next((link for link in senders if link.credit), None)
+        if link is None:
+            return accepted
+        delivery = peer.post(link, Message(body=body(number), durable=True))
+        outcome_of(peer, delivery)
+
+
+def outcome_of(peer: Peer, delivery: Any) -> None:
+    peer.wait(lambda: delivery.remote_state, "an outcome")
+
+
+def accept_for_sure(peer: Peer, received: Received) -> None:
+    received.delivery.update(Delivery.ACCEPTED)
+    peer.wait(lambda: received.delivery.settled, "the accept to be confirmed")
+
+
+def drain(peer: Peer, address: str, count: int) -> list[int]:
+    """Take *count* messages, accept each, and see that there are no more."""
+    receiver = peer.receiver(address)
+    numbers: list[int] = []
+    while len(numbers) < count:
+        receiver.flow(min(50, count - len(numbers)))
+        for received in peer.take(receiver, min(50, count - len(numbers))):
+            numbers.append(int(received.body[:8]))
+            assert bytes(received.body) == body(numbers[-1])
+            received.accept()
+        peer.settle_down()
+    assert peer.drain(receiver, 1) == []
+    peer.detach(receiver)
+    return numbers
+
+
+def journal_bytes(store: Path) -> int:
+    return sum(path.stat().st_size for path in (store / "journal").iterdir())
+
+
+@pytest.mark.parametrize("kills", [0, 8])
+def test_a_full_disk_is_drained_and_service_resumes(disk: Path, kills: int) -> None:
+    """Two queues in turns, so that no container is empty before most is gone: relocation must work in the reserve."""
+    store, filler = disk / "store", disk / "filler"
+    with broker(store, "--credit", str(CREDIT)) as running:
+        peer = Peer(running.port)
+        senders = [peer.sender("a"), peer.sender("b")]
+        accepted = publish_until_refused(peer, senders)
+        assert sum(map(len, accepted)) * BODY_BYTES > 8 << 20
+        fill_to_the_last_byte(filler)
+        assert shutil.disk_usage(disk).free == 0
+        if not kills:
+            assert drain(peer, "a", len(accepted[0])) == accepted[0]
+            assert drain(peer, "b", len(accepted[1])) == accepted[1]
+            peer.settle_down()
+            assert journal_bytes(store) < 12 << 20
+            resume(peer, senders, filler)
+            assert running.stop() == 0
+            return
+        running.stop(signal.SIGKILL)
+    taken: list[int] = []
+    for _ in range(kills):  # each start confirms something, so none is for nothing
+        fill_to_the_last_byte(disk / f"filler-{len(taken)}")
+        with broker(store, "--credit", str(CREDIT)) as running:
+            peer = Peer(running.port)
+            receiver = peer.receiver("a", 1)
+            received = peer.take(receiver)[0]
+            accept_for_sure(peer, received)
+            taken.append(int(received.body[:8]))
+            running.stop(signal.SIGKILL)
+    assert taken == accepted[0][:kills]
+    with broker(store, "--credit", str(CREDIT)) as running:
+        peer = Peer(running.port)
+        senders = [sender_without_credit(peer, address) for address in ("a", "b")]
+        peer.settle_down()
+        assert [sender.credit for sender in senders] == [0, 0]
+        assert drain(peer, "b", len(accepted[1])) == accepted[1]
+        assert drain(peer, "a", len(accepted[0]) - kills) == accepted[0][kills:]
+        for other in disk.glob("filler-*"):
+            other.unlink()
+        resume(peer, senders, filler)
+        assert running.stop() == 0
+
+
+def resume(peer: Peer, senders: list[Any], filler: Path) -> None:
+    """Space is freed: credit comes back by itself, soon, and messages are taken again."""
+    filler.unlink()
+    begun_s = time.monotonic()
+    peer.wait(lambda: all(sender.credit == CREDIT for sender in senders), "the credit to come back")
+    assert time.monotonic() - begun_s < 5, "it is about a second on a quiet machine"
+    delivery = peer.post(senders[0], Message(body=body(1), durable=True))
+    peer.wait(lambda: delivery.remote_state == Delivery.ACCEPTED, "the message to be accepted")
+
+
+def test_a_long_message_that_meets_a_full_disk_gives_its_space_back(disk: Path) -> None:
+    """It is refused at its end, and what was stored of it goes."""
+    store = disk / "store"
+    with broker(store, "--credit", str(CREDIT)) as running:
+        peer = Peer(running.port)
+        sender = peer.sender("long")
+        delivery = peer.post(sender, Message(body=bytes(40 << 20), durable=True))
+        peer.wait(lambda: delivery.remote_state, "an outcome")
+        assert delivery.remote_state == Delivery.REJECTED
+        assert delivery.remote.condition.name == "amqp:resource-limit-exceeded"
+        peer.wait(lambda: sender.credit == CREDIT, "the credit to come back, and so the space")
+        delivery = peer.post(sender, Message(body=b"short", durable=True))
+        peer.wait(lambda: delivery.remote_state == Delivery.ACCEPTED, "the message to be accepted")
+        assert running.stop() == 0
+
+
+def test_a_queue_that_can_not_be_made_is_refused_to_that_client_only(disk: Path) -> None:
+    with broker(disk / "store") as running:
+        peer = Peer(running.port)
+        sender = peer.sender("there")
+        delivery = peer.post(sender, Message(body=b"kept", durable=True))
+        peer.wait(lambda: delivery.remote_state == Delivery.ACCEPTED, "the message to be accepted")
+        fill_to_the_last_byte(disk / "filler")
+        refused = Peer(running.port)
+        assert refused.refusal(sender_without_credit(refused, "not there")) == "amqp:resource-limit-exceeded"
+        assert [received.body for received in peer.take(peer.receiver("there", 1))] == [b"kept"]
+        (disk / "filler").unlink()
+        assert refused.sender("not there either").credit
+        assert running.stop() == 0
+
+
+def sender_without_credit(peer: Peer, address: str) -> Any:
+    """Attached, or refused; there is no credit to wait for."""
+    return peer.attach(peer.session.sender(address), address)
+
+
+def test_a_limit_that_no_one_sees_is_met_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Like a quota: the file system says that there is room, and no container can be made. Here it is a file's size."""
+    store = tmp_path / "data"
+    with broker(store, "--credit", str(CREDIT)) as running:
+        peer = Peer(running.port)
+        sender = peer.sender("q")
+        peer.put(sender, [b"first"])
+        resource.prlimit(running.process.pid, resource.RLIMIT_FSIZE, ((1 << 20) - 512, resource.RLIM_INFINITY))
+        accepted = 1
+        while True:
+            delivery = peer.post(sender, Message(body=bytes(60_000), durable=True))  # never up to a container's end
+            outcome_of(peer, delivery)
+            if delivery.remote_state != Delivery.ACCEPTED:
+                break
+            accepted += 1
+        assert delivery.remote.condition.name == "amqp:resource-limit-exceeded"
+        assert "no space left" in delivery.remote.condition.description
+        peer.wait(lambda: not list((store / "journal").glob("*.new")), "what could not be made to be gone")
+        resource.prlimit(running.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        peer.wait(lambda: sender.credit == CREDIT, "the credit to come back")
+        peer.put(sender, [b"last"])
+        bodies = [bytes(received.body) for received in peer.take(peer.receiver("q", accepted + 1), accepted + 1)]
+        assert (bodies[0], bodies[-1], len(bodies)) == (b"first", b"last", accepted + 1)
+        assert running.stop() == 0
+
+
+@pytest.mark.parametrize("how", ["removed", "moved", "emptied"])
+def test_a_store_directory_that_goes_away_ends_the_broker(tmp_path: Path, how: str) -> None:
+    store = tmp_path / "data"
+    with broker(store) as running:
+        if how == "removed":
+            shutil.rmtree(store)
+        elif how == "moved":
+            store.rename(tmp_path / "elsewhere")
+        else:
+            for path in (store / "journal").iterdir():
+                path.unlink()
+        assert running.wait() == 1
+        running.wait_for("journal: it was removed, replaced or unmounted while it was written to; .*restart the broker")
+
+
+def test_an_unmounted_store_ends_the_broker(disk: Path) -> None:
+    with broker(disk / "store") as running:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+        try:
+            assert running.wait() == 1
+            running.wait_for("removed, replaced or unmounted")
+        finally:
+            subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(disk)], check=True)

@@ -1,0 +1,142 @@
+"""A store on a disk of a few MiB: what was let in can be taken off, in any order and through kills, on what is kept."""
+
+from __future__ import annotations
+
+import random
+from errno import ENOSPC
+from pathlib import Path
+
+import pytest
+
+from cairnmq.base.clock import ManualClock
+from cairnmq.disk.faulty import Call, Fault, FaultyDirectory
+from cairnmq.disk.memory import MemoryDirectory
+from cairnmq.journal.opening import MIN_CONTAINER_BYTES
+from cairnmq.recovery.recover import StoreOptions, recover
+from cairnmq.store.journal_store import JournalStore
+from cairnmq.store.wiring import QueueRow, Wiring
+
+OPTIONS = StoreOptions(container_bytes=MIN_CONTAINER_BYTES)
+
+
+class SmallDisk(FaultyDirectory):
+    """A disk that takes so many bytes. Others can take what is left."""
+
+    def __init__(self, capacity_bytes: int) -> None:
+        super().__init__(MemoryDirectory(), self._refuse)
+        self.capacity_bytes = capacity_bytes
+
+    def free_bytes(self) -> int:
+        return max(0, self.capacity_bytes - self.used_bytes())
+
+    def used_bytes(self) -> int:
+        return sum(self.inner.open(name).size_bytes() for name in self.inner.names())
+
+    def _refuse(self, call: Call) -> Fault | None:
+        if call.kind != "write" or not call.name.endswith(".new"):
+            return None
+        return Fault(ENOSPC, 0.5) if self.used_bytes() + call.size_bytes > self.capacity_bytes else None
+
+
+def make_spares(store: JournalStore) -> None:
+    """What the containers' thread does beside the traffic."""
+    while store.journal.pool.prepare():
+        pass
+    store.journal.pool.look_at_room()
+
+
+class World:
+    """A store with two queues on a small disk."""
+
+    def __init__(self, place: Path) -> None:
+        self.disk = SmallDisk(16 << 20)
+        self.place = place
+        self.store = self.open()
+        rows: list[QueueRow | Exception] = []
+        for name in ("a", "b"):
+            self.store.create_queue(name, rows.append)
+        self.queues = [row.id for row in rows if isinstance(row, QueueRow)]
+
+    def open(self) -> JournalStore:
+        self.disk.calls.clear()
+        store, _ = recover(self.disk, Wiring.open(str(self.place)), ManualClock(), OPTIONS)
+        store.run_inline(store.became_durable)
+        make_spares(store)
+        store.became_durable(store.journal.durable_lsn)
+        return store
+
+    def kill(self) -> None:
+        self.store.journal.abandon()
+        self.store = self.open()
+
+    def kick(self) -> None:
+        """Until nothing is left to be done."""
+        for _ in range(3):
+            self.store.kick()
+        self.store.journal.write_mark()
+
+    def fill(self, size_bytes: int, batch: int) -> list[list[int]]:
+        """In turns, until the store says that it is full."""
+        there: list[list[int]] = [[], []]
+        turn = 0
+        while not self.store.full():
+            which = turn % 2
+            ids, _ = self.store.put_all(self.queues[which], [turn.to_bytes(4, "big") * (size_bytes // 4)] * batch, 1)
+            there[which] += ids
+            self.store.kick()
+            turn += 1
+        return there
+
+
+@pytest.mark.parametrize("size_bytes", [40, 300, 5000])
+@pytest.mark.parametrize("order", ["one after the other", "at random"])
+def test_everything_can_be_taken_off(tmp_path: Path, size_bytes: int, order: str) -> None:
+    """One at a time, each in a flush of its own: a sector for each. The rest of the disk is taken by others at once."""
+    world = World(tmp_path / "wiring")
+    there = world.fill(size_bytes, max(1, 20_000 // size_bytes))
+    assert world.disk.free_bytes() < 6 << 20
+    world.disk.capacity_bytes = world.disk.used_bytes()
+    rng = random.Random(size_bytes)
+    work = [(queue, message) for queue, ids in zip(world.queues, there, strict=True) for message in ids]
+    if order == "at random":
+        rng.shuffle(work)
+    kills = {rng.randrange(len(work)) for _ in range(6)}
+    for number, (queue, message) in enumerate(work):
+        world.store.dequeue(message, queue, 1)
+        if number % 5 == 0:  # the others share a flush
+            world.store.kick()
+        if number in kills:
+            world.kick()
+            world.kill()
+            left = {message for ids in world.store.messages().values() for message in ids}
+            assert left == {message for _, message in work[number + 1 :]}
+    world.kick()
+    assert not len(world.store.state)
+    world.disk.capacity_bytes = 16 << 20
+    make_spares(world.store)
+    assert world.store.full() == ""
+    assert world.disk.used_bytes() < 8 << 20
+
+
+def test_starts_that_are_killed_after_their_first_dequeue(tmp_path: Path) -> None:
+    """Each leaves a container with a record that is needed, and no time to do anything about it."""
+    world = World(tmp_path / "wiring")
+    there = world.fill(5000, 4)
+    world.disk.capacity_bytes = world.disk.used_bytes()
+    for message in there[0][:100]:
+        world.store.journal.abandon()
+        world.store, _ = recover(world.disk, Wiring.open(str(world.place)), ManualClock(), OPTIONS)
+        world.store.run_inline(lambda lsn: None)
+        world.store.dequeue(message, world.queues[0], 1)
+        world.store.kick()
+    world.kill()
+    left = {message for ids in world.store.messages().values() for message in ids}
+    assert left == {*there[0][100:], *there[1]}
+
+
+def test_what_is_refused_costs_nothing(tmp_path: Path) -> None:
+    world = World(tmp_path / "wiring")
+    world.fill(300, 60)
+    before, calls = world.store.journal.next_lsn, len(world.disk.calls)
+    assert world.store.full()
+    assert (world.store.journal.next_lsn, len(world.disk.calls)) == (before, calls)
