@@ -60,6 +60,8 @@ class StoreOptions:
     archive_limits: ArchiveLimits = ArchiveLimits()
 
 
+SYNCERS = 3
+"""Threads that sync containers which a long flush has left."""
 Progress = Callable[[int, int], None]
 """Called now and then with the log bytes read so far and the bytes there are."""
 
@@ -75,15 +77,13 @@ def open_store(
     place = StoreDirectory(path)
     try:
         if is_formatted(place.journal) and not place.has_wiring():
-            raise ForeignStore(
-                place.wiring_path, "the wiring is gone, though there is a journal", RESTORE_OR_SALVAGE
-            )
+            raise ForeignStore(place.wiring_path, "the wiring is gone, though there is a journal", RESTORE_OR_SALVAGE)
         wiring = Wiring.open(place.wiring_path)
         checkpoint = LmdbFile(place.checkpoint_path)
         try:
             return recover(
                 place.journal, wiring, clock, options or StoreOptions(), place.close, progress, checkpoint,
-                place.is_held,
+                place.is_held, SYNCERS,
             )  # fmt: skip
         except BaseException:
             wiring.close()
@@ -102,11 +102,12 @@ def recover(
     progress: Progress | None = None,
     checkpoint: CheckpointFile | None = None,
     held: Callable[[], bool] = lambda: False,
+    syncers: int = 0,
 ) -> tuple[JournalStore, RecoveryReport]:
     """The store whose log is in *directory* and whose queues are in *wiring*; see `open_store`.
 
     *checkpoint* spares reading the log from its base, if it can be used. *held*: whether somebody else counts on the
-    containers that are in the log now.
+    containers that are in the log now. *syncers*: see `journal.writing`.
     """
     begun_s = clock.monotonic_s()
     created, container_bytes = _identify(directory, wiring, clock, options)
@@ -141,6 +142,7 @@ def recover(
             archive=_archive_directory(options.archive_dir, directory),
             archive_limits=options.archive_limits,
             held=held,
+            syncers=syncers,
         )
     except CorruptJournal as error:
         raise explained(error, directory, {row.id: row.name for row in wiring.queues()}) from None
