@@ -75,3 +75,27 @@ class SqlReadOnly(StoreError):
 
 class UnusableConnect(StoreError):
     """The URL of the SQL server is none, or there is nothing here or there that it could reach."""
+
+
+class TransactionError(StoreError):
+    """The transaction can't do what was asked."""
+
+
+class UnknownTransaction(TransactionError):
+    """There is no transaction of that xid."""
+
+
+class TransactionEnded(TransactionError):
+    """It is committed or rolled back already, or is not in the state that the call is for."""
+
+
+class TransactionTimedOut(TransactionEnded):
+    """It was rolled back because it took too long."""
+
+
+class BadXid(TransactionError):
+    """The xid is empty, too long, or that of a transaction there is."""
+
+
+class MessageLocked(StoreError):
+    """A transaction that is not finished takes the message off that queue."""

@@ -34,6 +34,7 @@ from cairnmq.journal.block import BLOCK_HEAD_BYTES
 from cairnmq.journal.log import OWN_LSN, Journal
 from cairnmq.journal.opening import DEFAULT_CONTAINER_BYTES, format_log, open_log
 from cairnmq.journal.record import HEAD, HEAD_BYTES, Flag, RecordType
+from cairnmq.recovery.recover import SYNCERS
 
 from . import embedded
 from .table import Row, row, show_size
@@ -141,7 +142,7 @@ def open_journal(directory: RealDirectory) -> Journal:
     """A new journal, all its containers made."""
     clock = SystemClock()
     format_log(directory, DEFAULT_CONTAINER_BYTES, uuid4(), clock.wall_us())
-    return open_log(directory, clock, visit=lambda block: None, initial_containers=CONTAINERS)[0]
+    return open_log(directory, clock, visit=lambda block: None, initial_containers=CONTAINERS, syncers=SYNCERS)[0]
 
 
 def append_groups(journal: Journal, payloads: list[bytes], until_s: float) -> int:

@@ -26,7 +26,6 @@ from crc32c import crc32c
 
 from ..base.clock import Clock
 from ..base.errors import DiskError, JournalError, JournalFailed
-from ..disk.seam import File
 from . import block, holes
 from .block import BLOCK_HEAD_BYTES, MAX_RECORDS, padded
 from .container import DATA_OFFSET
@@ -36,6 +35,7 @@ from .meters import Meters, Written
 from .pool import Pool
 from .record import HEAD, HEAD_BYTES, MAX_PAYLOAD_BYTES, RecordType
 from .stored import Stored
+from .writing import Writing
 
 BLOCK_LIMIT_BYTES = 1 << 20
 """A block is sealed before it grows past this, so that a flush never needs one huge buffer."""
@@ -84,10 +84,11 @@ class Journal:
         slots: dict[int, int],
         log_holes: list[Hole],
         max_write_buffers: int,
+        syncers: int = 0,
     ) -> None:
         """Start writing in the empty *slot*, behind the block at *prev_lsn*.
 
-        *slots*: those of the log so far, ascending, each to the last block before it.
+        *slots*: those of the log so far, ascending, each to the last block before it. *syncers*: see `Writing`.
         """
         self.pool = pool
         self.container_bytes = pool.container_bytes
@@ -116,9 +117,8 @@ class Journal:
         self._max_sealed = max_write_buffers
         self._sealed: deque[_Sealed] = deque()
         self._write_lock = threading.Lock()
-        self._writing_slot = -1
+        self._writing = Writing(pool, clock, self.meters, incarnation, syncers)
         self._marked_slot = slot
-        self._writing_file: File | None = None
         self._durable_base = self.base_lsn
         self._dead: set[int] = set()  # slots that could not become a hole
         self._passed: deque[int] = deque()  # slots that the base has passed, but not durably
@@ -315,8 +315,7 @@ class Journal:
 
     def abandon(self) -> None:
         """Release the files and write nothing, as a killed process would."""
-        if self._writing_file is not None:
-            self._writing_file.close()
+        self._writing.close()
         self._mark.close()
         self.pool.close()
 
@@ -335,8 +334,8 @@ class Journal:
                 raise self.fail(error) from error
             self.durable_lsn = end
             self.durable_block = last
-            if self._writing_slot != self._marked_slot:  # so that the loss of whole containers is noticed
-                self._marked_slot = self._writing_slot
+            if self._writing.slot != self._marked_slot:  # so that the loss of whole containers is noticed
+                self._marked_slot = self._writing.slot
                 with suppress(DiskError):
                     # after a kill: a flush does not wait for it
                     self._write_mark(self._durable_base, closed=False, sync=False)
@@ -359,9 +358,7 @@ class Journal:
     def look_in_place(self) -> None:
         """Raise `JournalFailed` if the files that are written to are no longer where the next start looks for them."""
         with self._write_lock:
-            if self.failure is None and not (
-                self._mark.is_in_place() and (self._writing_file is None or self._writing_file.is_in_place())
-            ):
+            if self.failure is None and not (self._mark.is_in_place() and self._writing.is_in_place()):
                 place = self.pool.directory.path
                 raise self.fail(DiskError(place, "it was removed, replaced or unmounted while it was written to"))
 
@@ -442,7 +439,7 @@ class Journal:
             sealed = self._sealed[0]
             base = sealed.base_lsn
             slot, offset = divmod(sealed.lsn, self.container_bytes)
-            file = self._file_for(slot, sealed.prev_lsn)
+            file = self._writing.file_for(slot, sealed.prev_lsn, self._durable_base)
             data = block.encode(
                 b"".join(sealed.heads), sealed.payloads, sealed.payload_bytes, lsn=sealed.lsn, prev_lsn=sealed.prev_lsn,
                 incarnation=self.incarnation, durable_lsn=self.durable_lsn, base_lsn=base, log_id=self.log_id,
@@ -457,26 +454,6 @@ class Journal:
             own_bytes += sealed.own_bytes
             block_bytes += len(data)
             self._sealed.popleft()
-        if self._writing_file is not None:
-            self._sync(self._writing_file)
+        self._writing.sync()
         self.meters.flushed(Written(1, blocks, records, record_bytes, moved_bytes, own_bytes, block_bytes))
         return end, base, last
-
-    def _sync(self, file: File) -> None:
-        begun_s = self._clock.monotonic_s()
-        file.sync()
-        self.meters.fsync_s.observe(self._clock.monotonic_s() - begun_s)
-
-    def _file_for(self, slot: int, prev_lsn: int) -> File:
-        if slot == self._writing_slot and self._writing_file is not None:
-            return self._writing_file
-        if self._writing_file is not None:
-            self._sync(self._writing_file)  # the old container must be whole before the log goes on behind it
-            self._writing_file.close()
-            self._writing_file = None
-        self._writing_file = self.pool.take(
-            slot, incarnation=self.incarnation, prev_lsn=prev_lsn, base_lsn=self._durable_base,
-            time_us=self._clock.wall_us(), opening=self._writing_slot < 0,
-        )  # fmt: skip
-        self._writing_slot = slot
-        return self._writing_file

@@ -88,12 +88,14 @@ def open_log(
     archive: Directory | None = None,
     archive_limits: ArchiveLimits | None = None,
     held: Callable[[], bool] = lambda: False,
+    syncers: int = 0,
 ) -> tuple[Journal, OpenReport]:
     """Read the log, give every block from the base on to *visit* in order, and open it for writing.
 
     *prepare* may have the reader begin later before that.
 
     What leaves the log is kept in *archive*; what has left it already and is still there, too. *held*: see `Pool`.
+    *syncers*: see `Writing`.
 
     Raises `CorruptJournal` if something that was durable can't be read, `ForeignStore` for what is not ours,
     `DiskError` if the disk refuses to read, and then has changed nothing.
@@ -123,7 +125,7 @@ def open_log(
 
     closed_cleanly = reader.mark.closed and not found.unproven and found.torn is None
     unproven_bytes = sum(end - begin for begin, end in found.unproven)
-    journal = _resume(reader, clock, found, initial_containers, max_write_buffers, make_pool)
+    journal = _resume(reader, clock, found, initial_containers, max_write_buffers, make_pool, syncers)
     report = OpenReport(
         log_uuid=reader.log_uuid,
         container_bytes=reader.container_bytes,
@@ -182,6 +184,7 @@ def _resume(
     initial_containers: int,
     max_write_buffers: int,
     make_pool: Callable[[int], Pool],
+    syncers: int,
 ) -> Journal:
     """The journal, standing in a new container, with its opening record durable."""
     size, directory = reader.container_bytes, reader.directory
@@ -220,7 +223,7 @@ def _resume(
         raise
     journal = Journal(
         pool, mark, clock, incarnation=incarnation, slot=slot, prev_lsn=found.last_lsn, durable_lsn=reader.end_lsn,
-        slots=slots, log_holes=reader.holes, max_write_buffers=max_write_buffers,
+        slots=slots, log_holes=reader.holes, max_write_buffers=max_write_buffers, syncers=syncers,
     )  # fmt: skip
     with abandoned_on_failure(journal):
         journal.retire(empty)

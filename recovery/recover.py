@@ -67,6 +67,8 @@ class StoreOptions:
     """The namespace there, so that stores can share a database; None for the default one."""
 
 
+SYNCERS = 3
+"""Threads that sync containers which a long flush has left."""
 Progress = Callable[[int, int], None]
 """Called now and then with the log bytes read so far and the bytes there are."""
 
@@ -83,14 +85,12 @@ def open_store(
     place = StoreDirectory(path)
     try:
         if is_formatted(place.journal) and not place.has_wiring() and options.connect is None:
-            raise ForeignStore(
-                place.wiring_path, "the wiring is gone, though there is a journal", RESTORE_OR_SALVAGE
-            )
+            raise ForeignStore(place.wiring_path, "the wiring is gone, though there is a journal", RESTORE_OR_SALVAGE)
         wiring = open_wiring(path, options.connect, options.catalog)
         checkpoint = LmdbFile(place.checkpoint_path)
         try:
             store, report = recover(
-                place.journal, wiring, clock, options, place.close, progress, checkpoint, place.is_held
+                place.journal, wiring, clock, options, place.close, progress, checkpoint, place.is_held, SYNCERS
             )
             if options.connect is not None:
                 with abandoned_on_failure(store.journal):
@@ -113,11 +113,12 @@ def recover(
     progress: Progress | None = None,
     checkpoint: CheckpointFile | None = None,
     held: Callable[[], bool] = lambda: False,
+    syncers: int = 0,
 ) -> tuple[JournalStore, RecoveryReport]:
     """The store whose log is in *directory* and whose queues are in *wiring*; see `open_store`.
 
     *checkpoint* spares reading the log from its base, if it can be used. *held*: whether somebody else counts on the
-    containers that are in the log now.
+    containers that are in the log now. *syncers*: see `journal.writing`.
     """
     begun_s = clock.monotonic_s()
     created, container_bytes = _identify(directory, wiring, clock, options)
@@ -152,6 +153,7 @@ def recover(
             archive=_archive_directory(options.archive_dir, directory),
             archive_limits=options.archive_limits,
             held=held,
+            syncers=syncers,
         )
     except CorruptJournal as error:
         raise explained(error, directory, wiring.queue_names()) from None

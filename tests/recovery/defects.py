@@ -24,6 +24,7 @@ from cairnmq.journal.mark import Mark, MarkFile
 from cairnmq.journal.pool import Pool
 from cairnmq.journal.reader import Damage, LogReader
 from cairnmq.journal.record import RecordHead
+from cairnmq.journal.writing import Writing
 from cairnmq.recovery import recover as recover_module
 from cairnmq.store.journal_store import JournalStore
 
@@ -46,13 +47,12 @@ def blocks_are_not_synced(patch: pytest.MonkeyPatch) -> None:
 
 @defect
 def a_container_that_is_left_is_not_synced(patch: pytest.MonkeyPatch) -> None:
-    def file_for(self: Journal, slot: int, prev_lsn: int) -> object:
-        if slot != self._writing_slot:
-            self._writing_file = None
-        return real(self, slot, prev_lsn)
+    def sync(self: Writing) -> None:
+        self._close_left()
+        real(self)
 
-    real = Journal._file_for
-    patch.setattr(Journal, "_file_for", file_for)
+    real = Writing.sync
+    patch.setattr(Writing, "sync", sync)
 
 
 @defect

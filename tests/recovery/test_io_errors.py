@@ -83,9 +83,7 @@ def test_a_journal_that_tries_again_is_found(monkeypatch: pytest.MonkeyPatch, ex
         try:
             return real(self)
         except DiskError:
-            if self._writing_file is None:
-                raise
-            self._writing_file.sync()
+            self._writing.sync()
             return waiting[-1].end_lsn, self.base_lsn, (waiting[-1].lsn, 0, waiting[-1].end_lsn)
 
     monkeypatch.setattr(Journal, "_write_blocks", stubborn)

@@ -1,0 +1,348 @@
+"""Transactions as their owner sees them, the same in every store: operations gathered, then done together or not.
+
+A transaction writes nothing before it is committed or prepared, but for contents too long to be held in memory. What
+it takes off a queue is locked from then on: nobody else can take it. What it puts on one is there with the commit, in
+the order of commits. A crash rolls back what was neither committed nor prepared.
+
+A distributed transaction has an *xid* and is committed in two phases: when its `prepare` is durable, it survives any
+crash, with its locks, until its outcome is told (`Transactions.in_doubt`, checklist E39). Somebody may lose patience
+and decide without the coordinator (`Transaction.decide`); the store remembers that until it is told to `forget`.
+
+Threads: that of the store's other calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+from ..base.errors import (
+    BadXid,
+    MessageLocked,
+    StoreError,
+    TransactionEnded,
+    TransactionTimedOut,
+    UnknownTransaction,
+)
+
+MAX_XID_BYTES = 1024
+"""Room for an xid (checklist E35)."""
+MAX_HELD_BYTES = 1 << 20
+"""Contents that a transaction holds in memory; beyond that they are staged."""
+
+
+class TxState(Enum):
+    OPEN = "open"
+    PREPARED = "prepared"
+    COMMITTED = "committed"
+    ROLLED_BACK = "rolled back"
+    TIMED_OUT = "rolled back, because it took too long"
+    DECIDED_COMMIT = "committed without its coordinator"
+    DECIDED_ROLLBACK = "rolled back without its coordinator"
+
+
+class Put(NamedTuple):
+    """A new message on a queue."""
+
+    queue_id: int
+    content: bytes
+
+
+class Enqueue(NamedTuple):
+    """A message that exists on a queue."""
+
+    message_id: int
+    queue_id: int
+
+
+class Dequeue(NamedTuple):
+    """A message off a queue, and deleted with the last one."""
+
+    message_id: int
+    queue_id: int
+
+
+Operation = Put | Enqueue | Dequeue
+
+
+class TransactionalStore(Protocol):
+    """What `Transactions` needs of a store. A call that gives an LSN writes all it has to, or raises and writes nothing."""
+
+    def check_queue(self, queue_id: int) -> None:
+        """Raises `StoreError` if there is no such queue."""
+        ...
+
+    def check_enqueue(self, message_id: int, queue_id: int) -> None:
+        """Raises `StoreError` if the message is not complete, or is on that queue already."""
+        ...
+
+    def check_dequeue(self, message_id: int, queue_id: int) -> None:
+        """Raises `StoreError` if the message is not on that queue."""
+        ...
+
+    def stage_whole(self, content: bytes, time_us: int) -> int:
+        """A message of that content, on no queue; its id."""
+        ...
+
+    def discard(self, message_ids: Iterable[int], time_us: int) -> None:
+        """Delete those of the messages that are on no queue."""
+        ...
+
+    def write_commit(self, transaction: Transaction, time_us: int) -> int:
+        """Do the operations; the LSN to wait for. Puts are given their ids in `message_ids`."""
+        ...
+
+    def write_prepare(self, transaction: Transaction, time_us: int) -> int:
+        """Have an open transaction with an xid survive crashes; the LSN to wait for. Sets its `id`."""
+        ...
+
+    def write_rollback(self, transaction: Transaction, time_us: int) -> int:
+        """The same for the end of a prepared one that is not to be; the LSN to wait for."""
+        ...
+
+    def write_decision(self, transaction: Transaction, time_us: int, *, commit: bool) -> int:
+        """Commit or roll back a prepared one, and remember that until `write_forget`; the LSN to wait for."""
+        ...
+
+    def write_forget(self, transaction: Transaction, time_us: int) -> int:
+        """Forget a decision; the LSN to wait for."""
+        ...
+
+
+class Transaction:
+    """One transaction. Made by `Transactions.begin`, or by recovery.
+
+    Its calls raise `TransactionTimedOut` or `TransactionEnded` if it is over, and change nothing then.
+    """
+
+    def __init__(self, owner: Transactions, xid: bytes, deadline_us: int) -> None:
+        self.xid = xid
+        """Empty for a local one."""
+        self.id = 0
+        """The store's; 0 until something was written of it."""
+        self.state = TxState.OPEN
+        self.deadline_us = deadline_us
+        """When it is rolled back unless it is prepared by then; 0 for never."""
+        self.operations: list[Operation] = []
+        """In the order in which they are done."""
+        self.message_ids: list[int] = []
+        """After the commit: the ids of the messages that `put` made, in order."""
+        self.staged: list[int] = []
+        """Messages that it has made so far: they go with a rollback."""
+        self._owner = owner
+        self._held_bytes = 0
+
+    def put(self, queue_id: int, content: bytes, time_us: int) -> None:
+        """Put a new message on a queue. Raises `StoreError` for an unknown queue."""
+        self._look(time_us)
+        store = self._owner.store
+        store.check_queue(queue_id)
+        self._held_bytes += len(content)
+        if self.xid or self._held_bytes > MAX_HELD_BYTES:
+            message_id = store.stage_whole(content, time_us)
+            self.staged.append(message_id)
+            self._owner.add(self, message_id, queue_id)
+            self.operations.append(Enqueue(message_id, queue_id))
+        else:
+            self.operations.append(Put(queue_id, content))
+
+    def enqueue(self, message_id: int, queue_id: int, time_us: int) -> None:
+        """Put a message that exists, staged or on other queues, on a queue (checklist E65).
+
+        Raises `StoreError` if it is not complete, or is on that queue, or will be.
+        """
+        self._look(time_us)
+        store = self._owner.store
+        store.check_queue(queue_id)
+        store.check_enqueue(message_id, queue_id)
+        self._owner.add(self, message_id, queue_id)
+        self.operations.append(Enqueue(message_id, queue_id))
+
+    def dequeue(self, message_id: int, queue_id: int, time_us: int) -> None:
+        """Take a message off a queue, and delete it with the last one.
+
+        Raises `StoreError` if it is not on that queue, `MessageLocked` if a transaction takes it off already.
+        """
+        self._look(time_us)
+        self._owner.store.check_dequeue(message_id, queue_id)
+        self._owner.lock(self, message_id, queue_id)
+        self.operations.append(Dequeue(message_id, queue_id))
+
+    def commit(self, time_us: int) -> int:
+        """Do all of it; the LSN to wait for before anyone is told. Of one with an xid: in one phase, or the second."""
+        if self.state is not TxState.PREPARED:
+            self._look(time_us)
+        lsn = self._owner.store.write_commit(self, time_us)
+        self._owner.end(self, TxState.COMMITTED)
+        return lsn
+
+    def rollback(self, time_us: int) -> int:
+        """Do nothing of it; the LSN to wait for, 0 if nothing was written of it."""
+        if self.state is TxState.PREPARED:
+            lsn = self._owner.store.write_rollback(self, time_us)
+            self._owner.end(self, TxState.ROLLED_BACK)
+            self._owner.store.discard(self.made(), time_us)
+            return lsn
+        self._look(time_us)
+        self._owner.abandon(self, TxState.ROLLED_BACK, time_us)
+        return 0
+
+    def prepare(self, time_us: int) -> int:
+        """The first phase; the LSN to wait for: once durable, the outcome is the coordinator's to tell.
+
+        Raises `TransactionEnded` for a local transaction.
+        """
+        self._look(time_us)
+        if not self.xid:
+            raise TransactionEnded("transaction", "a local one has one phase only", "commit it")
+        lsn = self._owner.store.write_prepare(self, time_us)
+        self.state = TxState.PREPARED
+        return lsn
+
+    def decide(self, time_us: int, *, commit: bool) -> int:
+        """The outcome of a prepared one, without its coordinator; the LSN to wait for.
+
+        The transaction stays, to answer the coordinator, until `forget`.
+        """
+        if self.state is not TxState.PREPARED:
+            raise TransactionEnded(self.name, f"it is {self.state.value}, not prepared")
+        lsn = self._owner.store.write_decision(self, time_us, commit=commit)
+        self._owner.end(self, TxState.DECIDED_COMMIT if commit else TxState.DECIDED_ROLLBACK)
+        if not commit:
+            self._owner.store.discard(self.made(), time_us)
+        return lsn
+
+    def forget(self, time_us: int) -> int:
+        """Let go of one that was decided on; the LSN to wait for."""
+        if self.state not in (TxState.DECIDED_COMMIT, TxState.DECIDED_ROLLBACK):
+            raise TransactionEnded(self.name, f"it is {self.state.value}: there is no decision to forget")
+        lsn = self._owner.store.write_forget(self, time_us)
+        self._owner.drop(self)
+        return lsn
+
+    @property
+    def name(self) -> str:
+        """For messages to people."""
+        return f"transaction {self.xid.hex()}" if self.xid else "transaction"
+
+    def made(self) -> list[int]:
+        """The messages that exist for its sake, if they are on no queue otherwise."""
+        return [operation.message_id for operation in self.operations if isinstance(operation, Enqueue)]
+
+    def _look(self, time_us: int) -> None:
+        if self.state is TxState.OPEN and 0 < self.deadline_us <= time_us:
+            self._owner.abandon(self, TxState.TIMED_OUT, time_us)
+        if self.state is TxState.TIMED_OUT:
+            raise TransactionTimedOut(self.name, "it took too long and was rolled back", "begin it anew")
+        if self.state is not TxState.OPEN:
+            raise TransactionEnded(self.name, f"it is {self.state.value}")
+
+
+class Transactions:
+    """The transactions of one store that are not over, and what they lock."""
+
+    def __init__(self, store: TransactionalStore) -> None:
+        self.store = store
+        self.locked: dict[int, dict[int, Transaction]] = {}
+        """Message id to queue id to the transaction that takes it off there."""
+        self._adding: dict[int, dict[int, Transaction]] = {}  # the same for those that are put on a queue
+        self._by_xid: dict[bytes, Transaction] = {}
+        self._open: dict[Transaction, None] = {}
+
+    def begin(self, time_us: int, *, xid: bytes = b"", timeout_us: int = 0) -> Transaction:
+        """A new transaction, a distributed one with an *xid* (checklist E64); it may take *timeout_us*, 0 for ever.
+
+        Raises `BadXid` if the xid is too long, or in use.
+        """
+        if len(xid) > MAX_XID_BYTES:
+            raise BadXid(f"xid {xid[:16].hex()}...", f"it has {len(xid)} bytes, {MAX_XID_BYTES} are allowed")
+        if xid in self._by_xid:
+            raise BadXid(f"xid {xid.hex()}", f"there is one that is {self._by_xid[xid].state.value}")
+        transaction = Transaction(self, xid, time_us + timeout_us if timeout_us else 0)
+        self._open[transaction] = None
+        if xid:
+            self._by_xid[xid] = transaction
+        return transaction
+
+    def of(self, xid: bytes) -> Transaction:
+        """The transaction of *xid*, if it is not over or was decided on. Raises `UnknownTransaction`."""
+        try:
+            return self._by_xid[xid]
+        except KeyError:
+            raise UnknownTransaction(f"xid {xid.hex()}", "there is no such transaction, or it is over") from None
+
+    def in_doubt(self) -> list[Transaction]:
+        """Those that are prepared, and those that were decided on and not forgotten (checklist E39, E64)."""
+        return [one for one in self._by_xid.values() if one.state is not TxState.OPEN]
+
+    def expire(self, time_us: int) -> list[Transaction]:
+        """Roll back those that took too long; which they were."""
+        late = [one for one in self._open if one.state is TxState.OPEN and 0 < one.deadline_us <= time_us]
+        for one in late:
+            self.abandon(one, TxState.TIMED_OUT, time_us)
+        return late
+
+    def check_lock(self, message_id: int, queue_id: int) -> None:
+        """Raises `MessageLocked` if a transaction takes the message off that queue (checklist E46)."""
+        holder = self.locked.get(message_id, {}).get(queue_id)
+        if holder is not None:
+            raise MessageLocked(f"message {message_id}", f"{holder.name} takes it off queue {queue_id}")
+
+    def holds_place(self, message_id: int) -> bool:
+        """Whether a transaction puts the message on a queue: it must not go meanwhile (checklist E43)."""
+        return message_id in self._adding
+
+    # ---- for `Transaction`, and for recovery ----------------------------------------------------------------------
+
+    def restore(self, xid: bytes, id: int, state: TxState, operations: Iterable[Enqueue | Dequeue]) -> Transaction:
+        """One that recovery found prepared or decided on, with its locks."""
+        transaction = Transaction(self, xid, 0)
+        transaction.id, transaction.state = id, state
+        self._by_xid[xid] = transaction
+        if state is TxState.PREPARED:
+            for operation in operations:
+                transaction.operations.append(operation)
+                if isinstance(operation, Dequeue):
+                    self.lock(transaction, operation.message_id, operation.queue_id)
+                else:
+                    self.add(transaction, operation.message_id, operation.queue_id)
+        return transaction
+
+    def lock(self, transaction: Transaction, message_id: int, queue_id: int) -> None:
+        self.check_lock(message_id, queue_id)
+        self.locked.setdefault(message_id, {})[queue_id] = transaction
+
+    def add(self, transaction: Transaction, message_id: int, queue_id: int) -> None:
+        if queue_id in self._adding.get(message_id, {}):
+            raise StoreError(f"message {message_id}", f"a transaction puts it on queue {queue_id} already")
+        self._adding.setdefault(message_id, {})[queue_id] = transaction
+
+    def end(self, transaction: Transaction, state: TxState) -> None:
+        """It is over: its locks go, and its xid unless a decision is to be remembered."""
+        transaction.state = state
+        for operation in transaction.operations:
+            if isinstance(operation, Dequeue):
+                _release(self.locked, operation.message_id, operation.queue_id)
+            elif isinstance(operation, Enqueue):
+                _release(self._adding, operation.message_id, operation.queue_id)
+        self._open.pop(transaction, None)
+        if state not in (TxState.DECIDED_COMMIT, TxState.DECIDED_ROLLBACK):
+            self.drop(transaction)
+
+    def abandon(self, transaction: Transaction, state: TxState, time_us: int) -> None:
+        """Of an open one nothing is left but the messages it staged: they go."""
+        staged = transaction.staged
+        self.end(transaction, state)
+        self.store.discard(staged, time_us)
+
+    def drop(self, transaction: Transaction) -> None:
+        self._by_xid.pop(transaction.xid, None)
+
+
+def _release(places: dict[int, dict[int, Transaction]], message_id: int, queue_id: int) -> None:
+    on = places.get(message_id)
+    if on is not None:
+        on.pop(queue_id, None)
+        if not on:
+            del places[message_id]
