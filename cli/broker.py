@@ -119,6 +119,8 @@ def broker(
     stop.started = True
     print(f"listening on {running.address}")
     print(f"storing in {store_dir}")
+    if connect is not None:
+        print(f"wiring in {running.wiring_place}")
     if running.metrics_url:
         print(f"metrics at {running.metrics_url}")
     if archive_dir is not None:

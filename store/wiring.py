@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, Engine, delete, insert, inspect, select, text, update
+from sqlalchemy import ColumnElement, Connection, delete, insert, inspect, select, text, update
 from sqlalchemy.schema import CreateSchema
 
 from ..base.errors import ForeignStore, StoreError
@@ -359,12 +359,13 @@ class Wiring:
 
     @contextmanager
     def _opening(self, *, writes: bool = False) -> Iterator[Connection]:
-        with explaining(self._database), _transaction(self._database.engine, writes) as sql:
+        engine = self._database.engine
+        with explaining(self._database), engine.begin() if writes else engine.connect() as sql:
             yield sql
 
     @contextmanager
     def _writing(self, what: str) -> Iterator[Connection]:
-        with explaining(self._database, what), _transaction(self._database.engine, writes=True) as sql:
+        with explaining(self._database, what), self._database.engine.begin() as sql:
             yield sql
         self._sync_names()  # also if nothing changed: this may be the second try
 
@@ -372,16 +373,6 @@ class Wiring:
         last = schema.store.c.last_id
         sql.execute(update(schema.store).values(last_id=last + 1))
         return int(sql.execute(select(last)).scalar_one())
-
-
-@contextmanager
-def _transaction(engine: Engine, writes: bool) -> Iterator[Connection]:
-    if writes:
-        with engine.begin() as sql:
-            yield sql
-    else:
-        with engine.connect() as sql:
-            yield sql
 
 
 def _is(binding: BindingRow) -> ColumnElement[bool]:

@@ -7,12 +7,15 @@ afresh.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from ..base.errors import CairnError
 from .wiring import Arguments, BindingRow, ConfigRow, ExchangeRow, QueueRow, Wiring
 
+log = logging.getLogger(__name__)
 _Found = TypeVar("_Found")
 
 
@@ -33,6 +36,11 @@ class WiringCalls:
         """Wait for what was asked for, and let go of SQL."""
         if self._sql is not None:
             self._sql.shutdown()
+
+    @property
+    def wiring_place(self) -> str:
+        """Where it is, for people."""
+        return self._wiring.place
 
     # ---- what was there when the store was opened -----------------------------------------------------------------
 
@@ -103,6 +111,7 @@ class WiringCalls:
             try:
                 found = work()
             except Exception as error:
+                log.warning("wiring: %s", error, exc_info=not isinstance(error, CairnError))
                 done(error)
             else:
                 done(found)
