@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import os
 import re
+import socket
+import threading
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +52,8 @@ _PATIENCE = {"connect_timeout": 5, "keepalives_idle": 10, "keepalives_interval":
 _STATEMENT_TIMEOUT = "30s"
 _LOCK_TIMEOUT = "5s"
 """A broker that was killed may need a moment to be missed."""
+_CALL_TIMEOUT_S = 40.0
+"""For a whole call. The server's own timeouts do not help when it is the server that stands still."""
 _LOCK_CLASS = 0x436E4D51
 _HEADER = b"SQLite format 3\0"
 
@@ -63,6 +67,8 @@ class Database:
     """For people."""
     namespace: str | None = None
     """PostgreSQL's schema; None for SQLite."""
+    cut: Callable[[], None] | None = None
+    """Ends the connection, and so whatever waits for an answer on it. Any thread. None for SQLite."""
 
     @property
     def remedy(self) -> str:
@@ -174,19 +180,28 @@ def open_postgresql(address: Address, *, alone: bool) -> Database:
             address.url, pool_pre_ping=True, pool_size=1, max_overflow=0, isolation_level="REPEATABLE READ",
             connect_args={**patience, "application_name": "cairnmq"}, hide_parameters=True,
         )  # fmt: skip
+        import psycopg
     except (ImportError, NoSuchModuleError) as error:
         remedy = "install it: pip install 'cairnmq[postgresql]'"
         raise UnusableConnect(place, f"the driver psycopg is missing ({error})", remedy) from error
 
+    last: list[Any] = []
+
     @event.listens_for(engine, "connect")
     def connected(connection: Any, _: object) -> None:
+        last[:] = [connection]
         try:
             _prepare(connection, address.catalog, alone)
         except BaseException:
             connection.close()
             raise
 
-    return Database(engine, place, address.catalog)
+    def cut() -> None:
+        for connection in last:
+            with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as wire:
+                wire.shutdown(socket.SHUT_RDWR)
+
+    return Database(engine, place, address.catalog, cut)
 
 
 def _prepare(connection: Any, catalog: str, alone: bool) -> None:
@@ -246,6 +261,11 @@ def explaining(database: Database, what: str = "") -> Iterator[None]:
 
     *what* could not be done, of a wiring that is in use; without it, one is being opened, and may be none.
     """
+    timer = None
+    if database.cut is not None:
+        timer = threading.Timer(_CALL_TIMEOUT_S, database.cut)
+        timer.daemon = True
+        timer.start()
     try:
         yield
     except DBAPIError as error:
@@ -254,6 +274,9 @@ def explaining(database: Database, what: str = "") -> Iterator[None]:
         raise SqlUnreachable(database.place, f"{what}: no connection came free" if what else str(error)) from error
     except (SQLAlchemyError, TypeError, ValueError) as error:
         raise _stranger(database, str(error), what) from error
+    finally:
+        if timer is not None:
+            timer.cancel()
 
 
 def _explained(database: Database, error: DBAPIError, what: str) -> CairnError:
@@ -264,7 +287,10 @@ def _explained(database: Database, error: DBAPIError, what: str) -> CairnError:
     if meaning is None:
         return _stranger(database, said, what)
     make, remedy = meaning
-    if make is StoreInUse:
+    if make is StoreInUse and what:
+        make, remedy = _UNREACHABLE
+        said = "the server has not missed yet that an earlier connection was cut"
+    elif make is StoreInUse:
         said = "another broker has this catalog"
     return make(database.place, f"{what} ({said})" if what else said, remedy)
 

@@ -6,6 +6,8 @@ What is told goes through `str()`, the traceback and the chain of causes: an ope
 from __future__ import annotations
 
 import builtins
+import os
+import signal
 import threading
 import traceback
 from collections.abc import Callable, Iterator
@@ -292,6 +294,25 @@ def test_a_connection_that_is_cut_in_the_middle_of_a_call(
             break
     assert statement > 5
     assert old in wiring.queues()
+
+
+def test_a_server_that_stands_still(
+    server: Server, wiring: Wiring, catalog: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It answers nothing, and no timeout of its own passes."""
+    monkeypatch.setattr(sql, "_CALL_TIMEOUT_S", 0.5)
+    wiring.create_queue("q")
+    monkeypatch.setattr(sql, "_PATIENCE", {"connect_timeout": 2})
+    pid = int(server.sql("SELECT pid FROM pg_stat_activity WHERE application_name = 'cairnmq'"))
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(SqlUnreachable) as caught:
+            wiring.create_queue("r")
+        tell(caught.value)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    monkeypatch.undo()
+    assert wiring.create_queue("r").name == "r"
 
 
 class _Cut:
