@@ -58,6 +58,25 @@ class StoreInUse(StoreError):
     """Another process holds the store directory."""
 
 
+class SqlUnreachable(StoreError):
+    """The SQL server is down, or went away: nothing was done, or all of it if it went away at the very end.
+
+    The same call may be made again, and works as soon as the server is back.
+    """
+
+
+class SqlDenied(StoreError):
+    """The SQL server knows no such user or password, or the user may not do that."""
+
+
+class SqlReadOnly(StoreError):
+    """The SQL database can't be written just now."""
+
+
+class UnusableConnect(StoreError):
+    """The URL of the SQL server is none, or there is nothing here or there that it could reach."""
+
+
 class TransactionError(StoreError):
     """The transaction can't do what was asked."""
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from uuid import uuid4
 
 from ..base.clock import Clock
-from ..base.errors import CairnError, DiskFull
+from ..base.errors import CairnError, DiskFull, SqlDenied, SqlReadOnly, SqlUnreachable
 from ..channel.words import DriverEnd, Open, TerminalEnd
 from ..store.interface import MessageStore
 from ..store.wiring import QueueRow
@@ -117,6 +117,8 @@ class Broker:
         """The AMQP error for a queue that could not be made, and why."""
         if isinstance(error, DiskFull):
             return "amqp:resource-limit-exceeded", str(error)
+        if isinstance(error, SqlUnreachable | SqlDenied | SqlReadOnly):  # where the server is, is nobody's business
+            return "amqp:internal-error", "no queue can be made just now; the broker's log says why"
         return "amqp:internal-error", str(error) if isinstance(error, CairnError) else "see the broker's log"
 
     def _created(self, name: str, row: QueueRow | Exception) -> None:

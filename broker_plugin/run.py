@@ -65,6 +65,11 @@ class RunningBroker:
         return self._router.port
 
     @property
+    def wiring_place(self) -> str:
+        """The file or the server that the wiring is in."""
+        return self._store.wiring_place
+
+    @property
     def metrics_url(self) -> str:
         """Where metrics can be read; empty for nowhere."""
         return "" if self._metrics is None else self._metrics.url

@@ -21,30 +21,33 @@ from ..tools.backup import back_up
 from ..tools.checking import Progress
 from ..tools.manifest import Manifest
 from ..tools.restore import restore as run_restore
+from .connect import connect_options
 
 
 @click.command("backup")
 @click.argument("store", metavar="STORE", type=click.Path(file_okay=False, exists=True))
 @click.argument("target", metavar="DEST", type=click.Path())
+@connect_options("The PostgreSQL server that the store's wiring is on")
 @click.option("--json", "as_json", is_flag=True, help="Tell the result as one JSON object.")
-def backup(store: str, target: str, as_json: bool) -> None:
+def backup(store: str, target: str, connect: str | None, catalog: str | None, as_json: bool) -> None:
     """Back up a store, also while its broker runs.
 
     The backup holds everything that was confirmed before it began, as of one moment. DEST must not exist, or be empty;
     it gets its name only when all of it is on the disk. `cairnmq restore` makes a store of it, and `cairnmq dump` reads
-    it.
+    it. In a backup the wiring is always an SQLite file.
     """
     begun_s = time.monotonic()
     with _interruptible("backup", target), _progress() as progress:
-        made, messages = back_up(store, target, SystemClock(), progress)
+        made, messages = back_up(store, target, SystemClock(), progress, connect, catalog)
     _say("backup", target, made, messages, time.monotonic() - begun_s, as_json)
 
 
 @click.command("restore")
 @click.argument("source", metavar="BACKUP", type=click.Path())
 @click.argument("target", metavar="STORE", type=click.Path())
+@connect_options("A PostgreSQL server to put the wiring on, in a new catalog")
 @click.option("--json", "as_json", is_flag=True, help="Tell the result as one JSON object.")
-def restore(source: str, target: str, as_json: bool) -> None:
+def restore(source: str, target: str, connect: str | None, catalog: str | None, as_json: bool) -> None:
     """Make a store from a backup.
 
     The backup is checked before anything is written, and the store is read back at the end. STORE must not exist, or
@@ -52,7 +55,7 @@ def restore(source: str, target: str, as_json: bool) -> None:
     """
     begun_s = time.monotonic()
     with _interruptible("restore", target), _progress() as progress:
-        restored, messages, queues = run_restore(source, target, progress)
+        restored, messages, queues = run_restore(source, target, progress, connect, catalog)
     _say("restored", target, restored, messages, time.monotonic() - begun_s, as_json, queues=queues)
 
 

@@ -16,6 +16,7 @@ import click
 from ..base.errors import CairnError
 from ..broker_plugin.options import ArchiveLimits, BrokerOptions, Limits, RouterOptions, StoreOptions
 from ..broker_plugin.run import RunningBroker
+from .connect import connect_options
 from .units import AGE, SIZE, SIZE_OR_NONE
 
 Command = Callable[..., Any]
@@ -27,6 +28,7 @@ def _option(name: str, default: float, kind: click.ParamType[Any], text: str) ->
 
 @click.command("broker")
 @click.option("--store-dir", required=True, type=click.Path(file_okay=False), help="Where messages are kept.")
+@connect_options("A PostgreSQL server for the wiring, in place of SQLite in the store directory")
 @click.option("--port", default=5672, show_default=True, type=click.IntRange(0, 65535), help="0 for any free one.")
 @click.option("--listen", "host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--anonymous", count=True, help="Let anyone in; on an address other than loopback, say it twice.")
@@ -56,6 +58,8 @@ def _option(name: str, default: float, kind: click.ParamType[Any], text: str) ->
 @click.option("-v", "--verbose", is_flag=True, help="Say more on standard error.")
 def broker(
     store_dir: str,
+    connect: str | None,
+    catalog: str | None,
     port: int,
     host: str,
     anonymous: int,
@@ -84,6 +88,7 @@ def broker(
         raise CairnError("--archive-max-size, --archive-max-age", "there is no archive", "name one with --archive-dir")
     level = logging.DEBUG if verbose else logging.INFO
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    logging.getLogger("alembic").setLevel(logging.WARNING)
     sys.setswitchinterval(0.0005)  # else the flusher may wait 5 ms for the interpreter after each sync
     options = BrokerOptions(
         store_dir,
@@ -94,6 +99,8 @@ def broker(
             checkpoint_interval,
             archive_dir=archive_dir,
             archive_limits=ArchiveLimits(archive_max_size, archive_max_age),
+            connect=connect,
+            catalog=catalog,
         ),
         RouterOptions(
             host,
@@ -112,6 +119,8 @@ def broker(
     stop.started = True
     print(f"listening on {running.address}")
     print(f"storing in {store_dir}")
+    if connect is not None:
+        print(f"wiring in {running.wiring_place}")
     if running.metrics_url:
         print(f"metrics at {running.metrics_url}")
     if archive_dir is not None:

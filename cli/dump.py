@@ -11,9 +11,10 @@ import click
 from ..base.errors import CairnError
 from ..tools.dump import Totals
 from ..tools.dump import dump as run_dump
-from ..tools.evidence import open_evidence
+from ..tools.evidence import ask_server, open_evidence
 from ..tools.lines import WHOLE_PAYLOAD, JsonLines, Lines, PeopleLines
 from ..tools.selection import Selection, checked_types, queue_ids
+from .connect import connect_options
 
 
 class _Number(click.ParamType[int]):
@@ -50,6 +51,7 @@ class _Number(click.ParamType[int]):
 @click.option("--payload", type=_Number("N", {"all": WHOLE_PAYLOAD}), metavar="N|all",
               help="Bytes of payload to show: by default 32, with --json none.")  # fmt: skip
 @click.option("--blocks", is_flag=True, help="Also a line per block.")
+@connect_options("The PostgreSQL server that knows the queues' names")
 @click.option("--summary", is_flag=True, help="Only totals: records per type, bytes, LSNs, damage.")
 def dump(
     paths: tuple[str, ...],
@@ -61,6 +63,8 @@ def dump(
     as_json: bool,
     payload: int | None,
     blocks: bool,
+    connect: str | None,
+    catalog: str | None,
     summary: bool,
 ) -> None:
     """Show what stands in a journal, a record per line, also while a broker runs on it.
@@ -72,6 +76,8 @@ def dump(
     """
     chosen = checked_types(types)
     evidence = open_evidence(list(paths))
+    if connect is not None:
+        ask_server(evidence, connect, catalog)
     names = evidence.queue_names
     selection = Selection(from_lsn, to_lsn, chosen, queue_ids(queues, names), frozenset(messages))
     lines: Lines = JsonLines(names, payload) if as_json else PeopleLines(names, 32 if payload is None else payload)

@@ -16,6 +16,7 @@ from ..base.errors import CairnError
 from ..tools.in_place import salvage_in_place
 from ..tools.salvage import salvage as run_salvage
 from ..tools.salvage_report import LOST_STATUS, SalvageReport
+from .connect import connect_options
 
 _WIDTH = 160
 """Of what goes to no terminal."""
@@ -27,21 +28,29 @@ _STEPS = 200
 @click.argument("store", type=click.Path())
 @click.option("--to", "target", type=click.Path(), metavar="NEW_STORE", help="Make a new store there.")
 @click.option("--in-place", is_flag=True, help="Put the salvaged store in the place of the damaged one.")
+@connect_options("The PostgreSQL server that the damaged store's wiring is on; only with --to")
 @click.option("--json", "as_json", is_flag=True, help="The report as JSON.")
-def salvage(store: str, target: str | None, in_place: bool, as_json: bool) -> None:
+def salvage(
+    store: str, target: str | None, in_place: bool, connect: str | None, catalog: str | None, as_json: bool
+) -> None:
     """Recover every message that is whole from a damaged STORE, on which no broker runs.
 
     With --to the damaged store is only read. With --in-place its journal and wiring are moved to
     STORE/quarantine-TIME first. Nothing is ever deleted. What could not be recovered is kept in the directory
     quarantine of the new store, with a report that also lists the messages that may have been dequeued before.
+    The wiring of the new store is in SQLite.
 
     The exit status is 0 if everything was whole, 3 if something was lost or may have been, and 1 for an error.
     """
     if bool(target) == in_place:
         raise CairnError("cairnmq salvage", "where to?", "give either --to NEW_STORE or --in-place")
+    if in_place and connect:
+        raise CairnError("cairnmq salvage", "a wiring on a server has no place in the store", "give --to NEW_STORE")
     with _Bar() as bar:
         if target:
-            report: SalvageReport | dict[str, object] = run_salvage(store, target, SystemClock(), bar.show)
+            report: SalvageReport | dict[str, object] = run_salvage(
+                store, target, SystemClock(), bar.show, connect, catalog
+            )
         else:
             report = salvage_in_place(store, SystemClock(), bar.show)
     if isinstance(sys.stdout, io.TextIOWrapper):

@@ -1,15 +1,16 @@
 """Recovery: from the store directory to a store whose maps are true again.
 
-The journal is read once from its base; each record goes through `State.apply`, as it did when it was written. Then what
-never became whole is deleted, and messages on queues that SQL does not know are kept and reported, never dropped.
-Nothing is shown to anyone before the log is open and durable behind what was read.
+The journal is read once from its base; each record goes through `State.apply`, as it did when it was written. Then
+what never became whole is deleted, and so are the messages of queues that SQL says are going; messages on queues that
+SQL does not know at all are kept and reported, never dropped. Nothing is shown to anyone before the log is open and
+durable behind what was read.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import uuid4
 
 from ..base.clock import Clock
@@ -34,8 +35,10 @@ from ..store.checkpoint_file import CheckpointFile, LmdbFile
 from ..store.checkpointing import DEFAULT_INTERVAL_BYTES, Checkpointing
 from ..store.directory import StoreDirectory
 from ..store.journal_store import JournalStore
+from ..store.sql import RESTORE_OR_SALVAGE, parse_address
 from ..store.state import State
-from ..store.wiring import RESTORE_OR_SALVAGE, Wiring
+from ..store.wiring import Wiring
+from ..store.wiring_place import open_wiring, tell_place
 from .replay import Replay
 from .report import RecoveryReport
 from .restore import Restored
@@ -44,7 +47,7 @@ from .verdict import explained
 
 @dataclass(frozen=True)
 class StoreOptions:
-    """How to make and run the journal (checklist E59 to E61)."""
+    """How to make and run the journal (checklist E59 to E61), and where the wiring is (E56, E57)."""
 
     container_bytes: int = DEFAULT_CONTAINER_BYTES
     """Used when the log is created; an existing log keeps its own."""
@@ -58,6 +61,10 @@ class StoreOptions:
     archive_dir: str | None = None
     """Where containers are kept that left the log; None for nowhere."""
     archive_limits: ArchiveLimits = ArchiveLimits()
+    connect: str | None = field(default=None, repr=False)
+    """The SQL server that the wiring is on, as a URL that may hold a password; None for SQLite in the store."""
+    catalog: str | None = None
+    """The namespace there, so that stores can share a database; None for the default one."""
 
 
 SYNCERS = 3
@@ -71,20 +78,24 @@ def open_store(
 ) -> tuple[JournalStore, RecoveryReport]:
     """Open the store in directory *path*, creating it if it does not exist.
 
-    Raises `StoreInUse`, `ForeignStore`, `CorruptJournal` or `DiskError`, and then has changed nothing that was there
-    and keeps no file open.
+    Raises `StoreInUse`, `ForeignStore`, `CorruptJournal`, `DiskError`, or what a SQL server means, and then has changed
+    nothing that was there and keeps no file open.
     """
+    options = options or StoreOptions()
     place = StoreDirectory(path)
     try:
-        if is_formatted(place.journal) and not place.has_wiring():
+        if is_formatted(place.journal) and not place.has_wiring() and options.connect is None:
             raise ForeignStore(place.wiring_path, "the wiring is gone, though there is a journal", RESTORE_OR_SALVAGE)
-        wiring = Wiring.open(place.wiring_path)
+        wiring = open_wiring(path, options.connect, options.catalog)
         checkpoint = LmdbFile(place.checkpoint_path)
         try:
-            return recover(
-                place.journal, wiring, clock, options or StoreOptions(), place.close, progress, checkpoint,
-                place.is_held, SYNCERS,
-            )  # fmt: skip
+            store, report = recover(
+                place.journal, wiring, clock, options, place.close, progress, checkpoint, place.is_held, SYNCERS
+            )
+            if options.connect is not None:
+                with abandoned_on_failure(store.journal):
+                    tell_place(path, parse_address(options.connect, options.catalog))
+            return store, report
         except BaseException:
             wiring.close()
             raise
@@ -145,7 +156,7 @@ def recover(
             syncers=syncers,
         )
     except CorruptJournal as error:
-        raise explained(error, directory, {row.id: row.name for row in wiring.queues()}) from None
+        raise explained(error, directory, wiring.queue_names()) from None
     with abandoned_on_failure(journal):
         replay.apply()
         state.finish(journal.slots)
@@ -156,12 +167,18 @@ def recover(
             )
             if restored.why_not and not created:
                 log.remarks.append(f"the checkpoint was not used: {restored.why_not}; the whole log was read")
+        wiring.migrate()  # only now: what is refused is not changed
         store = JournalStore(wiring, journal, state, release, checkpointing)
         discarded = store.discard_unfinished(clock.wall_us())
+        expunged = store.expunge_going(clock.wall_us())
         store.kick()
         store.make_room()
-    known = {row.id for row in store.queues()}
-    on_queue = state.count_by_queue()
+        known = {row.id for row in store.queues()}
+        going = {row.id for row in store.going_queues()}
+        on_queue = state.count_by_queue()
+        homeless = {queue: count for queue, count in on_queue.items() if queue not in known and queue not in going}
+        if homeless and max(homeless) > store.last_id:
+            wiring.skip_ids(max(homeless))  # else a new queue would get these messages
     report = RecoveryReport(
         log=log,
         seconds=clock.monotonic_s() - begun_s,
@@ -169,7 +186,8 @@ def recover(
         queues=len(known),
         messages=len(state),
         discarded=discarded,
-        homeless={queue_id: count for queue_id, count in on_queue.items() if queue_id not in known},
+        expunged=expunged,
+        homeless=homeless,
     )
     return store, report
 
@@ -189,7 +207,7 @@ def _identify(directory: Directory, wiring: Wiring, clock: Clock, options: Store
     """
     if is_formatted(directory) and not wiring.is_identified():
         why = "it does not say whose store this is, and there is a journal"
-        raise ForeignStore(wiring.place, why, RESTORE_OR_SALVAGE)
+        raise ForeignStore(wiring.place, why, wiring.remedy)
     uuid, formatted = wiring.identify(uuid4())
     if is_formatted(directory):
         mark = read_mark(directory)
@@ -208,10 +226,13 @@ def _identify(directory: Directory, wiring: Wiring, clock: Clock, options: Store
             f"{directory.path}/{MARK_NAME}", "it is gone: no mark says whose the containers are", RESTORE_OR_SALVAGE
         )
     if formatted:
+        empty = "remove the whole store directory to start with an empty store"
+        if wiring.is_on_server:
+            empty = f"name the --store-dir of store {uuid}, or another --catalog to start with an empty store"
         raise ForeignStore(
             directory.path,
             "the journal is gone, though the wiring knows that there was one",
-            "restore it from a backup; remove the whole store directory to start with an empty store",
+            f"restore it from a backup; {empty}",
         )
     size = container_size(options.container_bytes, options.min_container_bytes)
     format_log(directory, size, uuid, clock.wall_us())

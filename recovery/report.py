@@ -18,6 +18,8 @@ class RecoveryReport:
     messages: int
     discarded: int
     """Messages whose content never became complete, or that never reached a queue."""
+    expunged: dict[str, int] = field(default_factory=dict)
+    """Queue whose deletion was final in SQL to the number of messages that were still on it and are deleted now."""
     homeless: dict[int, int] = field(default_factory=dict)
     """Queue id unknown to SQL to the number of messages kept on it, delivered to nobody."""
 
@@ -38,6 +40,10 @@ class RecoveryReport:
             found.append(f"copied anew {log.rewritten_bytes} bytes that no claim proved to be on the disk")
         if self.discarded:
             found.append(f"discarded {self.discarded} messages that were never whole or never on a queue")
+        found += [
+            f"deleted {count} messages of queue {name!r}, which was being deleted when the broker stopped"
+            for name, count in self.expunged.items()
+        ]
         found += [
             f"kept {count} messages of queue id {queue_id}, which SQL does not know; they are delivered to nobody"
             for queue_id, count in sorted(self.homeless.items())

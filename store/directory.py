@@ -2,7 +2,8 @@
 
 STORE/lock              held with flock by the broker that runs on it
 STORE/hold              held with flock by backups while they copy the log
-STORE/wiring.sqlite     queues and the store's identity, in SQL
+STORE/wiring.sqlite     the wiring and the store's identity, in SQL
+STORE/wiring.json       instead of it, if they are on a server: which one
 STORE/journal/          the log's containers and its mark
 STORE/checkpoint/       the message map as of an LSN, in LMDB; a cache, made again when it is gone
 STORE/quarantine*       left by a salvage, for people
@@ -15,8 +16,10 @@ import os
 
 from ..base.errors import DiskError, ForeignStore, StoreInUse
 from ..disk.real import RealDirectory, disk_error, not_a_file
+from .sql import RESTORE_OR_SALVAGE
 from .wiring import FILE_NAME as WIRING_NAME
-from .wiring import RESTORE_OR_SALVAGE
+from .wiring_place import FILE_NAMES as WIRING_NAMES
+from .wiring_place import has_sqlite, told_place
 
 JOURNAL_NAME = "journal"
 CHECKPOINT_NAME = "checkpoint"
@@ -34,12 +37,11 @@ class StoreDirectory:
         """Create the directory if need be and lock it. Raises `StoreInUse`, `ForeignStore`, `DiskError`."""
         self.path = path
         root = RealDirectory(path, create=True)
-        known = {JOURNAL_NAME, CHECKPOINT_NAME, LOCK_NAME, HOLD_NAME, WIRING_NAME, WIRING_NAME + "-journal"}
-        known.add("lost+found")
+        known = {JOURNAL_NAME, CHECKPOINT_NAME, LOCK_NAME, HOLD_NAME, "lost+found", *WIRING_NAMES}
         if MANIFEST_NAME in root.names():
             raise ForeignStore(path, "a backup, which must stay as it is", "`cairnmq restore` makes a store of it")
         strangers = set(root.names()) - known
-        if strangers and WIRING_NAME not in root.names():
+        if strangers and not WIRING_NAMES & set(root.names()):
             raise ForeignStore(
                 path, f"not a CairnMQ store, and not empty (it holds {min(strangers)!r})", "name another directory"
             )
@@ -63,8 +65,8 @@ class StoreDirectory:
         return os.path.join(self.path, WIRING_NAME)
 
     def has_wiring(self) -> bool:
-        """Whether there is a wiring file with anything in it."""
-        return os.path.exists(self.wiring_path) and os.path.getsize(self.wiring_path) > 0
+        """Whether there is a wiring file with anything in it, or one is told of."""
+        return has_sqlite(self.path) or bool(told_place(self.path))
 
     def is_held(self) -> bool:
         """Whether a backup counts on the containers that are in the log now: it may be copying them."""

@@ -4,8 +4,16 @@ Every call that changes something returns the LSN at which it is recorded, at on
 anyone be told, when `durable_lsn` has passed that LSN. So a whole batch needs one look. `kick` asks for what was
 recorded so far to be made durable; the store's owner hears of it in its `on_durable` callback, once per flush.
 
-Threads: one thread at a time makes the calls (the broker's core), but `load_piece`, `load_many` and `holds` are for any
-thread. Message ids are never 0, rise in the order of arrival, and are never used again.
+Calls that change the wiring return at once, too, and have no LSN: each is done on another thread, where *done* gets
+the result or the error, once, and then it is durable in SQL. They are done in the order in which they were asked for.
+None of them blocks the caller, also when the SQL server is away: then *done* gets `SqlUnreachable` after some
+seconds, messages go on as before, and the same call succeeds when the server is back. Any of them may be repeated:
+making what is there gives what is there, taking away what is gone is no error. Other errors are `CairnError`s too,
+and have changed nothing.
+
+Threads: one thread at a time makes the calls (the broker's core), but `load_piece`, `load_many`, `holds`, and those
+about wiring are for any thread. Message ids are never 0, rise in the order of arrival, and are never used again;
+neither are the ids of queues and exchanges.
 """
 
 from __future__ import annotations
@@ -15,7 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from ..base.errors import CairnError
-from .wiring import QueueRow
+from .wiring import Arguments, BindingRow, ConfigRow, ExchangeRow, QueueRow
 
 
 class MessageStore(Protocol):
@@ -27,12 +35,71 @@ class MessageStore(Protocol):
         """The durable queues known when the store was opened."""
         ...
 
-    def messages(self) -> dict[int, array[int]]:
-        """Queue id to the ids of the messages on it, in order, 8 bytes each. Looks at every message: for the start."""
+    def exchanges(self) -> Iterable[ExchangeRow]:
+        """The durable exchanges known when the store was opened."""
         ...
 
-    def create_queue(self, name: str, done: Callable[[QueueRow | Exception], None]) -> None:
-        """Create a durable queue. *done* gets it or the error, on another thread."""
+    def bindings(self) -> Iterable[BindingRow]:
+        """The bindings known when the store was opened; exchange and queue of each are known, too."""
+        ...
+
+    def configs(self) -> Iterable[ConfigRow]:
+        """The configurations known when the store was opened."""
+        ...
+
+    def going_queues(self) -> Iterable[QueueRow]:
+        """The queues that were being destroyed when the store was opened. None of their messages is there any more."""
+        ...
+
+    def create_queue(
+        self, name: str, done: Callable[[QueueRow | Exception], None], arguments: Arguments | None = None
+    ) -> None:
+        """Create a durable queue, or find the one there is."""
+        ...
+
+    def begin_destroy_queue(self, queue_id: int, done: Callable[[Exception | None], None]) -> None:
+        """Take a queue and its bindings out of SQL, and note there that it is going.
+
+        Its deletion is final then, and its name free. What is still on it, recovery deletes after a crash.
+        """
+        ...
+
+    def finish_destroy_queue(self, queue_id: int, done: Callable[[Exception | None], None]) -> None:
+        """Forget that note. Only when the journal's records that take the messages off the queue are durable."""
+        ...
+
+    def create_exchange(
+        self,
+        name: str,
+        type: str,
+        done: Callable[[ExchangeRow | Exception], None],
+        arguments: Arguments | None = None,
+    ) -> None:
+        """Create a durable exchange, or find the one there is; `StoreError` if that is of another type."""
+        ...
+
+    def destroy_exchange(self, exchange_id: int, done: Callable[[Exception | None], None]) -> None:
+        """Take an exchange and its bindings away."""
+        ...
+
+    def bind(self, binding: BindingRow, done: Callable[[Exception | None], None]) -> None:
+        """Bind a queue to an exchange; `StoreError` if either is not there."""
+        ...
+
+    def unbind(self, binding: BindingRow, done: Callable[[Exception | None], None]) -> None:
+        """Take the binding of that exchange, queue and key away."""
+        ...
+
+    def create_config(self, name: str, settings: Arguments, done: Callable[[Exception | None], None]) -> None:
+        """Keep settings under a name, in place of those there were."""
+        ...
+
+    def destroy_config(self, name: str, done: Callable[[Exception | None], None]) -> None:
+        """Forget the settings of that name."""
+        ...
+
+    def messages(self) -> dict[int, array[int]]:
+        """Queue id to the ids of the messages on it, in order, 8 bytes each. Looks at every message: for the start."""
         ...
 
     def put(self, queue_id: int, content: bytes, time_us: int) -> tuple[int, int]:

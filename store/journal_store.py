@@ -28,16 +28,19 @@ from .journal_transactions import JournalTransactions
 from .relocation import Relocation
 from .state import State
 from .transaction import Transactions
-from .wiring import QueueRow, Wiring
+from .wiring import Wiring
+from .wiring_calls import WiringCalls
 
 _START, _CHUNK, _DELETE = int(RecordType.START), int(RecordType.CHUNK), int(RecordType.DELETE)
 _ENQUEUE, _DEQUEUE = int(RecordType.ENQUEUE), int(RecordType.DEQUEUE)
 _BATCH_FROM = 4
 """Fewer records than this are appended faster one by one."""
+_EXPUNGED_AT_ONCE = 4096
+"""Records that wait in memory while a queue is emptied in recovery."""
 _FLAG_ENQUEUE, _FLAG_DELETE, _FLAG_MORE = int(Flag.ENQUEUE), int(Flag.DELETE), int(Flag.MORE)
 
 
-class JournalStore:
+class JournalStore(WiringCalls):
     """Made by `recovery.recover`. Without `start` it has no threads: `kick` then flushes in the caller."""
 
     def __init__(
@@ -49,12 +52,10 @@ class JournalStore:
         checkpointing: Checkpointing | None = None,
     ) -> None:
         """*release* lets go of the store directory."""
+        super().__init__(wiring)
         self.journal = journal
         self.state = state
         self.durable_lsn = journal.durable_lsn
-        self._wiring = wiring
-        self._rows = wiring.queues()
-        self._names = {row.id: row.name for row in self._rows}
         self._holders = Holders(state, journal.container_bytes)
         self._release = release
         self._falling: deque[tuple[int, dict[int, int]]] = deque()
@@ -66,7 +67,6 @@ class JournalStore:
         writing.restore(self.transactions)
         self._flusher: Flusher | None = None
         self._on_durable: Callable[[int], None] | None = None
-        self._sql: ThreadPoolExecutor | None = None
         self._background: list[ThreadPoolExecutor] = []
 
     def start(
@@ -83,7 +83,7 @@ class JournalStore:
         """
         self.journal.pool.on_room = on_room
         self._flusher = Flusher(self.journal, on_durable, on_failure)
-        self._sql = ThreadPoolExecutor(1, "cairnmq-sql")
+        self.start_sql()
         reader, writer = ThreadPoolExecutor(1, "cairnmq-relocation"), ThreadPoolExecutor(1, "cairnmq-checkpoint")
         self._background = [reader, writer]
         self.relocation.read_in(reader, lambda: on_durable(self.journal.durable_lsn))
@@ -110,25 +110,6 @@ class JournalStore:
     def run_inline(self, on_durable: Callable[[int], None]) -> None:
         """No threads: `kick` flushes in the caller and then calls *on_durable*."""
         self._on_durable = on_durable
-
-    # ---- wiring ---------------------------------------------------------------------------------------------------
-
-    def queues(self) -> Iterable[QueueRow]:
-        return self._rows
-
-    def create_queue(self, name: str, done: Callable[[QueueRow | Exception], None]) -> None:
-        def work() -> None:
-            try:
-                row = self._wiring.create_queue(name)
-                self._names[row.id] = row.name
-                done(row)
-            except Exception as error:
-                done(error)
-
-        if self._sql is None:
-            work()
-        else:
-            self._sql.submit(work)
 
     # ---- messages -------------------------------------------------------------------------------------------------
 
@@ -256,6 +237,26 @@ class JournalStore:
         for message_id in unfinished:
             self._delete(message_id, time_us)
         return len(unfinished)
+
+    def expunge_going(self, time_us: int) -> dict[str, int]:
+        """Take the messages off the queues whose deletion is final in SQL; how many there were. Before `start`.
+
+        What is not durable when this is broken off, the next recovery does again (checklist E53, E55).
+        """
+        expunged: dict[str, int] = {}
+        on_queues = self.state.on_queues() if self.going_queues() else {}
+        for row in self.going_queues():
+            message_ids = on_queues.get(row.id, ())
+            for number, message_id in enumerate(message_ids, 1):
+                self.dequeue(message_id, row.id, time_us)
+                if number % _EXPUNGED_AT_ONCE == 0:
+                    self.kick()
+            self.kick()
+            if message_ids:
+                expunged[row.name] = expunged.get(row.name, 0) + len(message_ids)
+            with suppress(CairnError):  # a server that is away: the note stays, and does no harm
+                self._wiring.finish_destroy_queue(row.id)
+        return expunged
 
     def _delete(self, message_id: int, time_us: int) -> int:
         given_lsn = self.state.place_of(message_id)
@@ -391,8 +392,7 @@ class JournalStore:
         return "what the next flush lets go"
 
     def close(self) -> None:
-        if self._sql is not None:
-            self._sql.shutdown()
+        self.close_sql()
         for executor in self._background:
             executor.shutdown()
         if self._flusher is not None:

@@ -1,60 +1,36 @@
-"""Wiring stands in SQL: which queues there are, and whose store this is.
+"""Wiring stands in SQL: which queues, exchanges, bindings and configurations there are, and whose store this is.
 
-Every call commits before it returns, and may take milliseconds: never call it on the core. `read_queue_names` is for
-tools and opens the file read-only.
+Every call is one transaction, committed before it returns. It may take milliseconds, and seconds if a server is away:
+never call it on the core. Any thread may, one at a time.
+
+An error leaves the wiring as it was, but for `SqlUnreachable`: when a server goes away while it commits, nobody here
+can know whether it did. So every call may be made again, and then finds done what was done: making what is there
+gives what is there, and taking away what is gone is no error.
+
+A queue goes in two steps, because the journal has to learn of it in between (`begin_destroy_queue`).
 """
 
 from __future__ import annotations
 
 import os
-import sqlite3
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
-from urllib.parse import quote
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
 from uuid import UUID
 
-from sqlalchemy import (
-    Boolean,
-    Column,
-    Engine,
-    Integer,
-    MetaData,
-    String,
-    Table,
-    create_engine,
-    event,
-    insert,
-    inspect,
-    select,
-    update,
-)
-from sqlalchemy.engine import URL
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy import ColumnElement, Connection, delete, insert, inspect, select, text, update
+from sqlalchemy.schema import CreateSchema
 
-from ..base.errors import CairnError, DiskError, DiskFull, ForeignStore, StoreError
-from ..disk.real import RealDirectory, disk_error, not_a_file
+from ..base.errors import ForeignStore, StoreError
+from ..disk.real import RealDirectory
+from . import schema
+from .schema import MAX_NAME_BYTES, VERSION
+from .sql import Address, Database, explaining, open_postgresql, open_sqlite
 
 FILE_NAME = "wiring.sqlite"
-SCHEMA_VERSION = 1
-RESTORE_OR_SALVAGE = "restore it from a backup, or have `cairnmq salvage` recover what is whole"
-_HEADER = b"SQLite format 3\0"
-
-_metadata = MetaData()
-_store = Table(
-    "store",
-    _metadata,
-    Column("uuid", String(36), primary_key=True),
-    Column("schema_version", Integer, nullable=False),
-    Column("formatted", Boolean, nullable=False),
-)
-_queues = Table(
-    "queue",
-    _metadata,
-    Column("id", Integer, primary_key=True, autoincrement=True),
-    Column("name", String(1024), nullable=False, unique=True),
-    sqlite_autoincrement=True,  # an id is never used again: the journal may still know it
-)
+Arguments = Mapping[str, Any]
+"""What JSON can say."""
 
 
 @dataclass(frozen=True)
@@ -63,187 +39,355 @@ class QueueRow:
 
     id: int
     name: str
+    arguments: Arguments = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True)
+class ExchangeRow:
+    """A durable exchange."""
+
+    id: int
+    name: str
+    type: str
+    arguments: Arguments = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True)
+class BindingRow:
+    """That an exchange gives a queue what matches a key; one for each exchange, queue and key."""
+
+    exchange_id: int
+    queue_id: int
+    key: str
+    arguments: Arguments = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True)
+class ConfigRow:
+    """Named settings."""
+
+    name: str
+    settings: Arguments = field(hash=False)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """All of a wiring as of one moment, in the order in which it was made."""
+
+    queues: list[QueueRow] = field(default_factory=list)
+    exchanges: list[ExchangeRow] = field(default_factory=list)
+    bindings: list[BindingRow] = field(default_factory=list)
+    configs: list[ConfigRow] = field(default_factory=list)
+    going: list[QueueRow] = field(default_factory=list)
+    """Queues whose destruction was begun and not finished."""
+    last_id: int = 0
+
+    @property
+    def used_id(self) -> int:
+        """No id above it was ever given to anything."""
+        ids = [row.id for row in self.queues + self.going] + [row.id for row in self.exchanges]
+        return max([self.last_id, *ids])
 
 
 class Wiring:
-    """The wiring of one store. Any thread; calls block on SQL."""
+    """The wiring of one store. See the module for threads and errors."""
 
-    def __init__(self, engine: Engine, place: str, sync_names: Callable[[], None] = lambda: None) -> None:
-        """*sync_names* syncs the directory that the database and its rollback journal are in."""
-        self._engine = engine
-        self.place = place
+    def __init__(self, database: Database, sync_names: Callable[[], None] = lambda: None) -> None:
+        """*sync_names* syncs the directory that the database and its rollback journal are in, if they are in one."""
+        self._database = database
         self._sync_names = sync_names
 
     @classmethod
     def open(cls, path: str) -> Wiring:
-        """Open or create the SQLite file at *path*."""
-        if not os.path.exists(path):
-            try:
-                os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
-            except OSError as error:
-                raise disk_error(path, "create", error) from error
-        if not os.path.isfile(path):
-            raise not_a_file(path)
-        _check_header(path)
-        engine = create_engine(URL.create("sqlite", database=path))
+        """Open or create the SQLite file at *path*. Raises `ForeignStore` or `DiskError`."""
+        database = open_sqlite(path)
+        return cls(database, lambda: RealDirectory(os.path.dirname(os.path.abspath(path))).sync())
 
-        @event.listens_for(engine, "connect")
-        def durable(connection: object, _: object) -> None:
-            cursor = connection.cursor()  # type: ignore[attr-defined]
-            cursor.execute("PRAGMA synchronous=EXTRA")  # EXTRA also syncs the directory after a commit
-            cursor.execute("PRAGMA foreign_keys=ON")
-            cursor.close()
+    @classmethod
+    def connect(cls, address: Address, *, alone: bool = True) -> Wiring:
+        """The wiring on the server at *address* (checklist E56, E57). Raises `UnusableConnect` without its driver.
 
-        return cls(engine, path, lambda: RealDirectory(os.path.dirname(os.path.abspath(path))).sync())
+        The server is not asked yet. *alone*: no other broker may have that catalog; it would get `StoreInUse`.
+        """
+        return cls(open_postgresql(address, alone=alone))
+
+    @property
+    def place(self) -> str:
+        """Where it is, for people."""
+        return self._database.place
+
+    @property
+    def remedy(self) -> str:
+        """What to do if it is not the wiring of this store."""
+        return self._database.remedy
+
+    @property
+    def is_on_server(self) -> bool:
+        return self._database.namespace is not None
+
+    # ---- whose it is ----------------------------------------------------------------------------------------------
 
     def identify(self, new_uuid: UUID) -> tuple[UUID, bool]:
-        """The store's UUID, *new_uuid* if it has none yet, and whether its journal was formatted."""
-        with _explaining(self.place):
-            tables = set(inspect(self._engine).get_table_names())
-            if "store" not in tables and tables - set(_metadata.tables):
-                raise ForeignStore(self.place, "not a wiring database of CairnMQ (it holds other tables)")
-            with self._engine.connect() as sql:
-                row = sql.execute(select(_store)).one_or_none() if "store" in tables else None
-            if row is not None and row.schema_version > SCHEMA_VERSION:
-                raise ForeignStore(
-                    self.place,
-                    f"schema version {row.schema_version} is newer than this program's {SCHEMA_VERSION}",
-                    "use the CairnMQ version that wrote it",
-                )
-            _metadata.create_all(self._engine)
-            if row is None:
-                with self._engine.begin() as sql:
-                    values = {"uuid": str(new_uuid), "schema_version": SCHEMA_VERSION, "formatted": False}
-                    sql.execute(insert(_store).values(values))
-                return new_uuid, False
-            return UUID(row.uuid), bool(row.formatted)
+        """The store's UUID, *new_uuid* if it has none yet, and whether its journal was formatted.
+
+        What is there is only read: an older schema stays as it is until `migrate`. Raises `ForeignStore` for what is no
+        wiring or a newer one, and whatever else SQL means.
+        """
+        with self._opening() as sql:
+            row = self._identity(sql)
+        if row is None:
+            with self._opening(writes=True) as sql:
+                self._make(sql, new_uuid)
+            return new_uuid, False
+        return row
+
+    def owner(self) -> UUID | None:
+        """The UUID of the store whose wiring this is; None if it is nobody's yet."""
+        with self._opening() as sql:
+            row = self._identity(sql)
+        return None if row is None else row[0]
 
     def is_identified(self) -> bool:
         """Whether it says whose store this is, which it does before there is a journal."""
-        with _explaining(self.place), self._engine.connect() as sql:
-            return "store" in inspect(sql).get_table_names() and sql.execute(select(_store)).first() is not None
+        return self.owner() is not None
 
     def set_formatted(self) -> None:
         """Note that the journal exists: from now on its absence is a loss, not a beginning."""
-        with _explaining(self.place), self._engine.begin() as sql:
-            sql.execute(update(_store).values(formatted=True))
+        with self._opening(writes=True) as sql:
+            sql.execute(update(schema.store).values(formatted=True))
+
+    def migrate(self) -> None:
+        """Bring the schema of an identified wiring to this program's version, in one transaction."""
+        with self._opening() as sql:
+            version = sql.scalar(select(schema.store.c.schema_version))
+        if version != VERSION:
+            with self._opening(writes=True) as sql:
+                self._upgrade(sql)
+
+    def _make(self, sql: Connection, uuid: UUID) -> None:
+        self._upgrade(sql)
+        sql.execute(insert(schema.store).values(uuid=str(uuid), schema_version=VERSION, formatted=False))
+
+    def _upgrade(self, sql: Connection) -> None:
+        namespace = self._database.namespace
+        if namespace is not None and not inspect(sql).has_schema(namespace):
+            sql.execute(CreateSchema(namespace))
+        schema.upgrade(sql, namespace)
+
+    def _identity(self, sql: Connection) -> tuple[UUID, bool] | None:
+        tables = set(inspect(sql).get_table_names(self._database.namespace))
+        if "store" not in tables and tables - {*schema.metadata.tables, schema.VERSION_TABLE}:
+            why = "not a wiring database of CairnMQ (it holds other tables)"
+            raise ForeignStore(self.place, why, "name another --catalog" if self.is_on_server else self.remedy)
+        if "store" not in tables:
+            return None
+        known = schema.store.c
+        row = sql.execute(select(known.uuid, known.schema_version, known.formatted)).one_or_none()
+        if row is not None and row.schema_version > VERSION:
+            raise ForeignStore(
+                self.place,
+                f"schema version {row.schema_version} is newer than this program's {VERSION}",
+                "use the CairnMQ version that wrote it",
+            )
+        return None if row is None else (UUID(row.uuid), bool(row.formatted))
+
+    # ---- what there is --------------------------------------------------------------------------------------------
+
+    def queue_names(self) -> dict[int, str]:
+        """Queue id to name, those that are going left out; also of an older schema."""
+        with self._opening() as sql:
+            return _names(sql)
+
+    def rows(self) -> Rows:
+        """All of it, as of one moment. The schema is this program's."""
+        with self._opening() as sql:
+            q, e, b = schema.queue.c, schema.exchange.c, schema.binding.c
+            found = Rows(
+                [QueueRow(*row) for row in sql.execute(select(q.id, q.name, q.arguments).order_by(q.id))],
+                [ExchangeRow(*row) for row in sql.execute(select(e.id, e.name, e.type, e.arguments).order_by(e.id))],
+                [
+                    BindingRow(*row)
+                    for row in sql.execute(
+                        select(b.exchange_id, b.queue_id, b.key, b.arguments).order_by(b.exchange_id, b.queue_id, b.key)
+                    )
+                ],
+                [ConfigRow(*row) for row in sql.execute(select(schema.config).order_by(schema.config.c.name))],
+                [QueueRow(*row) for row in sql.execute(select(schema.going_queue).order_by(schema.going_queue.c.id))],
+                int(sql.scalar(select(schema.store.c.last_id)) or 0),
+            )
+            names = [row.name for row in found.queues + found.going] + [row.name for row in found.exchanges]
+            if any(not isinstance(name, str) for name in names):
+                raise ValueError("a queue or an exchange without a name")
+            return found
 
     def queues(self) -> list[QueueRow]:
-        with _explaining(self.place), self._engine.connect() as sql:
-            rows = [QueueRow(row.id, row.name) for row in sql.execute(select(_queues).order_by(_queues.c.id))]
-            if any(not isinstance(row.name, str) for row in rows):
-                raise ValueError("a queue without a name")
-            return rows
+        return self.rows().queues
 
-    def restore(self, rows: Iterable[QueueRow]) -> None:
-        """Put back queues with the ids they had, into a wiring that has none."""
-        with _explaining(self.place), self._engine.begin() as sql:
-            for row in rows:
-                sql.execute(insert(_queues).values(id=row.id, name=row.name))
+    def restore(self, uuid: UUID, rows: Rows, *, formatted: bool) -> None:
+        """Make this, which is nobody's yet, the wiring of store *uuid* with all that *rows* say, in one transaction.
 
-    def create_queue(self, name: str) -> QueueRow:
+        Raises `ForeignStore` if it is somebody's.
+        """
+        if self.is_identified():
+            remedy = "name another --catalog" if self.is_on_server else "name another file"
+            raise ForeignStore(self.place, "the wiring of a store is there already", remedy)
+        with self._writing("the wiring can't be put back") as sql:
+            self._make(sql, uuid)
+            for table, values in (
+                (schema.queue, rows.queues),
+                (schema.exchange, rows.exchanges),
+                (schema.binding, rows.bindings),
+                (schema.config, rows.configs),
+            ):
+                if values:
+                    sql.execute(insert(table), [vars(row) for row in values])
+            for row in rows.going:
+                sql.execute(insert(schema.going_queue).values(id=row.id, name=row.name))
+            sql.execute(update(schema.store).values(last_id=rows.used_id, formatted=formatted))
+
+    def note_going(self, names: Mapping[int, str]) -> None:
+        """Note of those of the queues *names* that are not there that they are going."""
+        with self._writing("a queue that is gone can't be noted") as sql:
+            known = {*_names(sql), *sql.scalars(select(schema.going_queue.c.id))}
+            for queue_id, name in names.items():
+                if queue_id not in known:
+                    sql.execute(insert(schema.going_queue).values(id=queue_id, name=name))
+
+    def skip_ids(self, last_id: int) -> None:
+        """Give no id up to *last_id* to anything: the journal has seen it, though this wiring has not."""
+        with self._writing(f"ids up to {last_id} can't be left out") as sql:
+            last = schema.store.c.last_id
+            sql.execute(update(schema.store).where(last < last_id).values(last_id=last_id))
+
+    # ---- queues ---------------------------------------------------------------------------------------------------
+
+    def create_queue(self, name: str, arguments: Arguments | None = None) -> QueueRow:
         """The durable queue *name*, created if it does not exist.
 
         Raises `StoreError` if SQL refuses, `DiskError` if the names can't be synced: a commit ends with the rollback
         journal's name taken away, and SQLite calls it done also if it can't open the directory to sync that.
         """
-        try:
-            with self._engine.begin() as sql:
-                row = sql.execute(select(_queues).where(_queues.c.name == name)).one_or_none()
-                if row is not None:
-                    queue_id = int(row.id)
-                else:
-                    made = sql.execute(insert(_queues).values(name=name))
-                    assert made.inserted_primary_key is not None
-                    queue_id = int(made.inserted_primary_key[0])
-        except DBAPIError as error:
-            reason = f"queue {name!r} can't be created ({error.orig})"
-            if "is full" in reason:
-                raise DiskFull(self.place, reason, "free some space") from error
-            raise StoreError(self.place, reason) from error
-        self._sync_names()  # also for a queue that exists: this may be the second try
-        return QueueRow(queue_id, name)
+        _check_name("queue", name)
+        q = schema.queue.c
+        with self._writing(f"queue {name!r} can't be created") as sql:
+            row = sql.execute(select(q.id, q.name, q.arguments).where(q.name == name)).one_or_none()
+            if row is not None:
+                return QueueRow(*row)
+            made = QueueRow(self._next_id(sql), name, dict(arguments or {}))
+            sql.execute(insert(schema.queue).values(**vars(made)))
+            return made
+
+    def begin_destroy_queue(self, queue_id: int) -> None:
+        """Take the queue away, its bindings first, and leave a note that it is going (checklist E2, E53).
+
+        From now on nobody finds it, and its name is free for another queue with another id. The note stays until
+        `finish_destroy_queue`, which is for when the journal's own record of the deletion is durable: recovery can
+        tell from it a queue that was deleted from one that SQL lost. Of a queue that is going already, or gone,
+        nothing changes.
+        """
+        q = schema.queue.c
+        with self._writing(f"queue {queue_id} can't be destroyed") as sql:
+            name = sql.scalar(select(q.name).where(q.id == queue_id))
+            if name is not None:
+                sql.execute(delete(schema.binding).where(schema.binding.c.queue_id == queue_id))
+                sql.execute(delete(schema.queue).where(q.id == queue_id))
+                sql.execute(insert(schema.going_queue).values(id=queue_id, name=name))
+
+    def finish_destroy_queue(self, queue_id: int) -> None:
+        """Forget that the queue was going: the journal has it that it is gone, durably."""
+        with self._writing(f"queue {queue_id} can't be forgotten") as sql:
+            sql.execute(delete(schema.going_queue).where(schema.going_queue.c.id == queue_id))
+
+    def going_queues(self) -> list[QueueRow]:
+        """The queues whose destruction was begun and not finished."""
+        return self.rows().going
+
+    # ---- exchanges and bindings -----------------------------------------------------------------------------------
+
+    def create_exchange(self, name: str, type: str, arguments: Arguments | None = None) -> ExchangeRow:
+        """The durable exchange *name*, created if it does not exist. `StoreError` if it is of another type."""
+        _check_name("exchange", name)
+        e = schema.exchange.c
+        with self._writing(f"exchange {name!r} can't be created") as sql:
+            row = sql.execute(select(e.id, e.name, e.type, e.arguments).where(e.name == name)).one_or_none()
+            if row is not None and row.type != type:
+                raise StoreError(f"exchange {name!r}", f"it is there, of type {row.type}", "destroy it first")
+            if row is not None:
+                return ExchangeRow(*row)
+            made = ExchangeRow(self._next_id(sql), name, type, dict(arguments or {}))
+            sql.execute(insert(schema.exchange).values(**vars(made)))
+            return made
+
+    def destroy_exchange(self, exchange_id: int) -> None:
+        """Take the exchange away, its bindings first (checklist E2)."""
+        with self._writing(f"exchange {exchange_id} can't be destroyed") as sql:
+            sql.execute(delete(schema.binding).where(schema.binding.c.exchange_id == exchange_id))
+            sql.execute(delete(schema.exchange).where(schema.exchange.c.id == exchange_id))
+
+    def bind(self, binding: BindingRow) -> None:
+        """Bind a queue to an exchange; arguments replace those that a binding of this key had.
+
+        Raises `StoreError` if either is not there: SQL itself refuses it (checklist E2).
+        """
+        _check_name("binding key", binding.key, least_bytes=0)
+        with self._writing(f"queue {binding.queue_id} can't be bound to exchange {binding.exchange_id}") as sql:
+            sql.execute(delete(schema.binding).where(_is(binding)))
+            sql.execute(insert(schema.binding).values(**vars(binding)))
+
+    def unbind(self, binding: BindingRow) -> None:
+        """Take the binding of this exchange, queue and key away."""
+        with self._writing(f"queue {binding.queue_id} can't be unbound from exchange {binding.exchange_id}") as sql:
+            sql.execute(delete(schema.binding).where(_is(binding)))
+
+    # ---- configurations -------------------------------------------------------------------------------------------
+
+    def create_config(self, name: str, settings: Arguments) -> None:
+        """Keep *settings* under *name*, in place of those that were there."""
+        _check_name("configuration", name)
+        with self._writing(f"configuration {name!r} can't be kept") as sql:
+            sql.execute(delete(schema.config).where(schema.config.c.name == name))
+            sql.execute(insert(schema.config).values(name=name, settings=dict(settings)))
+
+    def destroy_config(self, name: str) -> None:
+        with self._writing(f"configuration {name!r} can't be destroyed") as sql:
+            sql.execute(delete(schema.config).where(schema.config.c.name == name))
 
     def close(self) -> None:
-        self._engine.dispose()
+        self._database.engine.dispose()
+
+    # ---- transactions ---------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _opening(self, *, writes: bool = False) -> Iterator[Connection]:
+        engine = self._database.engine
+        with explaining(self._database), engine.begin() if writes else engine.connect() as sql:
+            yield sql
+
+    @contextmanager
+    def _writing(self, what: str) -> Iterator[Connection]:
+        with explaining(self._database, what), self._database.engine.begin() as sql:
+            yield sql
+        self._sync_names()  # also if nothing changed: this may be the second try
+
+    def _next_id(self, sql: Connection) -> int:
+        last = schema.store.c.last_id
+        sql.execute(update(schema.store).values(last_id=last + 1))
+        return int(sql.execute(select(last)).scalar_one())
 
 
-def _check_header(path: str) -> None:
-    """SQLite takes a file of a few bytes for an empty database, and would write over it."""
-    try:
-        with open(path, "rb") as file:
-            start = file.read(len(_HEADER))
-    except OSError as error:
-        raise disk_error(path, "open", error) from error
-    if start not in (b"", _HEADER) and not os.path.exists(path + "-journal"):  # else a commit is to be rolled back
-        raise ForeignStore(path, "not a wiring database of CairnMQ (no SQLite header)", RESTORE_OR_SALVAGE)
+def _is(binding: BindingRow) -> ColumnElement[bool]:
+    b = schema.binding.c
+    return (b.exchange_id == binding.exchange_id) & (b.queue_id == binding.queue_id) & (b.key == binding.key)
 
 
-@contextmanager
-def _explaining(place: str) -> Iterator[None]:
-    """Whatever SQLite, or the rows of a rotten file, raise is told as what it means."""
-    try:
-        yield
-    except DBAPIError as error:
-        raise _explained(place, error) from error
-    except (SQLAlchemyError, TypeError, ValueError) as error:
-        raise ForeignStore(place, f"not a wiring database of CairnMQ ({error})", RESTORE_OR_SALVAGE) from error
+def _check_name(kind: str, name: str, least_bytes: int = 1) -> None:
+    size_bytes = len(name.encode())
+    if not least_bytes <= size_bytes <= MAX_NAME_BYTES:
+        raise StoreError(f"{kind} {name[:80]!r}", f"it has {least_bytes} to {MAX_NAME_BYTES} bytes, not {size_bytes}")
 
 
-def _explained(place: str, error: DBAPIError) -> CairnError:
-    """What SQLite's error means for a file that is only being opened."""
-    return _explained_reason(place, str(error.orig))
-
-
-def _explained_reason(place: str, reason: str) -> CairnError:
-    if "is full" in reason:
-        return DiskFull(place, f"no space left ({reason})", "free some space or raise the quota")
-    if "disk I/O" in reason or "readonly" in reason or "unable to open" in reason:
-        return DiskError(place, reason, "check the disk, the owner and the permissions")
-    return ForeignStore(place, f"not a wiring database of CairnMQ ({reason})", RESTORE_OR_SALVAGE)
-
-
-def copy_wiring(source: str, target: str, store_uuid: UUID) -> None:
-    """Copy the wiring file at *source*, which may be in use, to the new file *target*, as of one moment, and sync it.
-
-    Raises `ForeignStore` if it is not of store *store_uuid*.
-    """
-    if not os.path.exists(source):
-        raise ForeignStore(source, "the wiring is gone, though there is a journal", "restore it from a backup")
-    mode = "rw" if os.access(source, os.W_OK) else "ro"  # what a crash left half done is rolled back in reading
-    try:
-        with (
-            closing(sqlite3.connect(f"file:{quote(source)}?mode={mode}", uri=True)) as old,
-            closing(sqlite3.connect(target)) as new,
-        ):
-            old.backup(new)
-            row = new.execute("SELECT uuid FROM store").fetchone()
-        fd = os.open(target, os.O_RDWR)
-        try:
-            os.fchmod(fd, 0o600)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-    except sqlite3.Error as error:
-        raise _explained_reason(source, str(error)) from error
-    except OSError as error:
-        raise disk_error(target, "fsync", error) from error
-    if row is None or row[0] != str(store_uuid):
-        raise ForeignStore(
-            source, f"the wiring is of store {row and row[0]}, the journal of store {store_uuid}",
-            "put back the files that belong together",
-        )  # fmt: skip
-
-
-def read_queue_names(path: str) -> dict[int, str]:
-    """Queue id to name from the wiring file at *path*, opened read-only; empty if there is none."""
-    if not os.path.exists(path):
-        return {}
-    if not os.path.isfile(path):
-        raise not_a_file(path)
-    engine = create_engine(URL.create("sqlite", database=f"file:{quote(path)}", query={"mode": "ro", "uri": "true"}))
-    try:
-        with _explaining(path), engine.connect() as sql:
-            return {row.id: row.name for row in sql.execute(select(_queues))}
-    finally:
-        engine.dispose()
+def _names(sql: Connection) -> dict[int, str]:
+    found = {row.id: row.name for row in sql.execute(text("SELECT id, name FROM queue ORDER BY id"))}
+    if any(not isinstance(name, str) for name in found.values()):
+        raise ValueError("a queue without a name")
+    return found

@@ -1,10 +1,12 @@
 """Backup: a copy of a store at one LSN, taken while its broker runs.
 
-The log is held first (`store.directory.Hold`): from then on no container that is in it is overwritten or removed. Then
-the log is read to its end, X, and its containers are copied; what stands at X and behind it reads as zeros in the copy.
-So the copy is the log as a crash at X would leave it, with all of it on the disk: everything that was confirmed before
-the backup began is in it, since it stands below X, and nothing is in it by half. The wiring is copied after the log, so
-it knows each queue that the log knows; queues made meanwhile do no harm.
+The log is held first (`store.directory.Hold`): from then on no container that is in it is overwritten or removed.
+Then the log is read to its end, X, and its containers are copied; what stands at X and behind it reads as zeros in
+the copy. So the copy is the log as a crash at X would leave it, with all of it on the disk: everything that was
+confirmed before the backup began is in it, since it stands below X, and nothing is in it by half. The wiring is
+copied after the log, so it knows each queue that the log knows; queues made meanwhile do no harm. Those destroyed
+meanwhile are noted as going in the copy, so that recovery deletes what the log still has on them. A wiring on a
+server is copied row by row, as of one moment, into an SQLite file.
 
 The copy is made in `DEST.partial`, read back as recovery would read it, and renamed when all of it is on the disk: what
 has the final name is whole. A hold ends with the process, and what a killed one leaves the next one clears away.
@@ -19,6 +21,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import NamedTuple
+from uuid import UUID
 
 from ..base.clock import Clock
 from ..base.errors import CairnError, CorruptJournal, ForeignStore
@@ -29,8 +32,11 @@ from ..journal.container import ContainerHead
 from ..journal.mark import Mark, MarkFile
 from ..journal.reader import Damage, LogReader
 from ..store.directory import JOURNAL_NAME, MANIFEST_NAME, Hold
+from ..store.sql import parse_address
 from ..store.wiring import FILE_NAME as WIRING_NAME
-from ..store.wiring import copy_wiring
+from ..store.wiring import Wiring
+from ..store.wiring_copy import copy_rows, copy_wiring, read_queue_names, sync_file
+from ..store.wiring_place import has_sqlite, refuse_elsewhere
 from . import manifest
 from .checking import Progress, check_journal
 from .file_copies import checksum, copy
@@ -48,10 +54,12 @@ class Made(NamedTuple):
     """On queues, in the backup."""
 
 
-def back_up(store: str, target: str, clock: Clock, progress: Progress) -> Made:
+def back_up(
+    store: str, target: str, clock: Clock, progress: Progress, connect: str | None = None, catalog: str | None = None
+) -> Made:
     """Make a backup of *store* at *target*, which does not exist or is empty.
 
-    Raises `CairnError`, and then leaves nothing.
+    *connect* and *catalog* name the server that the wiring is on. Raises `CairnError`, and then leaves nothing.
     """
     source = os.path.join(store, JOURNAL_NAME)
     if not os.path.isdir(source):
@@ -59,17 +67,18 @@ def back_up(store: str, target: str, clock: Clock, progress: Progress) -> Made:
     if MANIFEST_NAME in RealDirectory(store).names():
         raise ForeignStore(store, "a backup, not a store", "copy its files as they are")
     _refuse_target(store, target)
+    wiring = _Wiring(store, connect, catalog)
     begun = datetime.fromtimestamp(clock.wall_us() / 1e6, UTC)
     with _Partial(target) as partial:
         journal = RealDirectory(os.path.join(partial.path, JOURNAL_NAME), create=True)
+        before = wiring.queue_names()
         hold = Hold(store)
         try:
             copied = copy_log(RealDirectory(source), journal, clock, progress)
         finally:
             hold.end()
         uuid = LogReader(journal).log_uuid
-        wiring = os.path.join(partial.path, WIRING_NAME)
-        copy_wiring(os.path.join(store, WIRING_NAME), wiring, uuid)
+        wiring.copy(os.path.join(partial.path, WIRING_NAME), uuid, before)
         checked = check_journal(journal, "checking", progress)
         if checked.end_lsn != copied.end_lsn:
             raise CorruptJournal(journal.path, f"the copy ends at LSN {checked.end_lsn}, the log at {copied.end_lsn}",
@@ -82,6 +91,47 @@ def back_up(store: str, target: str, clock: Clock, progress: Progress) -> Made:
         manifest.write(partial.directory, made)
         partial.finish()
     return Made(made, checked.messages)
+
+
+class _Wiring:
+    """Where the wiring of a store is read from."""
+
+    def __init__(self, store: str, connect: str | None, catalog: str | None) -> None:
+        self._path = os.path.join(store, WIRING_NAME)
+        if connect is None:
+            refuse_elsewhere(store)
+            self._address = None
+        elif has_sqlite(store):
+            raise ForeignStore(self._path, "the wiring is in this file, not on a server", "leave --connect out")
+        else:
+            self._address = parse_address(connect, catalog)
+
+    def queue_names(self) -> dict[int, str]:
+        if self._address is None:
+            return read_queue_names(self._path, in_use=True)
+        wiring = Wiring.connect(self._address, alone=False)
+        try:
+            return wiring.queue_names() if wiring.is_identified() else {}
+        finally:
+            wiring.close()
+
+    def copy(self, target: str, uuid: UUID, before: dict[int, str]) -> None:
+        """Make *target* a copy; queues of *before* that are not there any more are going in it."""
+        if self._address is None:
+            copy_wiring(self._path, target, uuid)
+        else:
+            server = Wiring.connect(self._address, alone=False)
+            try:
+                copy_rows(server, target, uuid)
+            finally:
+                server.close()
+        made = Wiring.open(target)
+        try:
+            if before.keys() - made.queue_names().keys():
+                made.note_going(before)
+        finally:
+            made.close()
+        sync_file(target)
 
 
 class Copied(NamedTuple):

@@ -32,12 +32,13 @@ class Copying:
         self._waiting_bytes = 0
 
     def run(self) -> None:
-        on_queues = self._survey.state.on_queues()
+        names = self._report.queue_names  # queues whose deletion is final in SQL have none, and go
+        on_queues = {queue: ids for queue, ids in self._survey.state.on_queues().items() if queue in names}
         total = sum(map(len, on_queues.values()))
         done = 0
         try:
             for queue_id, ids in on_queues.items():
-                name = self._report.queue_names[queue_id]
+                name = names[queue_id]
                 copied = 0
                 for message_id in ids:
                     copied += self._copy(message_id, queue_id, name)

@@ -22,8 +22,11 @@ from ..journal.reader import Damage, LogReader
 from ..recovery.mending import MendedDirectory
 from ..recovery.remains import Finding, log_id_of
 from ..store.directory import JOURNAL_NAME
+from ..store.sql import parse_address
 from ..store.wiring import FILE_NAME as WIRING_NAME
-from ..store.wiring import read_queue_names
+from ..store.wiring import Wiring
+from ..store.wiring_copy import read_queue_names
+from ..store.wiring_place import told_place
 from .given import Given, GivenDirectory, container_bytes_of, look_at
 
 _WHAT_TO_NAME = "name a store directory, its journal directory, an archive, or container files"
@@ -50,6 +53,8 @@ class Evidence:
     findings: list[Finding] = field(default_factory=list)
     """Damage that stands in the way before the first block is read, in the order of LSNs."""
     notes: list[str] = field(default_factory=list)
+    elsewhere: str = ""
+    """The server that the names of the queues are on; empty if they are on none."""
 
     def scan(self, from_lsn: int = 0) -> Iterator[tuple[str, Block] | Finding]:
         """The blocks, each with the name of its file, and all damage in its place, from the slot of *from_lsn* on."""
@@ -67,6 +72,8 @@ class Evidence:
     def remarks(self) -> list[str]:
         """What is worth knowing beside, each once, as known by now."""
         found = [*self.notes]
+        if self.elsewhere and not self.queue_names:
+            found.append(f"the wiring is in {self.elsewhere}: without --connect queues are shown by number")
         for source in self.sources:
             if isinstance(source.reader.directory, MendedDirectory):
                 found += source.reader.directory.remarks
@@ -268,12 +275,29 @@ def _given_source(run: list[Given], claim_lsn: int) -> _Source:
     return _Source(reader, run[0].head.slot, lambda slot: names.get(slot, ""), recycled)
 
 
-def _evidence_beside(journal_path: str) -> Evidence:
-    """With the queue names of the store that the journal directory is in, if it is in one."""
-    evidence = Evidence()
-    path = os.path.join(os.path.dirname(os.path.abspath(journal_path)), WIRING_NAME)
+def ask_server(evidence: Evidence, connect: str, catalog: str | None) -> None:
+    """Give *evidence* the queue names of a wiring that is on a server. Raises what SQL means."""
+    wiring = Wiring.connect(parse_address(connect, catalog), alone=False)
     try:
-        evidence.queue_names = read_queue_names(path)
+        owner = wiring.owner()
+        for source in evidence.sources:
+            if owner is None or log_id_of(owner) != log_id_of(source.reader.log_uuid):
+                raise ForeignStore(
+                    wiring.place, f"the wiring is of store {owner}, the journal of store {source.reader.log_uuid}",
+                    wiring.remedy,
+                )  # fmt: skip
+        evidence.queue_names = wiring.queue_names()
+    finally:
+        wiring.close()
+
+
+def _evidence_beside(journal_path: str) -> Evidence:
+    """With the queue names of the store that the journal directory is in, if it is in one and knows them itself."""
+    evidence = Evidence()
+    store = os.path.dirname(os.path.abspath(journal_path))
+    try:
+        evidence.queue_names = read_queue_names(os.path.join(store, WIRING_NAME))
+        evidence.elsewhere = told_place(store)
     except CairnError as error:
         evidence.notes.append(f"{error}; queues are shown by number")
     return evidence

@@ -43,7 +43,7 @@ def salvage_in_place(path: str, clock: Clock, progress: Progress) -> SalvageRepo
         if time:
             _swap(path, time)
             return _read_report(os.path.join(path, _QUARANTINE + time, REPORT_NAME))
-        examined = examine(path, progress)
+        examined = examine(path, progress)  # refuses a store whose wiring is on a server
         if examined.is_sound:
             return examined.report
         time = datetime.fromtimestamp(clock.wall_us() // 1_000_000, UTC).strftime("%Y%m%dT%H%M%SZ")

@@ -12,13 +12,17 @@ import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
+from uuid import UUID
 
 from ..base.errors import CairnError, CorruptJournal, ForeignStore, StoreInUse
 from ..disk.real import RealDirectory
 from ..journal import mark
 from ..store.directory import JOURNAL_NAME, LOCK_NAME, StoreDirectory, is_locked
+from ..store.sql import Address, parse_address
 from ..store.wiring import FILE_NAME as WIRING_NAME
-from ..store.wiring import read_queue_names
+from ..store.wiring import Wiring
+from ..store.wiring_copy import read_queue_names
+from ..store.wiring_place import tell_place
 from . import manifest
 from .checking import Progress, check_journal
 from .file_copies import checksum, copy
@@ -35,15 +39,23 @@ class Restored(NamedTuple):
     queues: int
 
 
-def restore(backup: str, target: str, progress: Progress) -> Restored:
+def restore(
+    backup: str, target: str, progress: Progress, connect: str | None = None, catalog: str | None = None
+) -> Restored:
     """Make a store at *target*, which does not exist or is empty, from *backup*.
 
-    Raises `CairnError`, and then leaves *target* as it was.
+    *connect* and *catalog*: put the wiring there, where none may be yet. Raises `CairnError`, and then leaves
+    *target* as it was.
     """
     if not os.path.isdir(backup):
         raise CairnError(backup, "no such directory", "name what `cairnmq backup` made")
     found = manifest.read(RealDirectory(backup))
     _refuse_target(target)
+    if connect is None and catalog is not None:
+        raise CairnError(f"--catalog {catalog!r}", "SQLite has no catalogs", "name a server with --connect")
+    address = None if connect is None else parse_address(connect, catalog)
+    if address is not None:
+        _refuse_catalog(address)
     _check(backup, found, progress)
     was_there = os.path.isdir(target)
     place = StoreDirectory(target)
@@ -52,6 +64,8 @@ def restore(backup: str, target: str, progress: Progress) -> Restored:
             raise CairnError(target, "the directory is not empty", "name one that does not exist")
         messages = _write(backup, found, place, progress)
         queues = len(read_queue_names(place.wiring_path))
+        if address is not None:
+            _move_wiring(place, UUID(found.store_uuid), address)
     except BaseException:
         _remove(target, was_there)
         raise
@@ -68,6 +82,30 @@ def _refuse_target(target: str) -> None:
         raise StoreInUse(target, "a broker runs on this store", "restore into another directory")
     if names:
         raise CairnError(target, "the directory is not empty", "name one that does not exist; nothing is ever replaced")
+
+
+def _refuse_catalog(address: Address) -> None:
+    wiring = Wiring.connect(address)
+    try:
+        if wiring.is_identified():
+            raise ForeignStore(wiring.place, "the wiring of a store is there already", "name another --catalog")
+    finally:
+        wiring.close()
+
+
+def _move_wiring(place: StoreDirectory, uuid: UUID, address: Address) -> None:
+    """From the file that was restored to the server, in one transaction; the store is complete before and after."""
+    old, new = Wiring.open(place.wiring_path), Wiring.connect(address)
+    try:
+        old.migrate()
+        new.restore(uuid, old.rows(), formatted=True)
+    finally:
+        old.close()
+        new.close()
+    tell_place(place.path, address)
+    root = RealDirectory(place.path)
+    root.unlink(WIRING_NAME)
+    root.sync()
 
 
 def _check(backup: str, found: Manifest, progress: Progress) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -21,8 +22,10 @@ from ..recovery.remains import Finding, log_id_of
 from ..recovery.survey import Survey, survey
 from ..store.directory import JOURNAL_NAME, lock_unchanged
 from ..store.rescue import Rescued, rescue
+from ..store.sql import parse_address
 from ..store.wiring import FILE_NAME as WIRING_NAME
-from ..store.wiring import QueueRow, Wiring
+from ..store.wiring import QueueRow, Rows, Wiring
+from ..store.wiring_place import has_sqlite, refuse_elsewhere
 from .copying import Copying, Progress
 from .quarantine import QUARANTINE_NAME, Quarantine
 from .salvage_report import SalvageReport
@@ -34,6 +37,8 @@ class Examined(NamedTuple):
     report: SalvageReport
     survey: Survey | None
     """None if there is no journal to speak of."""
+    rows: Rows
+    """What the new wiring is to say."""
 
     @property
     def is_sound(self) -> bool:
@@ -41,10 +46,14 @@ class Examined(NamedTuple):
         return self.survey is not None and not self.report.findings and not self.survey.directory.remarks
 
 
-def salvage(path: str, target: str, clock: Clock, progress: Progress) -> SalvageReport:
+def salvage(
+    path: str, target: str, clock: Clock, progress: Progress, connect: str | None = None, catalog: str | None = None
+) -> SalvageReport:
     """Salvage the store at *path* into a new store at *target*, where nothing may be yet.
 
-    Raises `StoreInUse` while a broker runs on it, `ForeignStore` for what is no store or a newer one, `DiskError`.
+    *connect* and *catalog* name the server that the wiring is on; that of the new store is in SQLite.
+    Raises `StoreInUse` while a broker runs on it, `ForeignStore` for what is no store or a newer one, `DiskError`, and
+    what SQL means.
     """
     check_store(path)
     if (os.path.realpath(target) + os.sep).startswith(os.path.realpath(path) + os.sep):
@@ -55,7 +64,7 @@ def salvage(path: str, target: str, clock: Clock, progress: Progress) -> Salvage
             raise CairnError(place, why, "name another directory, or remove it")
     fd = lock_unchanged(path)
     try:
-        examined = examine(path, progress)
+        examined = examine(path, progress, connect, catalog)
         examined.report.salvaged = target
         build(examined, building, clock, progress)
         try:
@@ -78,24 +87,42 @@ def check_store(path: str) -> None:
         raise ForeignStore(path, why, "name a store directory")
 
 
-def examine(path: str, progress: Progress) -> Examined:
+def examine(path: str, progress: Progress, connect: str | None = None, catalog: str | None = None) -> Examined:
     """Read the store at *path*, which the caller has locked."""
     report = SalvageReport(path)
-    rescued = rescue(os.path.join(path, WIRING_NAME))
+    if connect is None:
+        refuse_elsewhere(path)
+        rescued = rescue(os.path.join(path, WIRING_NAME))
+    else:
+        rescued = _ask_server(path, connect, catalog)
     found = _survey(os.path.join(path, JOURNAL_NAME), rescued, report, progress)
     if found is not None and rescued.uuid and log_id_of(rescued.uuid) != log_id_of(found.mark.log_uuid):
         whose = f"it is of store {rescued.uuid}, the journal of store {found.mark.log_uuid}"
-        rescued = Rescued(None, {}, whose)
+        rescued = Rescued(None, Rows(), whose)
     if rescued.why:
         report.findings.append(Finding("corrupt", 0, 0, WIRING_NAME, rescued.why))
-    report.queue_names = _names(rescued, found, report)
-    return Examined(report, found)
+    queues = _queues(rescued, found, report)
+    report.queue_names = {row.id: row.name for row in queues}
+    return Examined(report, found, replace(rescued.rows, queues=queues, going=[]))
+
+
+def _ask_server(path: str, connect: str, catalog: str | None) -> Rescued:
+    if has_sqlite(path):
+        raise ForeignStore(path, "its wiring is in SQLite, not on a server", "leave --connect out")
+    wiring = Wiring.connect(parse_address(connect, catalog), alone=False)
+    try:
+        uuid = wiring.owner()
+        if uuid is None:
+            raise ForeignStore(wiring.place, "there is no wiring", wiring.remedy)
+        return Rescued(uuid, wiring.rows(), "")
+    finally:
+        wiring.close()
 
 
 def build(examined: Examined, building: str, clock: Clock, progress: Progress) -> None:
     """Make the new store in the directory *building*, with its quarantine, and fill in the report."""
-    report, found = examined
-    _make_wiring(building, report.queue_names)
+    report, found, rows = examined
+    _make_wiring(building, rows)
     quarantine = Quarantine(os.path.join(building, QUARANTINE_NAME), report)
     options = StoreOptions() if found is None else StoreOptions(container_bytes=found.mark.container_bytes)
     store, _ = open_store(building, clock, options)
@@ -115,7 +142,7 @@ def _survey(journal: str, rescued: Rescued, report: SalvageReport, progress: Pro
     try:
         found = survey(
             RealDirectory(journal),
-            rescued.queues,
+            rescued.queue_names,
             rescued.uuid,
             lambda done, total: progress("reading the journal", done, total),
         )
@@ -127,24 +154,26 @@ def _survey(journal: str, rescued: Rescued, report: SalvageReport, progress: Pro
     return found
 
 
-def _names(rescued: Rescued, found: Survey | None, report: SalvageReport) -> dict[int, str]:
-    """The queues by id, also those that have messages and whose name is lost."""
-    names = dict(rescued.queues)
+def _queues(rescued: Rescued, found: Survey | None, report: SalvageReport) -> list[QueueRow]:
+    """All queues but those that are going, also such that have messages and whose name is lost."""
+    queues = {row.id: row for row in rescued.rows.queues}
+    names = {row.name for row in rescued.rows.queues}
+    going = {row.id for row in rescued.rows.going}
     for queue_id in found.state.on_queues() if found is not None else ():
-        if queue_id not in names:
+        if queue_id not in queues and queue_id not in going:
             name = f"salvaged-{queue_id}"
-            while name in names.values():
+            while name in names:
                 name += "-"
-            names[queue_id] = name
+            queues[queue_id] = QueueRow(queue_id, name)
+            names.add(name)
             report.unnamed.append(name)
-    return names
+    return list(queues.values())
 
 
-def _make_wiring(building: str, names: dict[int, str]) -> None:
+def _make_wiring(building: str, rows: Rows) -> None:
     RealDirectory(os.path.join(building, JOURNAL_NAME), create=True)
     wiring = Wiring.open(os.path.join(building, WIRING_NAME))
     try:
-        wiring.identify(uuid4())
-        wiring.restore(QueueRow(queue_id, name) for queue_id, name in names.items())
+        wiring.restore(uuid4(), rows, formatted=False)
     finally:
         wiring.close()

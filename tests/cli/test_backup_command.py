@@ -32,7 +32,7 @@ def stuck(what, done, total):
         print("copying", flush=True)
         sys.stdin.read()
 
-command.back_up = lambda store, target, clock, progress: made(store, target, clock, stuck)
+command.back_up = lambda store, target, clock, progress, *where: made(store, target, clock, stuck, *where)
 main()
 """
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import closing
 from random import SystemRandom
 
 import pytest
 
 from cairnmq.disk.real import RealDirectory, RealFile
 from cairnmq.journal.log import Journal
-from cairnmq.store.wiring import Wiring
+from cairnmq.store.wiring import Arguments, Wiring
 
 from .disk import why_not
 from .lives import CUTS_PER_DISK, Tally, live
@@ -96,12 +97,12 @@ def test_a_store_that_confirms_too_early_is_found(monkeypatch: pytest.MonkeyPatc
 def test_queues_that_are_not_synced_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     real = Wiring.create_queue
 
-    def careless(self: Wiring, name: str) -> object:
-        with self._engine.connect() as sql:
-            sql.exec_driver_sql("PRAGMA synchronous=OFF")
+    def careless(self: Wiring, name: str, arguments: Arguments | None = None) -> object:
+        with closing(self._database.engine.raw_connection()) as sql:  # outside of a transaction
+            sql.cursor().execute("PRAGMA synchronous=OFF")
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(self, "_sync_names", lambda: None)
-            return real(self, name)
+            return real(self, name, arguments)
 
     monkeypatch.setattr(Wiring, "create_queue", careless)
     assert found_by("ext4") == {"queue"}

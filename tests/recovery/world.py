@@ -29,7 +29,8 @@ from cairnmq.journal.record import HEAD_BYTES, MAX_PAYLOAD_BYTES
 from cairnmq.recovery.recover import StoreOptions, recover
 from cairnmq.recovery.report import RecoveryReport
 from cairnmq.store.journal_store import JournalStore
-from cairnmq.store.wiring import QueueRow, Wiring
+from cairnmq.store.sql import Database, whole_transactions
+from cairnmq.store.wiring import Arguments, QueueRow, Rows, Wiring
 
 from .checker import Expectation, History, check_base
 from .kept_checkpoint import NOTHING, Kept, WatchedCheckpoint
@@ -44,7 +45,7 @@ class MemoryWiring(Wiring):
 
     def __init__(self) -> None:
         engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
-        super().__init__(engine, "memory")
+        super().__init__(Database(whole_transactions(engine), "memory"))
         self._sqlite = cast(sqlite3.Connection, engine.raw_connection().driver_connection)
         self._sqlite.execute("PRAGMA user_version = 0")  # else there is nothing yet that could be held
         self.on_commit: Callable[[str], None] = lambda what: None
@@ -77,7 +78,6 @@ class WiringAnswers(Wiring):
     """
 
     def __init__(self, uuid: UUID) -> None:
-        self.place = "memory"
         self._uuid = uuid
         self.on_commit: Callable[[str], None] = lambda what: None
         self._known: tuple[bool, bool, tuple[QueueRow, ...]] = (False, False, ())
@@ -96,10 +96,16 @@ class WiringAnswers(Wiring):
         self._known = True, True, self._known[2]
         self.on_commit("commit that there is a journal")
 
-    def queues(self) -> list[QueueRow]:
-        return list(self._known[2])
+    def migrate(self) -> None:
+        pass
 
-    def create_queue(self, name: str) -> QueueRow:
+    def queue_names(self) -> dict[int, str]:
+        return {row.id: row.name for row in self._known[2]}
+
+    def rows(self) -> Rows:
+        return Rows([*self._known[2]], last_id=len(self._known[2]))
+
+    def create_queue(self, name: str, arguments: Arguments | None = None) -> QueueRow:
         rows = self._known[2]
         for row in rows:
             if row.name == name:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cairnmq.base.errors import StoreError
 from cairnmq.journal.record import MAX_PAYLOAD_BYTES, Flag, RecordType
-from cairnmq.store.wiring import QueueRow
+from cairnmq.store.wiring import Arguments, QueueRow
 
 from ..recovery.checker import content_of
 from .stores import BIG, NOW_US, SIZE, Disk, put, queue, shown
@@ -304,7 +304,7 @@ def test_a_queue_is_made_on_another_thread(disk: Disk) -> None:
     assert list(disk.open()[0].queues()) == [first[1]]
 
 
-def _refuse(name: str) -> QueueRow:
+def _refuse(name: str, arguments: Arguments | None = None) -> QueueRow:
     raise StoreError("memory", f"queue {name!r} can't be created")
 
 

@@ -1,4 +1,4 @@
-"""Wiring: queues keep their ids for ever, and a file that is not ours, or is newer, is refused untouched."""
+"""Wiring in SQLite: a file that is not ours, or is newer, is refused untouched, an older one is brought forward."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import os
 import sqlite3
 import stat
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
+from sqlalchemy import event
 
-from cairnmq.base.errors import CairnError, DiskError, ForeignStore, StoreError
+from cairnmq.base.errors import CairnError, DiskError, DiskFull, ForeignStore, StoreError
 from cairnmq.disk.real import RealDirectory
-from cairnmq.store.wiring import QueueRow, Wiring, read_queue_names
+from cairnmq.store.wiring import BindingRow, QueueRow, Wiring
+from cairnmq.store.wiring_copy import read_queue_names
 
 
 @pytest.fixture
@@ -37,30 +40,9 @@ def test_a_store_keeps_its_uuid(path: str) -> None:
     assert Wiring.open(path).identify(second) == (first, True)
 
 
-def test_a_queue_is_made_once(path: str) -> None:
-    wiring = opened(path)
-    made = [wiring.create_queue(name) for name in ("a", "b", "a", "ä€𝄞 \0'\";--", "b")]
-    assert made[0] == made[2]
-    assert made[1] == made[4]
-    assert len({row.id for row in made}) == 3
-    assert all(row.id > 0 for row in made)
-    wiring.close()
-    assert opened(path).queues() == sorted({*made}, key=lambda row: row.id)
-
-
-def test_an_id_is_never_used_again(path: str) -> None:
-    """The journal may still know it."""
-    wiring = opened(path)
-    last = [wiring.create_queue(name) for name in "abc"][-1]
-    wiring.close()
-    with sqlite3.connect(path) as sql:
-        sql.execute("DELETE FROM queue")
-    assert opened(path).create_queue("d") == QueueRow(last.id + 1, "d")
-
-
 def test_a_commit_is_synced(path: str) -> None:
     wiring = opened(path)
-    with wiring._engine.connect() as sql:
+    with wiring._database.engine.connect() as sql:
         assert sql.exec_driver_sql("PRAGMA synchronous").scalar() == 3
         assert sql.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
 
@@ -86,9 +68,9 @@ def another_program(path: str) -> None:
 def newer(path: str) -> None:
     opened(path).close()
     with sqlite3.connect(path) as sql:
-        sql.execute("UPDATE store SET schema_version = 2")
-        sql.execute("DROP TABLE queue")
-        sql.execute("CREATE TABLE queue_of_version_2 (id INTEGER PRIMARY KEY)")
+        sql.execute("UPDATE store SET schema_version = 3")
+        sql.execute("UPDATE alembic_version SET version_num = '3'")
+        sql.execute("ALTER TABLE queue RENAME TO queue_of_version_3")
 
 
 def store_of_another_program(path: str) -> None:
@@ -102,7 +84,7 @@ def store_of_another_program(path: str) -> None:
         (garbage, "not a wiring database of CairnMQ"),
         (another_program, "not a wiring database of CairnMQ"),
         (store_of_another_program, "not a wiring database of CairnMQ"),
-        (newer, "schema version 2 is newer than this program's 1"),
+        (newer, "schema version 3 is newer than this program's 2"),
     ],
 )
 def test_what_is_not_ours_is_refused_and_not_touched(path: str, make: Callable[[str], None], why: str) -> None:
@@ -114,15 +96,96 @@ def test_what_is_not_ours_is_refused_and_not_touched(path: str, make: Callable[[
     assert sorted(os.listdir(os.path.dirname(path))) == [os.path.basename(path)]
 
 
-def test_a_crash_while_the_tables_are_made_is_harmless(path: str) -> None:
-    """SQLite makes them one by one."""
-    opened(path).close()
-    for table in ("store", "queue"):
-        with sqlite3.connect(path) as sql:
-            sql.execute(f"DROP TABLE {table}")
-        wiring = opened(path)
-        assert wiring.create_queue("q").id > 0
-        wiring.close()
+VERSION_1 = """
+CREATE TABLE store (uuid VARCHAR(36) NOT NULL, schema_version INTEGER NOT NULL, formatted BOOLEAN NOT NULL,
+    PRIMARY KEY (uuid));
+CREATE TABLE queue (id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, name VARCHAR(1024) NOT NULL, UNIQUE (name));
+"""
+"""As it was made by SQLAlchemy alone, table by table."""
+OLD_UUID = UUID(int=1)
+
+
+def version_1(path: str) -> None:
+    with sqlite3.connect(path) as sql:
+        sql.executescript(VERSION_1)
+        sql.execute("INSERT INTO store VALUES (?, 1, 1)", (str(OLD_UUID),))
+        sql.executemany("INSERT INTO queue (name) VALUES (?)", [("a",), ("b",), ("gone",)])
+        sql.execute("DELETE FROM queue WHERE name = 'gone'")
+
+
+def test_a_file_of_version_1_is_brought_forward_when_it_is_wanted(path: str) -> None:
+    version_1(path)
+    before = Path(path).read_bytes()
+    wiring = Wiring.open(path)
+    assert wiring.identify(uuid4()) == (OLD_UUID, True)
+    assert wiring.queue_names() == read_queue_names(path) == {1: "a", 2: "b"}
+    assert Path(path).read_bytes() == before
+    wiring.migrate()
+    assert wiring.queues() == [QueueRow(1, "a", {}), QueueRow(2, "b", {})]
+    assert wiring.create_queue("c").id == 4  # SQLite had given 3 to a queue that is gone
+    exchange = wiring.create_exchange("x", "topic")
+    wiring.bind(BindingRow(exchange.id, 1, "key"))
+    wiring.migrate()
+    wiring.close()
+    assert version_of(path) == (2, "2")
+    again = Wiring.open(path)
+    assert again.identify(uuid4()) == (OLD_UUID, True)
+    assert [row.name for row in again.queues()] == ["a", "b", "c"]
+
+
+def version_of(path: str) -> tuple[int, str]:
+    with sqlite3.connect(path) as sql:
+        [[number]] = sql.execute("SELECT schema_version FROM store")
+        [[revision]] = sql.execute("SELECT version_num FROM alembic_version")
+    return number, revision
+
+
+@pytest.mark.parametrize("tables", [0, 1, 2])
+def test_a_file_of_version_1_of_which_a_crash_left_some_tables(path: str, tables: int) -> None:
+    with sqlite3.connect(path) as sql:
+        for statement in VERSION_1.split(";")[:tables]:
+            sql.execute(statement)
+    wiring = opened(path)
+    assert wiring.create_queue("q") == QueueRow(1, "q")
+    wiring.close()
+    assert version_of(path) == (2, "2")
+
+
+@pytest.mark.parametrize("make", [version_1, lambda path: None])
+def test_a_crash_in_any_change_of_tables_leaves_all_or_nothing(
+    path: str, make: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of it is one transaction."""
+    done = 0
+    while True:
+        make(path)
+        before = logical(path)
+        wiring = Wiring.open(path)
+        left = done
+
+        def count(*_: object) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise sqlite3.OperationalError("database or disk is full")
+
+        event.listen(wiring._database.engine, "before_cursor_execute", count)
+        try:
+            wiring.identify(OLD_UUID)
+            wiring.migrate()
+            break
+        except DiskFull:
+            done += 1
+            assert logical(path) == before or version_of(path) == (2, "2")
+        finally:
+            wiring.close()
+            os.unlink(path)
+    assert done > 20  # there were so many statements to fail at
+
+
+def logical(path: str) -> list[str]:
+    with closing(sqlite3.connect(path)) as sql:
+        return list(sql.iterdump())
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])

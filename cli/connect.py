@@ -1,0 +1,26 @@
+"""The options that say on which SQL server a wiring is, the same for each command (checklist E56, E57)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+_Command = Callable[..., Any]
+
+
+def connect_options(text: str) -> Callable[[_Command], _Command]:
+    """--connect, of which *text* tells what it is for, and --catalog."""
+
+    def add(command: _Command) -> _Command:
+        command = click.option(
+            "--catalog", metavar="NAME", help="The namespace there, so that stores can share a database. "
+            "[default: CairnStore]",
+        )(command)  # fmt: skip
+        return click.option(
+            "--connect", metavar="URL", envvar="CAIRNMQ_CONNECT", help=f"{text}, like postgresql+psycopg://user@host/"
+            "database. A password is better kept in ~/.pgpass, or the URL in the environment (CAIRNMQ_CONNECT).",
+        )(command)  # fmt: skip
+
+    return add

@@ -1,0 +1,122 @@
+"""The wiring half of a store: calls that are answered later, since SQL takes its time.
+
+All of them are done one after the other, in the order in which they were asked for, on the thread *sql*. *done* gets
+the result or the error there, once; a server that went away costs each call its error, and the next one is tried
+afresh.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from ..base.errors import CairnError
+from .wiring import Arguments, BindingRow, ConfigRow, ExchangeRow, QueueRow, Wiring
+
+log = logging.getLogger(__name__)
+_Found = TypeVar("_Found")
+
+
+class WiringCalls:
+    """What `interface.MessageStore` says about wiring. Any thread may ask; before `start_sql` the caller does it."""
+
+    def __init__(self, wiring: Wiring) -> None:
+        """Reads all of it."""
+        self._wiring = wiring
+        self._known = wiring.rows()
+        self._names = {row.id: row.name for row in self._known.queues}
+        self._sql: ThreadPoolExecutor | None = None
+
+    def start_sql(self) -> None:
+        self._sql = ThreadPoolExecutor(1, "cairnmq-sql")
+
+    def close_sql(self) -> None:
+        """Wait for what was asked for, and let go of SQL."""
+        if self._sql is not None:
+            self._sql.shutdown()
+
+    @property
+    def wiring_place(self) -> str:
+        """Where it is, for people."""
+        return self._wiring.place
+
+    # ---- what was there when the store was opened -----------------------------------------------------------------
+
+    def queues(self) -> Sequence[QueueRow]:
+        return self._known.queues
+
+    def exchanges(self) -> Sequence[ExchangeRow]:
+        return self._known.exchanges
+
+    def bindings(self) -> Sequence[BindingRow]:
+        return self._known.bindings
+
+    def configs(self) -> Sequence[ConfigRow]:
+        return self._known.configs
+
+    def going_queues(self) -> Sequence[QueueRow]:
+        return self._known.going
+
+    @property
+    def last_id(self) -> int:
+        """The highest id that SQL had given to anything when the store was opened."""
+        return self._known.last_id
+
+    # ---- changes --------------------------------------------------------------------------------------------------
+
+    def create_queue(
+        self, name: str, done: Callable[[QueueRow | Exception], None], arguments: Arguments | None = None
+    ) -> None:
+        def work() -> QueueRow:
+            row = self._wiring.create_queue(name, arguments)
+            self._names[row.id] = row.name
+            return row
+
+        self._ask(work, done)
+
+    def begin_destroy_queue(self, queue_id: int, done: Callable[[Exception | None], None]) -> None:
+        self._ask(lambda: self._wiring.begin_destroy_queue(queue_id), done)
+
+    def finish_destroy_queue(self, queue_id: int, done: Callable[[Exception | None], None]) -> None:
+        self._ask(lambda: self._wiring.finish_destroy_queue(queue_id), done)
+
+    def create_exchange(
+        self,
+        name: str,
+        type: str,
+        done: Callable[[ExchangeRow | Exception], None],
+        arguments: Arguments | None = None,
+    ) -> None:
+        self._ask(lambda: self._wiring.create_exchange(name, type, arguments), done)
+
+    def destroy_exchange(self, exchange_id: int, done: Callable[[Exception | None], None]) -> None:
+        self._ask(lambda: self._wiring.destroy_exchange(exchange_id), done)
+
+    def bind(self, binding: BindingRow, done: Callable[[Exception | None], None]) -> None:
+        self._ask(lambda: self._wiring.bind(binding), done)
+
+    def unbind(self, binding: BindingRow, done: Callable[[Exception | None], None]) -> None:
+        self._ask(lambda: self._wiring.unbind(binding), done)
+
+    def create_config(self, name: str, settings: Arguments, done: Callable[[Exception | None], None]) -> None:
+        self._ask(lambda: self._wiring.create_config(name, settings), done)
+
+    def destroy_config(self, name: str, done: Callable[[Exception | None], None]) -> None:
+        self._ask(lambda: self._wiring.destroy_config(name), done)
+
+    def _ask(self, work: Callable[[], _Found], done: Callable[[_Found | Exception], None]) -> None:
+        def answer() -> None:
+            try:
+                found = work()
+            except Exception as error:
+                log.warning("wiring: %s", error, exc_info=not isinstance(error, CairnError))
+                done(error)
+            else:
+                done(found)
+
+        if self._sql is None:
+            answer()
+        else:
+            self._sql.submit(answer)
