@@ -257,7 +257,7 @@ class Life(NamedTuple):
         sector_bytes = rng.choice((512, 512, 512, 4096))
         size = rng.choice((4096, 4096, 8192) if sector_bytes == 512 else (8192, 16384))
         buffers, checkpoint_bytes = rng.choice((1, 3)), rng.choice((0, 3000, 3000, 10_000))
-        options = StoreOptions(size, 2, buffers, checkpoint_bytes, min_container_bytes=4096)
+        options = StoreOptions(size, 2, buffers, checkpoint_bytes, min_container_bytes=4096, reserve_bytes=0)
         return cls(options, sector_bytes, 40, rng.random() < 0.5, rng.random() < 0.3)
 
     def begun(self, rng: random.Random) -> World:
