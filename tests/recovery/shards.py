@@ -35,10 +35,10 @@ MAKING_A_STORE = 8
 def begin(seed: int, number: int, states: int = STATES_PER_SHARD) -> tuple[Explorer, World]:
     """The shard's explorer, and the world that it explores."""
     rng = random.Random(f"{seed} {number}")
-    life = Life.drawn(rng)
+    life = Life.drawn(rng, number)
     world = life.live(life.begun(rng))
     name = f"python -m tests.recovery.shards --seed {seed} --shard {number} --path"
-    explorer = Explorer(rng.getrandbits(32), life.options, world.wiring, name=name, enough=states)
+    explorer = Explorer(rng.getrandbits(32), life.options, world.wiring, life.go_on, name=name, enough=states)
     return explorer, world
 
 
