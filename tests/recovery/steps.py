@@ -64,12 +64,15 @@ def groups(world: World) -> None:
 
 
 def across_containers(world: World) -> None:
-    """One flush that goes over the end of a container."""
+    """One flush that goes over the end of a container, and perhaps on by another block there."""
     queue = some_queue(world)
     for _ in range(3):
         world.put(queue, world.room // 2)
+    if world.random.random() < 0.5:
+        world.seal()
+        world.put(queue, 40)
     world.kick()
-    for message_id in world.on(queue)[-3:]:
+    for message_id in world.on(queue)[-4:]:
         world.take(queue, message_id)
     world.kick()
 
@@ -221,6 +224,7 @@ def ends_apart(world: World) -> None:
         world.take(queue, message_id)
     world.kick()
     pass_by(world, queue)
+    world.random.choice((idle, reopen, kill))(world)
 
 
 def back_after_a_while(world: World) -> None:
@@ -243,24 +247,26 @@ def back_after_a_while(world: World) -> None:
 
 
 def interrupted_relocation(world: World) -> None:
-    """The process ends while a container is half relocated. Then what was copied is taken off, the copies' containers
-    leave the log, and the originals are still there."""
+    """The process ends while a container is half relocated. What was copied out of it is then taken off, and the
+    copies' container is dead, but the originals are still beside what was not copied."""
     assert world.store is not None
     queue = some_queue(world)
-    for _ in range(world.random.randrange(3, 6)):
-        for size_bytes in (20, 20, 300):
-            world.put(queue, size_bytes)
-            world.kick()
-        pass_by(world, queue)
+    for number in range(40):
+        if number % 2 == 0:
+            world.put(queue, world.random.choice((20, 20, 300)))
+        passing = world.put(queue, world.room // 3)
+        world.take(queue, passing)
+        world.kick()
         if world.store.relocation.is_at_work:
             break
     world.kick()
     world.kill()
     world.open()
-    moved = world.store.state.moved
+    size, moved = world.store.journal.container_bytes, world.store.state.moved
+    half = {message_id // size for message_id in moved}
     for at in queues(world):
         for message_id in world.on(at):
-            if message_id in moved:
+            if half and (message_id in moved or message_id // size not in half):
                 world.take(at, message_id)
     world.kick()
     for _ in range(2):

@@ -62,14 +62,18 @@ class Kind(NamedTuple):
 KINDS = {
     "anything": Kind(),
     "relocation": Kind(
-        (stragglers, interrupted_relocation, back_after_a_while, ends_apart, wait, kill), most_containers=9
+        (stragglers, interrupted_relocation, back_after_a_while, ends_apart, wait, kill),
+        checkpoints=0.7, most_containers=9,
     ),
     "checkpoints": Kind(
         (gone_since_a_checkpoint, particulars_during_a_checkpoint, ends_apart, on_a_second_queue, reopen, kill),
-        checkpoints=1, checkpoint_bytes=(0, 600, 1500, 3000),
+        checkpoints=1, checkpoint_bytes=(0, 600, 3000, 10_000),
     ),
-    "holes": Kind((dead_in_the_middle, ends_apart, groups, stragglers), late=0.5, most_containers=8),
-    "queues": Kind((new_queue, on_again, on_a_second_queue, take_from_one, back_after_a_while, take_some)),
+    "holes": Kind((dead_in_the_middle, ends_apart, across_containers, groups), late=0.5, most_containers=8),
+    "queues": Kind(
+        (new_queue, on_again, on_a_second_queue, take_from_one, back_after_a_while, particulars_during_a_checkpoint),
+        checkpoints=0.8,
+    ),
     "long": Kind((put_in_pieces, overtaken, put_large, across_containers, stage_only, kill)),
 }  # fmt: skip
 """One shard after the other lives each of them."""
