@@ -37,7 +37,6 @@ from .steps import (
     stragglers,
     take_from_one,
     take_oldest,
-    take_some,
     wait,
 )
 from .world import WiringAnswers, World
