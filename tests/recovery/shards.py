@@ -48,13 +48,16 @@ def explore(seed: int, number: int, states: int = STATES_PER_SHARD) -> Tally:
     explorer.tally.met += world.met
     moments = world.moments
     first = 0 if number < MAKING_A_STORE else next(at for at, moment in enumerate(moments) if not moment.recovering)
+    explorer.enough = states // 2  # the rest is what comes after a crash
     for at in explorer.rng.sample(
         range(first, len(moments)), len(moments) - first
     ):  # so that a few are of all its life
         explorer.crashes(Crash(moments[at]), CUT, str(at), samples=12, exhaustive=EXHAUSTIVE)
+    explorer.enough = states * 5 // 8
     for at in range(first, len(moments)):
         if explorer.rng.random() < 0.2:
             explorer.crashes(Crash(moments[at], "junk"), JUNK, str(at), samples=4, exhaustive=4)
+    explorer.enough = states
     while not explorer.is_done:
         explorer.wander(moments, samples=3, exhaustive=EXHAUSTIVE, first=first)
     explorer.tally.cpu_s = time.process_time() - begun_s
