@@ -246,22 +246,29 @@ def back_after_a_while(world: World) -> None:
     wait(world)
 
 
-def interrupted_relocation(world: World) -> None:
-    """The process ends while a container is half relocated. What was copied out of it is then taken off, and the
-    copies' container is dead, but the originals are still beside what was not copied."""
+def until_relocation(world: World, queue: int, keep_bytes: int) -> None:
+    """A message is kept in each container, among others that are consumed, until relocation is at work; then the
+    process ends, when the first half of what it copies is durable."""
     assert world.store is not None
-    queue = some_queue(world)
-    for number in range(40):
-        if number % 2 == 0:
-            world.put(queue, world.random.choice((20, 20, 300)))
-        passing = world.put(queue, world.room // 3)
-        world.take(queue, passing)
+    journal = world.store.journal
+    slot = -1
+    for _ in range(60):
+        if journal.current_slot != slot:
+            slot = journal.current_slot
+            world.put(queue, keep_bytes)
+        world.take(queue, world.put(queue, world.room // 3))
         world.kick()
         if world.store.relocation.is_at_work:
             break
-    world.kick()
+    if not world.is_late:  # else it is written already
+        world.kick()
     world.kill()
     world.open()
+
+
+def take_what_was_moved(world: World, queue: int) -> None:
+    """Of half relocated containers only what was not copied is left, also in the containers behind."""
+    assert world.store is not None
     size, moved = world.store.journal.container_bytes, world.store.state.moved
     half = {message_id // size for message_id in moved}
     for at in queues(world):
@@ -271,6 +278,29 @@ def interrupted_relocation(world: World) -> None:
     world.kick()
     for _ in range(2):
         pass_by(world, queue)
+
+
+def interrupted_relocation(world: World) -> None:
+    """The process ends while a container is half relocated. What was copied out of it is then taken off, and the
+    copies leave the log, but the originals are still beside what was not copied. Perhaps the copies are relocated
+    again before: they are cheaper to move."""
+    assert world.store is not None
+    drain(world)
+    reopen(world)  # nothing is being relocated any more
+    queue = some_queue(world)
+    world.put(queue, 20)
+    world.kick()
+    world.take(queue, world.put(queue, world.room // 3))
+    world.kick()
+    world.put(queue, world.room // 4)
+    pass_by(world, queue)
+    until_relocation(world, queue, world.room // 3)
+    for _ in range(world.random.choice((0, 12))):
+        if world.store.relocation.emptied:
+            break
+        world.take(queue, world.put(queue, 20))
+        world.kick()
+    take_what_was_moved(world, queue)
 
 
 def gone_since_a_checkpoint(world: World) -> None:

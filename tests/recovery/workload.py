@@ -62,7 +62,7 @@ KINDS = {
     "anything": Kind(),
     "relocation": Kind(
         (stragglers, interrupted_relocation, back_after_a_while, ends_apart, wait, kill),
-        checkpoints=0.7, most_containers=9,
+        checkpoints=0.25, most_containers=9,
     ),
     "checkpoints": Kind(
         (gone_since_a_checkpoint, particulars_during_a_checkpoint, ends_apart, on_a_second_queue, reopen, kill),
