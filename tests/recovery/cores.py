@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from multiprocessing import get_context
-from os import cpu_count
 from typing import TypeVar
 
 T = TypeVar("T")
+ALL_CORES = "all cores"
+"""The group of tests that do so for long; they come first, see `tests/conftest.py`."""
 
 
 @contextmanager
@@ -29,8 +31,8 @@ def little_garbage() -> Iterator[None]:
 
 
 def on_all_cores(work: Callable[..., T], arguments: Iterable[tuple[object, ...]]) -> Iterator[T]:
-    """What *work* makes of each of the *arguments*, as they come."""
-    with ProcessPoolExecutor(cpu_count(), get_context("spawn")) as pool:
+    """What *work* makes of each of the *arguments*, as they come. They leave way to tests that look at the clock."""
+    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), os.nice, (10,)) as pool:
         running = [pool.submit(work, *some) for some in arguments]
         try:
             for done in as_completed(running):

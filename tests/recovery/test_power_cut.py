@@ -16,7 +16,7 @@ import pytest
 from cairnmq.disk.memory import MemoryDirectory
 
 from .checker import Broken
-from .cores import on_all_cores
+from .cores import ALL_CORES, on_all_cores
 from .explorer import Explorer
 from .shards import again, begin, explore, explore_all
 from .states import Crash
@@ -29,6 +29,7 @@ SEED = int(environ.get("CAIRN_SEED", "1"))
 SECTORS = pytest.mark.parametrize("sector_bytes", [512, 4096])
 
 
+@pytest.mark.xdist_group(ALL_CORES)
 @pytest.mark.timeout(0)  # a make target runs it for hours
 def test_every_state_that_crashes_may_leave(tell: Callable[[str], None]) -> None:
     """I1 to I10, I12 and I13, in small containers: see `shards`."""
