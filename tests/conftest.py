@@ -1,7 +1,6 @@
-"""How the suite runs in several processes (`make check`), and how a test says something to whoever reads its output.
+"""How a test says something to whoever reads the output, and which tests begin first: those that take longest.
 
-The tests that take longest begin first. What shares a fixture of a module stays in one process, and so do the tests
-that fill all cores themselves, one after another.
+`make check` runs the files of tests in several processes.
 """
 
 from __future__ import annotations
@@ -9,15 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 
 import pytest
-from _pytest.scope import Scope
 from _pytest.terminal import TerminalReporter
-
-from tests.recovery.cores import ALL_CORES
 
 Tell = Callable[[str], None]
 LONGEST = (
-    f"@{ALL_CORES}", "recovery/test_seeded_defects", "kill/test_kill", "powercut/", "store/test_full_disk",
-    "tools/test_salvage", "cli/test_backup_command", "bench/", "recovery/", "hostile/",
+    "recovery/test_power_cut.py", "recovery/test_bit_rot", "recovery/test_io_errors", "recovery/test_seeded_defects",
+    "kill/test_kill", "store/test_full_disk", "powercut/", "tools/test_salvage", "cli/test_backup_command", "bench/",
+    "recovery/", "hostile/",
 )  # fmt: skip
 """Parts of the ids of tests."""
 _SAID = pytest.StashKey[list[str]]()
@@ -65,22 +62,5 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     session.config.pluginmanager.register(Said())
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    if item.get_closest_marker("xdist_group") is None and _shares(item):
-        item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=_rank)
-
-
-def _shares(item: pytest.Item) -> bool:
-    """Whether *item* uses something that is made once for its module."""
-    fixtures = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
-    return any(found[-1]._scope is Scope.Module for found in fixtures.values())
-
-
-def _rank(item: pytest.Item) -> int:
-    group = item.get_closest_marker("xdist_group")
-    name = f"{item.nodeid}@{group.args[0]}" if group is not None else item.nodeid
-    return next((rank for rank, part in enumerate(LONGEST) if part in name), len(LONGEST))
+    items.sort(key=lambda item: next((rank for rank, part in enumerate(LONGEST) if part in item.nodeid), len(LONGEST)))

@@ -1,4 +1,4 @@
-"""What tests say stands at the end of the output once, and what they share is made once, in any number of processes."""
+"""What tests say stands at the end of the output, and what a module shares is made once, in any number of processes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_that_speaks(tell, number):
 def test_what_tests_say_stands_at_the_end(processes: int, tmp_path: Path) -> None:
     (tmp_path / "test_some.py").write_text(TESTS)
     (tmp_path / "pytest.ini").touch()
-    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-n", str(processes), "--dist", "loadgroup"]
+    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-n", str(processes), "--dist", "loadfile"]
     done = subprocess.run([*command, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, timeout=120)
     _, _, said = done.stdout.partition(" what was run ")
     lines = [line for line in said.splitlines() if line.startswith(("all", "number"))]

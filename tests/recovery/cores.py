@@ -11,8 +11,6 @@ from multiprocessing import get_context
 from typing import TypeVar
 
 T = TypeVar("T")
-ALL_CORES = "all cores"
-"""The group of tests that do so for long; they come first, see `tests/conftest.py`."""
 
 
 @contextmanager

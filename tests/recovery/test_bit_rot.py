@@ -19,7 +19,7 @@ from cairnmq.journal.block import Block, BlockHead
 from cairnmq.journal.reader import LogReader
 
 from .checker import Broken
-from .cores import ALL_CORES, on_all_cores
+from .cores import on_all_cores
 from .rot import CUT, ENDS, FAULTS_PER_SHARD, REFUSED, Place, Rot, Verdicts, rot
 from .workload import workload
 from .world import World
@@ -28,7 +28,6 @@ FAULTS = int(environ.get("CAIRN_FAULTS", "100000"))
 SEED = int(environ.get("CAIRN_SEED", "1"))
 
 
-@pytest.mark.xdist_group(ALL_CORES)
 @pytest.mark.timeout(0)  # a make target runs it for hours
 def test_no_bit_flips_silently(tell: Callable[[str], None]) -> None:
     """In small containers, many lives."""

@@ -19,7 +19,7 @@ from cairnmq.journal.log import Journal
 from cairnmq.journal.reader import LogReader
 
 from .checker import Broken
-from .cores import ALL_CORES, on_all_cores
+from .cores import on_all_cores
 from .explorer import Explorer
 from .io_errors import Case, Outcomes, all_errors, cases, run
 from .workload import workload
@@ -35,7 +35,6 @@ def explorer() -> Explorer:
     return Explorer()
 
 
-@pytest.mark.xdist_group(ALL_CORES)
 @pytest.mark.timeout(0)  # it leaves way to other tests
 def test_every_error_at_every_call(tell: Callable[[str], None]) -> None:
     """In small containers: no call of these lives is left out."""
