@@ -202,9 +202,10 @@ class MemoryDirectory:
 
     def sync(self) -> None:
         with self.lock:
-            self._listing.sync()
-            held = set[int]().union(*(listing.held() for listing in self._disk.listings.values()))
-            self._disk.nodes = {number: node for number, node in self._disk.nodes.items() if number in held}
+            if self._listing.changes:
+                self._listing.sync()
+                held = set[int]().union(*(listing.held() for listing in self._disk.listings.values()))
+                self._disk.nodes = {number: node for number, node in self._disk.nodes.items() if number in held}
         self.tell("sync directory")
 
     def pending(self, *, changing: bool = False) -> list[Pending]:

@@ -30,7 +30,7 @@ def little_garbage() -> Iterator[None]:
 
 def on_all_cores(work: Callable[..., T], arguments: Iterable[tuple[object, ...]]) -> Iterator[T]:
     """What *work* makes of each of the *arguments*, as they come. They leave way to tests that look at the clock."""
-    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), os.nice, (10,)) as pool:
+    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), os.nice, (5,)) as pool:
         running = [pool.submit(work, *some) for some in arguments]
         try:
             for done in as_completed(running):
