@@ -318,6 +318,7 @@ class PowerCut:
                 self._of_names |= 1 << n
         self._names: dict[int, dict[str, dict[str, int]]] = {}
         self._nodes: dict[tuple[int, int], Node] = {}
+        self._prints: dict[int, tuple[int, list[tuple[str, int]]]] = {}
 
     def leaves(self, choice: int) -> MemoryDirectory:
         """What the disk holds then, all of it synced."""
@@ -325,8 +326,14 @@ class PowerCut:
 
     def fingerprint(self, choice: int) -> int:
         """That of what the disk holds then."""
-        listed = self._listed(choice)[self._directory.path]
-        return _fingerprint([(name, self._content(number, choice)) for name, number in listed.items()])
+        bits = choice & self._of_names
+        rest = self._prints.get(bits)
+        if rest is None:  # what is the same for all choices with these names
+            files = self._listed(choice)[self._directory.path].items()
+            still = [(name, self._content(number, 0)) for name, number in files if number not in self._of_files]
+            others = [(name, number) for name, number in files if number in self._of_files]
+            rest = self._prints[bits] = _fingerprint(still), others
+        return rest[0] + _fingerprint([(name, self._content(number, choice)) for name, number in rest[1]])
 
     def _listed(self, choice: int) -> dict[str, dict[str, int]]:
         bits = choice & self._of_names
@@ -349,7 +356,7 @@ class PowerCut:
 
 
 def _fingerprint(files: list[tuple[str, Node]]) -> int:
-    return hash(frozenset([(name, node.fingerprint()) for name, node in files]))
+    return sum([hash((name, node.fingerprint())) for name, node in files])
 
 
 def _renamed(names: dict[str, int], change: Pending) -> dict[str, int]:

@@ -133,8 +133,8 @@ class Heads:
             )  # fmt: skip
 
     def _raise_base(self, base_lsn: int) -> None:
-        if not self._history:
-            self.base_lsn = max(self.base_lsn, base_lsn)
+        if base_lsn > self.base_lsn and not self._history:
+            self.base_lsn = base_lsn
 
 
 def read_mark(directory: Directory) -> Mark:

@@ -263,9 +263,12 @@ class LogReader(Heads):
         return self.last is not None and head.incarnation < self.last.head.incarnation
 
     def _note(self, found: Block) -> None:
-        self.durable_lsn = max(self.durable_lsn, found.head.durable_lsn)
-        self._raise_base(found.head.base_lsn)
-        self.incarnation = max(self.incarnation, found.head.incarnation)
+        head = found.head
+        if head.durable_lsn > self.durable_lsn:
+            self.durable_lsn = head.durable_lsn
+        if head.incarnation > self.incarnation:
+            self.incarnation = head.incarnation
+        self._raise_base(head.base_lsn)
 
     def _behind_hole(self) -> int:
         """Where the log goes on if a hole follows the last block read; 0 if none does."""
