@@ -19,8 +19,10 @@ lint: setup
 	$(RUN)ruff check .
 	$(RUN)mypy
 
+# more than there are cores: many tests wait, and explorations have processes of their own, which leave way to the rest
+PROCESSES ?= 5
 check: setup
-	$(RUN)pytest -m "not interop"
+	$(RUN)pytest -m "not interop" -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 # the client that npm has to fetch; needs node and npm
 interop: setup

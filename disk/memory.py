@@ -24,161 +24,32 @@ import errno
 import os
 import random
 import threading
-from collections.abc import Callable, Collection, Iterator
-from itertools import pairwise
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Collection
 
 from ..base.errors import DiskError
 from .real import disk_error, link_error
 from .seam import SECTOR_BYTES, Buffer, Directory
-
-
-class Pending(NamedTuple):
-    """A change that a power cut may lose. It is the same in a copy, so it can be chosen here and applied there."""
-
-    operation: int
-    """The number of the call that made it, counted over the directory and its files."""
-    kind: Literal["sector", "size", "create", "rename", "link", "unlink"]
-    file: int
-    """The file, whatever its name: the number of the call that created it."""
-    name: str
-    at: int = 0
-    """The index of the sector, or the new size in bytes."""
-    new_name: str = ""
-    """The name the file has afterwards, for a create, a rename or a link."""
-
+from .sectors import Junk, Node, Pending
 
 Survivors = Collection[Pending] | Callable[[Pending], bool] | random.Random
-Junk = Callable[[str, int, bytes], bytes]
-"""What a lost sector holds, given the file's name, the sector's index and its last synced content."""
-
-
-class _Node:
-    """The content of a file. A sector that is missing in *sectors* holds zeros, as do the bytes beyond the size."""
-
-    def __init__(self, number: int, name: str, sector_bytes: int) -> None:
-        self.number = number
-        self.name = name
-        self.size = 0
-        self.zeros = bytes(sector_bytes)
-        self.sectors: dict[int, bytes] = {}
-        # Since the last sync, oldest first: (0, what was synced), then (operation, what it wrote) for each write.
-        self.versions: dict[int, list[tuple[int, bytes]]] = {}
-        self.sizes: list[tuple[int, int]] = []
-        self.unsyncable: set[int] = set()
-        self._shared = False
-
-    def copy(self) -> _Node:
-        twin = _Node.__new__(_Node)
-        self._shared = True
-        twin.__dict__.update(self.__dict__)
-        return twin
-
-    def read(self, offset: int, size_bytes: int) -> bytes:
-        end = min(offset + size_bytes, self.size)
-        if offset >= end:
-            return b""
-        unit, get, zeros = len(self.zeros), self.sectors.get, self.zeros
-        first = offset // unit
-        if end <= (first + 1) * unit:
-            return get(first, zeros)[offset - first * unit : end - first * unit]
-        whole = b"".join([get(index, zeros) for index in range(first, -(-end // unit))])
-        return whole[offset - first * unit : end - first * unit]
-
-    def write(self, operation: int, offset: int, data: Buffer) -> None:
-        if not data:
-            return
-        self._own()
-        unit, end = len(self.zeros), offset + len(data)
-        for index in range(offset // unit, -(-end // unit)):
-            start = index * unit
-            low, high = max(offset, start), min(end, start + unit)
-            old = self.sectors.get(index, self.zeros)
-            new = old[: low - start] + data[low - offset : high - offset] + old[high - start :]
-            self.versions.setdefault(index, [(0, old)]).append((operation, new))
-            self.sectors[index] = new
-            self.unsyncable.discard(index)
-        if end > self.size:
-            self.sizes = self.sizes or [(0, self.size)]
-            self.sizes.append((operation, end))
-            self.size = end
-
-    def sync(self) -> None:
-        self.versions = {index: self.versions[index] for index in self.unsyncable}
-        self.sizes = []
-
-    def forget(self) -> None:
-        """What passes for clean and is not on the disk is gone; what was last synced shows again."""
-        if not self.unsyncable:
-            return
-        self._own()
-        for index in self.unsyncable:
-            self.sectors[index] = self.versions.pop(index)[0][1]
-        self.unsyncable = set()
-
-    def pending(self, changing: bool) -> Iterator[Pending]:
-        for index, versions in self.versions.items():
-            for (_, before), (operation, content) in pairwise(versions):
-                if not changing or content != before:
-                    yield Pending(operation, "sector", self.number, self.name, index)
-        for operation, size in self.sizes[1:]:
-            yield Pending(operation, "size", self.number, self.name, size)
-
-    def fingerprint(self) -> int:
-        zeros = self.zeros
-        return hash((self.size, frozenset([item for item in self.sectors.items() if item[1] != zeros])))
-
-    def after_power_cut(self, kept: Collection[Pending], junk: Junk | None) -> _Node:
-        twin = self.copy()
-        twin.versions, twin.sizes, twin.unsyncable = {}, [], set()
-        if not self.versions and not self.sizes:
-            return twin
-        twin.sectors = dict(self.sectors)
-        for index, versions in self.versions.items():
-            for operation, content in reversed(versions):
-                if not operation and junk:
-                    content = junk(self.name, index, content).ljust(len(content), b"\0")[: len(content)]
-                if not operation or Pending(operation, "sector", self.number, self.name, index) in kept:
-                    twin.sectors[index] = content
-                    break
-        sizes = self.sizes or [(0, self.size)]
-        survived = [size for at, size in sizes[1:] if Pending(at, "size", self.number, self.name, size) in kept]
-        twin._truncate(survived[-1] if survived else sizes[0][1])
-        return twin
-
-    def _own(self) -> None:
-        """Share nothing with a copy any more: something is about to change."""
-        if self._shared:
-            self.sectors = dict(self.sectors)
-            self.versions = {index: list(versions) for index, versions in self.versions.items()}
-            self.sizes = list(self.sizes)
-            self.unsyncable = set(self.unsyncable)
-            self._shared = False
-
-    def _truncate(self, size: int) -> None:
-        unit = len(self.zeros)
-        for index in range(-(-size // unit), -(-self.size // unit)):
-            self.sectors.pop(index, None)
-        last, tail = divmod(size, unit)
-        if tail and last in self.sectors:
-            self.sectors[last] = self.sectors[last][:tail].ljust(unit, b"\0")
-        self.size = size
 
 
 class MemoryFile:
     """An open file. See `seam.File` for the promises."""
 
-    def __init__(self, directory: MemoryDirectory, node: _Node, name: str, writable: bool) -> None:
+    def __init__(self, directory: MemoryDirectory, node: Node, name: str, writable: bool) -> None:
         self.name = name
         self._directory = directory
-        self._node: _Node | None = node
+        self._node: Node | None = node
         self._writable = writable
 
     def size_bytes(self) -> int:
         return self._opened("stat").size
 
     def read_at(self, offset: int, size_bytes: int) -> bytes:
-        node = self._opened(f"read of {size_bytes} bytes at {offset}", offset)
+        node = self._node
+        if node is None or offset < 0:
+            node = self._opened(f"read of {size_bytes} bytes at {offset}", offset)
         return node.read(offset, size_bytes)
 
     def write_at(self, offset: int, data: Buffer) -> None:
@@ -214,7 +85,7 @@ class MemoryFile:
     def close(self) -> None:
         self._node = None
 
-    def _opened(self, action: str, offset: int = 0) -> _Node:
+    def _opened(self, action: str, offset: int = 0) -> Node:
         if self._node is None or offset < 0:
             raise self._directory.refusal(self.name, action, errno.EINVAL if self._node else errno.EBADF)
         return self._node
@@ -234,6 +105,16 @@ class _Listing:
     def sync(self) -> None:
         self.synced, self.changes = self.names, []
 
+    def survived(self, kept: Collection[Pending], ordered: bool) -> dict[str, int]:
+        """The names after a power cut that of the changes leaves those that are *kept*."""
+        names = self.synced
+        for change in self.changes:
+            if change in kept:
+                names = _renamed(names, change)
+            elif ordered:
+                break
+        return names
+
     def held(self) -> set[int]:
         """The files that have a name here, or may have one after a power cut."""
         return {*self.names.values(), *self.synced.values(), *(change.file for change in self.changes)}
@@ -245,7 +126,7 @@ class _Disk:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.operations = 0
-        self.nodes: dict[int, _Node] = {}  # also the unlinked ones, until the directory is synced
+        self.nodes: dict[int, Node] = {}  # also the unlinked ones, until the directory is synced
         self.listings: dict[str, _Listing] = {}
 
 
@@ -280,7 +161,7 @@ class MemoryDirectory:
             if name in self._listing.names:
                 raise self.refusal(name, "open", errno.EEXIST)
             number = self.next_operation()
-            node = self._disk.nodes[number] = _Node(number, name, self.sector_bytes)
+            node = self._disk.nodes[number] = Node(number, name, self.sector_bytes)
             self._listing.change(Pending(number, "create", number, name, new_name=name))
         self.tell(f"create {name}")
         return MemoryFile(self, node, name, True)
@@ -321,9 +202,10 @@ class MemoryDirectory:
 
     def sync(self) -> None:
         with self.lock:
-            self._listing.sync()
-            held = set[int]().union(*(listing.held() for listing in self._disk.listings.values()))
-            self._disk.nodes = {number: node for number, node in self._disk.nodes.items() if number in held}
+            if self._listing.changes:
+                self._listing.sync()
+                held = set[int]().union(*(listing.held() for listing in self._disk.listings.values()))
+                self._disk.nodes = {number: node for number, node in self._disk.nodes.items() if number in held}
         self.tell("sync directory")
 
     def pending(self, *, changing: bool = False) -> list[Pending]:
@@ -335,8 +217,7 @@ class MemoryDirectory:
 
     def fingerprint(self) -> int:
         """The same for two disks, in one process, if the same names have the same content."""
-        nodes = self._disk.nodes
-        return hash(frozenset([(name, nodes[number].fingerprint()) for name, number in self._listing.names.items()]))
+        return _fingerprint([(name, self.node(number)) for name, number in self._listing.names.items()])
 
     def after_power_cut(
         self, survivors: Survivors, *, ordered: bool = False, junk: Junk | None = None
@@ -351,20 +232,20 @@ class MemoryDirectory:
         else:
             kept = frozenset(survivors)
         with self.lock:
-            disk = _Disk()
-            disk.operations = self._disk.operations
-            for path, listing in self._disk.listings.items():
-                names = listing.synced
-                for change in listing.changes:
-                    if change in kept:
-                        names = _renamed(names, change)
-                    elif ordered:
-                        break
-                disk.listings[path] = _Listing(names)
-                for name, number in names.items():
-                    if number not in disk.nodes:
-                        disk.nodes[number] = self._disk.nodes[number].after_power_cut(kept, junk)
-                    disk.nodes[number].name = name
+            names = {path: listing.survived(kept, ordered) for path, listing in self._disk.listings.items()}
+            return self.made_of(names, lambda number: self.node(number).after_power_cut(kept, junk))
+
+    def made_of(self, names: dict[str, dict[str, int]], content: Callable[[int], Node]) -> MemoryDirectory:
+        """A disk with these *names* of files in each directory, and of each file its *content*, a copy."""
+        disk = _Disk()
+        disk.operations = self._disk.operations
+        for path, listed in names.items():
+            disk.listings[path] = _Listing(listed)
+            for name, number in listed.items():
+                node = disk.nodes.get(number)
+                if node is None:
+                    node = disk.nodes[number] = content(number)
+                node.name = name
         return self._at(self.path, disk)
 
     def after_kill(self) -> MemoryDirectory:
@@ -377,6 +258,16 @@ class MemoryDirectory:
                 twin.names, twin.changes = listing.names, list(listing.changes)
             disk.nodes = {number: node.copy() for number, node in self._disk.nodes.items()}
         return self._at(self.path, disk)
+
+    def power_cut(self, *, changing: bool = False, junk: Junk | None = None) -> PowerCut:
+        """For many choices of what survives."""
+        return PowerCut(self, self.pending(changing=changing), junk)
+
+    def listings(self) -> dict[str, _Listing]:
+        return self._disk.listings
+
+    def node(self, number: int) -> Node:
+        return self._disk.nodes[number]
 
     def leads_to(self, name: str, number: int) -> bool:
         """Whether *name* is that of the file with *number*."""
@@ -406,6 +297,66 @@ class MemoryDirectory:
     def _put_on(self, disk: _Disk) -> None:
         self._disk = disk
         self._listing = disk.listings.setdefault(self.path, _Listing({}))
+
+
+class PowerCut:
+    """Power cuts of a disk that changes no more, each with another choice of what survives of *pending*.
+
+    A choice is an integer whose bit n says that the n-th change survives. What choices have in common is made once.
+    """
+
+    def __init__(self, directory: MemoryDirectory, pending: list[Pending], junk: Junk | None) -> None:
+        self.pending = pending
+        self._directory = directory
+        self._junk = junk
+        self._of_names = 0
+        self._of_files: dict[int, int] = {}  # of each file the bits of what is pending in it
+        for n, item in enumerate(pending):
+            if item.kind in ("sector", "size"):
+                self._of_files[item.file] = self._of_files.get(item.file, 0) | 1 << n
+            else:
+                self._of_names |= 1 << n
+        self._names: dict[int, dict[str, dict[str, int]]] = {}
+        self._nodes: dict[tuple[int, int], Node] = {}
+        self._prints: dict[int, tuple[int, list[tuple[str, int]]]] = {}
+
+    def leaves(self, choice: int) -> MemoryDirectory:
+        """What the disk holds then, all of it synced."""
+        return self._directory.made_of(self._listed(choice), lambda number: self._content(number, choice).copy())
+
+    def fingerprint(self, choice: int) -> int:
+        """That of what the disk holds then."""
+        bits = choice & self._of_names
+        rest = self._prints.get(bits)
+        if rest is None:  # what is the same for all choices with these names
+            files = self._listed(choice)[self._directory.path].items()
+            still = [(name, self._content(number, 0)) for name, number in files if number not in self._of_files]
+            others = [(name, number) for name, number in files if number in self._of_files]
+            rest = self._prints[bits] = _fingerprint(still), others
+        return rest[0] + _fingerprint([(name, self._content(number, choice)) for name, number in rest[1]])
+
+    def _listed(self, choice: int) -> dict[str, dict[str, int]]:
+        bits = choice & self._of_names
+        names = self._names.get(bits)
+        if names is None:
+            listings, kept = self._directory.listings(), self._kept(bits)
+            names = self._names[bits] = {path: listing.survived(kept, False) for path, listing in listings.items()}
+        return names
+
+    def _content(self, number: int, choice: int) -> Node:
+        bits = choice & self._of_files.get(number, 0)
+        made = self._nodes.get((number, bits))
+        if made is None:
+            made = self._directory.node(number).after_power_cut(self._kept(bits), self._junk)
+            self._nodes[number, bits] = made
+        return made
+
+    def _kept(self, bits: int) -> set[Pending]:
+        return {item for n, item in enumerate(self.pending) if bits >> n & 1}
+
+
+def _fingerprint(files: list[tuple[str, Node]]) -> int:
+    return sum([hash((name, node.fingerprint())) for name, node in files])
 
 
 def _renamed(names: dict[str, int], change: Pending) -> dict[str, int]:

@@ -36,6 +36,8 @@ HEAD = struct.Struct("<IIHHIIIQQQQQ")
 CRC = struct.Struct("<I")
 BLOCK_HEAD_BYTES = HEAD.size
 MAX_RECORDS = 0xFFFF
+_NOTHING = bytes(BLOCK_HEAD_BYTES)
+_new = tuple.__new__  # `_make` counts the fields, which takes longer than the rest
 
 
 class BlockHead(NamedTuple):
@@ -125,9 +127,9 @@ def peek(view: memoryview, lsn: int, log_id: int) -> BlockHead:
     """The block head at the start of *view* if it claims to be a block of this log at *lsn*; no checksum is done."""
     if len(view) < BLOCK_HEAD_BYTES:
         raise BadBlock(lsn, f"{len(view)} bytes left, a head takes {BLOCK_HEAD_BYTES}")
-    head = BlockHead._make(HEAD.unpack_from(view))
+    head = _new(BlockHead, HEAD.unpack_from(view))
     if head.magic != MAGIC:
-        raise BadBlock(lsn, "nothing was written there" if not any(view[:BLOCK_HEAD_BYTES]) else "no magic number")
+        raise BadBlock(lsn, "nothing was written there" if view[:BLOCK_HEAD_BYTES] == _NOTHING else "no magic number")
     if head.lsn != lsn:
         raise BadBlock(lsn, f"stale: it claims LSN {head.lsn}")
     if head.log_id != log_id:

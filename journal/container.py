@@ -21,6 +21,7 @@ offset  size  field
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import NamedTuple
 from uuid import UUID
 
@@ -58,6 +59,12 @@ class BadContainer(Exception):
     """The file has no valid container head; it may be a free container."""
 
 
+@lru_cache(maxsize=8)
+def uuid_of(data: bytes) -> UUID:
+    """The UUID of a log: to make one takes longer than all the rest of a head, and all heads have the same."""
+    return UUID(bytes=data)
+
+
 def file_name(number: int) -> str:
     return f"{number:08d}{SUFFIX}"
 
@@ -92,7 +99,7 @@ def decode_head(data: bytes, place: str) -> ContainerHead:
             f"container format {version} with sectors of {sector} bytes is newer than this program's format {FORMAT}",
             "use the CairnMQ version that wrote it",
         )
-    return ContainerHead(incarnation, UUID(bytes=uuid), *rest)
+    return ContainerHead(incarnation, uuid_of(uuid), *rest)
 
 
 def read_head(file: File, place: str) -> ContainerHead:

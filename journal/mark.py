@@ -32,6 +32,7 @@ from crc32c import crc32c
 
 from ..base.errors import ForeignStore
 from ..disk.seam import SECTOR_BYTES, Directory, File
+from .container import uuid_of
 
 FORMAT = 1
 MAGIC = 0x4B4D4E43
@@ -74,7 +75,7 @@ def decode(data: bytes, place: str) -> Mark | None:
             f"store format {version} is newer than this program's format {FORMAT}",
             "use the CairnMQ version that wrote it",
         )
-    return Mark(bool(flags & 1), incarnation, UUID(bytes=uuid), *rest)
+    return Mark(bool(flags & 1), incarnation, uuid_of(uuid), *rest)
 
 
 def read(directory: Directory) -> Mark | None:

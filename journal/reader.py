@@ -19,14 +19,14 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..base.errors import DiskError, ForeignStore, NotAFile
+from ..base.errors import DiskError
 from ..disk.seam import SECTOR_BYTES, Directory, File
-from . import block, container, holes, mark
+from . import block, container, holes
 from .block import BadBlock, Block, BlockHead
-from .container import DATA_OFFSET, BadContainer, ContainerHead
+from .container import DATA_OFFSET
+from .heads import Heads, read_mark
 from .holes import Hole
 from .lookup import FoundRecord, read_record
-from .mark import Mark
 from .record import HEAD, RecordType
 from .window import Window
 
@@ -44,53 +44,36 @@ class Damage:
     """No claim says that these bytes were ever on the disk."""
 
 
-class LogReader:
+class LogReader(Heads):
     """Reads one log. One thread at a time; the log may be written meanwhile."""
 
-    def __init__(self, directory: Directory, *, live: bool = True, history: bool = False) -> None:
+    def __init__(
+        self, directory: Directory, *, live: bool = True, history: bool = False, known: Heads | None = None
+    ) -> None:
         """Read the mark and all container heads of *directory*. Raises `ForeignStore` if it holds no log of ours.
 
         *live*: somebody may be writing it; what looks wrong is then looked at again, and so are all container heads.
         *history*: read all containers, whatever their blocks say of a base and of holes.
+        *known*: an earlier look at the heads.
         """
-        self.directory = directory
+        super().__init__(directory, history=history, known=known)
         self._live = live
-        self._history = history
-        self.mark = read_mark(directory)
-        self.log_uuid = self.mark.log_uuid
-        self.log_id = int.from_bytes(self.log_uuid.bytes[:8], "little")
-        self.container_bytes = self.mark.container_bytes
-        self.heads: dict[int, ContainerHead] = {}
-        """Slot to the head of the container that holds it, also of slots that are no longer part of the log."""
         self.slots: list[int] = []
         """The slots of the log that are there, ascending."""
         self.holes: list[Hole] = []
         """The slots from the base on that are no longer part of the log."""
-        self.free: list[int] = []
-        """Numbers of containers that hold no part of the log."""
-        self.copied: list[int] = []
-        """Numbers of containers whose slot one of a later incarnation holds, too: perhaps a crash came between copy and
-        removal."""
         self.recycled: list[tuple[int, int]] = []
         """LSN ranges that left the log while `scan` was about to read them."""
-        self.remarks: list[str] = []
-        """What could not be read, and what does not belong in the directory, in words."""
-        self.base_lsn = 0 if history else self.mark.base_lsn
         self.durable_lsn = self.mark.durable_lsn
         """The highest claim seen so far."""
-        self.incarnation = self.mark.incarnation
-        """The highest one seen so far."""
         self.last: Block | None = None
         """The last block of the chain that `scan` gave; its head stays valid."""
         self.end_lsn = 0
         """Where the chain ended in the last `scan`."""
-        self.read_error: DiskError | None = None
-        """The last one met. What could not be read may be whole: recovery must not take it for torn."""
         self.resumed_lsn = 0
         """The block behind which `scan` begins, if it does not begin at the base."""
         self._resume: Block | None = None
         self._open: tuple[int, Window] | None = None
-        self._read_heads()
         self._learn()
 
     def scan(self, from_lsn: int = 0) -> Iterator[Block | Damage]:
@@ -191,90 +174,6 @@ class LogReader:
         finally:
             file.close()
 
-    def _read_heads(self) -> None:
-        self.heads.clear()
-        self.free.clear()
-        self.copied.clear()
-        self.remarks.clear()
-        for name in self.directory.names():
-            number = container.file_number(name)
-            if number is None:
-                if name != mark.NAME:
-                    self.remarks.append(f"{self.directory.path}/{name}: not a file of the journal, left alone")
-                continue
-            self._read_head(name, number)
-
-    def _read_head(self, name: str, number: int) -> None:
-        place = f"{self.directory.path}/{name}"
-        try:
-            file = self.directory.open(name)
-            try:
-                size = file.size_bytes()
-                head = self._head_of(file, number, place)
-            finally:
-                file.close()
-        except BadContainer as error:
-            if size == self.container_bytes:
-                self.free.append(number)
-            else:
-                self.remarks.append(f"{place}: {error}")
-            return
-        except NotAFile as error:  # it never was a container
-            self.remarks.append(str(error))
-            return
-        except DiskError as error:
-            self.read_error = error
-            self.remarks.append(str(error))
-            return
-        if head.log_uuid != self.log_uuid:
-            self.remarks.append(f"{place}: it belongs to log {head.log_uuid}, not to {self.log_uuid}; left alone")
-        elif head.number != number:
-            self.remarks.append(f"{place}: it was written as {container.file_name(head.number)}; left alone")
-        elif size != self.container_bytes:
-            self.remarks.append(f"{place}: it has {size} bytes, a container has {self.container_bytes}; left alone")
-        elif (twin := self.heads.get(head.slot)) is not None and twin.incarnation == head.incarnation:
-            self.remarks.append(f"{place}: {container.file_name(twin.number)} holds the same slot; left alone")
-        else:
-            self._enter(head, place)
-            self._raise_base(head.base_lsn)
-            self.incarnation = max(self.incarnation, head.incarnation)
-
-    def _enter(self, head: ContainerHead, place: str) -> None:
-        """*head*'s container holds its slot; of two that do, the one that was written by the later incarnation."""
-        other = self.heads.get(head.slot, head)
-        newer, older = (head, other) if head.incarnation > other.incarnation else (other, head)
-        self.heads[head.slot] = newer
-        if older is not newer:
-            self.copied.append(older.number)
-            self.remarks.append(
-                f"{place}: slot {head.slot} is also in {container.file_name(other.number)}; "
-                f"{container.file_name(newer.number)} is the later copy and counts"
-            )
-
-    def _head_of(self, file: File, number: int, place: str) -> ContainerHead:
-        """The head of *file*, told from its first block if it is rotten: a crash leaves a whole one, or zeros."""
-        sector = file.read_at(0, SECTOR_BYTES)
-        try:
-            return container.decode_head(sector, place)
-        except BadContainer as error:
-            if not any(sector):
-                raise
-            raw = file.read_at(DATA_OFFSET, self.container_bytes - DATA_OFFSET)
-            if len(raw) < block.BLOCK_HEAD_BYTES:
-                raise
-            lsn = BlockHead._make(block.HEAD.unpack_from(raw)).lsn
-            try:
-                first = block.decode(memoryview(raw), lsn, self.log_id).head
-            except BadBlock:
-                raise error from None
-            if lsn % self.container_bytes != DATA_OFFSET:
-                raise
-            self.remarks.append(f"{place}: its head is damaged ({error}); its first block tells what it holds")
-            return ContainerHead(
-                first.incarnation, self.log_uuid, self.container_bytes, number, lsn - DATA_OFFSET,
-                first.prev_lsn, first.base_lsn, 0,
-            )  # fmt: skip
-
     def _learn(self) -> None:
         """Raise the base to what the newest container's blocks say, and take the holes from there.
 
@@ -364,13 +263,12 @@ class LogReader:
         return self.last is not None and head.incarnation < self.last.head.incarnation
 
     def _note(self, found: Block) -> None:
-        self.durable_lsn = max(self.durable_lsn, found.head.durable_lsn)
-        self._raise_base(found.head.base_lsn)
-        self.incarnation = max(self.incarnation, found.head.incarnation)
-
-    def _raise_base(self, base_lsn: int) -> None:
-        if not self._history:
-            self.base_lsn = max(self.base_lsn, base_lsn)
+        head = found.head
+        if head.durable_lsn > self.durable_lsn:
+            self.durable_lsn = head.durable_lsn
+        if head.incarnation > self.incarnation:
+            self.incarnation = head.incarnation
+        self._raise_base(head.base_lsn)
 
     def _behind_hole(self) -> int:
         """Where the log goes on if a hole follows the last block read; 0 if none does."""
@@ -412,7 +310,7 @@ class LogReader:
         self.mark = read_mark(self.directory)
         self._raise_base(self.mark.base_lsn)
         before = dict(self.heads)
-        self._read_heads()
+        self._read_heads({})
         if self.heads == before:
             return False
         self._learn()
@@ -490,19 +388,3 @@ class LogReader:
                     return lsn + at
             lsn += max(len(sectors), SECTOR_BYTES)
         return None
-
-
-def read_mark(directory: Directory) -> Mark:
-    """The mark of the log in *directory*; `ForeignStore` if there is none."""
-    if mark.NAME not in directory.names():
-        raise ForeignStore(
-            directory.path, f"no journal: {mark.NAME} is missing", "name the directory of a CairnMQ store"
-        )
-    found = mark.read(directory)
-    if found is None:
-        raise ForeignStore(
-            f"{directory.path}/{mark.NAME}",
-            "it holds no whole mark",
-            "the containers are untouched: restore it from a backup, or have `cairnmq salvage` recover what is whole",
-        )
-    return found

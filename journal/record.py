@@ -25,6 +25,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from enum import IntEnum, IntFlag
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -96,9 +97,13 @@ class RecordHead(NamedTuple):
     extra: int
 
 
+_new_head = partial(tuple.__new__, RecordHead)
+"""What `_make` does beside it is to count the fields."""
+
+
 def heads_of(table: memoryview) -> Iterator[RecordHead]:
     """The heads of a block's head table, in order."""
-    return map(RecordHead._make, HEAD.iter_unpack(table))
+    return map(_new_head, HEAD.iter_unpack(table))
 
 
 def type_name(number: int) -> str:

@@ -21,6 +21,7 @@ from ..disk.seam import SECTOR_BYTES, Directory
 from . import block, container
 from .block import BadBlock
 from .container import DATA_OFFSET, BadContainer
+from .heads import Heads
 from .mark import NAME as MARK_NAME
 from .pool import Pool
 from .reader import LogReader
@@ -31,14 +32,14 @@ def forget_unproven(directory: Directory) -> LogReader:
     directory.sync()
     if MARK_NAME in directory.names():
         _forget(directory, MARK_NAME)
-    reader = LogReader(directory, live=False)
-    if reader.mark.closed:
-        return reader
-    proven_slots = reader.mark.durable_lsn // reader.container_bytes
-    suspects = [head.number for slot, head in reader.heads.items() if slot >= proven_slots]
-    for number in [*suspects, *reader.copied]:
-        _forget(directory, container.file_name(number))
-    return LogReader(directory, live=False)
+    known = Heads(directory)
+    if not known.mark.closed:
+        proven_slots = known.mark.durable_lsn // known.container_bytes
+        suspects = [head.number for slot, head in known.heads.items() if slot >= proven_slots]
+        for number in [*suspects, *known.copied]:
+            _forget(directory, container.file_name(number))
+            known.sound.pop(number, None)
+    return LogReader(directory, live=False, known=known)
 
 
 def _forget(directory: Directory, name: str) -> None:

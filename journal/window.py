@@ -20,8 +20,10 @@ class Window:
 
     def at(self, offset: int, wanted_bytes: int) -> memoryview:
         """At least *wanted_bytes* from *offset* on, fewer only where the container ends."""
-        _, start = self.around(offset, wanted_bytes)
-        return self._view[offset - start :]
+        at = offset - self._start
+        if at < 0 or at + wanted_bytes > len(self._data):
+            at = offset - self.around(offset, wanted_bytes)[1]
+        return self._view[at:]
 
     def around(self, offset: int, wanted_bytes: int) -> tuple[bytes, int]:
         """Bytes that hold *wanted_bytes* from *offset* on, fewer only at the container's end; and where they begin."""

@@ -20,6 +20,7 @@ from ..disk.seam import Directory
 from ..journal.archive import ArchiveLimits
 from ..journal.block import Block
 from ..journal.container import file_number
+from ..journal.heads import read_mark
 from ..journal.mark import NAME as MARK_NAME
 from ..journal.opening import (
     DEFAULT_CONTAINER_BYTES,
@@ -30,7 +31,7 @@ from ..journal.opening import (
     is_formatted,
     open_log,
 )
-from ..journal.reader import LogReader, read_mark
+from ..journal.reader import LogReader
 from ..journal.room import RESERVE_BYTES
 from ..store.checkpoint_file import CheckpointFile, LmdbFile
 from ..store.checkpointing import DEFAULT_INTERVAL_BYTES, Checkpointing

@@ -32,8 +32,6 @@ from .pieces import BrokenBlock, broken_blocks, says_twice
 from .remains import Finding
 from .replay import Replay
 
-_ENDS = (RecordType.DEQUEUE, RecordType.DELETE)
-
 
 @dataclass
 class Gap:
@@ -82,7 +80,7 @@ class Survey:
         self.has_mark = identity.finding is None
         shown = b"" if identity.finding is None else mark.encode(identity.mark)
         self.directory = MendedDirectory(directory, identity.mark, shown_mark=shown)
-        self.reader = LogReader(self.directory)
+        self.reader = LogReader(self.directory, live=False)
         self.state = State(self.mark.container_bytes)
         self.findings = [] if identity.finding is None else [identity.finding]
         """All damage, in the order of LSNs."""
@@ -153,10 +151,11 @@ class Survey:
     def _look_at(self, block: Block) -> None:
         """What a whole block says of the gaps before it."""
         table = np.frombuffer(block.body, TABLE, block.head.records)
-        self.queue_ids.update(np.unique(table["queue_id"]).tolist())
+        self.queue_ids.update(table["queue_id"].tolist())
         if not self.gaps:
             return
-        ended = table["message_id"][np.isin(table["type"], _ENDS)].tolist()
+        kinds = table["type"]
+        ended = table["message_id"][(kinds == RecordType.DEQUEUE) | (kinds == RecordType.DELETE)].tolist()
         copied = table["undo_prev"][table["flags"] & Flag.MOVED > 0].tolist()
         for gap in self.gaps:
             gap.ended.update(filter(gap.hides, ended))

@@ -406,6 +406,8 @@ class State:
         return self._shared.setdefault(value, value)
 
     def _share_all(self, values: npt.NDArray[np.uint64]) -> list[Plain]:
+        if len(values) < _FEW:
+            return [self._share(value) for value in values.tolist()]
         different, which = np.unique(values, return_inverse=True)
         shared = np.array([self._share(value) for value in different.tolist()], object)
         found: list[Plain] = shared[which].tolist()

@@ -1,15 +1,73 @@
-"""What tests of several folders need."""
+"""What tests of several folders need, how a test says something in the output, and which tests begin first.
+
+`make check` runs the files of tests in several processes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from itertools import count
 
 import pytest
+from _pytest.terminal import TerminalReporter
 
 from .postgresql import Server, why_not
 
+Tell = Callable[[str], None]
+LONGEST = (
+    "recovery/test_power_cut.py", "recovery/test_bit_rot", "recovery/test_io_errors", "recovery/test_seeded_defects",
+    "kill/test_kill", "store/test_full_disk", "powercut/", "tools/test_salvage", "cli/test_backup_command", "bench/",
+    "recovery/", "hostile/",
+)  # fmt: skip
+"""Parts of the ids of tests."""
 _numbers = count()
+_SAID = pytest.StashKey[list[str]]()
+"""What was said since the last report of a test."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_SAID] = []
+
+
+@pytest.fixture(scope="session")
+def tell(pytestconfig: pytest.Config) -> Tell:
+    """Have a text stand at the end of the run's output."""
+    return pytestconfig.stash[_SAID].append
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    said = item.config.stash[_SAID]
+    report.said = said[:]  # type: ignore[attr-defined]  # it goes to the process that reports with all the rest
+    said.clear()
+    return report
+
+
+class Said:
+    """What tests said, in the process that reports."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.texts += getattr(report, "said", [])
+
+    def pytest_terminal_summary(self, terminalreporter: TerminalReporter) -> None:
+        if self.texts:
+            terminalreporter.section("what was run")
+            for text in self.texts:
+                terminalreporter.write_line(text)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    session.config.pluginmanager.register(Said())
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: next((rank for rank, part in enumerate(LONGEST) if part in item.nodeid), len(LONGEST)))
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from cairnmq.base.errors import DiskError
-from cairnmq.disk.memory import MemoryDirectory, MemoryFile, Pending
+from cairnmq.disk.memory import MemoryDirectory, MemoryFile
+from cairnmq.disk.sectors import Pending
 
 
 def content(directory: MemoryDirectory, name: str) -> bytes:

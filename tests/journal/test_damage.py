@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from cairnmq.base.errors import CorruptJournal, DiskError, ForeignStore
 from cairnmq.disk.faulty import Call, Fault, FaultyDirectory
-from cairnmq.disk.memory import MemoryDirectory, Pending
+from cairnmq.disk.memory import MemoryDirectory
 from cairnmq.disk.seam import Directory
+from cairnmq.disk.sectors import Pending
 from cairnmq.journal import mark
 from cairnmq.journal.block import Block
 from cairnmq.journal.container import HEAD as CONTAINER_HEAD

@@ -9,6 +9,7 @@ import os
 import shutil
 import time
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import SystemRandom
@@ -32,7 +33,7 @@ The first takes checkpoints all the time. The second reads back what is waiting,
 
 
 @pytest.mark.timeout(60 + KILLS * 10)
-def test_what_was_confirmed_survives_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_confirmed_survives_kills(tmp_path: Path, tell: Callable[[str], None]) -> None:
     begun_s = time.monotonic()
     groups = []
     for number, options in enumerate(GROUPS[:KILLS]):
@@ -47,11 +48,10 @@ def test_what_was_confirmed_survives_kills(tmp_path: Path, capsys: pytest.Captur
     verdicts = [check(history) for history in histories]
     total = _sum(verdicts)
     kills = sum((group.kills for group in groups), start=Counter[str]())
-    with capsys.disabled():
-        print(
-            f"\n{kills.total()} kills ({kills['recovering']} in recovery): {total.line()}; "
-            f"{time.monotonic() - begun_s:.0f} s, seed {SEED}"
-        )
+    tell(
+        f"{kills.total()} kills ({kills['recovering']} in recovery): {total.line()}; "
+        f"{time.monotonic() - begun_s:.0f} s, seed {SEED}"
+    )
     assert kills.total() == KILLS
     for group, history, verdict in zip(groups, histories, verdicts, strict=True):
         assert not verdict.found, _stories(verdict, history, tmp_path)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from contextlib import closing
 from random import SystemRandom
 
@@ -45,12 +46,11 @@ def cut(kind: str, cuts: int, seed: str, *, cached: bool = False, until_found: b
 )
 @pytest.mark.timeout(120 + 2 * CUTS)
 def test_what_was_confirmed_survives_power_cuts(
-    kind: str, cached: bool, cuts: int, capsys: pytest.CaptureFixture[str]
+    kind: str, cached: bool, cuts: int, tell: Callable[[str], None]
 ) -> None:
     begun_s = time.monotonic()
     tally = cut(kind, cuts, SEED, cached=cached)
-    with capsys.disabled():
-        print(f"\n{tally.line(time.monotonic() - begun_s)}")
+    tell(tally.line(time.monotonic() - begun_s))
     assert not tally.found, "\n".join(f"{wrong} ({'; '.join(wrong.__notes__)})" for wrong in tally.found)
     assert tally.cuts >= cuts
     if cuts >= CUTS_PER_DISK:

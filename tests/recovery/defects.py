@@ -18,6 +18,7 @@ from cairnmq.journal import block, container, opening, renewal
 from cairnmq.journal import mark as mark_module
 from cairnmq.journal.block import BadBlock, Block, BlockHead
 from cairnmq.journal.container import ContainerHead
+from cairnmq.journal.heads import Heads
 from cairnmq.journal.log import Journal
 from cairnmq.journal.mark import NAME as MARK_NAME
 from cairnmq.journal.mark import Mark, MarkFile
@@ -304,14 +305,14 @@ def the_container_of_a_copy_is_still_free(patch: pytest.MonkeyPatch) -> None:
 
 @defect
 def the_earlier_of_two_copies_counts(patch: pytest.MonkeyPatch) -> None:
-    real = LogReader._enter
+    real = Heads._take
 
-    def enter(self: LogReader, head: ContainerHead, place: str) -> None:
+    def take(self: Heads, head: ContainerHead, place: str) -> None:
         other = self.heads.get(head.slot, head)
         real(self, head, place)
         self.heads[head.slot] = min(head, other, key=lambda one: one.incarnation)
 
-    patch.setattr(LogReader, "_enter", enter)
+    patch.setattr(Heads, "_take", take)
 
 
 @defect

@@ -63,21 +63,20 @@ class Explorer:
 
     def state(self, crash: Crash, choice: int, kind: str, path: str) -> None:
         """Recover what *choice* leaves, and check it. A state met before recovers to what it recovered to then."""
-        disk = crash.disk(choice)
         moment = crash.moment
         kept = crash.kept()
-        on_disk = hash((disk.fingerprint(), moment.sql))
+        on_disk = hash((crash.fingerprint(choice), moment.sql))
         state = hash((on_disk, kept.fingerprint()))
         outcome = self._outcomes.get(state)
         if outcome is None:
-            self.tally.count(kind, disk.sector_bytes, path)
+            self.tally.count(kind, moment.disk.sector_bytes, path)
         elif moment.expected.permits(*outcome):
             self.tally.again += 1
             return
         self.wiring.put_back(moment.sql)
         self.wiring.on_commit = _ignore
         with self._told(crash, choice, path):
-            store, report = recover(disk, self.wiring, self._clock, self.options, checkpoint=_file(crash))
+            store, report = recover(crash.disk(choice), self.wiring, self._clock, self.options, checkpoint=_file(crash))
             judge(moment, store, report)
             found = shown_by(store), report.log.end_lsn
             if self._of_disks.setdefault(on_disk, found) != found:

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from os import cpu_count
 
-from .cores import on_all_cores
+from .cores import little_garbage, on_all_cores
 from .explorer import Explorer
 from .states import Crash
 from .tally import CUT, JUNK, Tally
@@ -46,6 +46,14 @@ def begin(seed: int, number: int, states: int = STATES_PER_SHARD) -> tuple[Explo
 def explore(seed: int, number: int, states: int = STATES_PER_SHARD) -> Tally:
     begun_s = time.process_time()
     explorer, world = begin(seed, number, states)
+    with little_garbage():
+        _explore(explorer, world, number)
+    explorer.tally.cpu_s = time.process_time() - begun_s
+    return explorer.tally
+
+
+def _explore(explorer: Explorer, world: World, number: int) -> None:
+    states = explorer.enough
     explorer.tally.met += world.met
     moments = world.moments
     first = 0 if number < MAKING_A_STORE else next(at for at, moment in enumerate(moments) if not moment.recovering)
@@ -63,8 +71,6 @@ def explore(seed: int, number: int, states: int = STATES_PER_SHARD) -> Tally:
     explorer.enough = states
     while not explorer.is_done:
         explorer.wander(moments, samples=3, exhaustive=EXHAUSTIVE, first=first)
-    explorer.tally.cpu_s = time.process_time() - begun_s
-    return explorer.tally
 
 
 def again(seed: int, number: int, path: str) -> None:

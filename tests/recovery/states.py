@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Literal
 
-from cairnmq.disk.memory import Junk, MemoryDirectory, Pending
+from cairnmq.disk.memory import MemoryDirectory, PowerCut
+from cairnmq.disk.sectors import Junk, Pending
 
 from .kept_checkpoint import NEWEST, Kept
 from .world import Moment
@@ -35,15 +36,20 @@ class Crash:
         self._junk = others_content(moment.disk) if kind == "junk" else None
 
     @cached_property
-    def pending(self) -> list[Pending]:
+    def _cut(self) -> PowerCut:
         """With junk a write of what is there already can be lost, too: of zeros into a new container."""
-        return self.moment.disk.pending(changing=self._junk is None)
+        return self.moment.disk.power_cut(changing=self._junk is None, junk=self._junk)
+
+    @property
+    def pending(self) -> list[Pending]:
+        return self._cut.pending
 
     def disk(self, choice: int) -> MemoryDirectory:
-        if self.kind == "kill":
-            return self.moment.disk.after_kill()
-        kept = {item for n, item in enumerate(self.pending) if choice >> n & 1}
-        return self.moment.disk.after_power_cut(kept, junk=self._junk)
+        return self.moment.disk.after_kill() if self.kind == "kill" else self._cut.leaves(choice)
+
+    def fingerprint(self, choice: int) -> int:
+        """Of the disk that *choice* leaves, which need not be made for that."""
+        return self.moment.disk.fingerprint() if self.kind == "kill" else self._cut.fingerprint(choice)
 
     def kept(self) -> Kept:
         return self.moment.kept.named(self.checkpoint)

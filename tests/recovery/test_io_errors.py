@@ -35,6 +35,7 @@ def explorer() -> Explorer:
     return Explorer()
 
 
+@pytest.mark.timeout(0)  # it leaves way to other tests
 def test_every_error_at_every_call(tell: Callable[[str], None]) -> None:
     """In small containers: no call of these lives is left out."""
     total = Outcomes()

@@ -1,0 +1,41 @@
+"""What tests say stands at the end of the output, and what a module shares is made once, in any number of processes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+TESTS = """
+import pytest
+
+@pytest.fixture(scope="module")
+def shared(tell):
+    met = []
+    yield met
+    tell(f"all of {sorted(met)}")
+
+@pytest.mark.parametrize("number", range(6))
+def test_that_shares(shared, number):
+    shared.append(number)
+
+@pytest.mark.parametrize("number", range(6))
+def test_that_speaks(tell, number):
+    tell(f"number {number}")
+    assert number != 3
+"""
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+def test_what_tests_say_stands_at_the_end(processes: int, tmp_path: Path) -> None:
+    (tmp_path / "test_some.py").write_text(TESTS)
+    (tmp_path / "pytest.ini").touch()
+    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-n", str(processes), "--dist", "loadfile"]
+    done = subprocess.run([*command, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    _, _, said = done.stdout.partition(" what was run ")
+    lines = [line for line in said.splitlines() if line.startswith(("all", "number"))]
+    assert sorted(lines) == ["all of [0, 1, 2, 3, 4, 5]", *(f"number {number}" for number in range(6))], done.stdout
+    assert "1 failed, 11 passed" in said
