@@ -83,6 +83,8 @@ class Pool:
         """Set while the containers that are wanted can't be made because the disk is full."""
         self.low: DiskFull | None = None
         """Set while the disk is nearly full."""
+        self.reserved_bytes = 0
+        """What was promised to be writable, beside the reserve."""
         self.made = 0
         """Containers made since the log was opened."""
         self.released = 0
@@ -145,7 +147,8 @@ class Pool:
     @property
     def spare(self) -> int:
         """How many of them the reserve leaves to what is to be stored; negative while the reserve is in use."""
-        return self.unclaimed - room.reserve(self.container_bytes, len(self._used))
+        promised = -(-self.reserved_bytes // self.container_bytes)
+        return self.unclaimed - room.reserve(self.container_bytes, len(self._used)) - promised
 
     @property
     def in_need(self) -> bool:

@@ -75,6 +75,8 @@ class Flag(IntFlag):
     MOVED = 8
     """The record was copied forward. On START, CHUNK and ENQUEUE `undo_prev` is the LSN it was copied from, and the
     copy takes its place; DELETE and DEQUEUE say again what they said."""
+    PREPARED = 16
+    """On ENQUEUE and DEQUEUE: what a transaction is going to do. It does nothing yet."""
 
 
 class RecordHead(NamedTuple):

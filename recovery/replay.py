@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from ..base.errors import ForeignStore
@@ -12,7 +14,8 @@ from ..store.state import State
 _KNOWN = bytes(
     [
         RecordType.START, RecordType.CHUNK, RecordType.DELETE, RecordType.ENQUEUE, RecordType.DEQUEUE,
-        RecordType.LOG_OPEN, RecordType.LOG_HOLES,
+        RecordType.DTX_START, RecordType.TX_START, RecordType.TX_END, RecordType.TX_PREPARE, RecordType.TX_COMMIT,
+        RecordType.TX_ROLLBACK, RecordType.TX_DELETE, RecordType.LOG_OPEN, RecordType.LOG_HOLES,
     ]
 )  # fmt: skip
 _MANY = 1 << 16
@@ -53,13 +56,14 @@ class Replay:
         """Take in what was gathered."""
         blocks, self._blocks = self._blocks, []
         count, self._records = self._records, 0
-        if count < _FEW:
+        if count < _FEW or not self._take_in_at_once(blocks):
             for block in blocks:
                 for number, head in enumerate(block.heads()):
-                    self._state.apply(block.record_lsn(number), head)
-            return
+                    self._state.apply(block.record_lsn(number), head, partial(block.payload, head))
+
+    def _take_in_at_once(self, blocks: list[Block]) -> bool:
         heads = [np.frombuffer(block.body, TABLE, block.head.records).view(np.uint64) for block in blocks]
         firsts = [(block.lsn + BLOCK_HEAD_BYTES, HEAD_BYTES * block.head.records) for block in blocks]
         lsns = [np.arange(first, first + size, HEAD_BYTES, dtype=np.uint64) for first, size in firsts]
         # joined as plain numbers: tables of structures are joined slowly
-        self._state.apply_all(np.concatenate(lsns), np.concatenate(heads).view(TABLE))
+        return self._state.apply_all(np.concatenate(lsns), np.concatenate(heads).view(TABLE))

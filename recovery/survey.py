@@ -209,10 +209,14 @@ class Survey:
         return (self.state.queue_of(row.message_id), self.state.place_of(row.message_id)) == (row.queue_id, row.extra)
 
     def _take(self, broken: BrokenBlock, lsn: int, row: RecordHead) -> None:
-        self.state.apply(lsn, row)
-        self.pieces[lsn] = Piece(broken.payload_lsn + row.place, row)
+        piece = Piece(broken.payload_lsn + row.place, row)
+        self.pieces[lsn] = piece
+        self.state.apply(lsn, row, lambda: self._payload(piece) if lsn in broken.whole else memoryview(b""))
         if lsn not in broken.whole:
             self._spoilt[lsn] = row.message_id
+
+    def _payload(self, piece: Piece) -> memoryview:
+        return memoryview(self.read(piece.payload_lsn, piece.payload_lsn + piece.head.size))
 
     # ---- judging --------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ entry           key                  value, behind a checksum that binds it to t
 meta            "m"                  JSON: whose it is, and the block that recovery goes on behind
 page            "p", slot            of the plain messages whose ids lie in a slot, see `_encode_page`
 odd message     "o", message id      numbers, see `_encode_odd`
+transactions    "t"                  JSON, see `Outcomes.encode`
 ends            "e", slot            numbers: how many pairs; the pairs, each a slot that records here end others in and
                                      how many; the slots that records here were copied from
 
@@ -32,6 +33,7 @@ from .state import State
 
 FORMAT = 1
 META = b"m"
+TRANSACTIONS = b"t"
 _COUNTS = struct.Struct("<II")
 _NO_LAST = (1 << 64) - 1
 Changes = dict[bytes, bytes | None]
@@ -92,9 +94,11 @@ def pages(state: State, slots: list[int], at_most: int) -> Iterator[tuple[int, C
     yield taken, changes
 
 
-def others(state: State, odd: set[int], ends: set[int]) -> Changes:
-    """Entries for the messages *odd* and the ends in the slots *ends*."""
+def others(state: State, odd: set[int], ends: set[int], *, transactions: bool) -> Changes:
+    """Entries for the messages *odd* and the ends in the slots *ends*, and, if told so, for the transactions."""
     changes: Changes = {}
+    if transactions:
+        changes[TRANSACTIONS] = sealed(TRANSACTIONS, state.outcomes.encode())
     for message_id in odd:
         key = _key(b"o", message_id)
         message = state.odd.get(message_id)
@@ -151,6 +155,8 @@ def restore(state: State, entries: dict[bytes, bytes]) -> None:
         body, number = unsealed(key, value), int.from_bytes(key[1:], "big")
         if key[:1] == b"p":
             _restore_page(state, number, body)
+        elif key == TRANSACTIONS:
+            state.outcomes.decode(body)
         elif key[:1] == b"o":
             state.odd[number] = _decode_odd(array("Q", body))
         elif key[:1] == b"e":

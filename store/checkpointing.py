@@ -119,8 +119,11 @@ class Checkpointing:
         self._pages = None
         state = self._state
         # last of all: a message that was taken as plain, or missed, when it got particulars since, is among them
-        self._changes |= checkpoint.others(state, state.changed_odd, state.pins.changed_ends)
+        self._changes |= checkpoint.others(
+            state, state.changed_odd, state.pins.changed_ends, transactions=state.outcomes.changed
+        )
         state.changed_odd, state.pins.changed_ends = set(), set()
+        state.outcomes.changed = False
         self._durable_from = self._journal.next_lsn
 
     def _write(self) -> None:

@@ -17,15 +17,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import compress
 
-from ..base.errors import CairnError, JournalError, StoreError
+from ..base.errors import CairnError, JournalError, MessageLocked, StoreError
 from ..journal.flusher import Flusher
 from ..journal.log import OWN_LSN, Journal
 from ..journal.record import MAX_PAYLOAD_BYTES, Flag, RecordType
 from ..journal.room import FOR_OPENINGS
 from .checkpointing import Checkpointing
 from .holders import Holders
+from .journal_transactions import JournalTransactions
 from .relocation import Relocation
 from .state import State
+from .transaction import Transactions
 from .wiring import Wiring
 from .wiring_calls import WiringCalls
 
@@ -33,8 +35,6 @@ _START, _CHUNK, _DELETE = int(RecordType.START), int(RecordType.CHUNK), int(Reco
 _ENQUEUE, _DEQUEUE = int(RecordType.ENQUEUE), int(RecordType.DEQUEUE)
 _BATCH_FROM = 4
 """Fewer records than this are appended faster one by one."""
-_EXPUNGED_AT_ONCE = 4096
-"""Records that wait in memory while a queue is emptied in recovery."""
 _FLAG_ENQUEUE, _FLAG_DELETE, _FLAG_MORE = int(Flag.ENQUEUE), int(Flag.DELETE), int(Flag.MORE)
 
 
@@ -60,6 +60,9 @@ class JournalStore(WiringCalls):
         self._unexamined = list(journal.slots)  # what holds nothing leaves the log with the first flush
         self.relocation = Relocation(state, journal)
         self.checkpointing = checkpointing
+        writing = JournalTransactions(self)
+        self.transactions = Transactions(writing)
+        writing.restore(self.transactions)
         self._flusher: Flusher | None = None
         self._on_durable: Callable[[int], None] | None = None
         self._background: list[ThreadPoolExecutor] = []
@@ -154,22 +157,32 @@ class JournalStore(WiringCalls):
             )  # fmt: skip
             self.state.continued(lsn, flags, message_id, number, len(chunk))
 
+    def stage_complete(self, content: bytes, time_us: int) -> int:
+        """A message of one record that is on no queue yet; its id."""
+        lsn = self.journal.append(_START, content, time_us=time_us, message_id=OWN_LSN)
+        self.state.started(lsn, 0, 0, len(content))
+        return lsn
+
     def enqueue(self, message_id: int, queue_id: int, time_us: int) -> int:
-        message = self.state.odd.get(message_id)
-        queue = self.state.queue_of(message_id)
-        if queue is None and (message is None or not message.is_complete):
-            raise StoreError(f"message {message_id}", "it does not exist, or its content is not complete")
-        if queue == queue_id or (message is not None and queue_id in message.queues):
-            raise StoreError(f"message {message_id}", f"it is on queue {queue_id} already")
+        self.check_enqueue(message_id, queue_id)
         lsn = self.journal.append(
             _ENQUEUE, time_us=time_us, undo_prev=message_id, message_id=message_id, queue_id=queue_id
         )
         self.state.enqueued(lsn, message_id, queue_id, lsn)
         return lsn
 
+    def check_enqueue(self, message_id: int, queue_id: int) -> None:
+        """Raises `StoreError` if the message can't be put on that queue."""
+        message = self.state.odd.get(message_id)
+        queue = self.state.queue_of(message_id)
+        if queue is None and (message is None or not message.is_complete):
+            raise StoreError(f"message {message_id}", "it does not exist, or its content is not complete")
+        if queue == queue_id or (message is not None and queue_id in message.queues):
+            raise StoreError(f"message {message_id}", f"it is on queue {queue_id} already")
+
     def dequeue(self, message_id: int, queue_id: int, time_us: int) -> int:
         state = self.state
-        if state.queue_of(message_id) != queue_id:
+        if state.queue_of(message_id) != queue_id or self.transactions.concern(message_id):
             return self._dequeue_odd(message_id, queue_id, time_us)
         given_lsn = state.moved.get(message_id, message_id)
         lsn = self.journal.append(
@@ -180,25 +193,40 @@ class JournalStore(WiringCalls):
         return lsn
 
     def _dequeue_odd(self, message_id: int, queue_id: int, time_us: int) -> int:
-        message = self.state.odd.get(message_id)
-        if message is None or queue_id not in message.queues:
-            raise StoreError(f"message {message_id}", f"it is not on queue {queue_id}")
-        is_last = len(message.queues) == 1
-        given_lsn = message.start if is_last else message.queues[queue_id][1]
+        self.transactions.check_lock(message_id, queue_id)
+        is_last, given_lsn = self.taking(message_id, queue_id)
         lsn = self.journal.append(
             _DEQUEUE, time_us=time_us, flags=_FLAG_DELETE if is_last else 0, undo_prev=message_id,
             message_id=message_id, queue_id=queue_id, extra=given_lsn,
         )  # fmt: skip
-        if is_last:
-            self.state.deleted(lsn, message_id, given_lsn)
-        else:
-            self.state.dequeued(lsn, message_id, queue_id, given_lsn)
+        self.state.taken(lsn, message_id, queue_id, given_lsn, is_last=is_last)
         return lsn
+
+    def taking(self, message_id: int, queue_id: int) -> tuple[bool, int]:
+        """Whether the message goes if it is taken off that queue, and the record that this would end.
+
+        Raises `StoreError` if it is not on that queue.
+        """
+        state = self.state
+        goes = not self.transactions.holds_place(message_id)
+        if state.queue_of(message_id) == queue_id:
+            return goes, state.place_of(message_id)
+        message = state.odd.get(message_id)
+        if message is None or queue_id not in message.queues:
+            raise StoreError(f"message {message_id}", f"it is not on queue {queue_id}")
+        if goes and len(message.queues) == 1:
+            return True, message.start
+        return False, message.queues[queue_id][1]
+
+    def knows_queue(self, queue_id: int) -> bool:
+        return queue_id in self._names
 
     def destroy(self, message_id: int, time_us: int) -> int:
         message = self.state.odd.get(message_id)
         if message is None or message.queues:
             raise StoreError(f"message {message_id}", "it does not exist, or is still on a queue")
+        if self.transactions.holds_place(message_id):
+            raise MessageLocked(f"message {message_id}", "a transaction puts it on a queue")
         return self._delete(message_id, time_us)
 
     def discard_unfinished(self, time_us: int) -> int:
@@ -207,26 +235,6 @@ class JournalStore(WiringCalls):
         for message_id in unfinished:
             self._delete(message_id, time_us)
         return len(unfinished)
-
-    def expunge_going(self, time_us: int) -> dict[str, int]:
-        """Take the messages off the queues whose deletion is final in SQL; how many there were. Before `start`.
-
-        What is not durable when this is broken off, the next recovery does again (checklist E53, E55).
-        """
-        expunged: dict[str, int] = {}
-        on_queues = self.state.on_queues() if self.going_queues() else {}
-        for row in self.going_queues():
-            message_ids = on_queues.get(row.id, ())
-            for number, message_id in enumerate(message_ids, 1):
-                self.dequeue(message_id, row.id, time_us)
-                if number % _EXPUNGED_AT_ONCE == 0:
-                    self.kick()
-            self.kick()
-            if message_ids:
-                expunged[row.name] = expunged.get(row.name, 0) + len(message_ids)
-            with suppress(CairnError):  # a server that is away: the note stays, and does no harm
-                self._wiring.finish_destroy_queue(row.id)
-        return expunged
 
     def _delete(self, message_id: int, time_us: int) -> int:
         given_lsn = self.state.place_of(message_id)
@@ -344,7 +352,9 @@ class JournalStore(WiringCalls):
         end = min(self.durable_lsn // journal.container_bytes, journal.current_slot)
         self._unexamined += {slot for slot in touched if slot >= end and not pins.is_needed(slot)}
         while touched := [slot for slot in touched if slot < end and not pins.is_needed(slot)]:
-            touched = pins.retired(journal.retire(touched))
+            gone = journal.retire(touched)
+            touched = pins.retired(gone)
+            self.state.outcomes.retired(gone)
 
     def full(self) -> str:
         error = self.journal.pool.find_room()

@@ -12,6 +12,7 @@ original's slot leaves the log only after the copy is durable.
 from __future__ import annotations
 
 import logging
+from array import array
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Executor, Future
@@ -21,9 +22,10 @@ from ..base.errors import CairnError
 from ..journal import holes
 from ..journal.block import Block
 from ..journal.log import Journal
-from ..journal.record import HEAD_BYTES, RecordHead
+from ..journal.record import HEAD_BYTES, MAX_PAYLOAD_BYTES, RecordHead
 from ..journal.room import FOR_OPENINGS
-from .state import CHUNK, DELETE, DEQUEUE, ENQUEUE, FLAG_ENQUEUE, FLAG_MORE, FLAG_MOVED, START, State
+from .outcomes import DTX_START, FLAG_PREPARED, TX_COMMIT, TX_DELETE, TX_END, TX_PREPARE, TX_ROLLBACK, UNPLACED
+from .state import CHUNK, DELETE, DEQUEUE, ENQUEUE, FLAG_DELETE, FLAG_ENQUEUE, FLAG_MORE, FLAG_MOVED, START, State
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +35,8 @@ _LEVELS = 16
 """Slots are compared by the sixteenths of them that would have to be copied;"""
 _WORTH_LEVEL = 15
 """from so many on it is not worth it."""
+_LISTED = MAX_PAYLOAD_BYTES // 8
+"""So many operations a copied tx-commit lists at most."""
 _STEP_BYTES = 256 << 10
 """A step goes through so much of the log, or a block."""
 
@@ -198,6 +202,13 @@ class Relocation:
     def _copy(self, block: Block, lsn: int, head: RecordHead) -> None:
         kind, flags, message_id, queue_id = head.type, head.flags, head.message_id, head.queue_id
         state, extra = self._state, head.extra
+        if flags & FLAG_PREPARED or kind in (DTX_START, TX_PREPARE, TX_END):
+            if state.outcomes.counts(lsn, head):
+                self._copy_of_transaction(block, lsn, head)
+            return
+        if kind in (TX_COMMIT, TX_ROLLBACK):
+            self._copy_outcome(lsn, head)
+            return
         if kind == START:
             if message_id not in state or state.place_of(message_id) != lsn:
                 return
@@ -216,24 +227,87 @@ class Relocation:
             if at is None or at[1] != lsn:
                 return
             extra = at[0]
-        elif kind in (DEQUEUE, DELETE):
+        elif kind in (DEQUEUE, DELETE, TX_DELETE):
             ended = extra // self._journal.container_bytes
             if ended == self._victim or ended not in self._journal.slots:
+                return
+            if head.txn_id and kind != TX_DELETE and not self._is_done(head):
                 return
         else:
             return
         self._append(block, lsn, head, flags, queue_id, extra)
 
+    def _is_done(self, head: RecordHead) -> bool:
+        """Whether the end of a record that a transaction tells of is true: it may never have been committed."""
+        state, message_id = self._state, head.message_id
+        if message_id not in state:
+            return True
+        odd = state.odd.get(message_id)
+        if head.type == DELETE or odd is None or head.flags & FLAG_DELETE:
+            return False
+        at = odd.queues.get(head.queue_id)
+        return at is None or at[1] > head.extra
+
+    def _copy_of_transaction(self, block: Block, lsn: int, head: RecordHead) -> None:
+        copy = self._journal.append(
+            head.type, bytes(block.payload(head)), time_us=head.time_us, flags=head.flags | FLAG_MOVED, undo_prev=lsn,
+            message_id=head.message_id, queue_id=head.queue_id, txn_id=head.txn_id, extra=head.extra,
+        )  # fmt: skip
+        self._count_copied(HEAD_BYTES + head.size)
+        self._state.outcomes.moved(copy, head, lsn)
+
+    def _copy_outcome(self, lsn: int, head: RecordHead) -> None:
+        """Say again what still counts of a tx-commit or tx-rollback, if it does."""
+        outcomes, journal = self._state.outcomes, self._journal
+        outcome = outcomes.needed.get(self._victim, {}).get(lsn)
+        if outcome is None:
+            return
+        size = journal.container_bytes
+        prepare_lsn = outcome.prepare_lsn
+        if prepare_lsn // size == self._victim or prepare_lsn // size not in journal.slots:
+            prepare_lsn = 0
+        steps = [step for step in sorted(outcome.steps) if step // size in journal.slots]
+        marked = {step: mark for step in steps if (mark := self._mark_of(step)) is not None}
+        listed = [step | mark for step, mark in marked.items()]
+        if not listed and not prepare_lsn:
+            return
+        for at in range(0, max(1, len(listed)), _LISTED):
+            some = listed[at : at + _LISTED]
+            copy = journal.append(
+                head.type, array("Q", some).tobytes(), time_us=head.time_us, flags=FLAG_MOVED | head.flags,
+                undo_prev=head.undo_prev, txn_id=head.txn_id, extra=prepare_lsn,
+            )  # fmt: skip
+            self._count_copied(HEAD_BYTES + 8 * len(some))
+            outcomes.need(copy, head.txn_id, prepare_lsn, [step & ~UNPLACED for step in some])
+
+    def _mark_of(self, lsn: int) -> int | None:
+        """How a copied tx-commit lists the operation at *lsn*: by `UNPLACED` or 0; None if it counts no more."""
+        state = self._state
+        head = self._journal.stored.read_record(lsn).head
+        message_id = head.message_id
+        if head.type == START:
+            if message_id not in state or state.place_of(message_id) != lsn:
+                return None
+            odd = state.odd.get(message_id)
+            return 0 if odd is None or odd.queues.get(head.queue_id, (0, 0))[1] == lsn else UNPLACED
+        if head.type == ENQUEUE:
+            odd = state.odd.get(message_id)
+            return 0 if odd is not None and odd.queues.get(head.queue_id, (0, 0))[1] == lsn else None
+        return 0 if head.extra // self._journal.container_bytes in self._journal.slots else None
+
+    def _count_copied(self, size_bytes: int) -> None:
+        self.copied_bytes += size_bytes
+        self._journal.count_moved(size_bytes)
+
     def _append(self, block: Block, lsn: int, head: RecordHead, flags: int, queue_id: int, extra: int) -> None:
         kind, message_id, state = head.type, head.message_id, self._state
-        ends = kind in (DEQUEUE, DELETE)
+        ends = kind in (DEQUEUE, DELETE, TX_DELETE)
         copy = self._journal.append(
             kind, bytes(block.payload(head)), time_us=head.time_us, flags=flags | FLAG_MOVED,
-            undo_prev=head.undo_prev if ends else lsn, message_id=message_id, queue_id=queue_id, txn_id=head.txn_id,
-            extra=extra,
+            undo_prev=head.undo_prev if ends else lsn, message_id=message_id, queue_id=queue_id,
+            txn_id=head.txn_id if kind == TX_DELETE else 0, extra=extra,
         )  # fmt: skip
-        self.copied_bytes += HEAD_BYTES + head.size
-        self._journal.count_moved(HEAD_BYTES + head.size)
+        self._count_copied(HEAD_BYTES + head.size)
         if ends:
             state.pins.end(copy, extra)
             return

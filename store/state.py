@@ -16,7 +16,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ import numpy.typing as npt
 from ..base.errors import StoreError
 from ..journal.record import HEAD_BYTES, Flag, RecordHead, RecordType
 from .message import SIZE_BITS, SIZE_MASK, Message, Plain, plain
+from .outcomes import TX_COMMIT, TX_START, Outcomes, Step
 from .pins import Pins
 
 START, CHUNK, DELETE = int(RecordType.START), int(RecordType.CHUNK), int(RecordType.DELETE)
@@ -50,11 +51,13 @@ class State:
         self.unsettled: dict[int, int] = {}
         """LSN of a copy that is not durable yet, to where the record can be read meanwhile."""
         self.pins = Pins(container_bytes)
+        self.outcomes = Outcomes(container_bytes, self.pins)
         self.changed_pages: set[int] = set()
         """Slots whose page changed since the last checkpoint looked."""
         self.changed_odd: set[int] = set()
         """The same for messages in `odd`."""
         self._container_bytes = container_bytes
+        self._late: set[int] = set()  # slots whose page has messages out of order
         self._shared: dict[Plain, Plain] = {}  # the same number is one object for all messages that have it
 
     # ---- what records say -----------------------------------------------------------------------------------------
@@ -140,37 +143,62 @@ class State:
             for at, size_bytes in message.records():
                 self.pins.let_go(at, size_bytes)
 
+    def taken(self, lsn: int, message_id: int, queue_id: int, given_lsn: int, *, is_last: bool) -> None:
+        """A Dequeue record: `deleted` if it has the delete flag, else `dequeued`."""
+        if is_last:
+            self.deleted(lsn, message_id, given_lsn)
+        else:
+            self.dequeued(lsn, message_id, queue_id, given_lsn)
+
     # ---- recovery -------------------------------------------------------------------------------------------------
 
-    def apply(self, lsn: int, head: RecordHead) -> None:
-        """Take in a record read back from the log."""
+    def apply(self, lsn: int, head: RecordHead, payload: Callable[[], memoryview]) -> None:
+        """Take in a record read back from the log; of some its *payload* is looked at."""
         kind, flags = head.type, head.flags
-        if kind == START:
+        if head.txn_id and kind <= DEQUEUE:
+            self.outcomes.gather(lsn, head)
+        elif head.txn_id:
+            self.outcomes.apply(lsn, head, payload, self._do)
+        elif kind == START:
             if flags & FLAG_MOVED:
                 self.moved_start(lsn, flags, head.message_id, head.queue_id, head.size, head.undo_prev)
             else:
                 self.started(lsn, flags, head.queue_id, head.size)
-        elif kind == DELETE or (kind == DEQUEUE and flags & FLAG_DELETE):
-            self.deleted(lsn, head.message_id, head.extra)
-        elif kind == DEQUEUE:
-            self.dequeued(lsn, head.message_id, head.queue_id, head.extra)
+        elif kind in (DELETE, DEQUEUE):
+            is_last = kind == DELETE or flags & FLAG_DELETE > 0
+            self.taken(lsn, head.message_id, head.queue_id, head.extra, is_last=is_last)
         elif kind == CHUNK:
             self.continued(lsn, flags, head.message_id, head.extra, head.size)
         elif kind == ENQUEUE:
             source = head.undo_prev if flags & FLAG_MOVED else 0
             self.enqueued(lsn, head.message_id, head.queue_id, head.extra or lsn, source)
 
-    def apply_all(self, lsns: Lsns, heads: Table) -> None:
-        """Take in records of one slot, in order: the same as `apply` for each, and a hundred times faster if it can."""
+    def _do(self, step: Step, is_placed: bool) -> None:
+        """An operation of a transaction whose commit was read; *is_placed*: a Start record puts it on its queue."""
+        lsn, kind, flags, message_id = step.lsn, step.type, step.flags, step.message_id
+        if kind == START:
+            self.started(lsn, flags if is_placed else flags & ~FLAG_ENQUEUE, step.queue_id, step.size_bytes)
+            self._late.add(lsn // self._container_bytes)
+        elif kind == ENQUEUE:
+            self.enqueued(lsn, message_id, step.queue_id, step.extra or lsn)
+        else:
+            is_last = kind == DELETE or flags & FLAG_DELETE > 0
+            self.taken(lsn, message_id, step.queue_id, step.extra, is_last=is_last)
+
+    def apply_all(self, lsns: Lsns, heads: Table) -> bool:
+        """Take in records of one slot, in order: the same as `apply` for each, and a hundred times faster.
+
+        False if they are not all of the common kinds: then nothing was done.
+        """
         kind, flags = heads["type"], heads["flags"]
         put = (kind == START) & (flags == FLAG_ENQUEUE)
         gone = ((kind == DEQUEUE) & (flags & FLAG_DELETE > 0)) | (kind == DELETE)
         plainly = put | gone | (kind >= RecordType.LOG_OPEN)
+        if heads["txn_id"].any() and not self._is_committed_here(heads, plainly):
+            return False
         ids: list[int] = lsns[put].tolist()
         if not plainly.all() or (self.odd and any(map(self.odd.__contains__, ids))):
-            for lsn, head in zip(lsns.tolist(), map(RecordHead._make, heads.tolist()), strict=True):
-                self.apply(lsn, head)
-            return
+            return False
         if ids:  # nothing of a message comes before its Start record, so all of these can go first
             values = self._share_all(heads["queue_id"][put] << SIZE_BITS | heads["size"][put])
             new = dict(zip(ids, values, strict=True))
@@ -183,6 +211,24 @@ class State:
             self.pins.end_all(int(lsns[0]), heads["extra"][gone])
             for message_id in heads["message_id"][gone].tolist():
                 self._forget(message_id)
+        return True
+
+    def _is_committed_here(self, heads: Table, plainly: npt.NDArray[np.bool_]) -> bool:
+        """Whether all transactions in *heads* are local ones, whole: then their operations are like others.
+
+        What is of the transactions themselves is noted in *plainly*.
+        """
+        txn_ids, kind = heads["txn_id"], heads["type"]
+        commits = (kind == TX_COMMIT) & (heads["flags"] == 0) & (heads["extra"] == 0)
+        of_theirs = commits | (kind == TX_START)
+        within = txn_ids > 0
+        if heads["flags"][within & ~of_theirs].max(initial=0) > (FLAG_ENQUEUE | FLAG_DELETE):
+            return False
+        committed = set(txn_ids[commits].tolist())
+        if set(txn_ids[within].tolist()) != committed or self.outcomes.knows(committed):
+            return False
+        plainly |= of_theirs
+        return True
 
     def finish(self, slots: dict[int, int]) -> None:
         """Recovery is through the log, whose slots are *slots*: settle what could not be told before.
@@ -202,8 +248,16 @@ class State:
         for message_id in gone:
             del self.odd[message_id]
         self.changed_odd.update(gone)
-        for slot in {message_id // size for message_id in self.moved}:  # copies came after what has the higher id
+        for message_id, odd in self.odd.items():  # likewise the places that were taken from it
+            left = [queue_id for queue_id, (_, lsn) in odd.queues.items() if lsn // size not in slots]
+            for queue_id in left:
+                del odd.queues[queue_id]
+            if left:
+                self.changed_odd.add(message_id)
+        late = {message_id // size for message_id in self.moved} | (self._late & self.pages.keys())
+        for slot in late:  # copies came after what has the higher id
             self.pages[slot] = dict(sorted(self.pages[slot].items()))
+        self.outcomes.finish(slots)
         self.pins.begin(slots, self._records())
 
     def forget_plain(self, message_id: int) -> bool:
@@ -237,6 +291,7 @@ class State:
             yield lsn, size_bytes
         for message in self.odd.values():
             yield from message.records()
+        yield from self.outcomes.records()
 
     # ---- for the checkpoint ---------------------------------------------------------------------------------------
 
@@ -249,11 +304,14 @@ class State:
         self.changed_pages.update(self.pages)
         self.changed_odd.update(self.odd)
         self.pins.changed_ends.update(self.pins.ends)
+        self.outcomes.changed = True
 
     def take_over(self, other: State) -> None:
         """Become what *other* is, unchanged since the last checkpoint."""
         self.pages, self.odd, self.moved, self.pins = other.pages, other.odd, other.moved, other.pins
+        self.outcomes = other.outcomes
         self.changed_pages, self.changed_odd, self.pins.changed_ends = set(), set(), set()
+        self.outcomes.changed = False
 
     def restore_page(self, slot: int, ids: Lsns, values: npt.NDArray[np.uint64]) -> None:
         """Put back the plain messages whose ids lie in *slot*."""
@@ -294,8 +352,10 @@ class State:
         return self.unsettled.get(lsn, lsn)
 
     def unfinished(self) -> list[int]:
-        """Messages that never became whole, or never reached a queue."""
-        return [message_id for message_id, odd in self.odd.items() if not odd.queues or not odd.is_complete]
+        """Messages that never became whole, or never reached a queue; those of prepared transactions may still."""
+        adds = self.outcomes.adds()
+        found = [message_id for message_id, odd in self.odd.items() if not odd.queues or not odd.is_complete]
+        return [message_id for message_id in found if message_id not in adds]
 
     def count_by_queue(self) -> dict[int, int]:
         """Queue id to how many messages are on it."""

@@ -67,7 +67,7 @@ Operation = Put | Enqueue | Dequeue
 
 
 class TransactionalStore(Protocol):
-    """What `Transactions` needs of a store. A call that gives an LSN writes all it has to, or raises and writes nothing."""
+    """What `Transactions` needs of a store. A call that gives an LSN writes all of it, or raises and writes nothing."""
 
     def check_queue(self, queue_id: int) -> None:
         """Raises `StoreError` if there is no such queue."""
@@ -288,6 +288,10 @@ class Transactions:
         holder = self.locked.get(message_id, {}).get(queue_id)
         if holder is not None:
             raise MessageLocked(f"message {message_id}", f"{holder.name} takes it off queue {queue_id}")
+
+    def concern(self, message_id: int) -> bool:
+        """Whether a transaction takes the message off a queue, or puts it on one."""
+        return message_id in self.locked or message_id in self._adding
 
     def holds_place(self, message_id: int) -> bool:
         """Whether a transaction puts the message on a queue: it must not go meanwhile (checklist E43)."""

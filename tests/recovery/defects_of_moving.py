@@ -198,14 +198,14 @@ def odd_messages_are_taken_before_pages(patch: pytest.MonkeyPatch) -> None:
     def begin(self: Checkpointing) -> None:
         begins(self)
         state = self._state
-        self._changes |= checkpoint.others(state, state.changed_odd, state.pins.changed_ends)
+        self._changes |= checkpoint.others(state, state.changed_odd, state.pins.changed_ends, transactions=False)
         state.changed_odd, state.pins.changed_ends = set(), set()
 
     def take_some(self: Checkpointing) -> None:
         state = self._state
         odd, ends = state.changed_odd, state.pins.changed_ends
         with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(checkpoint, "others", lambda *_: {})
+            inner.setattr(checkpoint, "others", lambda *_, **__: {})
             takes(self)
         state.changed_odd, state.pins.changed_ends = odd, ends
 
@@ -243,4 +243,4 @@ class _Deaf(dict[int, int]):
 @defect
 def changed_ends_are_not_written_to_the_checkpoint(patch: pytest.MonkeyPatch) -> None:
     real = checkpoint.others
-    patch.setattr(checkpoint, "others", lambda state, odd, ends: real(state, odd, set()))
+    patch.setattr(checkpoint, "others", lambda state, odd, ends, **others: real(state, odd, set(), **others))

@@ -68,6 +68,10 @@ def head(kind: RecordType, message_id: int, queue_id: int = 0, flags: int = 0, e
     return RecordHead(kind, flags, 0, 0, 0, 0, message_id, message_id, queue_id, 0, 0, extra)
 
 
+def take_in(state: State, lsn: int, head: RecordHead) -> None:
+    state.apply(lsn, head, lambda: memoryview(b""))
+
+
 @given(
     records=st.lists(
         st.tuples(
@@ -81,9 +85,9 @@ def head(kind: RecordType, message_id: int, queue_id: int = 0, flags: int = 0, e
 def test_what_has_no_start_is_ignored(records: list[tuple[RecordType, int, int, int]]) -> None:
     """E27, E28: its Start is below the base, so the message was deleted."""
     state = State(SIZE)
-    state.apply(600, head(RecordType.START, 600, 2, Flag.ENQUEUE))
+    take_in(state, 600, head(RecordType.START, 600, 2, Flag.ENQUEUE))
     for lsn, (kind, message_id, queue_id, flags) in enumerate(records, 601):
-        state.apply(lsn, head(kind, message_id, queue_id, flags & ~Flag.MOVED, message_id))
+        take_in(state, lsn, head(kind, message_id, queue_id, flags & ~Flag.MOVED, message_id))
     state.finish({0: 0})
     assert len(state) == 1
     assert {queue_id: list(ids) for queue_id, ids in state.on_queues().items()} == {2: [600]}
@@ -93,13 +97,13 @@ def test_what_has_no_start_is_ignored(records: list[tuple[RecordType, int, int, 
 def test_a_chain_that_ends_in_delete_is_ignored() -> None:
     """E26: with a record of its own, or as a flag of the last dequeue."""
     state = State(SIZE)
-    state.apply(600, head(RecordType.START, 600, 0, Flag.MORE))
-    state.apply(700, head(RecordType.CHUNK, 600, extra=1))
-    state.apply(800, head(RecordType.DELETE, 600, extra=600))
-    state.apply(900, head(RecordType.START, 900, 1, Flag.ENQUEUE))
-    state.apply(1000, head(RecordType.ENQUEUE, 900, 2))
-    state.apply(1100, head(RecordType.DEQUEUE, 900, 1, extra=900))
-    state.apply(1200, head(RecordType.DEQUEUE, 900, 2, Flag.DELETE, extra=900))
+    take_in(state, 600, head(RecordType.START, 600, 0, Flag.MORE))
+    take_in(state, 700, head(RecordType.CHUNK, 600, extra=1))
+    take_in(state, 800, head(RecordType.DELETE, 600, extra=600))
+    take_in(state, 900, head(RecordType.START, 900, 1, Flag.ENQUEUE))
+    take_in(state, 1000, head(RecordType.ENQUEUE, 900, 2))
+    take_in(state, 1100, head(RecordType.DEQUEUE, 900, 1, extra=900))
+    take_in(state, 1200, head(RecordType.DEQUEUE, 900, 2, Flag.DELETE, extra=900))
     state.finish({0: 0})
     assert (len(state), state.pages, state.odd, state.pins.live) == (0, {}, {}, {})
 

@@ -1,0 +1,205 @@
+"""How the journal store writes transactions; `outcomes` has the records, and what they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ..base.errors import DiskFull, StoreError
+from ..journal.log import OWN_LSN
+from ..journal.record import HEAD_BYTES, MAX_PAYLOAD_BYTES, Flag, RecordType
+from .outcomes import DTX_START, FLAG_PREPARED, TX_COMMIT, TX_DELETE, TX_END, TX_PREPARE, TX_ROLLBACK, TX_START
+from .transaction import Dequeue, Enqueue, Put, Transaction, Transactions, TxState
+
+if TYPE_CHECKING:
+    from .journal_store import JournalStore
+
+_START, _ENQUEUE, _DEQUEUE = int(RecordType.START), int(RecordType.ENQUEUE), int(RecordType.DEQUEUE)
+_FLAG_ENQUEUE, _FLAG_DELETE = int(Flag.ENQUEUE), int(Flag.DELETE)
+
+
+class JournalTransactions:
+    """Implements `transaction.TransactionalStore` on a journal store. The thread that makes the store's calls."""
+
+    def __init__(self, store: JournalStore) -> None:
+        self._store = store
+        self._journal = store.journal
+        self._state = store.state
+
+    def restore(self, transactions: Transactions) -> None:
+        """Put back what recovery found (checklist E39)."""
+        for txn_id, prepared in self._state.outcomes.prepared.items():
+            operations = [
+                Dequeue(message_id, queue_id) if kind == _DEQUEUE else Enqueue(message_id, queue_id)
+                for kind, message_id, queue_id in prepared.intentions
+            ]
+            transactions.restore(prepared.xid, txn_id, TxState.PREPARED, operations)
+        for txn_id, decided in self._state.outcomes.decided.items():
+            state = TxState.DECIDED_COMMIT if decided.committed else TxState.DECIDED_ROLLBACK
+            transactions.restore(decided.xid, txn_id, state, ())
+        self._reserve()
+
+    # ---- what is asked of it --------------------------------------------------------------------------------------
+
+    def check_queue(self, queue_id: int) -> None:
+        if not self._store.knows_queue(queue_id):
+            raise StoreError(f"queue {queue_id}", "there is no such queue")
+
+    def check_enqueue(self, message_id: int, queue_id: int) -> None:
+        self._store.check_enqueue(message_id, queue_id)
+
+    def check_dequeue(self, message_id: int, queue_id: int) -> None:
+        state = self._state
+        message = state.odd.get(message_id)
+        if state.queue_of(message_id) != queue_id and (message is None or queue_id not in message.queues):
+            raise StoreError(f"message {message_id}", f"it is not on queue {queue_id}")
+
+    def stage_whole(self, content: bytes, time_us: int) -> int:
+        store = self._store
+        if len(content) <= MAX_PAYLOAD_BYTES:
+            return store.stage_complete(content, time_us)
+        message_id = store.stage(content[:MAX_PAYLOAD_BYTES], time_us)
+        store.append_content(message_id, content[MAX_PAYLOAD_BYTES:], time_us, last=True)
+        return message_id
+
+    def discard(self, message_ids: Iterable[int], time_us: int) -> None:
+        for message_id in message_ids:
+            message = self._state.odd.get(message_id)
+            if message is not None and not message.queues and not self._store.transactions.holds_place(message_id):
+                self._store.destroy(message_id, time_us)
+
+    # ---- what is written ------------------------------------------------------------------------------------------
+
+    def write_commit(self, transaction: Transaction, time_us: int) -> int:
+        if transaction.state is TxState.PREPARED:
+            return self._write_end(transaction, time_us, commit=True)
+        if not transaction.operations:
+            return 0
+        self._stage_long(transaction, time_us)
+        if len(transaction.operations) == 1:  # one record is whole or not there: it needs no other
+            return self._do(transaction, 0, time_us)[-1]
+        txn_id = self._journal.append(TX_START, time_us=time_us, txn_id=OWN_LSN)
+        return self._commit(transaction, txn_id, 0, time_us)
+
+    def write_prepare(self, transaction: Transaction, time_us: int) -> int:
+        full = self._journal.pool.find_room()
+        if full is not None:  # what it takes to end it must be there
+            raise DiskFull(full.place, full.reason, "roll it back, or free some space and prepare it again")
+        append = self._journal.append
+        txn_id = append(DTX_START, transaction.xid, time_us=time_us, txn_id=OWN_LSN)
+        intentions: dict[tuple[int, int, int], int] = {}
+        for operation in transaction.operations:
+            assert not isinstance(operation, Put)  # with an xid all is staged
+            kind = _DEQUEUE if isinstance(operation, Dequeue) else _ENQUEUE
+            message_id, queue_id = operation
+            intentions[kind, message_id, queue_id] = append(
+                kind, time_us=time_us, flags=FLAG_PREPARED, undo_prev=message_id, message_id=message_id,
+                queue_id=queue_id, txn_id=txn_id,
+            )  # fmt: skip
+        lsn = append(TX_PREPARE, time_us=time_us, undo_prev=txn_id, txn_id=txn_id, extra=len(intentions))
+        self._state.outcomes.was_prepared(txn_id, transaction.xid, lsn, intentions)
+        transaction.id = txn_id
+        self._reserve()
+        return lsn
+
+    def write_rollback(self, transaction: Transaction, time_us: int) -> int:
+        return self._write_end(transaction, time_us, commit=False)
+
+    def write_decision(self, transaction: Transaction, time_us: int, *, commit: bool) -> int:
+        txn_id = transaction.id
+        lsn = self._journal.append(
+            TX_END, transaction.xid, time_us=time_us, undo_prev=txn_id, txn_id=txn_id, extra=int(commit)
+        )
+        self._state.outcomes.was_decided(lsn, txn_id, transaction.xid, commit)
+        return self._write_end(transaction, time_us, commit=commit)
+
+    def write_forget(self, transaction: Transaction, time_us: int) -> int:
+        txn_id = transaction.id
+        end_lsn = self._state.outcomes.decided[txn_id].lsn
+        lsn = self._journal.append(TX_DELETE, time_us=time_us, undo_prev=txn_id, txn_id=txn_id, extra=end_lsn)
+        self._state.outcomes.forgotten(lsn, txn_id, end_lsn)
+        return lsn
+
+    # ---- inside ---------------------------------------------------------------------------------------------------
+
+    def _stage_long(self, transaction: Transaction, time_us: int) -> None:
+        """Contents of more than a record go first: the commit has one record for each operation (checklist E36)."""
+        for number, operation in enumerate(transaction.operations):
+            if isinstance(operation, Put) and len(operation.content) > MAX_PAYLOAD_BYTES:
+                message_id = self.stage_whole(operation.content, time_us)
+                transaction.staged.append(message_id)
+                transaction.operations[number] = Enqueue(message_id, operation.queue_id)
+
+    def _write_end(self, transaction: Transaction, time_us: int, *, commit: bool) -> int:
+        """The outcome of a prepared transaction."""
+        txn_id = transaction.id
+        prepare_lsn = self._state.outcomes.prepared[txn_id].prepare_lsn
+        if commit:
+            lsn = self._commit(transaction, txn_id, prepare_lsn, time_us)
+        else:
+            lsn = self._journal.append(
+                TX_ROLLBACK, time_us=time_us, undo_prev=txn_id, txn_id=txn_id, extra=prepare_lsn
+            )
+            self._state.outcomes.ended(lsn, txn_id, prepare_lsn)
+        self._reserve()
+        return lsn
+
+    def _commit(self, transaction: Transaction, txn_id: int, prepare_lsn: int, time_us: int) -> int:
+        lsns = self._do(transaction, txn_id, time_us)
+        lsn = self._journal.append(TX_COMMIT, time_us=time_us, undo_prev=txn_id, txn_id=txn_id, extra=prepare_lsn)
+        self._state.outcomes.ended(lsn, txn_id, prepare_lsn, lsns)
+        return lsn
+
+    def _do(self, transaction: Transaction, txn_id: int, time_us: int) -> list[int]:
+        """Write the operations as they are done; their LSNs. Visible in this order (checklist E44)."""
+        lsns: list[int] = []
+        for operation in transaction.operations:
+            if isinstance(operation, Put):
+                lsn = self._put(operation, txn_id, time_us)
+                transaction.message_ids.append(lsn)
+            elif isinstance(operation, Enqueue):
+                if operation.message_id in transaction.staged:
+                    transaction.message_ids.append(operation.message_id)
+                lsn = self._enqueue(operation, txn_id, time_us)
+            else:
+                lsn = self._dequeue(operation, txn_id, time_us)
+            lsns.append(lsn)
+        return lsns
+
+    def _put(self, operation: Put, txn_id: int, time_us: int) -> int:
+        content, queue_id = operation.content, operation.queue_id
+        lsn = self._journal.append(
+            _START, content, time_us=time_us, flags=_FLAG_ENQUEUE, message_id=OWN_LSN, queue_id=queue_id, txn_id=txn_id
+        )
+        self._state.started(lsn, _FLAG_ENQUEUE, queue_id, len(content))
+        return lsn
+
+    def _enqueue(self, operation: Enqueue, txn_id: int, time_us: int) -> int:
+        message_id, queue_id = operation
+        lsn = self._journal.append(
+            _ENQUEUE, time_us=time_us, undo_prev=message_id, message_id=message_id, queue_id=queue_id, txn_id=txn_id
+        )
+        self._state.enqueued(lsn, message_id, queue_id, lsn)
+        return lsn
+
+    def _dequeue(self, operation: Dequeue, txn_id: int, time_us: int) -> int:
+        """The delete flag is on it if that was the last place, and no transaction is adding one (checklist E43)."""
+        message_id, queue_id = operation
+        is_last, given_lsn = self._store.taking(message_id, queue_id)
+        lsn = self._journal.append(
+            _DEQUEUE, time_us=time_us, flags=_FLAG_DELETE if is_last else 0, undo_prev=message_id,
+            message_id=message_id, queue_id=queue_id, txn_id=txn_id, extra=given_lsn,
+        )  # fmt: skip
+        self._state.taken(lsn, message_id, queue_id, given_lsn, is_last=is_last)
+        return lsn
+
+    def _reserve(self) -> None:
+        """Keep room for the outcomes of prepared transactions (checklist E48)."""
+        prepared = self._state.outcomes.prepared.values()
+        records = sum([len(one.intentions) + _END_RECORDS for one in prepared])
+        self._journal.pool.reserved_bytes = 2 * HEAD_BYTES * records
+
+
+_END_RECORDS = 20
+"""Room for the tx-end with its xid, for the outcome, and for the padding of a block, counted in records."""
+
