@@ -31,6 +31,7 @@ from .pool import Pool
 from .reader import Damage, LogReader
 from .record import HEAD_BYTES, RecordType
 from .renewal import copy_slots, forget_unproven, superseded
+from .room import RESERVE_BYTES
 
 DEFAULT_CONTAINER_BYTES = 1 << 20
 MIN_CONTAINER_BYTES = 512 << 10
@@ -89,13 +90,14 @@ def open_log(
     archive_limits: ArchiveLimits | None = None,
     held: Callable[[], bool] = lambda: False,
     syncers: int = 0,
+    reserve_bytes: int = RESERVE_BYTES,
 ) -> tuple[Journal, OpenReport]:
     """Read the log, give every block from the base on to *visit* in order, and open it for writing.
 
     *prepare* may have the reader begin later before that.
 
-    What leaves the log is kept in *archive*; what has left it already and is still there, too. *held*: see `Pool`.
-    *syncers*: see `Writing`.
+    What leaves the log is kept in *archive*; what has left it already and is still there, too. *held* and
+    *reserve_bytes*: see `Pool`. *syncers*: see `Writing`.
 
     Raises `CorruptJournal` if something that was durable can't be read, `ForeignStore` for what is not ours,
     `DiskError` if the disk refuses to read, and then has changed nothing.
@@ -117,7 +119,9 @@ def open_log(
         raise _unreadable(reader.read_error)
 
     def make_pool(keep: int) -> Pool:
-        pool = Pool(directory, reader.container_bytes, reader.log_uuid, keep=keep, held=held)
+        pool = Pool(
+            directory, reader.container_bytes, reader.log_uuid, keep=keep, held=held, reserve_bytes=reserve_bytes
+        )
         if archive is not None:
             place = Archive(archive, directory, reader.log_uuid, reader.container_bytes, clock, archive_limits)
             pool.archiver = Archiver(place, clock, pool.give_back, lambda: pool.is_full)

@@ -71,6 +71,7 @@ class Pool:
         *,
         keep: int,
         held: Callable[[], bool] = lambda: False,
+        reserve_bytes: int = room.RESERVE_BYTES,
     ) -> None:
         """*keep*: how many containers the log keeps at least, used and free together.
 
@@ -96,6 +97,7 @@ class Pool:
         """Called when messages can be stored again."""
         self._keep = keep
         self._held = held
+        self._reserve_bytes = reserve_bytes
         self._claimed = 0
         self._refused = False
         self._suspects: set[int] = set()  # numbers of containers whose sectors are in doubt
@@ -148,7 +150,7 @@ class Pool:
     def spare(self) -> int:
         """How many of them the reserve leaves to what is to be stored; negative while the reserve is in use."""
         promised = -(-self.reserved_bytes // self.container_bytes)
-        return self.unclaimed - room.reserve(self.container_bytes, len(self._used)) - promised
+        return self.unclaimed - room.reserve(self.container_bytes, len(self._used), self._reserve_bytes) - promised
 
     @property
     def in_need(self) -> bool:

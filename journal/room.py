@@ -29,9 +29,9 @@ LOW_WATER_BYTES = 4 << 20
 """Beside room for one container: what is left to SQL, and to others, when messages are stored no more."""
 
 
-def reserve(container_bytes: int, used: int) -> int:
+def reserve(container_bytes: int, used: int, rest_bytes: int = RESERVE_BYTES) -> int:
     """How many free containers are not for what is to be stored, with *used* of them in use."""
-    return FOR_OPENINGS + -(-RESERVE_BYTES // container_bytes) + used // RESERVE_SHARE
+    return FOR_OPENINGS + -(-rest_bytes // container_bytes) + used // RESERVE_SHARE
 
 
 def low_water(container_bytes: int) -> int:

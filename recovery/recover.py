@@ -31,6 +31,7 @@ from ..journal.opening import (
     open_log,
 )
 from ..journal.reader import LogReader, read_mark
+from ..journal.room import RESERVE_BYTES
 from ..store.checkpoint_file import CheckpointFile, LmdbFile
 from ..store.checkpointing import DEFAULT_INTERVAL_BYTES, Checkpointing
 from ..store.directory import StoreDirectory
@@ -59,6 +60,8 @@ class StoreOptions:
     """A checkpoint is taken when the log has grown by so much; 0 for only when it is closed."""
     min_container_bytes: int = MIN_CONTAINER_BYTES
     """Not an option of the broker: tests go below it, to meet the ends of containers more often."""
+    reserve_bytes: int = RESERVE_BYTES
+    """Nor is this: what a full disk takes of a log of small containers would be hundreds of them."""
     archive_dir: str | None = None
     """Where containers are kept that left the log; None for nowhere."""
     archive_limits: ArchiveLimits = ArchiveLimits()
@@ -155,6 +158,7 @@ def recover(
             archive_limits=options.archive_limits,
             held=held,
             syncers=syncers,
+            reserve_bytes=options.reserve_bytes,
         )
     except CorruptJournal as error:
         raise explained(error, directory, wiring.queue_names()) from None

@@ -38,7 +38,7 @@ _WORTH_LEVEL = 15
 _LISTED = MAX_PAYLOAD_BYTES // 8
 """So many operations a copied tx-commit lists at most."""
 _STEP_BYTES = 256 << 10
-"""A step goes through so much of the log, or a block."""
+"""A step goes through so much of the log, a quarter of a container if that is less, or a block."""
 
 
 class Relocation:
@@ -53,6 +53,7 @@ class Relocation:
         """Slots that can't be emptied because they can't be read, and why."""
         self._state = state
         self._journal = journal
+        self._step_bytes = min(_STEP_BYTES, journal.container_bytes // 4)
         self._victim = -1
         self._blocks: Generator[Block, None, None] | None = None
         self._cheapest: list[tuple[int, int]] = []  # a heap of levels and slots
@@ -103,9 +104,9 @@ class Relocation:
     def _next_blocks(self, blocks: Iterator[Block]) -> list[Block] | None:
         """The next blocks of the slot, none at its end; None if they are being read."""
         if self._executor is None:
-            return _some(blocks)
+            return _some(blocks, self._step_bytes)
         if self._reading is None:
-            self._reading = self._executor.submit(_some, blocks)
+            self._reading = self._executor.submit(_some, blocks, self._step_bytes)
             self._reading.add_done_callback(lambda _: self._wake())
             return None
         if not self._reading.done():
@@ -322,10 +323,10 @@ class Relocation:
         self._copies.append(copy)
 
 
-def _some(blocks: Iterator[Block]) -> list[Block]:
+def _some(blocks: Iterator[Block], at_most_bytes: int) -> list[Block]:
     some: list[Block] = []
     size_bytes = 0
-    while size_bytes < _STEP_BYTES and (block := next(blocks, None)) is not None:
+    while size_bytes < at_most_bytes and (block := next(blocks, None)) is not None:
         some.append(block)
         size_bytes += block.head.size_bytes
     return some

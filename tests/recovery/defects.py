@@ -23,7 +23,7 @@ from cairnmq.journal.mark import NAME as MARK_NAME
 from cairnmq.journal.mark import Mark, MarkFile
 from cairnmq.journal.pool import Pool
 from cairnmq.journal.reader import Damage, LogReader
-from cairnmq.journal.record import RecordHead
+from cairnmq.journal.record import RecordHead, RecordType
 from cairnmq.journal.writing import Writing
 from cairnmq.recovery import recover as recover_module
 from cairnmq.store.journal_store import JournalStore
@@ -186,6 +186,11 @@ def the_base_is_taken_from_the_heads_alone(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LogReader, "_learn", learn)
 
 
+@defect
+def the_base_is_taken_from_the_mark_alone(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LogReader, "_raise_base", lambda self, base_lsn: None)
+
+
 # ---- reclaiming -----------------------------------------------------------------------------------------------------
 
 
@@ -287,6 +292,32 @@ def a_container_goes_before_its_copy_is_there(patch: pytest.MonkeyPatch) -> None
 
     patch.setattr(renewal, "_blocks", blocks)
     patch.setattr(Pool, "retire", lambda self, number: None)
+
+
+@defect
+def the_container_of_a_copy_is_still_free(patch: pytest.MonkeyPatch) -> None:
+    def fresh(self: Pool) -> int:
+        return self._free[0] if self._free else self._make()
+
+    patch.setattr(Pool, "fresh", fresh)
+
+
+@defect
+def the_earlier_of_two_copies_counts(patch: pytest.MonkeyPatch) -> None:
+    real = LogReader._enter
+
+    def enter(self: LogReader, head: ContainerHead, place: str) -> None:
+        other = self.heads.get(head.slot, head)
+        real(self, head, place)
+        self.heads[head.slot] = min(head, other, key=lambda one: one.incarnation)
+
+    patch.setattr(LogReader, "_enter", enter)
+
+
+@defect
+def a_container_of_dequeues_counts_as_empty(patch: pytest.MonkeyPatch) -> None:
+    """Openings drop what shows nothing; but what ends other records is needed."""
+    patch.setattr(opening, "_OPENINGS", bytes((RecordType.LOG_OPEN, RecordType.LOG_HOLES, RecordType.DEQUEUE)))
 
 
 @defect

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
 from cairnmq.journal import holes
 from cairnmq.journal.block import Block
+from cairnmq.journal.holes import Hole
 from cairnmq.journal.log import Journal
 from cairnmq.journal.reader import LogReader
 from cairnmq.journal.record import RecordHead, RecordType
 from cairnmq.store import checkpoint
+from cairnmq.store.checkpoint import Meta
 from cairnmq.store.checkpointing import Checkpointing
 from cairnmq.store.pins import Pins
 from cairnmq.store.relocation import Relocation
-from cairnmq.store.state import DELETE, DEQUEUE, State
+from cairnmq.store.state import DELETE, DEQUEUE, FLAG_DELETE, State
 
 from .defects import defect
 
@@ -84,6 +87,45 @@ def the_base_of_a_block_is_that_of_its_writing(patch: pytest.MonkeyPatch) -> Non
     patch.setattr(Journal, "_write_blocks", write_blocks)
 
 
+@defect
+def the_base_of_a_block_is_that_of_its_beginning(patch: pytest.MonkeyPatch) -> None:
+    """It is then behind the holes that the block tells of: those it has passed since are not among them."""
+    begins, seals = Journal._begin_block, Journal.seal
+
+    def begin_block(self: Journal, lsn: int, prev_lsn: int) -> None:
+        self.__dict__["begun_base"] = self.base_lsn
+        begins(self, lsn, prev_lsn)
+
+    def seal(self: Journal) -> bool:
+        base_lsn = self.__dict__["begun_base"]
+        if not seals(self):
+            return False
+        self._sealed[-1] = self._sealed[-1]._replace(base_lsn=base_lsn)
+        return True
+
+    patch.setattr(Journal, "_begin_block", begin_block)
+    patch.setattr(Journal, "seal", seal)
+
+
+@defect
+def holes_are_not_forgotten_when_the_base_passes_them(patch: pytest.MonkeyPatch) -> None:
+    """Neither where they are written, nor where they are read."""
+    patch.setattr(holes, "from_slot", lambda holes, slot: holes)
+
+
+@defect
+def neighbouring_holes_are_not_joined(patch: pytest.MonkeyPatch) -> None:
+    def add(known: list[Hole], slot: int, prev_lsn: int, container_bytes: int) -> list[Hole]:
+        return sorted([*known, Hole(slot, 1, prev_lsn)])
+
+    patch.setattr(holes, "add", add)
+
+
+@defect
+def a_hole_is_its_first_slot(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Hole, "holds", lambda self, slot: slot == self.first)
+
+
 # ---- relocation -----------------------------------------------------------------------------------------------------
 
 
@@ -123,6 +165,32 @@ def what_ends_other_records_is_not_relocated(patch: pytest.MonkeyPatch) -> None:
 @defect
 def the_source_of_a_copy_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Pins, "supersede", lambda self, lsn, source_lsn: None)
+
+
+@defect
+def a_container_with_copies_does_not_wait_for_the_originals_to_leave(patch: pytest.MonkeyPatch) -> None:
+    """A copy of a copy supersedes only that, so the first record is forgotten to be superseded."""
+    real = Relocation._is_settled
+
+    def is_settled(self: Relocation, slot: int) -> bool:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(self._state.pins, "superseded", {})
+            return real(self, slot)
+
+    patch.setattr(Relocation, "_is_settled", is_settled)
+
+
+@defect
+def a_dequeue_names_the_message_and_not_its_copy(patch: pytest.MonkeyPatch) -> None:
+    """So it is taken for dead as soon as the container of the first record has left the log."""
+    real = Journal.append
+
+    def append(self: Journal, type: int, *args: Any, **fields: Any) -> int:
+        if type == DEQUEUE and fields["flags"] & FLAG_DELETE:
+            fields["extra"] = fields["message_id"]
+        return real(self, type, *args, **fields)
+
+    patch.setattr(Journal, "append", append)
 
 
 @defect
@@ -177,6 +245,30 @@ def a_checkpoint_is_committed_before_what_it_knows_is_durable(patch: pytest.Monk
             self._write()
 
     patch.setattr(Checkpointing, "step", step)
+
+
+@defect
+def a_checkpoint_goes_on_behind_where_it_was_written(patch: pytest.MonkeyPatch) -> None:
+    """What changed pages that it had taken already is then replayed by nobody."""
+    real = Checkpointing._write
+
+    def write(self: Checkpointing) -> None:
+        journal = self._journal
+        self._meta = Meta(journal.pool.log_uuid, journal.container_bytes, *journal.durable_block)
+        real(self)
+
+    patch.setattr(Checkpointing, "_write", write)
+
+
+@defect
+def pages_that_change_while_a_checkpoint_is_taken_count_as_taken(patch: pytest.MonkeyPatch) -> None:
+    real = Checkpointing._committed
+
+    def committed(self: Checkpointing, commit: Future[int]) -> None:
+        real(self, commit)
+        self._state.changed_pages = set()
+
+    patch.setattr(Checkpointing, "_committed", committed)
 
 
 @defect

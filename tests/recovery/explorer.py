@@ -125,6 +125,13 @@ class Explorer:
             crash.checkpoint = crash.moment.kept.drawn(self.rng)
             self.state(crash, choice, kind, f"{at}:{crash.named(choice)}")
 
+    def any_crash(self, crash: Crash, kind: str, at: str) -> None:
+        """A power cut in one way."""
+        if not self.is_done:
+            choice = crash.any(self.rng)
+            crash.checkpoint = crash.moment.kept.drawn(self.rng)
+            self.state(crash, choice, kind, f"{at}:{crash.named(choice)}")
+
     def afterwards(
         self, crash: Crash, choice: int, path: str, samples: int, *, singles: int = 2, exhaustive: int = 0
     ) -> World:

@@ -118,5 +118,5 @@ def all_errors(seed: int, number: int, part: int, parts: int) -> Outcomes:
 
 def _begun(seed: int, number: int) -> tuple[World, Life]:
     rng = random.Random(f"errors {seed} {number}")
-    life = Life.drawn(rng)
+    life = Life.drawn(rng, number)
     return life.begun(rng), life

@@ -54,7 +54,8 @@ class Kept(NamedTuple):
         """The name of one that may be there: nearly always the newest."""
         if not self.commits or rng.random() < 0.7:
             return NEWEST
-        stale = f"s{rng.randrange(len(self.commits))}"
+        newest = len(self.commits) - 1
+        stale = f"s{newest - min(newest, int(rng.expovariate(0.3)))}"  # the log goes on behind the late ones only
         if self.entries is None:
             return stale
         return rng.choice((stale, stale, "none", "other", f"r{rng.randrange(len(self.entries))}"))

@@ -21,7 +21,8 @@ from cairnmq.recovery.recover import recover
 
 from .checker import Broken, Shown, content_of, shown_by
 from .kept_checkpoint import WatchedCheckpoint, flipped
-from .workload import Life, Step
+from .steps import Step
+from .workload import Life
 from .world import World
 
 NOT_USED = "in the checkpoint: everything is shown as before"
@@ -171,7 +172,7 @@ def rot(seed: int, number: int, end: str, faults: int = FAULTS_PER_SHARD) -> Ver
     """A shard: a small life that ends so, and a number of faults, about half of them in heads."""
     begun_s = time.process_time()
     rng = random.Random(f"rot {seed} {number}")
-    life = Life.drawn(rng)
+    life = Life.drawn(rng, number)
     found = Rot(life.live(life.begun(rng), ENDS[end]))
     heads = list(found.every_head())
     sources: list[Callable[[], Iterable[Place]]] = [

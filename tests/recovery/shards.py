@@ -5,9 +5,10 @@ be come to again:
 
     python -m tests.recovery.shards --seed 1 --shard 17 --path 23:5/4:1
 
-A shard first cuts the power at every operation of its life, in every way where little is pending. Then it wanders:
-crashes, recoveries and work again, with cuts inside each of them, until it has its number of states. Each store has a
-UUID of its own, so no state of one shard is one of another; only the first shards look at how a store is made.
+A shard first cuts the power at every operation of its life in one way, then in every way where little is pending. Then
+it wanders: crashes, recoveries and work again, with cuts inside each of them, until it has its number of states. Each
+store has a UUID of its own, so no state of one shard is one of another; only the first shards look at how a store is
+made.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ MAKING_A_STORE = 8
 def begin(seed: int, number: int, states: int = STATES_PER_SHARD) -> tuple[Explorer, World]:
     """The shard's explorer, and the world that it explores."""
     rng = random.Random(f"{seed} {number}")
-    life = Life.drawn(rng)
+    life = Life.drawn(rng, number)
     world = life.live(life.begun(rng))
     name = f"python -m tests.recovery.shards --seed {seed} --shard {number} --path"
-    explorer = Explorer(rng.getrandbits(32), life.options, world.wiring, name=name, enough=states)
+    explorer = Explorer(rng.getrandbits(32), life.options, world.wiring, life.go_on, name=name, enough=states)
     return explorer, world
 
 
@@ -48,13 +49,18 @@ def explore(seed: int, number: int, states: int = STATES_PER_SHARD) -> Tally:
     explorer.tally.met += world.met
     moments = world.moments
     first = 0 if number < MAKING_A_STORE else next(at for at, moment in enumerate(moments) if not moment.recovering)
-    for at in explorer.rng.sample(
-        range(first, len(moments)), len(moments) - first
-    ):  # so that a few are of all its life
+    order = explorer.rng.sample(range(first, len(moments)), len(moments) - first)  # so that a few are of all its life
+    explorer.enough = states // 2
+    for at in order:
+        explorer.any_crash(Crash(moments[at]), CUT, str(at))
+    explorer.enough = states * 5 // 8
+    for at in order:
         explorer.crashes(Crash(moments[at]), CUT, str(at), samples=12, exhaustive=EXHAUSTIVE)
+    explorer.enough = states * 3 // 4  # the rest is what comes after a crash
     for at in range(first, len(moments)):
         if explorer.rng.random() < 0.2:
             explorer.crashes(Crash(moments[at], "junk"), JUNK, str(at), samples=4, exhaustive=4)
+    explorer.enough = states
     while not explorer.is_done:
         explorer.wander(moments, samples=3, exhaustive=EXHAUSTIVE, first=first)
     explorer.tally.cpu_s = time.process_time() - begun_s

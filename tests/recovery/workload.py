@@ -1,13 +1,11 @@
-"""What happens in a world: steps, each a function of the world, and the lives that are made of them.
+"""What happens in a world: lives, which are made of steps.
 
-`workload` is one whole life at the real container size. `Life` draws steps in small containers, others for each seed,
-where a container ends after a few blocks. A new thing that the store can do becomes a step here, and a line in `STEPS`.
+`workload` is one whole life at the real container size. `Life` draws steps in small containers, others for each seed.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from typing import NamedTuple
 from uuid import UUID
 
@@ -15,232 +13,71 @@ from cairnmq.disk.memory import MemoryDirectory
 from cairnmq.recovery.recover import StoreOptions
 
 from .kept_checkpoint import WatchedCheckpoint
+from .steps import (
+    STEPS,
+    Step,
+    across_containers,
+    back_after_a_while,
+    dead_in_the_middle,
+    ends_apart,
+    gone_since_a_checkpoint,
+    groups,
+    interrupted_relocation,
+    kill,
+    new_queue,
+    on_a_second_queue,
+    on_again,
+    overtaken,
+    particulars_during_a_checkpoint,
+    put_in_pieces,
+    put_large,
+    put_small,
+    reopen,
+    stage_only,
+    stragglers,
+    take_from_one,
+    take_oldest,
+    wait,
+)
 from .world import WiringAnswers, World
 
-Step = Callable[[World], None]
-
-# ---- steps in small containers --------------------------------------------------------------------------------------
+# ---- lives in small containers --------------------------------------------------------------------------------------
 
 
-def queues(world: World) -> list[int]:
-    return sorted(world.history.queues) or [world.queue("a")]
+class Kind(NamedTuple):
+    """What a life is rich in."""
+
+    steps: tuple[Step, ...] = ()
+    """Drawn more often than in other lives."""
+    checkpoints: float = 0.5
+    """How probably it has them."""
+    checkpoint_bytes: tuple[int, ...] = (0, 3000, 3000, 10_000)
+    late: float = 0.3
+    """How probably the store hears late that something is durable."""
+    most_containers: int = 6
+    """From so many on the oldest messages are taken off first: what is read in each state takes the time."""
 
 
-def some_queue(world: World) -> int:
-    return world.random.choice(queues(world))
-
-
-def put_small(world: World) -> None:
-    for _ in range(world.random.randrange(1, 4)):
-        world.put(some_queue(world), world.random.choice((0, 10, 300, 400, 700)))
-    world.kick()
-
-
-def put_large(world: World) -> None:
-    """As large as a container takes, or a little less: the next record goes into the next container."""
-    world.put(some_queue(world), world.room - world.random.choice((0, 1, 200, 600)))
-    world.kick()
-
-
-def put_in_pieces(world: World) -> None:
-    """A message of several records, on one or all queues, whose pieces may come in different flushes."""
-    between = world.random.choice((int, world.kick, world.seal))
-    chosen = world.random.choice((queues(world), [some_queue(world)]))
-    world.put_in_pieces(chosen, world.random.choice((700, 1500)), 400, between)
-    world.kick()
-
-
-def overtaken(world: World) -> None:
-    """Shorter messages come onto the queue while a longer one arrives."""
-    queue = some_queue(world)
-    world.put_in_pieces([queue], 600, 250, lambda: world.put(queue, 20))
-    world.kick()
-
-
-def stage_only(world: World) -> None:
-    """A message that never reaches a queue: discarded by the next recovery."""
-    world.put_in_pieces([], 500, 300)
-    world.kick()
-
-
-def groups(world: World) -> None:
-    """Several blocks in one flush, as when the writer is slower than what arrives."""
-    queue = some_queue(world)
-    for size_bytes in world.random.sample((384, 384, 40, 900), 3):
-        world.put(queue, size_bytes)
-        world.seal()
-    world.put(queue, 40)
-    world.kick()
-
-
-def across_containers(world: World) -> None:
-    """One flush that goes over the end of a container."""
-    queue = some_queue(world)
-    for _ in range(3):
-        world.put(queue, world.room // 2)
-    world.kick()
-    for message_id in world.on(queue)[-3:]:
-        world.take(queue, message_id)
-    world.kick()
-
-
-def take_some(world: World) -> None:
-    for queue in queues(world):
-        for message_id in world.on(queue):
-            if world.random.random() < 0.6:
-                world.take(queue, message_id)
-    world.kick()
-
-
-def take_oldest(world: World) -> None:
-    """The base moves."""
-    for queue in queues(world):
-        for message_id in world.on(queue)[:2]:
-            world.take(queue, message_id)
-            world.kick()
-
-
-def drain(world: World) -> None:
-    for queue in queues(world):
-        for message_id in world.on(queue):
-            world.take(queue, message_id)
-    world.kick()
-
-
-def pass_through(world: World) -> None:
-    """Traffic through recycled containers."""
-    queue = some_queue(world)
-    for _ in range(3):
-        message_id = world.put(queue, world.room // 2)
-        world.kick()
-        world.take(queue, message_id)
-        world.kick()
-
-
-def pass_by(world: World, queue: int) -> None:
-    """Traffic until the log goes on to another container."""
-    assert world.store is not None
-    journal = world.store.journal
-    slot = journal.current_slot
-    while journal.current_slot == slot:
-        message_id = world.put(queue, world.room // 3)
-        world.take(queue, message_id)
-        world.kick()
-
-
-def stragglers(world: World) -> None:
-    """In each of several containers a message lives on, of one record or of several, among others that are consumed:
-    the log is soon several times what lives in it, so they are relocated."""
-    for _ in range(world.random.randrange(3, 6)):
-        queue = some_queue(world)
-        if world.random.random() < 0.4:
-            world.put_in_pieces(queues(world), 350, 150)
-        else:
-            world.put(queue, world.random.choice((10, 300)))
-        pass_by(world, queue)
-
-
-def dead_in_the_middle(world: World) -> None:
-    """Older and newer messages live on; the containers between them hold nothing but what is consumed."""
-    queue = some_queue(world)
-    world.put(queue, 20)
-    for _ in range(3):
-        pass_by(world, queue)
-    world.put(queue, 20)
-    world.kick()
-
-
-def wait(world: World) -> None:
-    """Relocation goes on by itself: what it copied is flushed, until nothing more is to do."""
-    assert world.store is not None
-    for _ in range(world.random.randrange(1, 8)):
-        world.store.became_durable(world.store.durable_lsn)
-        world.kick()
-
-
-def take_from_one(world: World) -> None:
-    """Messages that are on several queues leave one of them."""
-    on = [(queue, message_id) for queue in queues(world) for message_id in world.on(queue)]
-    for queue, message_id in on:
-        if sum(message_id == other for _, other in on) > 1 and message_id in world.on(queue):
-            world.take(queue, message_id)
-            on = [other for other in on if other != (queue, message_id)]
-    world.kick()
-
-
-def on_a_second_queue(world: World) -> None:
-    """Messages of one record come onto another queue, too, and some leave the first."""
-    for queue in queues(world):
-        for message_id in world.on(queue):
-            others = [other for other in queues(world) if message_id not in world.on(other)]
-            if others and world.random.random() < 0.7:
-                world.enqueue(others[0], message_id)
-                if world.random.random() < 0.5:
-                    world.take(queue, message_id)
-    world.kick()
-
-
-def on_again(world: World) -> None:
-    """A message leaves one of its queues and comes back to it, at the end."""
-    assert world.store is not None
-    for queue in queues(world):
-        for message_id in world.on(queue):
-            others = [other for other in queues(world) if other != queue and message_id in world.on(other)]
-            if others and world.random.random() < 0.7:
-                world.take(queue, message_id)
-                world.random.choice((int, world.kick, world.seal))()
-                world.enqueue(queue, message_id)
-    world.kick()
-
-
-def idle(world: World) -> None:
-    world.idle()
-
-
-def new_queue(world: World) -> None:
-    if len(world.history.queues) < 3:
-        world.queue(f"queue {len(world.history.queues)}")
-
-
-def reopen(world: World) -> None:
-    world.close()
-    world.open()
-
-
-def kill(world: World) -> None:
-    """Something was appended and never written."""
-    world.put(some_queue(world), 30)
-    world.kill()
-    world.open()
-
-
-STEPS: dict[Step, int] = {
-    put_small: 6,
-    put_large: 2,
-    put_in_pieces: 3,
-    overtaken: 1,
-    stage_only: 1,
-    groups: 3,
-    across_containers: 2,
-    take_some: 3,
-    take_oldest: 3,
-    drain: 2,
-    pass_through: 2,
-    stragglers: 3,
-    dead_in_the_middle: 1,
-    wait: 2,
-    take_from_one: 1,
-    on_a_second_queue: 2,
-    on_again: 2,
-    idle: 1,
-    new_queue: 2,
-    reopen: 2,
-    kill: 2,
-}
-"""Each step and how often it is drawn."""
+KINDS = {
+    "anything": Kind(),
+    "relocation": Kind(
+        (stragglers, interrupted_relocation, back_after_a_while, ends_apart, wait, kill),
+        checkpoints=0.25, most_containers=9,
+    ),
+    "checkpoints": Kind(
+        (gone_since_a_checkpoint, particulars_during_a_checkpoint, ends_apart, on_a_second_queue, reopen, kill),
+        checkpoints=1, checkpoint_bytes=(0, 600, 3000, 10_000),
+    ),
+    "holes": Kind((dead_in_the_middle, ends_apart, across_containers, groups), late=0.5, most_containers=8),
+    "queues": Kind(
+        (new_queue, on_again, on_a_second_queue, take_from_one, back_after_a_while, particulars_during_a_checkpoint),
+        checkpoints=0.8,
+    ),
+    "long": Kind((put_in_pieces, overtaken, put_large, across_containers, stage_only, kill)),
+}  # fmt: skip
+"""One shard after the other lives each of them."""
 MANY_MESSAGES = 5
-MANY_CONTAINERS = 6
-"""From so many on the oldest messages are taken off first: what is read in each state takes the time."""
+"""The same for messages."""
 
 
 class Life(NamedTuple):
@@ -251,14 +88,16 @@ class Life(NamedTuple):
     steps: int
     has_checkpoint: bool
     is_late: bool
+    kind: Kind
 
     @classmethod
-    def drawn(cls, rng: random.Random) -> Life:
+    def drawn(cls, rng: random.Random, number: int) -> Life:
+        kind = list(KINDS.values())[number % len(KINDS)]
         sector_bytes = rng.choice((512, 512, 512, 4096))
         size = rng.choice((4096, 4096, 8192) if sector_bytes == 512 else (8192, 16384))
-        buffers, checkpoint_bytes = rng.choice((1, 3)), rng.choice((0, 3000, 3000, 10_000))
-        options = StoreOptions(size, 2, buffers, checkpoint_bytes, min_container_bytes=4096)
-        return cls(options, sector_bytes, 40, rng.random() < 0.5, rng.random() < 0.3)
+        buffers, checkpoint_bytes = rng.choice((1, 3)), rng.choice(kind.checkpoint_bytes)
+        options = StoreOptions(size, 2, buffers, checkpoint_bytes, min_container_bytes=4096, reserve_bytes=0)
+        return cls(options, sector_bytes, 40, rng.random() < kind.checkpoints, rng.random() < kind.late, kind)
 
     def begun(self, rng: random.Random) -> World:
         """A world with an empty disk."""
@@ -274,26 +113,31 @@ class Life(NamedTuple):
         world.queue("a")
         # Not every life has everything: without one thing another goes further.
         weights = {step: weight * rng.choice((0, 1, 1, 3)) for step, weight in STEPS.items()} | {put_small: 6}
+        weights |= dict.fromkeys(self.kind.steps, 10)
         for _ in range(self.steps):
-            work(world, weights)
+            work(world, weights, self.kind)
         end(world)
         return world
 
+    def go_on(self, world: World) -> None:
+        """After a recovery."""
+        a_little_work(world, self.kind)
 
-def work(world: World, weights: dict[Step, int]) -> None:
+
+def work(world: World, weights: dict[Step, int], kind: Kind) -> None:
     """One step."""
     assert world.store is not None
     live = sum(len(world.on(queue)) for queue in world.history.queues)
-    if live >= MANY_MESSAGES or (live and len(world.store.journal.pool.slots()) >= MANY_CONTAINERS):
+    if live >= MANY_MESSAGES or (live and len(world.store.journal.pool.slots()) >= kind.most_containers):
         take_oldest(world)
     else:
         world.random.choices(list(weights), list(weights.values()))[0](world)
 
 
-def a_little_work(world: World) -> None:
+def a_little_work(world: World, kind: Kind = KINDS["anything"]) -> None:
     """After a recovery, in small containers."""
     for _ in range(2):
-        work(world, STEPS)
+        work(world, STEPS | dict.fromkeys(kind.steps, 6), kind)
 
 
 # ---- one life at the real size --------------------------------------------------------------------------------------
