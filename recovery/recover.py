@@ -36,6 +36,7 @@ from ..journal.room import RESERVE_BYTES
 from ..store.checkpoint_file import CheckpointFile, LmdbFile
 from ..store.checkpointing import DEFAULT_INTERVAL_BYTES, Checkpointing
 from ..store.directory import StoreDirectory
+from ..store.expunging import expunge_going
 from ..store.journal_store import JournalStore
 from ..store.sql import RESTORE_OR_SALVAGE, parse_address
 from ..store.state import State
@@ -175,7 +176,7 @@ def recover(
         wiring.migrate()  # only now: what is refused is not changed
         store = JournalStore(wiring, journal, state, release, checkpointing)
         discarded = store.discard_unfinished(clock.wall_us())
-        expunged = store.expunge_going(clock.wall_us())
+        expunged = expunge_going(store, clock.wall_us())
         store.kick()
         store.make_room()
         known = {row.id for row in store.queues()}

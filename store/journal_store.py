@@ -35,8 +35,6 @@ _START, _CHUNK, _DELETE = int(RecordType.START), int(RecordType.CHUNK), int(Reco
 _ENQUEUE, _DEQUEUE = int(RecordType.ENQUEUE), int(RecordType.DEQUEUE)
 _BATCH_FROM = 4
 """Fewer records than this are appended faster one by one."""
-_EXPUNGED_AT_ONCE = 4096
-"""Records that wait in memory while a queue is emptied in recovery."""
 _FLAG_ENQUEUE, _FLAG_DELETE, _FLAG_MORE = int(Flag.ENQUEUE), int(Flag.DELETE), int(Flag.MORE)
 
 
@@ -237,26 +235,6 @@ class JournalStore(WiringCalls):
         for message_id in unfinished:
             self._delete(message_id, time_us)
         return len(unfinished)
-
-    def expunge_going(self, time_us: int) -> dict[str, int]:
-        """Take the messages off the queues whose deletion is final in SQL; how many there were. Before `start`.
-
-        What is not durable when this is broken off, the next recovery does again (checklist E53, E55).
-        """
-        expunged: dict[str, int] = {}
-        on_queues = self.state.on_queues() if self.going_queues() else {}
-        for row in self.going_queues():
-            message_ids = on_queues.get(row.id, ())
-            for number, message_id in enumerate(message_ids, 1):
-                self.dequeue(message_id, row.id, time_us)
-                if number % _EXPUNGED_AT_ONCE == 0:
-                    self.kick()
-            self.kick()
-            if message_ids:
-                expunged[row.name] = expunged.get(row.name, 0) + len(message_ids)
-            with suppress(CairnError):  # a server that is away: the note stays, and does no harm
-                self._wiring.finish_destroy_queue(row.id)
-        return expunged
 
     def _delete(self, message_id: int, time_us: int) -> int:
         given_lsn = self.state.place_of(message_id)

@@ -77,7 +77,11 @@ class WiringCalls:
         self._ask(work, done)
 
     def begin_destroy_queue(self, queue_id: int, done: Callable[[Exception | None], None]) -> None:
-        self._ask(lambda: self._wiring.begin_destroy_queue(queue_id), done)
+        def work() -> None:
+            self._wiring.begin_destroy_queue(queue_id)
+            self._names.pop(queue_id, None)
+
+        self._ask(work, done)
 
     def finish_destroy_queue(self, queue_id: int, done: Callable[[Exception | None], None]) -> None:
         self._ask(lambda: self._wiring.finish_destroy_queue(queue_id), done)

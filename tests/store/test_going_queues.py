@@ -147,6 +147,32 @@ def test_sql_that_goes_away_meanwhile_does_not_stop_the_start(monkeypatch: pytes
     check(disk, keep, lambda count: count == 0)
 
 
+@pytest.mark.parametrize("commits", [True, False])
+def test_what_a_prepared_transaction_holds_waits_for_its_outcome(commits: bool) -> None:  # E53, E39
+    disk, store, keep = filled()
+    taken = shown(store)[2][0]
+    prepared = store.transactions.begin(NOW_US, xid=b"xid")
+    prepared.dequeue(taken, 2, NOW_US)
+    prepared.enqueue(keep[0], 2, NOW_US)
+    prepared.prepare(NOW_US)
+    next(destroy(store, 2))
+    store.close()
+    for expunged in ({"going": MESSAGES}, {}):
+        again, report = disk.open()
+        assert (report.expunged, report.homeless) == (expunged, {})
+        assert shown(again) == {1: keep, 2: [taken]}
+        assert disk.wiring.going_queues() == [QueueRow(2, "going")]
+        if expunged:
+            again.close()
+    prepared = again.transactions.of(b"xid")
+    if commits:
+        prepared.commit(NOW_US)
+    else:
+        prepared.rollback(NOW_US)
+    again.close()
+    check(disk, keep, lambda count: count == 1)
+
+
 def test_what_sql_lost_is_kept_and_its_id_is_given_to_nobody() -> None:
     """SQL was put back from an older copy: no note says that the queue was deleted."""
     disk = Disk()

@@ -1,0 +1,41 @@
+"""What a recovery does with queues whose deletion is final in SQL: their messages go, then `wiring`'s note of it."""
+
+from __future__ import annotations
+
+from ..base.errors import MessageLocked
+from .journal_store import JournalStore
+
+_AT_ONCE = 4096
+"""Records that wait in memory while a queue is emptied."""
+
+
+def expunge_going(store: JournalStore, time_us: int) -> dict[str, int]:
+    """Take the messages off the queues that are going; queue to how many there were. Before the store's `start`.
+
+    What is not durable when this is broken off, the next recovery does again (checklist E53, E55). So it does with what
+    a prepared transaction has to say about such a queue: until that is decided, the note stays.
+    """
+    prepared = store.state.outcomes.prepared.values()
+    in_doubt = {queue_id for transaction in prepared for _, _, queue_id in transaction.intentions}
+    expunged: dict[str, int] = {}
+    on_queues = store.state.on_queues() if store.going_queues() else {}
+    for row in store.going_queues():
+        count = 0
+        for message_id in on_queues.get(row.id, ()):
+            try:
+                store.dequeue(message_id, row.id, time_us)
+            except MessageLocked:
+                continue
+            count += 1
+            if count % _AT_ONCE == 0:
+                store.kick()
+        store.kick()
+        if count:
+            expunged[row.name] = expunged.get(row.name, 0) + count
+        if row.id not in in_doubt:
+            store.finish_destroy_queue(row.id, _shrug)
+    return expunged
+
+
+def _shrug(answer: Exception | None) -> None:
+    """With a server that is away the note stays, and does no harm."""
