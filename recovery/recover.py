@@ -38,6 +38,7 @@ from ..store.checkpointing import DEFAULT_INTERVAL_BYTES, Checkpointing
 from ..store.directory import StoreDirectory
 from ..store.expunging import expunge_going
 from ..store.journal_store import JournalStore
+from ..store.placement import count_by_queue
 from ..store.sql import RESTORE_OR_SALVAGE, parse_address
 from ..store.state import State
 from ..store.wiring import Wiring
@@ -181,7 +182,7 @@ def recover(
         store.make_room()
         known = {row.id for row in store.queues()}
         going = {row.id for row in store.going_queues()}
-        on_queue = state.count_by_queue()
+        on_queue = count_by_queue(state)
         homeless = {queue: count for queue, count in on_queue.items() if queue not in known and queue not in going}
         if homeless and max(homeless) > store.last_id:
             wiring.skip_ids(max(homeless))  # else a new queue would get these messages

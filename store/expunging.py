@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..base.errors import MessageLocked
 from .journal_store import JournalStore
+from .placement import on_queues
 
 _AT_ONCE = 4096
 """Records that wait in memory while a queue is emptied."""
@@ -18,10 +19,10 @@ def expunge_going(store: JournalStore, time_us: int) -> dict[str, int]:
     prepared = store.state.outcomes.prepared.values()
     in_doubt = {queue_id for transaction in prepared for _, _, queue_id in transaction.intentions}
     expunged: dict[str, int] = {}
-    on_queues = store.state.on_queues() if store.going_queues() else {}
+    on_queue = on_queues(store.state) if store.going_queues() else {}
     for row in store.going_queues():
         count = 0
-        for message_id in on_queues.get(row.id, ()):
+        for message_id in on_queue.get(row.id, ()):
             try:
                 store.dequeue(message_id, row.id, time_us)
             except MessageLocked:

@@ -25,6 +25,7 @@ from ..journal.room import FOR_OPENINGS
 from .checkpointing import Checkpointing
 from .holders import Holders
 from .journal_transactions import JournalTransactions
+from .placement import on_queues
 from .relocation import Relocation
 from .state import State
 from .transaction import Transactions
@@ -112,7 +113,7 @@ class JournalStore(WiringCalls):
     # ---- messages -------------------------------------------------------------------------------------------------
 
     def messages(self) -> dict[int, array[int]]:
-        return self.state.on_queues()
+        return on_queues(self.state)
 
     def put(self, queue_id: int, content: bytes, time_us: int) -> tuple[int, int]:
         if len(content) > MAX_PAYLOAD_BYTES:

@@ -13,9 +13,7 @@ would find only the latter. `Pins` keeps count of both.
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_left
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -31,7 +29,7 @@ START, CHUNK, DELETE = int(RecordType.START), int(RecordType.CHUNK), int(RecordT
 ENQUEUE, DEQUEUE = int(RecordType.ENQUEUE), int(RecordType.DEQUEUE)
 FLAG_ENQUEUE, FLAG_DELETE, FLAG_MORE, FLAG_MOVED = map(int, (Flag.ENQUEUE, Flag.DELETE, Flag.MORE, Flag.MOVED))
 _MAX_SHARED = 1 << 16
-_FEW = 32
+FEW = 32
 """A page with fewer messages is gone through faster one by one."""
 
 Table = npt.NDArray[np.void]
@@ -280,7 +278,7 @@ class State:
     def _records(self) -> Iterator[tuple[int, int]]:
         """What is needed of the log: of each slot's plain messages a sum, at any LSN in it; of the rest each record."""
         for slot, page in self.pages.items():
-            if len(page) < _FEW:
+            if len(page) < FEW:
                 total = sum([value & SIZE_MASK for value in page.values()])
             else:
                 total = int((np.fromiter(page.values(), np.int64, len(page)) & SIZE_MASK).sum())
@@ -357,39 +355,6 @@ class State:
         found = [message_id for message_id, odd in self.odd.items() if not odd.queues or not odd.is_complete]
         return [message_id for message_id in found if message_id not in adds]
 
-    def count_by_queue(self) -> dict[int, int]:
-        """Queue id to how many messages are on it."""
-        found: Counter[int] = Counter()
-        for page in self.pages.values():
-            if len(page) < _FEW:
-                found.update([value >> SIZE_BITS for value in page.values()])
-                continue
-            values, counts = np.unique(np.fromiter(page.values(), np.uint64, len(page)), return_counts=True)
-            for value, count in zip(values.tolist(), counts.tolist(), strict=True):
-                found[value >> SIZE_BITS] += count
-        for message in self.odd.values():
-            found.update(message.queues.keys())
-        return dict(found)
-
-    def on_queues(self) -> dict[int, array[int]]:
-        """Queue id to the messages on it, in order. Looks at every message."""
-        found: dict[int, list[Lsns]] = defaultdict(list)
-        others: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        for slot in sorted(self.pages):
-            page = self.pages[slot]
-            if len(page) < _FEW:
-                for message_id, value in page.items():
-                    others[value >> SIZE_BITS].append((message_id, message_id))
-                continue
-            ids = np.fromiter(page.keys(), np.uint64, len(page))
-            queues = np.fromiter(page.values(), np.uint64, len(page)) >> np.uint64(SIZE_BITS)
-            for queue_id in np.unique(queues).tolist():
-                found[queue_id].append(ids[queues == queue_id])
-        for message_id, message in self.odd.items():
-            for queue_id, (position, _) in message.queues.items():
-                others[queue_id].append((position, message_id))
-        return {queue_id: _merged(found[queue_id], others[queue_id]) for queue_id in sorted({*found, *others})}
-
     # ---- inside ---------------------------------------------------------------------------------------------------
 
     def _page(self, message_id: int) -> dict[int, Plain]:
@@ -406,7 +371,7 @@ class State:
         return self._shared.setdefault(value, value)
 
     def _share_all(self, values: npt.NDArray[np.uint64]) -> list[Plain]:
-        if len(values) < _FEW:
+        if len(values) < FEW:
             return [self._share(value) for value in values.tolist()]
         different, which = np.unique(values, return_inverse=True)
         shared = np.array([self._share(value) for value in different.tolist()], object)
@@ -438,16 +403,3 @@ class State:
             message.last = 0
         if flags & FLAG_ENQUEUE:
             message.queues[queue_id] = (message_id, lsn)
-
-
-def _merged(plainly: list[Lsns], others: list[tuple[int, int]]) -> array[int]:
-    if not plainly:
-        return array("Q", [message_id for _, message_id in sorted(others)])
-    ids = np.concatenate(plainly)
-    if others:
-        places = np.concatenate([ids, np.array([position for position, _ in others], np.uint64)])
-        ids = np.concatenate([ids, np.array([message_id for _, message_id in others], np.uint64)])
-        ids = ids[np.argsort(places, kind="stable")]
-    ordered = array("Q")
-    ordered.frombytes(ids.tobytes())
-    return ordered

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from ..base.errors import JournalError
 from ..recovery.survey import LostMessage, Survey
 from ..store.journal_store import JournalStore
+from ..store.placement import on_queues
 from .contents import Contents
 from .quarantine import Quarantine
 from .salvage_report import Doubtful, SalvageReport
@@ -33,11 +34,11 @@ class Copying:
 
     def run(self) -> None:
         names = self._report.queue_names  # queues whose deletion is final in SQL have none, and go
-        on_queues = {queue: ids for queue, ids in self._survey.state.on_queues().items() if queue in names}
-        total = sum(map(len, on_queues.values()))
+        on_queue = {queue: ids for queue, ids in on_queues(self._survey.state).items() if queue in names}
+        total = sum(map(len, on_queue.values()))
         done = 0
         try:
-            for queue_id, ids in on_queues.items():
+            for queue_id, ids in on_queue.items():
                 name = names[queue_id]
                 copied = 0
                 for message_id in ids:

@@ -21,6 +21,7 @@ from ..recovery.recover import StoreOptions, open_store
 from ..recovery.remains import Finding, log_id_of
 from ..recovery.survey import Survey, survey
 from ..store.directory import JOURNAL_NAME, lock_unchanged
+from ..store.placement import on_queues
 from ..store.rescue import Rescued, rescue
 from ..store.sql import parse_address
 from ..store.wiring import FILE_NAME as WIRING_NAME
@@ -159,7 +160,7 @@ def _queues(rescued: Rescued, found: Survey | None, report: SalvageReport) -> li
     queues = {row.id: row for row in rescued.rows.queues}
     names = {row.name for row in rescued.rows.queues}
     going = {row.id for row in rescued.rows.going}
-    for queue_id in found.state.on_queues() if found is not None else ():
+    for queue_id in on_queues(found.state) if found is not None else ():
         if queue_id not in queues and queue_id not in going:
             name = f"salvaged-{queue_id}"
             while name in names:

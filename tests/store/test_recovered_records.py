@@ -10,6 +10,7 @@ from cairnmq.base.clock import ManualClock
 from cairnmq.journal.log import OWN_LSN
 from cairnmq.journal.opening import open_log
 from cairnmq.journal.record import Flag, RecordHead, RecordType
+from cairnmq.store.placement import on_queues
 from cairnmq.store.state import State
 
 from .stores import BIG, NOW_US, SIZE, Disk, particulars, put, queue, shown
@@ -90,7 +91,7 @@ def test_what_has_no_start_is_ignored(records: list[tuple[RecordType, int, int, 
         take_in(state, lsn, head(kind, message_id, queue_id, flags & ~Flag.MOVED, message_id))
     state.finish({0: 0})
     assert len(state) == 1
-    assert {queue_id: list(ids) for queue_id, ids in state.on_queues().items()} == {2: [600]}
+    assert {queue_id: list(ids) for queue_id, ids in on_queues(state).items()} == {2: [600]}
     assert state.pins.live == {0: 64}
 
 

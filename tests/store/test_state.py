@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from cairnmq.journal.log import Journal
 from cairnmq.journal.reader import LogReader
 from cairnmq.journal.record import HEAD, HEAD_BYTES, TABLE, Flag, RecordHead, RecordType
+from cairnmq.store.placement import on_queues
 from cairnmq.store.state import State
 
 from ..journal.logs import blocks, records_of
@@ -34,7 +35,7 @@ def known(state: State) -> dict[str, Any]:
         "live": state.pins.live,
         "live bytes": state.pins.live_bytes,
         "ends": state.pins.ends,
-        "queues": {queue_id: list(ids) for queue_id, ids in state.on_queues().items()},
+        "queues": {queue_id: list(ids) for queue_id, ids in on_queues(state).items()},
     }
 
 
@@ -132,7 +133,7 @@ def test_what_calls_made_true_the_records_say(mix: str) -> None:
     assert known(one) == known(other)
     running = traffic.store.state
     assert particulars(one) == particulars(running)
-    assert one.on_queues() == running.on_queues()
+    assert on_queues(one) == on_queues(running)
     journal: Journal = traffic.store.journal
     assert {slot: one.pins.live[slot] for slot in one.pins.live} == running.pins.live == live_records(traffic.store)
     ends = {slot: {ended: count for ended, count in of.items() if ended in journal.slots}
