@@ -352,6 +352,8 @@ class Journal:
             if self.failure is None and (is_stale or closed):
                 base = max(base, self._durable_base)
                 self._write_mark(base, closed=closed, sync=True)
+                if base > known.base_lsn:  # in both places, or rot in one would ask for what is given away now
+                    self._write_mark(base, closed=closed, sync=True)
                 self._durable_base = base
                 self._release(self.durable_lsn, base)
 

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from cairnmq.base.errors import JournalError
 from cairnmq.disk.memory import MemoryDirectory
+from cairnmq.journal import mark
 from cairnmq.journal.container import file_number
 from cairnmq.journal.reader import Damage, LogReader
 from cairnmq.journal.record import RecordType
 from cairnmq.journal.room import SPARES, reserve
 
-from .logs import BIG, SIZE, container_of, new_log, put, read_all, reopen
+from .logs import BIG, SIZE, container_of, flip, new_log, put, read_all, reopen
 
 
 def containers(directory: MemoryDirectory) -> list[str]:
@@ -83,6 +84,23 @@ def test_a_container_waits_until_the_base_is_durable(carried_by: str) -> None:
     reader = LogReader(directory)
     assert reader.base_lsn == SIZE
     assert [read.payload for read in reopen(directory)[2]] == [BIG, b"carries the base"]
+
+
+@pytest.mark.parametrize("place", mark.PLACES)
+def test_either_place_of_the_mark_tells_a_base_that_no_block_tells(place: int) -> None:
+    """What is below it was given away with the mark: rot in one place must not ask for it."""
+    directory, journal = new_log()
+    while journal.next_lsn < SIZE:
+        put(journal, BIG)
+        journal.flush()
+    journal.advance_base(SIZE)
+    journal.close()
+    kept = container_of(directory, 1)
+    for name in containers(directory):
+        if name != kept:
+            directory.unlink(name)
+    flip(directory, mark.NAME, place + 74)
+    assert [read.payload for read in reopen(directory)[2]] == [BIG]
 
 
 @given(lifetimes=st.lists(st.integers(1, 40), min_size=20, max_size=120))
