@@ -195,11 +195,15 @@ def _resume(
     slot = max((*reader.heads, (reader.end_lsn - 1) // size, reader.base_lsn // size - 1), default=-1) + 1
     if not found.last_lsn and not reader.heads:
         slot = reader.base_lsn // size
-    base_lsn = reader.base_lsn if found.last_lsn else slot * size  # with no block to start from, the log starts here
+    base_lsn, log_holes = reader.told_until(reader.end_lsn) if found.last_lsn else (slot * size, reader.holes)
     incarnation = reader.incarnation + 1
     chain = reader.chain_to(found.last_lsn) if found.last_lsn else []
     assert chain is not None  # the log was read through, or the reader resumed in it
-    slots = {used: reader.heads[used].prev_lsn for used in chain}
+    last_slot = (reader.end_lsn - 1) // size
+    # What left the log by a block behind its end was not given back; it leaves again, by a block that stays.
+    late = [used for used in reader.heads if base_lsn <= used * size <= last_slot * size and used not in chain]
+    late = [used for used in late if found.last_lsn and not any(hole.holds(used) for hole in log_holes)]
+    slots = {used: reader.heads[used].prev_lsn for used in sorted([*chain, *late])}
     empty = [used for used in slots if used in found.openings]
     is_new = not reader.heads and not reader.free
     keep = max(initial_containers, MIN_CONTAINERS) if is_new else MIN_CONTAINERS
@@ -212,7 +216,6 @@ def _resume(
     _let_go(pool, reader, slots)
     doubtful = found.ends(reader.end_lsn, size, slots)
     copy_slots(reader, pool, incarnation, {used: end for used, end in doubtful.items() if used not in empty})
-    last_slot = (reader.end_lsn - 1) // size
     begun = [head.number for used, head in reader.heads.items() if used > last_slot and slots]
     in_use = [reader.heads[used].number for used in doubtful if used in empty]  # until the log has left them
     for number in [*begun, *superseded(reader), *in_use]:
@@ -227,10 +230,10 @@ def _resume(
         raise
     journal = Journal(
         pool, mark, clock, incarnation=incarnation, slot=slot, prev_lsn=found.last_lsn, durable_lsn=reader.end_lsn,
-        slots=slots, log_holes=reader.holes, max_write_buffers=max_write_buffers, syncers=syncers,
+        slots=slots, log_holes=log_holes, max_write_buffers=max_write_buffers, syncers=syncers,
     )  # fmt: skip
     with abandoned_on_failure(journal):
-        journal.retire(empty)
+        journal.retire([*empty, *late])
         journal.append_own(RecordType.LOG_OPEN, extra=reader.end_lsn)
         journal.flush()
     return journal

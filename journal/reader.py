@@ -18,6 +18,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..base.errors import DiskError
 from ..disk.seam import SECTOR_BYTES, Directory, File
@@ -42,6 +43,16 @@ class Damage:
     why: str
     torn: bool
     """No claim says that these bytes were ever on the disk."""
+
+
+class _Told(NamedTuple):
+    """What the blocks of a container tell of the whole log."""
+
+    base_lsn: int
+    holes: list[Hole] | None
+    """None if no record of them is there."""
+    is_all: bool
+    """Else the container before may tell more."""
 
 
 class LogReader(Heads):
@@ -185,7 +196,10 @@ class LogReader(Heads):
         self.holes = []
         try:
             for slot in sorted(() if self._history else self.heads, reverse=True):
-                if self._learn_from(slot):
+                told = self._told_in(slot)
+                self._raise_base(told.base_lsn)
+                self.holes = self.holes if told.holes is None else told.holes
+                if told.is_all:
                     break
         finally:
             self._close()
@@ -193,24 +207,41 @@ class LogReader(Heads):
         self.holes = holes.from_slot(self.holes, base_slot)
         self.slots = [slot for slot in sorted(self.heads) if self.holds(slot)]
 
-    def _learn_from(self, slot: int) -> bool:
-        """Learn from the blocks of *slot*'s container, also from those behind a rotten one; whether it tells all."""
+    def told_until(self, end_lsn: int) -> tuple[int, list[Hole]]:
+        """The base and the holes that the log itself tells, which ends at *end_lsn*.
+
+        What a block behind that tells is true, but with the block it may be forgotten.
+        """
+        slot = (end_lsn - 1) // self.container_bytes
+        try:
+            told = self._told_in(slot, end_lsn)
+        finally:
+            self._close()
+        if not told.is_all:
+            return self.base_lsn, self.holes
+        heads = [head.base_lsn for at, head in self.heads.items() if at <= slot]
+        base_lsn = max(told.base_lsn, self.mark.base_lsn, *heads)
+        return base_lsn, holes.from_slot(told.holes or [], base_lsn // self.container_bytes)
+
+    def _told_in(self, slot: int, end_lsn: int = 1 << 64) -> _Told:
+        """What the blocks of *slot*'s container tell up to *end_lsn*, also those behind a rotten one."""
         before: Block | None = None
-        tells = False
+        told = _Told(0, None, False)
         for found in self._whole_blocks_in(slot, self._first_block(slot)):
+            if found.lsn >= end_lsn:
+                break
             if before is not None and (
                 found.head.incarnation < before.head.incarnation
                 or (found.lsn == before.end_lsn and found.head.prev_lsn != before.lsn)
             ):
                 continue  # it was left over in a slot that was started again, and knows older holes
             before = found
-            tells = tells or found.lsn == self._first_block(slot)
-            self._raise_base(found.head.base_lsn)
+            is_all = told.is_all or found.lsn == self._first_block(slot)
+            told = told._replace(base_lsn=max(told.base_lsn, found.head.base_lsn), is_all=is_all)
             for at in range(0, HEAD.size * found.head.records, HEAD.size):
                 if found.body[at] == RecordType.LOG_HOLES:
-                    self.holes = holes.decode(found.payload(found.heads()[at // HEAD.size]))
-                    tells = True
-        return tells
+                    told = told._replace(holes=holes.decode(found.payload(found.heads()[at // HEAD.size])), is_all=True)
+        return told
 
     def _slot_from(self, slot: int) -> int:
         """The first slot of the log at or behind *slot*, if the containers tell."""

@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple, NoReturn
 from cairnmq.base.errors import CairnError
 from cairnmq.recovery.report import RecoveryReport
 from cairnmq.store.journal_store import JournalStore
+from cairnmq.store.transaction import Dequeue, Put, Transaction, TxState
 
 
 class Broken(AssertionError):
@@ -38,6 +39,18 @@ class Operation(NamedTuple):
 
 Shown = dict[int, list[int]]
 """Queue id to the ids of the messages on it, in order."""
+IN_DOUBT = 0
+"""As if on this queue stand the numbers of the transactions that are prepared, or were decided on."""
+Intention = tuple[str, int, int]
+"""Enqueue or dequeue, a message, a queue."""
+
+
+def number_of(xid: bytes) -> int:
+    return int.from_bytes(xid, "big")
+
+
+def xid_of(number: int) -> bytes:
+    return number.to_bytes(2, "big")
 
 
 class History:
@@ -47,6 +60,8 @@ class History:
         self.operations: list[Operation] = []
         self.contents: dict[int, bytes] = {}
         self.queues: frozenset[int] = frozenset()
+        self.intended: dict[int, frozenset[Intention]] = {}
+        """What each transaction that was ever prepared is going to do."""
 
     def did(self, lsn: int, kind: Literal["enqueue", "dequeue"], message_id: int, queue_id: int) -> None:
         self.operations.append(Operation(lsn, kind, message_id, queue_id))
@@ -56,13 +71,14 @@ class History:
         decided = History()
         decided.operations = self.operations[: self._count_below(end_lsn)]
         decided.contents = dict(self.contents)
-        decided.queues = self.queues
+        decided.queues, decided.intended = self.queues, dict(self.intended)
         return decided
 
     def as_of(self, count: int, queues: frozenset[int]) -> History:
         """As it was when *count* operations had been done, and there were *queues*."""
         past = History()
         past.operations, past.contents, past.queues = self.operations[:count], self.contents, queues
+        past.intended = self.intended
         return past
 
     def shown(self, end_lsn: int) -> Shown:
@@ -80,8 +96,20 @@ class History:
 
 
 def shown_by(store: JournalStore) -> Shown:
-    """What *store* has on its queues, those that SQL does not know included."""
-    return {queue_id: list(on) for queue_id, on in store.messages().items()}
+    """What *store* has on its queues, those that SQL does not know included, and in doubt."""
+    shown = {queue_id: list(on) for queue_id, on in store.messages().items()}
+    if in_doubt := store.transactions.in_doubt():
+        shown[IN_DOUBT] = sorted(number_of(transaction.xid) for transaction in in_doubt)
+    return shown
+
+
+def intentions(transaction: Transaction) -> frozenset[Intention]:
+    """What a prepared transaction is going to do."""
+    return frozenset(
+        ("dequeue" if isinstance(operation, Dequeue) else "enqueue", operation.message_id, operation.queue_id)
+        for operation in transaction.operations
+        if not isinstance(operation, Put)
+    )
 
 
 def content_of(store: JournalStore, message_id: int) -> bytes:
@@ -128,7 +156,8 @@ class Expectation:
         if not self.permits(shown, report.log.end_lsn, store.journal.next_lsn):
             self._explain(shown, report.log.end_lsn, store.journal.next_lsn)
         contents = self.history.contents
-        ids = {message_id for on_queue in shown.values() for message_id in on_queue}
+        ids = {message_id for queue_id, on in shown.items() if queue_id != IN_DOUBT for message_id in on}
+        ids |= self._check_intentions(store)
         for message_id in ids:
             try:
                 content = content_of(store, message_id)
@@ -145,6 +174,17 @@ class Expectation:
             raise Broken("I8", f"{store.durable_lsn} is taken for durable, {self.confirmed_lsn} was confirmed")
         _check_base_below(store, ids)
         return shown
+
+    def _check_intentions(self, store: JournalStore) -> set[int]:
+        """The messages that prepared transactions are going to put somewhere."""
+        added: set[int] = set()
+        for transaction in store.transactions.in_doubt():
+            if transaction.state is TxState.PREPARED:
+                found, expected = intentions(transaction), self.history.intended[number_of(transaction.xid)]
+                if found != expected:
+                    raise Broken("I5", f"{transaction.name} is to do {found}, it was prepared to do {expected}")
+                added.update(message_id for kind, message_id, _ in found if kind == "enqueue")
+        return added
 
     def _explain(self, shown: Shown, end_lsn: int, next_lsn: int) -> NoReturn:
         """Raise `Broken` for what is not permitted: say what is wrong with it."""
@@ -170,7 +210,7 @@ class Expectation:
                 place = message_id, queue_id
                 if last.get(place) == "dequeue" and place not in undecided:
                     raise Broken("I2", f"message {message_id} is back on queue {queue_id}")
-                if place not in position or queue_id not in self.history.queues:
+                if place not in position or queue_id not in {*self.history.queues, IN_DOUBT}:
                     raise Broken("I7", f"message {message_id} was never put on queue {queue_id}")
             positions = [position[message_id, queue_id] for message_id in ids]
             if positions != sorted(positions):
@@ -201,10 +241,17 @@ def _check_base_below(store: JournalStore, ids: Collection[int]) -> None:
         odd = state.odd.get(message_id)
         records = [state.place_of(message_id)] if odd is None else [lsn for lsn, _ in odd.records()]
         for lsn in records:
-            if lsn < journal.base_lsn:
-                raise Broken("I12", f"the base is {journal.base_lsn}, message {message_id} has a record at {lsn}")
-            if lsn // journal.container_bytes not in journal.slots:
-                raise Broken("I12", f"LSN {lsn} left the log, message {message_id} lives")
+            _check_in_log(store, lsn, f"message {message_id}")
             read_lsn = state.readable(lsn)
             if read_lsn < journal.durable_lsn and read_lsn // journal.container_bytes not in held:
                 raise Broken("I12", f"the container of LSN {read_lsn} was given away, message {message_id} lives")
+    for lsn, _ in state.outcomes.records():
+        _check_in_log(store, lsn, "a transaction")
+
+
+def _check_in_log(store: JournalStore, lsn: int, what: str) -> None:
+    journal = store.journal
+    if lsn < journal.base_lsn:
+        raise Broken("I12", f"the base is {journal.base_lsn}, {what} has a record at {lsn}")
+    if lsn // journal.container_bytes not in journal.slots:
+        raise Broken("I12", f"LSN {lsn} left the log, {what} lives")

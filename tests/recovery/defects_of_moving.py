@@ -12,7 +12,7 @@ from cairnmq.journal import holes
 from cairnmq.journal.block import Block
 from cairnmq.journal.holes import Hole
 from cairnmq.journal.log import Journal
-from cairnmq.journal.reader import LogReader
+from cairnmq.journal.reader import LogReader, _Told
 from cairnmq.journal.record import RecordHead, RecordType
 from cairnmq.store import checkpoint
 from cairnmq.store.checkpoint import Meta
@@ -47,31 +47,39 @@ def a_hole_does_not_remember_the_last_block_before_it(patch: pytest.MonkeyPatch)
 @defect
 def the_first_holes_of_a_container_are_believed(patch: pytest.MonkeyPatch) -> None:
     """What its later blocks tell is not looked at."""
-    real = LogReader._learn_from
+    real = LogReader._told_in
 
-    def learn_from(self: LogReader, slot: int) -> bool:
-        told = real(self, slot)
+    def told_in(self: LogReader, slot: int, end_lsn: int = 1 << 64) -> _Told:
+        told = real(self, slot, end_lsn)
         first = self._block_at(self._first_block(slot))
         if isinstance(first, Block):
-            self.holes = [
+            first_holes = [
                 hole
                 for head in first.heads()
                 if head.type == RecordType.LOG_HOLES
                 for hole in holes.decode(first.payload(head))
             ]
+            told = told._replace(holes=first_holes)
         return told
 
-    patch.setattr(LogReader, "_learn_from", learn_from)
+    patch.setattr(LogReader, "_told_in", told_in)
 
 
 @defect
 def the_holes_of_a_torn_container_count_as_all(patch: pytest.MonkeyPatch) -> None:
-    real = LogReader._learn_from
+    real = LogReader._told_in
 
-    def learn_from(self: LogReader, slot: int) -> bool:
-        return real(self, slot) or any(self._whole_blocks_in(slot, self._first_block(slot)))
+    def told_in(self: LogReader, slot: int, end_lsn: int = 1 << 64) -> _Told:
+        told = real(self, slot, end_lsn)
+        return told._replace(is_all=told.is_all or any(self._whole_blocks_in(slot, self._first_block(slot))))
 
-    patch.setattr(LogReader, "_learn_from", learn_from)
+    patch.setattr(LogReader, "_told_in", told_in)
+
+
+@defect
+def what_is_told_behind_the_end_of_the_log_counts_at_once(patch: pytest.MonkeyPatch) -> None:
+    """Containers are given back for it, and then it is forgotten with the block that told it."""
+    patch.setattr(LogReader, "told_until", lambda self, end_lsn: (self.base_lsn, self.holes))
 
 
 @defect

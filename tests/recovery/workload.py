@@ -39,6 +39,7 @@ from .steps import (
     take_oldest,
     wait,
 )
+from .transacting import TRANSACTING
 from .world import WiringAnswers, World
 
 # ---- lives in small containers --------------------------------------------------------------------------------------
@@ -72,6 +73,10 @@ KINDS = {
     "queues": Kind(
         (new_queue, on_again, on_a_second_queue, take_from_one, back_after_a_while, particulars_during_a_checkpoint),
         checkpoints=0.8,
+    ),
+    "transactions": Kind(
+        (*TRANSACTING, *TRANSACTING, stragglers, across_containers, interrupted_relocation, wait, reopen, kill),
+        checkpoints=0.5, most_containers=9,
     ),
     "long": Kind((put_in_pieces, overtaken, put_large, across_containers, stage_only, kill)),
 }  # fmt: skip
@@ -112,7 +117,8 @@ class Life(NamedTuple):
         world.open()
         world.queue("a")
         # Not every life has everything: without one thing another goes further.
-        weights = {step: weight * rng.choice((0, 1, 1, 3)) for step, weight in STEPS.items()} | {put_small: 6}
+        every = STEPS | TRANSACTING
+        weights = {step: weight * rng.choice((0, 1, 1, 3)) for step, weight in every.items()} | {put_small: 6}
         weights |= dict.fromkeys(self.kind.steps, 10)
         for _ in range(self.steps):
             work(world, weights, self.kind)

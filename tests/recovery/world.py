@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import cast
+from typing import Literal, cast
 from uuid import UUID
 
 from sqlalchemy import create_engine
@@ -30,9 +30,10 @@ from cairnmq.recovery.recover import StoreOptions, recover
 from cairnmq.recovery.report import RecoveryReport
 from cairnmq.store.journal_store import JournalStore
 from cairnmq.store.sql import Database, whole_transactions
+from cairnmq.store.transaction import Dequeue, Put, Transaction
 from cairnmq.store.wiring import Arguments, QueueRow, Rows, Wiring
 
-from .checker import Expectation, History, check_base
+from .checker import IN_DOUBT, Expectation, History, check_base, intentions, number_of, xid_of
 from .kept_checkpoint import NOTHING, Kept, WatchedCheckpoint
 
 OPTIONS = StoreOptions(container_bytes=MIN_CONTAINER_BYTES, initial_containers=2, max_write_buffers=3)
@@ -250,8 +251,14 @@ class World:
         return self.random.randbytes(size_bytes)
 
     def on(self, queue_id: int) -> list[int]:
-        """The messages on a queue."""
-        return self.history.shown(1 << 63).get(queue_id, [])
+        """The messages on a queue, but for those that a prepared transaction takes or puts somewhere."""
+        shown = self.history.shown(1 << 63)
+        busy = {message_id for number in shown.get(IN_DOUBT, ()) for _, message_id, _ in self.history.intended[number]}
+        return [message_id for message_id in shown.get(queue_id, []) if message_id not in busy]
+
+    def in_doubt(self) -> list[int]:
+        """The numbers of the transactions that are prepared."""
+        return self.history.shown(1 << 63).get(IN_DOUBT, [])
 
     def put(self, queue_id: int, size_bytes: int) -> int:
         assert self.store is not None
@@ -291,6 +298,50 @@ class World:
         assert self.store is not None
         lsn = self.store.dequeue(message_id, queue_id, self.clock.wall_us())
         self.history.did(lsn, "dequeue", message_id, queue_id)
+
+    def begin(self, *, distributed: bool = False) -> Transaction:
+        assert self.store is not None
+        xid = xid_of(len(self.history.intended) + 1) if distributed else b""
+        return self.store.transactions.begin(self.clock.wall_us(), xid=xid)
+
+    def commit(self, transaction: Transaction, contents: Iterable[bytes]) -> None:
+        """All of it becomes true with one LSN; *contents* are those of its puts."""
+        lsn = transaction.commit(self.clock.wall_us())
+        made = iter(transaction.message_ids)
+        self.history.contents |= dict(zip(transaction.message_ids, contents, strict=True))
+        for operation in transaction.operations:
+            is_new = isinstance(operation, Put) or operation.message_id in transaction.staged
+            message_id = next(made) if isinstance(operation, Put) or is_new else operation.message_id
+            kind: Literal["enqueue", "dequeue"] = "dequeue" if isinstance(operation, Dequeue) else "enqueue"
+            self.history.did(lsn, kind, message_id, operation.queue_id)
+
+    def prepare(self, transaction: Transaction, contents: Iterable[bytes]) -> None:
+        number = number_of(transaction.xid)
+        self.history.contents |= dict(zip(transaction.staged, contents, strict=True))
+        self.history.intended[number] = intentions(transaction)
+        self.history.did(transaction.prepare(self.clock.wall_us()), "enqueue", number, IN_DOUBT)
+
+    def end(self, number: int, *, commit: bool, decide: bool) -> None:
+        """The outcome of a prepared transaction; one that is decided on stays in doubt."""
+        assert self.store is not None
+        transaction, now = self.store.transactions.of(xid_of(number)), self.clock.wall_us()
+        operations = transaction.operations
+        if decide:
+            lsn = transaction.decide(now, commit=commit)
+        else:
+            lsn = transaction.commit(now) if commit else transaction.rollback(now)
+        if commit:
+            for operation in operations:
+                assert not isinstance(operation, Put)
+                kind: Literal["enqueue", "dequeue"] = "dequeue" if isinstance(operation, Dequeue) else "enqueue"
+                self.history.did(lsn, kind, operation.message_id, operation.queue_id)
+        if not decide:
+            self.history.did(lsn, "dequeue", number, IN_DOUBT)
+
+    def forget(self, number: int) -> None:
+        assert self.store is not None
+        lsn = self.store.transactions.of(xid_of(number)).forget(self.clock.wall_us())
+        self.history.did(lsn, "dequeue", number, IN_DOUBT)
 
     def seal(self) -> None:
         """End the block; the next record begins another, in the same flush if no kick comes before."""
