@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TypeVar
@@ -30,34 +30,12 @@ from ..disk.seam import Directory, File
 from . import container, room
 from .archiver import Archiver, Left
 from .container import ContainerHead
+from .open_files import OpenFiles
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _ZEROS = bytes(1 << 20)
-_KEEP_OPEN = 32
-
-
-class _Reading:
-    """A file that is open for reading. It is closed by whoever is last to let go of it."""
-
-    __slots__ = ("file", "retired", "users")
-
-    def __init__(self, file: File) -> None:
-        self.file = file
-        self.users = 0
-        self.retired = False
-        """It is not handed out any more."""
-
-    def retire(self) -> None:
-        self.retired = True
-        if not self.users:
-            self.file.close()
-
-    def let_go(self) -> None:
-        self.users -= 1
-        if self.retired and not self.users:
-            self.file.close()
 
 
 class Pool:
@@ -108,7 +86,7 @@ class Pool:
         self._vacant: deque[int] = deque()  # numbers of files that are gone
         numbers = [container.file_number(name) or 0 for name in directory.names()]
         self._next_number = max(numbers, default=0) + 1  # never the name of a file that is left alone
-        self._reading: OrderedDict[int, _Reading] = OrderedDict()  # by slot, the latest used last
+        self._open_files = OpenFiles()
 
     def adopt(self, number: int, slot: int | None) -> None:
         """Take over a container found on opening: it holds *slot*, or is free."""
@@ -186,9 +164,9 @@ class Pool:
         `KeyError` also if the container was freed meanwhile, whatever *use* saw: it may have been another slot by then.
         """
         with self._lock:
-            reading = self._reading.get(slot) or self._open_for_reading(slot)
-            self._reading.move_to_end(slot)
-            reading.users += 1
+            reading = self._open_files.borrow(slot) or self._open_files.lend(
+                slot, self.directory.open(container.file_name(self._used[slot]))
+            )
         try:
             return use(reading.file)
         finally:
@@ -297,8 +275,7 @@ class Pool:
                 if slot in self._used:  # a slot may have been skipped without a block
                     left.append(Left(slot, self._used.pop(slot)))
                     self.released += 1
-                if slot in self._reading:
-                    self._reading.pop(slot).retire()
+                self._open_files.forget(slot)
             history = [] if self.archiver is None else [one for one in left if one.number not in self._suspects]
         if self.archiver is not None:
             self.archiver.take_over(history)
@@ -404,16 +381,7 @@ class Pool:
 
     def close(self) -> None:
         with self._lock:
-            for reading in self._reading.values():
-                reading.retire()
-            self._reading.clear()
-
-    def _open_for_reading(self, slot: int) -> _Reading:
-        reading = _Reading(self.directory.open(container.file_name(self._used[slot])))
-        self._reading[slot] = reading
-        if len(self._reading) > _KEEP_OPEN:
-            self._reading.popitem(last=False)[1].retire()
-        return reading
+            self._open_files.forget_all()
 
     def _unlink(self, number: int) -> None:
         self.directory.unlink(container.file_name(number))
