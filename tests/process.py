@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 CAIRNMQ = str(Path(sys.executable).with_name("cairnmq"))
 
 
