@@ -89,7 +89,8 @@ def test_a_container_waits_until_the_base_is_durable(carried_by: str) -> None:
 @pytest.mark.parametrize("place", mark.PLACES)
 def test_either_place_of_the_mark_tells_a_base_that_no_block_tells(place: int) -> None:
     """What is below it was given away with the mark: rot in one place must not ask for it."""
-    directory, journal = new_log()
+    directory = MemoryDirectory()
+    _, journal = new_log(directory)
     while journal.next_lsn < SIZE:
         put(journal, BIG)
         journal.flush()

@@ -18,6 +18,7 @@ from cairnmq.journal.mark import PLACES
 from cairnmq.journal.reader import LogReader
 from cairnmq.journal.record import HEAD_BYTES
 from cairnmq.recovery.recover import recover
+from cairnmq.recovery.survey import survey
 
 from .checker import Broken, Shown, content_of, shown_by
 from .kept_checkpoint import WatchedCheckpoint, flipped
@@ -116,7 +117,10 @@ class Rot:
         try:
             found = self.recovered(disk)
         except CorruptJournal as error:
-            if hit is not None and any(first <= hit.lsn < end for first, end in ranges_named(error)):
+            named = ranges_named(error)
+            if re.search(r"LSN \d+ to \d+ \([^)]*\), \d+ more", str(error)):  # a survey, or a salvage, names them all
+                named += [(gap.finding.first_lsn, gap.finding.end_lsn) for gap in survey(disk).gaps]
+            if hit is not None and any(first <= hit.lsn < end for first, end in named):
                 return REFUSED
             if hit is None or hit.lsn < self.claimed_lsn:
                 raise Broken("I11", f"{name} byte {at} bit {bit}: the wrong place is named: {error}") from error

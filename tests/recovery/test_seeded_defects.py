@@ -1,4 +1,4 @@
-"""A crash test must be able to fail: defects are put in on purpose, and most of them are found; 90 % is the aim.
+"""A crash test must be able to fail: defects are put in on purpose, and at least 90 % of them are found.
 
 The hunt is the beginning of the exploration in `test_power_cut.py` and of the bit rot; without a defect it finds
 nothing. Trust in the page cache and a second try after a failed sync are found by `test_io_errors.py`. Those that no
@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from os import environ
 
 import pytest
 
@@ -18,7 +19,9 @@ from .checker import Broken
 from .defects import DEFECTS
 from .rot import rot
 from .shards import explore
+from .workload import KINDS
 
+SEED = int(environ.get("CAIRN_SEED", "1"))
 SURVIVORS = {
     "the_opening_record_is_not_written": "the mark has the incarnation and the end of the log as well, and is synced "
     "before; the record is for people and for the tools",
@@ -26,27 +29,20 @@ SURVIVORS = {
     "`tests/store/test_checkpoint.py`",
     "the_incarnation_is_not_raised": "a block is left over behind a slot's new beginning only if the old one was lost, "
     "which is synced before anything follows it; a failing disk does that, see `tests/journal/test_damage.py`",
+    "the_base_of_a_block_is_that_of_its_writing": "the base is only ever raised by what durable records let go, so it "
+    "is true as soon as it is raised, whoever says it first, as the mark does; and a reader leaves out the holes that "
+    "the base has passed",
+    "the_earlier_of_two_copies_counts": "it was synced before it was copied, so in every state a crash leaves both "
+    "hold the same; a failing disk makes the difference",
 }
 
-UNFOUND = {
-    "the_base_of_a_block_is_that_of_its_writing": "no slot leaves between a block's sealing and writing",
-    "the_source_of_a_copy_is_forgotten": "it takes a copy that is relocated again while its original is there",
-    "any_dequeue_takes_a_message_off_its_queue": "it takes a dequeue that is relocated behind a later enqueue",
-    "what_a_checkpoint_knows_is_not_forgotten_with_its_slot": "not met by a hunt so far",
-    "changed_ends_are_not_written_to_the_checkpoint": "not met by a hunt so far",
-    "odd_messages_are_taken_before_pages": "it takes a plain message that gets a second queue between two steps of a "
-    "checkpoint",
-}
-"""What a hunt of this size does not meet yet. With these 85 % are found, so lives have to be drawn that meet them."""
 
-
-def hunt(shards: int, each: int) -> None:
+def hunt(shards: int, states: int) -> None:
     """The beginning of an exploration, and of the bit rot. The first thing that is wrong is raised."""
     try:
         for number in range(shards):
-            explore(1, number, each)
-        for number in range(shards // 2):
-            rot(1, number, "close", each)
+            explore(SEED, number, states)
+            rot(SEED, number, "close", states // 5)
     except Broken:
         raise
     except Exception as error:
@@ -65,24 +61,23 @@ def found(tell: Callable[[str], None]) -> Iterator[dict[str, str]]:
     )
 
 
-@pytest.mark.parametrize("name", [name for name in DEFECTS if name not in SURVIVORS and name not in UNFOUND])
+@pytest.mark.parametrize("name", [name for name in DEFECTS if name not in SURVIVORS])
 def test_a_defect_is_found(name: str, monkeypatch: pytest.MonkeyPatch, found: dict[str, str]) -> None:
     DEFECTS[name](monkeypatch)
     with pytest.raises(Broken) as raised:
-        hunt(10, 1500)
+        hunt(2 * len(KINDS), 1500)
     found[name] = raised.value.invariant
 
 
 @pytest.mark.parametrize("name", SURVIVORS)
 def test_what_no_crash_can_show_is_harmless(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     DEFECTS[name](monkeypatch)
-    hunt(4, 1500)
+    hunt(len(KINDS), 250)
 
 
 def test_enough_is_found() -> None:
-    """The aim is 90 %: `UNFOUND` is what is missing to it."""
-    assert len(SURVIVORS) + len(UNFOUND) <= 0.15 * len(DEFECTS)
+    assert len(SURVIVORS) <= 0.1 * len(DEFECTS)
 
 
 def test_without_a_defect_nothing_is_found() -> None:
-    hunt(2, 1500)
+    hunt(len(KINDS), 250)
