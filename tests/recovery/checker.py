@@ -103,6 +103,11 @@ def shown_by(store: JournalStore) -> Shown:
     return shown
 
 
+def messages_in(shown: Shown) -> set[int]:
+    """The messages on all queues."""
+    return {message_id for queue_id, on in shown.items() if queue_id != IN_DOUBT for message_id in on}
+
+
 def intentions(transaction: Transaction) -> frozenset[Intention]:
     """What a prepared transaction is going to do."""
     return frozenset(
@@ -156,8 +161,7 @@ class Expectation:
         if not self.permits(shown, report.log.end_lsn, store.journal.next_lsn):
             self._explain(shown, report.log.end_lsn, store.journal.next_lsn)
         contents = self.history.contents
-        ids = {message_id for queue_id, on in shown.items() if queue_id != IN_DOUBT for message_id in on}
-        ids |= self._check_intentions(store)
+        ids = messages_in(shown) | self._check_intentions(store)
         for message_id in ids:
             try:
                 content = content_of(store, message_id)

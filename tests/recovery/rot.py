@@ -20,7 +20,7 @@ from cairnmq.journal.record import HEAD_BYTES
 from cairnmq.recovery.recover import recover
 from cairnmq.recovery.survey import survey
 
-from .checker import Broken, Shown, content_of, shown_by
+from .checker import Broken, Shown, content_of, messages_in, shown_by
 from .kept_checkpoint import WatchedCheckpoint, flipped
 from .steps import Step
 from .workload import Life
@@ -76,7 +76,7 @@ class Rot:
         self.wiring.put_back(self.moment.sql)
         store, _ = recover(disk, self.wiring, ManualClock(), self.options, checkpoint=file)
         shown = shown_by(store)
-        return shown, {number: content_of(store, number) for ids in shown.values() for number in ids}
+        return shown, {number: content_of(store, number) for number in messages_in(shown)}
 
     def block_at(self, name: str, at: int) -> Block | None:
         """The live block that the byte belongs to, if it is covered by its checksum."""

@@ -14,7 +14,7 @@ from os import environ
 
 import pytest
 
-from . import defects_of_moving  # noqa: F401  the rest of the defects
+from . import defects_of_moving, defects_of_transactions  # noqa: F401  the rest of the defects
 from .checker import Broken
 from .defects import DEFECTS
 from .rot import rot
