@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from .checker import Broken, content_of
 from .world import World
 
 Step = Callable[[World], None]
@@ -116,8 +117,7 @@ def pass_by(world: World, queue: int) -> None:
     journal = world.store.journal
     slot = journal.current_slot
     while journal.current_slot == slot:
-        message_id = world.put(queue, world.room // 3)
-        world.take(queue, message_id)
+        world.take(queue, world.put(queue, world.room // 3))
         world.kick()
 
 
@@ -148,7 +148,16 @@ def wait(world: World) -> None:
     assert world.store is not None
     for _ in range(world.random.randrange(1, 8)):
         world.store.became_durable(world.store.durable_lsn)
+        read(world)
         world.kick()
+
+
+def read(world: World) -> None:
+    """What was flushed can be read, also what relocation has just copied."""
+    assert world.store is not None
+    for message_id in {message_id for queue in queues(world) for message_id in world.on(queue)}:
+        if content_of(world.store, message_id) != world.history.contents[message_id]:
+            raise Broken("I3", f"message {message_id} has another content while the store is at work")
 
 
 def take_from_one(world: World) -> None:
@@ -186,10 +195,6 @@ def on_again(world: World) -> None:
     world.kick()
 
 
-def idle(world: World) -> None:
-    world.idle()
-
-
 def new_queue(world: World) -> None:
     if len(world.history.queues) < 3:
         world.queue(f"queue {len(world.history.queues)}")
@@ -224,7 +229,7 @@ def ends_apart(world: World) -> None:
         world.take(queue, message_id)
     world.kick()
     pass_by(world, queue)
-    world.random.choice((idle, reopen, kill))(world)
+    world.random.choice((World.idle, reopen, kill))(world)
 
 
 def back_after_a_while(world: World) -> None:
@@ -250,11 +255,10 @@ def until_relocation(world: World, queue: int, keep_bytes: int) -> None:
     """A message is kept in each container, among others that are consumed, until relocation is at work; then the
     process ends, when the first half of what it copies is durable."""
     assert world.store is not None
-    journal = world.store.journal
     slot = -1
     for _ in range(60):
-        if journal.current_slot != slot:
-            slot = journal.current_slot
+        if world.store.journal.current_slot != slot:
+            slot = world.store.journal.current_slot
             world.put(queue, keep_bytes)
         world.take(queue, world.put(queue, world.room // 3))
         world.kick()
@@ -303,6 +307,22 @@ def interrupted_relocation(world: World) -> None:
     take_what_was_moved(world, queue)
 
 
+def some_copies_go(world: World) -> None:
+    """Of messages that were relocated together some are taken off. Where the first records were has left the log."""
+    stragglers(world)
+    wait(world)
+    assert world.store is not None
+    state = world.store.state
+    for message_id in sorted(state.moved)[::2]:
+        queue = state.queue_of(message_id)
+        assert queue is not None
+        world.take(queue, message_id)
+    world.kick()
+    for _ in range(2):
+        pass_by(world, some_queue(world))
+    world.random.choice((World.idle, kill))(world)
+
+
 def gone_since_a_checkpoint(world: World) -> None:
     """What a checkpoint knows leaves the log with its container, and so does the record that says so."""
     queue = some_queue(world)
@@ -314,17 +334,19 @@ def gone_since_a_checkpoint(world: World) -> None:
     world.kick()
     for _ in range(2):
         pass_by(world, queue)
+    world.random.choice((World.idle, kill))(world)
 
 
 def pass_by_a_checkpoint(world: World) -> None:
-    """Traffic until a checkpoint begins to be taken, if one is due soon."""
+    """Traffic until a checkpoint has just begun to be taken, if one is due soon."""
     assert world.store is not None
     queue, checkpointing = some_queue(world), world.store.checkpointing
-    for _ in range(12):
-        if checkpointing is None or checkpointing.is_at_work:
+    was_at_work = True
+    for _ in range(16):
+        if checkpointing is None or (checkpointing.is_at_work and not was_at_work):
             return
-        message_id = world.put(queue, 300)
-        world.take(queue, message_id)
+        was_at_work = checkpointing.is_at_work
+        world.take(queue, world.put(queue, 300))
         world.kick()
 
 
@@ -334,7 +356,16 @@ def particulars_during_a_checkpoint(world: World) -> None:
     world.put(some_queue(world), 20)
     pass_by_a_checkpoint(world)
     on_a_second_queue(world)
-    wait(world)
+    settle(world)
+
+
+def settle(world: World) -> None:
+    """A checkpoint that was begun is committed; perhaps it is needed at once."""
+    assert world.store is not None
+    for _ in range(4):
+        world.store.became_durable(world.store.durable_lsn)
+        world.kick()
+    world.random.choice((World.idle, kill))(world)
 
 
 STEPS: dict[Step, int] = {
@@ -358,9 +389,10 @@ STEPS: dict[Step, int] = {
     ends_apart: 1,
     back_after_a_while: 1,
     interrupted_relocation: 1,
+    some_copies_go: 1,
     gone_since_a_checkpoint: 1,
     particulars_during_a_checkpoint: 1,
-    idle: 1,
+    World.idle: 1,
     new_queue: 2,
     reopen: 2,
     kill: 2,

@@ -65,7 +65,7 @@ def found(tell: Callable[[str], None]) -> Iterator[dict[str, str]]:
 def test_a_defect_is_found(name: str, monkeypatch: pytest.MonkeyPatch, found: dict[str, str]) -> None:
     DEFECTS[name](monkeypatch)
     with pytest.raises(Broken) as raised:
-        hunt(2 * len(KINDS), 1500)
+        hunt(2 * len(KINDS), 1000)
     found[name] = raised.value.invariant
 
 

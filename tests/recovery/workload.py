@@ -33,6 +33,7 @@ from .steps import (
     put_large,
     put_small,
     reopen,
+    some_copies_go,
     stage_only,
     stragglers,
     take_from_one,
@@ -62,7 +63,7 @@ class Kind(NamedTuple):
 KINDS = {
     "anything": Kind(),
     "relocation": Kind(
-        (stragglers, interrupted_relocation, back_after_a_while, ends_apart, wait, kill),
+        (stragglers, interrupted_relocation, some_copies_go, back_after_a_while, ends_apart, wait, kill),
         checkpoints=0.25, most_containers=9,
     ),
     "checkpoints": Kind(
