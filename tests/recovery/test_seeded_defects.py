@@ -32,8 +32,8 @@ SURVIVORS = {
     "the_base_of_a_block_is_that_of_its_writing": "the base is only ever raised by what durable records let go, so it "
     "is true as soon as it is raised, whoever says it first, as the mark does; and a reader leaves out the holes that "
     "the base has passed",
-    "prepared_operations_hold_nothing": "the first and the last record of a preparation stand around its operations and "
-    "hold their containers, but for those in the middle of a preparation of more than a container",
+    "prepared_operations_hold_nothing": "the first and the last record of a preparation stand around its operations "
+    "and hold their containers, but for those in the middle of a preparation of more than a container",
     "the_earlier_of_two_copies_counts": "it was synced before it was copied, so in every state a crash leaves both "
     "hold the same; a failing disk makes the difference",
 }
