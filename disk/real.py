@@ -47,10 +47,12 @@ class RealFile:
     def __init__(self, path: str, flags: int) -> None:
         self.name = os.path.basename(path)
         self._path = path
+        self._fd = -1
         try:
             self._fd = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)  # a pipe would wait for its other end
             mode = os.fstat(self._fd).st_mode
         except OSError as error:
+            self.close()  # the disk may fail between the two
             if error.errno in (errno.EISDIR, errno.ENXIO):
                 raise not_a_file(path) from error
             raise disk_error(path, "open", error) from error

@@ -224,12 +224,13 @@ def test_a_store_directory_that_goes_away_ends_the_broker(tmp_path: Path, how: s
     store = tmp_path / "data"
     with broker(store) as running:
         if how == "removed":
-            shutil.rmtree(store)
+            while store.exists():  # the broker makes and renames files meanwhile
+                shutil.rmtree(store, ignore_errors=True)
         elif how == "moved":
             store.rename(tmp_path / "elsewhere")
         else:
             for path in (store / "journal").iterdir():
-                path.unlink()
+                path.unlink(missing_ok=True)
         assert running.wait() == 1
         running.wait_for("journal: it was removed, replaced or unmounted while it was written to; .*restart the broker")
 
