@@ -305,10 +305,13 @@ class State:
         self.outcomes.changed = True
 
     def take_over(self, other: State) -> None:
-        """Become what *other* is, unchanged since the last checkpoint."""
+        """Become what *other* is: what a checkpoint knows, not changed since but for pages that it knows more of.
+
+        What was plain when its page was taken, and got particulars since, is in their entries until they are rewritten.
+        """
         self.pages, self.odd, self.moved, self.pins = other.pages, other.odd, other.moved, other.pins
         self.outcomes = other.outcomes
-        self.changed_pages, self.changed_odd, self.pins.changed_ends = set(), set(), set()
+        self.changed_pages, self.changed_odd, self.pins.changed_ends = other.changed_pages, set(), set()
         self.outcomes.changed = False
 
     def restore_page(self, slot: int, ids: Lsns, values: npt.NDArray[np.uint64]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -132,6 +133,32 @@ def test_any_checkpoint_leads_to_the_same(seed: int) -> None:
         home.open()
         home.check()
     home.work(5)
+    home.check()
+
+
+@pytest.mark.parametrize("steps", range(6))
+def test_what_got_particulars_after_its_page_was_taken_does_not_come_back_as_plain(steps: int) -> None:
+    """The page still says so in the checkpoint; the one after the next start has to take it back."""
+    home = Home(checkpoint_bytes=1)
+    store, (a, b) = home.store, home.on
+    home.put()  # so that the container stays
+    message_id, _ = store.put(a, b"plain", NOW_US)
+    store.kick()
+    for _ in range(steps):
+        store.became_durable(store.durable_lsn)
+    store.enqueue(message_id, b, NOW_US)
+    store.kick()
+    assert store.checkpointing is not None
+    while not store.checkpointing.taken:  # another one would have it right
+        store.became_durable(store.durable_lsn)
+    home.kill()
+    home.options = replace(home.options, checkpoint_bytes=0)
+    store, _ = home.open()
+    for queue_id in home.on:
+        store.dequeue(message_id, queue_id, NOW_US)
+    store.kick()
+    home.close()
+    home.open()
     home.check()
 
 
