@@ -1,6 +1,6 @@
 """A power cut at any moment, a crash inside the recovery, a kill before it: nothing confirmed is lost, nothing is half.
 
-Each run explores 1,000,000 states in small containers, on all cores; see `test_power_cut_at_real_size.py` for others.
+Each run explores 300,000 states in small containers, on all cores; see `test_power_cut_at_real_size.py` for others.
 `make explore STATES=100000000 SEED=7` explores as many as it is told.
 """
 
@@ -19,7 +19,7 @@ from .states import Crash
 from .tally import Tally
 from .world import World
 
-STATES = int(environ.get("CAIRN_STATES", "1000000"))
+STATES = int(environ.get("CAIRN_STATES", "300000"))
 SEED = int(environ.get("CAIRN_SEED", "1"))
 
 

