@@ -38,6 +38,7 @@ class TxState(Enum):
     COMMITTED = "committed"
     ROLLED_BACK = "rolled back"
     TIMED_OUT = "rolled back, because it took too long"
+    QUEUE_GONE = "rolled back, because a queue that it concerns was deleted"
     DECIDED_COMMIT = "committed without its coordinator"
     DECIDED_ROLLBACK = "rolled back without its coordinator"
 
@@ -296,6 +297,27 @@ class Transactions:
     def holds_place(self, message_id: int) -> bool:
         """Whether a transaction puts the message on a queue: it must not go meanwhile (checklist E43)."""
         return message_id in self._adding
+
+    def taken_off(self, queue_id: int) -> list[int]:
+        """The messages that transactions take off that queue."""
+        return [message_id for message_id, on in self.locked.items() if queue_id in on]
+
+    def queue_goes(self, queue_id: int, time_us: int) -> None:
+        """Roll back the open transactions that concern a queue, which is deleted.
+
+        Raises `MessageLocked`, and does nothing, if one that is prepared does: that is to be decided first.
+        """
+        concerned = [
+            one
+            for one in dict.fromkeys((*self._open, *self._by_xid.values()))
+            if any(operation.queue_id == queue_id for operation in one.operations)
+        ]
+        for one in concerned:
+            if one.state is TxState.PREPARED:
+                raise MessageLocked(f"queue {queue_id}", f"{one.name} is prepared and concerns it", "decide that first")
+        for one in concerned:
+            if one.state is TxState.OPEN:
+                self.abandon(one, TxState.QUEUE_GONE, time_us)
 
     # ---- for `Transaction`, and for recovery ----------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from cairnmq.recovery.recover import StoreOptions
 
 from .cutting import power_cut
 from .kept_checkpoint import WatchedCheckpoint
+from .purging import PURGING
 from .steps import (
     STEPS,
     Step,
@@ -80,6 +81,10 @@ KINDS = {
         (*TRANSACTING, stragglers, across_containers, interrupted_relocation, wait, reopen, power_cut),
         checkpoints=0.5, most_containers=9,
     ),
+    "purges": Kind(
+        (*PURGING, *PURGING, on_a_second_queue, interrupted_relocation, wait, reopen, kill),
+        checkpoints=0.7, checkpoint_bytes=(0, 600, 3000), most_containers=9,
+    ),
     "long": Kind((put_in_pieces, overtaken, put_large, across_containers, stage_only, kill)),
 }  # fmt: skip
 """One shard after the other lives each of them."""
@@ -119,7 +124,7 @@ class Life(NamedTuple):
         world.open()
         world.queue("a")
         # Not every life has everything: without one thing another goes further.
-        every = STEPS | TRANSACTING | {power_cut: 2}
+        every = STEPS | TRANSACTING | PURGING | {power_cut: 2}
         weights = {step: weight * rng.choice((0, 1, 1, 3)) for step, weight in every.items()} | {put_small: 6}
         weights |= dict.fromkeys(self.kind.steps, 10)
         for _ in range(self.steps):
