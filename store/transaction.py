@@ -302,22 +302,27 @@ class Transactions:
         """The messages that transactions take off that queue."""
         return [message_id for message_id, on in self.locked.items() if queue_id in on]
 
-    def queue_goes(self, queue_id: int, time_us: int) -> None:
-        """Roll back the open transactions that concern a queue, which is deleted.
-
-        Raises `MessageLocked`, and does nothing, if one that is prepared does: that is to be decided first.
-        """
-        concerned = [
+    def working_on(self, queue_id: int) -> list[Transaction]:
+        """Those that are open or prepared and take something off that queue, or put something there."""
+        ongoing = dict.fromkeys((*self._open, *self._by_xid.values()))
+        return [
             one
-            for one in dict.fromkeys((*self._open, *self._by_xid.values()))
-            if any(operation.queue_id == queue_id for operation in one.operations)
+            for one in ongoing
+            if one.state in (TxState.OPEN, TxState.PREPARED)
+            and any(operation.queue_id == queue_id for operation in one.operations)
         ]
-        for one in concerned:
+
+    def check_deletion(self, queue_id: int) -> None:
+        """Raises `MessageLocked` if a prepared transaction has work on a queue: that is to be decided first."""
+        for one in self.working_on(queue_id):
             if one.state is TxState.PREPARED:
                 raise MessageLocked(f"queue {queue_id}", f"{one.name} is prepared and concerns it", "decide that first")
-        for one in concerned:
-            if one.state is TxState.OPEN:
-                self.abandon(one, TxState.QUEUE_GONE, time_us)
+
+    def queue_goes(self, queue_id: int, time_us: int) -> None:
+        """Roll back the open transactions that have work on a queue, which is deleted. Raises as `check_deletion`."""
+        self.check_deletion(queue_id)
+        for one in self.working_on(queue_id):
+            self.abandon(one, TxState.QUEUE_GONE, time_us)
 
     # ---- for `Transaction`, and for recovery ----------------------------------------------------------------------
 

@@ -1,0 +1,139 @@
+"""A transaction on the queues of `library`."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from ..base.errors import CairnError
+from .durable import Durable
+from .queues import Message, Queue
+from .transaction import Dequeue, Put, Transaction, TxState
+
+if TYPE_CHECKING:
+    from .library import Store
+
+
+class UnitOfWork:
+    """Work on several queues that is done together, or not at all. As a context manager it commits, and waits for it.
+
+    Its calls raise `TransactionEnded` or `TransactionTimedOut` if it is over.
+    """
+
+    def __init__(self, store: Store, inner: Transaction) -> None:
+        self.inner = inner
+        self._store = store
+        self._taken: list[Message] = []
+
+    @property
+    def xid(self) -> bytes:
+        return self.inner.xid
+
+    @property
+    def state(self) -> TxState:
+        return self.inner.state
+
+    def put(self, queue: Queue, content: bytes) -> None:
+        """Put a message on a queue; it is there with the commit."""
+        with self._store.lock:
+            queue.check()
+            self.inner.put(queue.id, content, self._store.now_us())
+
+    def take(self, queue: Queue) -> Message | None:
+        """Take the oldest message off a queue, None if there is none; it is accepted with the commit."""
+        with self._store.lock:
+            message = queue.take()
+            if message is not None:
+                try:
+                    self.accept(message)
+                except CairnError:
+                    queue.on_release(message.id)
+                    raise
+            return message
+
+    def accept(self, message: Message) -> None:
+        """The same for a message that was taken before. A rollback releases it."""
+        with self._store.lock:
+            message.queue.check_taken([message])
+            self.inner.dequeue(message.id, message.queue.id, self._store.now_us())
+            self._taken.append(message)
+
+    def commit(self) -> Durable[list[int]]:
+        """Do all of it; the ids of the messages that were put, in order."""
+        with self._store.lock:
+            self._store.check()
+            lsn = self.inner.commit(self._store.now_us())
+            return self._committed(lsn)
+
+    def rollback(self) -> Durable[None]:
+        """Do nothing of it; durable at once, but for one that was prepared."""
+        with self._store.lock:
+            self._store.check()
+            lsn = self.inner.rollback(self._store.now_us())
+            self.on_rollback()
+            return self._store.recorded(lsn, None)
+
+    def prepare(self) -> Durable[None]:
+        """The first of two phases: when it is durable only the coordinator's outcome is missing (needs an xid)."""
+        with self._store.lock:
+            self._store.check()
+            return self._store.recorded(self.inner.prepare(self._store.now_us()), None)
+
+    def decide(self, *, commit: bool) -> Durable[list[int]]:
+        """The outcome without the coordinator. The store remembers it until `forget`."""
+        with self._store.lock:
+            self._store.check()
+            lsn = self.inner.decide(self._store.now_us(), commit=commit)
+            if commit:
+                return self._committed(lsn)
+            self.on_rollback()
+            return self._store.recorded(lsn, [])
+
+    def forget(self) -> Durable[None]:
+        """Forget what was decided."""
+        with self._store.lock:
+            self._store.check()
+            return self._store.recorded(self.inner.forget(self._store.now_us()), None)
+
+    def __enter__(self) -> UnitOfWork:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self.inner.state is not TxState.OPEN:
+            return
+        if kind is None:
+            self.commit().result()
+        else:
+            self.rollback()
+
+    def on_rollback(self) -> None:
+        """It is over, and what it had taken is free. With the lock held."""
+        for operation in self.inner.operations:
+            queue = self._store.queue_of(operation.queue_id)
+            if isinstance(operation, Dequeue) and queue is not None:
+                queue.on_release(operation.message_id)
+        self._store.ended(self.inner)
+
+    def _committed(self, lsn: int) -> Durable[list[int]]:
+        """The messages of a transaction that was prepared exist already, those of another are made by the commit."""
+        ids = iter(self.inner.message_ids)
+        put: list[int] = []
+        arrivals: dict[int, list[int]] = {}
+        for operation in self.inner.operations:
+            if isinstance(operation, Dequeue):
+                queue = self._store.queue_of(operation.queue_id)
+                if queue is not None:
+                    queue.on_accept(operation.message_id)
+            else:
+                is_made = isinstance(operation, Put) or operation.message_id in self.inner.staged
+                put.append(next(ids) if is_made or isinstance(operation, Put) else operation.message_id)
+                arrivals.setdefault(operation.queue_id, []).append(put[-1])
+
+        def arrive() -> None:
+            for queue_id, message_ids in arrivals.items():
+                queue = self._store.queue_of(queue_id)
+                if queue is not None:
+                    queue.on_arrival(message_ids)
+
+        self._store.ended(self.inner)
+        return self._store.recorded(lsn, put, arrive)
