@@ -38,6 +38,7 @@ from ..store.checkpointing import DEFAULT_INTERVAL_BYTES, Checkpointing
 from ..store.directory import StoreDirectory
 from ..store.expunging import expunge_going
 from ..store.journal_store import JournalStore
+from ..store.kind import JOURNAL, refuse_other_kind, refuse_sql
 from ..store.placement import count_by_queue
 from ..store.sql import RESTORE_OR_SALVAGE, parse_address
 from ..store.state import State
@@ -88,6 +89,7 @@ def open_store(
     nothing that was there and keeps no file open.
     """
     options = options or StoreOptions()
+    refuse_other_kind(path, JOURNAL)
     place = StoreDirectory(path)
     try:
         if is_formatted(place.journal) and not place.has_wiring() and options.connect is None:
@@ -95,6 +97,8 @@ def open_store(
         wiring = open_wiring(path, options.connect, options.catalog)
         checkpoint = LmdbFile(place.checkpoint_path)
         try:
+            if options.connect is not None:
+                refuse_sql(wiring.database)
             store, report = recover(
                 place.journal, wiring, clock, options, place.close, progress, checkpoint, place.is_held, SYNCERS
             )

@@ -297,6 +297,16 @@ class Transactions:
         """Whether a transaction puts the message on a queue: it must not go meanwhile (checklist E43)."""
         return message_id in self._adding
 
+    def adding(self) -> set[int]:
+        """The messages that transactions put on a queue."""
+        return set(self._adding)
+
+    def working_on(self, queue_id: int) -> list[Transaction]:
+        """Those that are not over and take something off that queue, or put something there."""
+        ongoing = [one for one in {**self._open, **dict.fromkeys(self._by_xid.values())}
+                   if one.state in (TxState.OPEN, TxState.PREPARED)]  # fmt: skip
+        return [one for one in ongoing if any(operation.queue_id == queue_id for operation in one.operations)]
+
     # ---- for `Transaction`, and for recovery ----------------------------------------------------------------------
 
     def restore(self, xid: bytes, id: int, state: TxState, operations: Iterable[Enqueue | Dequeue]) -> Transaction:
