@@ -6,6 +6,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from random import Random
 
@@ -18,6 +19,7 @@ from tests.process import CAIRNMQ, DEADLINE_S, BrokerProcess, broker
 
 KILLS = 12
 LATEST_S = 0.3
+_numbers = count()
 
 
 @contextmanager
@@ -29,27 +31,29 @@ def client(running: BrokerProcess) -> Iterator[BlockingConnection]:
         connection.close()
 
 
-def drain(connection: BlockingConnection, queue: str, count: int) -> list[str]:
-    receiver = connection.create_receiver(queue, credit=100)
+def drain(connection: BlockingConnection, queue: str, most: int) -> list[str]:
+    receiver = connection.create_receiver(queue, credit=100, name=f"drain {next(_numbers)}")
     found = []
-    for _ in range(count):
+    for _ in range(most):
         found.append(str(receiver.receive(timeout=DEADLINE_S).body))
         receiver.accept()
+    receiver.close()
     return found
 
 
 def test_messages_in_memory_are_gone_with_the_broker(tmp_path: Path) -> None:
     options = ("--store", "memory", "--metrics-port", "0")
     for _ in range(2):
-        with broker(tmp_path / "data", *options) as running, client(running) as connection:
+        with broker(tmp_path / "data", *options) as running:
             running.wait_for("^storing in memory$")
             running.wait_for("^in memory: everything is gone when this broker ends$")
-            sender = connection.create_sender("orders")
-            for number in range(200):
-                sender.send(Message(body=f"{number}", durable=True))
-            assert drain(connection, "orders", 150) == [f"{number}" for number in range(150)]
-            sender.send(Message(body="x" * 3_000_000, durable=True))
-            assert drain(connection, "orders", 51)[-1] == "x" * 3_000_000
+            with client(running) as connection:
+                sender = connection.create_sender("orders")
+                for number in range(200):
+                    sender.send(Message(body=f"{number}", durable=True))
+                assert drain(connection, "orders", 150) == [f"{number}" for number in range(150)]
+                sender.send(Message(body="x" * 3_000_000, durable=True))
+                assert drain(connection, "orders", 51)[-1] == "x" * 3_000_000
             assert running.stop() == 0
     assert not (tmp_path / "data").exists()
 
@@ -96,12 +100,13 @@ def test_one_kind_is_told_from_the_other(tmp_path: Path) -> None:
 
 
 def test_all_in_sql_outlives_a_stop(tmp_path: Path) -> None:  # E4
-    with broker(tmp_path / "data", "--store", "sql", "--memory-limit", "0") as running, client(running) as connection:
-        sender = connection.create_sender("orders")
-        for number in range(50):
-            sender.send(Message(body=f"{number}", durable=True))
-        sender.send(Message(body="x" * 3_000_000, durable=True))
-        assert drain(connection, "orders", 20) == [f"{number}" for number in range(20)]
+    with broker(tmp_path / "data", "--store", "sql", "--memory-limit", "0") as running:
+        with client(running) as connection:
+            sender = connection.create_sender("orders")
+            for number in range(50):
+                sender.send(Message(body=f"{number}", durable=True))
+            sender.send(Message(body="x" * 3_000_000, durable=True))
+            assert drain(connection, "orders", 20) == [f"{number}" for number in range(20)]
         assert running.stop() == 0
     with broker(tmp_path / "data", "--store", "sql") as running, client(running) as connection:
         running.wait_for("^recovered 31 messages on 1 queues from SQL in")
@@ -111,21 +116,22 @@ def test_all_in_sql_outlives_a_stop(tmp_path: Path) -> None:  # E4
 def test_all_on_a_server(tmp_path: Path, server: Server, catalog: str) -> None:
     """It dies while a message is on its way: the sender hears of it when the server is back."""
     options = ("--store", "sql", "--connect", server.url(), "--catalog", catalog)
-    with broker(tmp_path / "data", *options) as running, client(running) as connection:
+    with broker(tmp_path / "data", *options) as running:
         running.wait_for("^everything in postgresql")
-        sender = connection.create_sender("orders")
-        sender.send(Message(body="one", durable=True))
-        server.stop()
-        try:
-            sending = threading.Thread(target=lambda: sender.send(Message(body="two", durable=True)))
-            sending.start()
-            sending.join(0.5)
-            assert sending.is_alive(), "it is not confirmed before it is durable"
-        finally:
-            server.start()
-        sending.join(DEADLINE_S)
-        assert not sending.is_alive()
-        assert drain(connection, "orders", 2) == ["one", "two"]
+        with client(running) as connection:
+            sender = connection.create_sender("orders")
+            sender.send(Message(body="one", durable=True))
+            server.stop()
+            try:
+                sending = threading.Thread(target=lambda: sender.send(Message(body="two", durable=True)))
+                sending.start()
+                sending.join(0.5)
+                assert sending.is_alive(), "it is not confirmed before it is durable"
+            finally:
+                server.start()
+            sending.join(DEADLINE_S)
+            assert not sending.is_alive()
+            assert drain(connection, "orders", 2) == ["one", "two"]
         assert running.stop() == 0
     assert sorted(path.name for path in (tmp_path / "data").iterdir()) == ["lock", "wiring.json"]
 
@@ -152,8 +158,8 @@ def test_what_was_confirmed_survives_kills(tmp_path: Path) -> None:
             running.wait()
     assert confirmed
     with broker(tmp_path / "data", "--store", "sql") as running, client(running) as connection:
-        count = int(running.wait_for(r"^recovered (\d+) messages on 1 queues from SQL")[1])
-        found = [int(body) for body in drain(connection, "orders", count)]
+        kept = int(running.wait_for(r"^recovered (\d+) messages on 1 queues from SQL")[1])
+        found = [int(body) for body in drain(connection, "orders", kept)]
         assert found == sorted(set(found))
         assert set(found) >= set(confirmed)
         assert len(found) <= len(confirmed) + KILLS  # each kill may leave one that nobody was told of
