@@ -21,7 +21,8 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from cairnmq.base.clock import SystemClock
-from cairnmq.recovery.recover import StoreOptions, open_store
+from cairnmq.recovery.recover import open_store
+from cairnmq.store.options import StoreOptions
 from cairnmq.store.wiring import QueueRow
 
 from .table import BenchError, Row, row

@@ -7,7 +7,8 @@ from queue import SimpleQueue
 
 from cairnmq.base.clock import SystemClock
 from cairnmq.base.errors import JournalError
-from cairnmq.recovery.recover import StoreOptions, open_store
+from cairnmq.recovery.recover import open_store
+from cairnmq.store.options import StoreOptions
 from cairnmq.store.wiring import QueueRow
 
 from .table import BenchError

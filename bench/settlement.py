@@ -12,7 +12,7 @@ from collections.abc import Callable
 from statistics import median, quantiles
 
 from cairnmq.disk.seam import SECTOR_BYTES
-from cairnmq.recovery.recover import StoreOptions
+from cairnmq.store.options import StoreOptions
 
 from .running import Running, now_us
 from .table import Row, row

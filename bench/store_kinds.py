@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from cairnmq.base.clock import SystemClock
-from cairnmq.recovery.recover import StoreOptions, open_store
+from cairnmq.recovery.recover import open_store
 from cairnmq.store.interface import MessageStore
+from cairnmq.store.options import StoreOptions
 from cairnmq.store.transaction import Transactions
 from cairnmq.store.wiring import QueueRow
 

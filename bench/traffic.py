@@ -14,8 +14,8 @@ import time
 from collections import deque
 from statistics import median, quantiles
 
-from cairnmq.recovery.recover import StoreOptions
 from cairnmq.store.metrics import measure as figures_of
+from cairnmq.store.options import StoreOptions
 
 from .running import Running, now_us
 from .table import Row, row

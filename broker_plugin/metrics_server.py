@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, start_http_se
 from ..base.errors import CairnError
 from ..store.journal_store import JournalStore
 from ..store.metrics import measure
+from ..store.owned import OwnedStore
 from .exposition import JournalCollector
 
 
@@ -35,9 +36,10 @@ class MetricsServer:
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"http://{host}:{self._server.server_port}/metrics"
 
-    def show(self, store: JournalStore) -> None:
-        """From now on a scrape tells about *store*."""
-        self._registry.register(JournalCollector(lambda: measure(store)))
+    def show(self, store: OwnedStore) -> None:
+        """From now on a scrape tells about *store*, if it has a journal; else only about the process."""
+        if isinstance(store, JournalStore):
+            self._registry.register(JournalCollector(lambda: measure(store)))
 
     def stop(self) -> None:
         self._server.shutdown()

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from ..amqp.engine import Limits
 from ..broker.memory import DEFAULT_LIMIT_BYTES
 from ..journal.archive import ArchiveLimits
-from ..recovery.recover import StoreOptions
 from ..router.router import RouterOptions
+from ..store.kind import JOURNAL
+from ..store.options import StoreOptions
 
 __all__ = ["ArchiveLimits", "BrokerOptions", "Limits", "RouterOptions", "StoreOptions"]
 
@@ -19,6 +20,7 @@ class BrokerOptions:
 
     store_dir: str
     store: StoreOptions = StoreOptions()
+    """What the kind of store has no use for is left to the others, or refused where it would promise something."""
     router: RouterOptions = RouterOptions()
     auto_create: tuple[str, ...] = ("*",)
     """Patterns of names for which a durable queue is made on first use."""
@@ -29,3 +31,5 @@ class BrokerOptions:
     metrics_port: int | None = None
     """Where metrics can be read over HTTP: 0 for any free port, None for nowhere."""
     metrics_host: str = "127.0.0.1"
+    store_kind: str = JOURNAL
+    """One of ours, or another entry point's name; see `store.kinds`."""

@@ -11,9 +11,10 @@ from typing import Any
 from ..base.clock import SystemClock
 from ..base.errors import JournalError
 from ..broker.broker import Broker
-from ..recovery.recover import Progress, open_store
 from ..router.core import Core
 from ..router.router import Router
+from ..store.kinds import find_kind
+from ..store.options import Progress
 from .metrics_server import MetricsServer
 from .options import BrokerOptions
 
@@ -26,6 +27,7 @@ class RunningBroker:
     def __init__(self, options: BrokerOptions, progress: Progress | None = None) -> None:
         """Recover the store and start. Raises `CairnError`, and then nothing runs."""
         clock = SystemClock()
+        open_store = find_kind(options.store_kind)
         self.failure: BaseException | None = None
         self._ended = threading.Event()
         self._router = Router(options.router, clock, "cairnmq")
@@ -81,6 +83,7 @@ class RunningBroker:
     def stop(self) -> None:
         """Shut down cleanly: clients are told, all that was recorded is made durable, or `JournalFailed` is raised."""
         self._router.stop()
+        self._store.end_reads()
         self._reader.shutdown(cancel_futures=True)
         self._stop_metrics()
         self._core.run()

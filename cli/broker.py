@@ -27,7 +27,16 @@ def _option(name: str, default: float, kind: click.ParamType[Any], text: str) ->
 
 
 @click.command("broker")
-@click.option("--store-dir", required=True, type=click.Path(file_okay=False), help="Where messages are kept.")
+@click.option("--store-dir", type=click.Path(file_okay=False), help="Where messages are kept; needed unless in memory.")
+@click.option(
+    "--store",
+    "store_kind",
+    default="journal",
+    show_default=True,
+    metavar="KIND",
+    help="journal: messages in a journal; sql: in the database of the wiring; memory: gone with the broker; or what "
+    "a package that is installed offers.",
+)
 @connect_options("A PostgreSQL server for the wiring, in place of SQLite in the store directory")
 @click.option("--port", default=5672, show_default=True, type=click.IntRange(0, 65535), help="0 for any free one.")
 @click.option("--listen", "host", default="127.0.0.1", show_default=True, help="The address to listen on.")
@@ -57,7 +66,8 @@ def _option(name: str, default: float, kind: click.ParamType[Any], text: str) ->
 @click.option("--metrics-listen", "metrics_host", default="127.0.0.1", show_default=True, help="The address for that.")
 @click.option("-v", "--verbose", is_flag=True, help="Say more on standard error.")
 def broker(
-    store_dir: str,
+    store_dir: str | None,
+    store_kind: str,
     connect: str | None,
     catalog: str | None,
     port: int,
@@ -84,6 +94,8 @@ def broker(
 ) -> None:
     """Run a durable AMQP 1.0 broker until SIGTERM or Ctrl-C."""
     _check_anonymous(host, anonymous)
+    if store_dir is None and store_kind != "memory":
+        raise click.UsageError("Missing option '--store-dir'.")
     if archive_dir is None and (archive_max_size or archive_max_age):
         raise CairnError("--archive-max-size, --archive-max-age", "there is no archive", "name one with --archive-dir")
     level = logging.DEBUG if verbose else logging.INFO
@@ -91,7 +103,7 @@ def broker(
     logging.getLogger("alembic").setLevel(logging.WARNING)
     sys.setswitchinterval(0.0005)  # else the flusher may wait 5 ms for the interpreter after each sync
     options = BrokerOptions(
-        store_dir,
+        store_dir or "",
         StoreOptions(
             container_size,
             initial_containers,
@@ -113,14 +125,15 @@ def broker(
         memory_limit,
         metrics_port,
         metrics_host,
+        store_kind,
     )
     stop = _Stop()
     running = RunningBroker(options, _Progress())
     stop.started = True
     print(f"listening on {running.address}")
-    print(f"storing in {store_dir}")
+    print(f"storing in {'memory' if store_kind == 'memory' else store_dir}")
     if connect is not None:
-        print(f"wiring in {running.wiring_place}")
+        print(f"{'everything' if store_kind == 'sql' else 'wiring'} in {running.wiring_place}")
     if running.metrics_url:
         print(f"metrics at {running.metrics_url}")
     if archive_dir is not None:
@@ -134,7 +147,7 @@ def broker(
         raise CairnError("broker", f"stopped: {running.failure}")
     print("shutting down", flush=True)
     running.stop()
-    print("stopped; everything is on the disk", flush=True)
+    print("stopped" if store_kind == "memory" else "stopped; everything is on the disk", flush=True)
 
 
 def _check_anonymous(host: str, said: int) -> None:

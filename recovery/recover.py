@@ -10,21 +10,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from uuid import uuid4
 
 from ..base.clock import Clock
 from ..base.errors import CairnError, CorruptJournal, ForeignStore
 from ..disk.real import RealDirectory
 from ..disk.seam import Directory
-from ..journal.archive import ArchiveLimits
 from ..journal.block import Block
 from ..journal.container import file_number
 from ..journal.heads import read_mark
 from ..journal.mark import NAME as MARK_NAME
 from ..journal.opening import (
-    DEFAULT_CONTAINER_BYTES,
-    MIN_CONTAINER_BYTES,
     abandoned_on_failure,
     container_size,
     format_log,
@@ -32,12 +28,13 @@ from ..journal.opening import (
     open_log,
 )
 from ..journal.reader import LogReader
-from ..journal.room import RESERVE_BYTES
 from ..store.checkpoint_file import CheckpointFile, LmdbFile
-from ..store.checkpointing import DEFAULT_INTERVAL_BYTES, Checkpointing
+from ..store.checkpointing import Checkpointing
 from ..store.directory import StoreDirectory
 from ..store.expunging import expunge_going
 from ..store.journal_store import JournalStore
+from ..store.kind import JOURNAL, refuse_other_kind, refuse_sql
+from ..store.options import Progress, StoreOptions
 from ..store.placement import count_by_queue
 from ..store.sql import RESTORE_OR_SALVAGE, parse_address
 from ..store.state import State
@@ -48,35 +45,8 @@ from .report import RecoveryReport
 from .restore import Restored
 from .verdict import explained
 
-
-@dataclass(frozen=True)
-class StoreOptions:
-    """How to make and run the journal (checklist E59 to E61), and where the wiring is (E56, E57)."""
-
-    container_bytes: int = DEFAULT_CONTAINER_BYTES
-    """Used when the log is created; an existing log keeps its own."""
-    initial_containers: int = 2
-    max_write_buffers: int = 10
-    """Sealed blocks that may wait for the disk; 0 for any number."""
-    checkpoint_bytes: int = DEFAULT_INTERVAL_BYTES
-    """A checkpoint is taken when the log has grown by so much; 0 for only when it is closed."""
-    min_container_bytes: int = MIN_CONTAINER_BYTES
-    """Not an option of the broker: tests go below it, to meet the ends of containers more often."""
-    reserve_bytes: int = RESERVE_BYTES
-    """Nor is this: what a full disk takes of a log of small containers would be hundreds of them."""
-    archive_dir: str | None = None
-    """Where containers are kept that left the log; None for nowhere."""
-    archive_limits: ArchiveLimits = ArchiveLimits()
-    connect: str | None = field(default=None, repr=False)
-    """The SQL server that the wiring is on, as a URL that may hold a password; None for SQLite in the store."""
-    catalog: str | None = None
-    """The namespace there, so that stores can share a database; None for the default one."""
-
-
 SYNCERS = 3
 """Threads that sync containers which a long flush has left."""
-Progress = Callable[[int, int], None]
-"""Called now and then with the log bytes read so far and the bytes there are."""
 
 
 def open_store(
@@ -88,6 +58,7 @@ def open_store(
     nothing that was there and keeps no file open.
     """
     options = options or StoreOptions()
+    refuse_other_kind(path, JOURNAL)
     place = StoreDirectory(path)
     try:
         if is_formatted(place.journal) and not place.has_wiring() and options.connect is None:
@@ -95,6 +66,8 @@ def open_store(
         wiring = open_wiring(path, options.connect, options.catalog)
         checkpoint = LmdbFile(place.checkpoint_path)
         try:
+            if options.connect is not None:
+                refuse_sql(wiring.database)
             store, report = recover(
                 place.journal, wiring, clock, options, place.close, progress, checkpoint, place.is_held, SYNCERS
             )

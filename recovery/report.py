@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..journal.opening import OpenReport
@@ -38,14 +39,41 @@ class RecoveryReport:
             found.append(f"cut a torn tail at LSN {log.torn.first_lsn}: {log.torn.why}; nothing confirmed was lost")
         if log.rewritten_bytes:
             found.append(f"copied anew {log.rewritten_bytes} bytes that no claim proved to be on the disk")
-        if self.discarded:
-            found.append(f"discarded {self.discarded} messages that were never whole or never on a queue")
-        found += [
-            f"deleted {count} messages of queue {name!r}, which was being deleted when the broker stopped"
-            for name, count in self.expunged.items()
-        ]
-        found += [
-            f"kept {count} messages of queue id {queue_id}, which SQL does not know; they are delivered to nobody"
-            for queue_id, count in sorted(self.homeless.items())
-        ]
-        return found + log.remarks
+        return found + told(self.discarded, self.expunged, self.homeless) + log.remarks
+
+
+@dataclass
+class SqlReport:
+    """The same of a store that is all in SQL, or in memory."""
+
+    seconds: float = 0.0
+    created: bool = True
+    queues: int = 0
+    messages: int = 0
+    discarded: int = 0
+    expunged: dict[str, int] = field(default_factory=dict)
+    homeless: dict[int, int] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)
+
+    def lines(self) -> list[str]:
+        """One line each."""
+        if self.created:
+            return ["new store", *self.remarks]
+        found = f"recovered {self.messages} messages on {self.queues} queues from SQL in {self.seconds:.2f} s"
+        return [found, *told(self.discarded, self.expunged, self.homeless), *self.remarks]
+
+
+def told(discarded: int, expunged: Mapping[str, int], homeless: Mapping[int, int]) -> list[str]:
+    """What became of messages that are on no queue, one line each."""
+    found = []
+    if discarded:
+        found.append(f"discarded {discarded} messages that were never whole or never on a queue")
+    found += [
+        f"deleted {count} messages of queue {name!r}, which was being deleted when the broker stopped"
+        for name, count in expunged.items()
+    ]
+    found += [
+        f"kept {count} messages of queue id {queue_id}, which SQL does not know; they are delivered to nobody"
+        for queue_id, count in sorted(homeless.items())
+    ]
+    return found

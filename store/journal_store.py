@@ -433,6 +433,9 @@ class JournalStore(WiringCalls):
             return "the end of the log"
         return "what the next flush lets go"
 
+    def end_reads(self) -> None:
+        """No read waits for anything but the disk."""
+
     def close(self) -> None:
         self.close_sql()
         for executor in self._background:

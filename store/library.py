@@ -11,8 +11,8 @@ Calls that change something return a `Durable` at once: to be waited for, awaite
 taken once it is durable, by one taker at a time, and is gone when it was accepted. What a process had taken and not
 accepted when it ended, however it ended, is there again after the next start, in its place.
 
-Threads: any thread may call anything. One call is made after the other, by a lock, and none waits for the disk but those
-that say so. One process at a time has a store open.
+Threads: any thread may call anything. One call is made after the other, by a lock, and none waits for the disk but
+those that say so. One process at a time has a store open.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def open_store(
 ) -> Store:
     """The store in the directory *path*, made if there is none; recovered if it was not closed.
 
-    *kind* is "journal", "sql", "memory", or what another package has registered. Raises `CairnError` with the place, the
-    reason and the remedy if it can't be opened.
+    *kind* is "journal", "sql", "memory", or what another package has registered. Raises `CairnError` with the place,
+    the reason and the remedy if it can't be opened.
     """
     clock = clock or SystemClock()
     inner, _ = find_kind(kind)(path, clock, options or StoreOptions(), None)
@@ -233,7 +233,7 @@ class Store:
     def queue_of(self, queue_id: int) -> Queue | None:
         return next((queue for queue in self._queues.values() if queue.id == queue_id), None)
 
-    # ---- the store's threads, and the one that tells ------------------------------------------------------------------
+    # ---- the store's threads, and the one that tells --------------------------------------------------------------
 
     def _became_durable(self, lsn: int) -> None:
         with self._news:

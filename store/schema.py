@@ -1,4 +1,4 @@
-"""The schema of the wiring, the same on SQLite and PostgreSQL.
+"""The schema of the wiring, and of messages in SQL, the same on SQLite and PostgreSQL.
 
 store        uuid, schema_version, formatted, last_id    one row; `last_id` is the highest id ever given
 queue        id, name, arguments
@@ -7,8 +7,21 @@ exchange     id, name, type, arguments
 binding      exchange_id, queue_id, key, arguments       refers to both (checklist E2)
 config       name, settings
 
-Ids come from `last_id`, in the transaction that makes the row: so they are never used again, whatever the database does
-with counters of its own, and also in a copy. Arguments and settings are JSON objects.
+Only a store that has no journal has anything in the rest, and it has one row of `progress`:
+
+progress     next_lsn, life                              how far it is written, and how often it was opened
+message      id, content, is_last                        with the first piece of its content
+piece        message_id, number, content, is_last        the others, from 1; `is_last` is on the last of them
+placement    message_id, position, queue_id              in order of positions
+prepared     id, xid                                     a transaction that is prepared,
+intention    prepared_id, number, is_dequeue, message_id, queue_id    and what it is going to do
+decision     id, xid, committed                          an outcome to be remembered
+
+Ids of messages and transactions, and positions, are LSNs: each is given once. A queue may go before its messages do, so
+placements don't refer to it.
+
+Ids of queues and exchanges come from `last_id`, in the transaction that makes the row: so they are never used again,
+whatever the database does with counters of its own, and also in a copy. Arguments and settings are JSON objects.
 
 How a database gets there is told by the revisions of the floor `migrations`, one per version.
 """
@@ -28,6 +41,7 @@ from sqlalchemy import (
     Connection,
     ForeignKey,
     Integer,
+    LargeBinary,
     MetaData,
     String,
     Table,
@@ -41,7 +55,7 @@ if TYPE_CHECKING:
     from alembic.runtime.migration import RevisionStep
     from alembic.script import ScriptDirectory
 
-VERSION = 2
+VERSION = 3
 VERSION_TABLE = "alembic_version"
 MAX_NAME_BYTES = 1024
 """Of names and keys."""
@@ -94,6 +108,56 @@ config = Table(
     metadata,
     Column("name", String(MAX_NAME_BYTES), primary_key=True),
     Column("settings", JSON, nullable=False),
+)
+progress = Table(
+    "progress",
+    metadata,
+    Column("next_lsn", BigInteger, nullable=False),
+    Column("life", BigInteger, nullable=False),
+)
+message = Table(
+    "message",
+    metadata,
+    Column("id", _ID, primary_key=True, autoincrement=False),
+    Column("content", LargeBinary, nullable=False),
+    Column("is_last", Boolean, nullable=False),
+)
+piece = Table(
+    "piece",
+    metadata,
+    Column("message_id", _ID, ForeignKey("message.id", ondelete="CASCADE"), primary_key=True, autoincrement=False),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("content", LargeBinary, nullable=False),
+    Column("is_last", Boolean, nullable=False),
+)
+placement = Table(
+    "placement",
+    metadata,
+    Column("message_id", _ID, ForeignKey("message.id", ondelete="CASCADE"), primary_key=True, autoincrement=False),
+    Column("position", _ID, primary_key=True, autoincrement=False),
+    Column("queue_id", _ID, nullable=False, index=True),
+)
+prepared = Table(
+    "prepared",
+    metadata,
+    Column("id", _ID, primary_key=True, autoincrement=False),
+    Column("xid", LargeBinary, nullable=False),
+)
+intention = Table(
+    "intention",
+    metadata,
+    Column("prepared_id", _ID, ForeignKey("prepared.id"), primary_key=True, autoincrement=False),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("is_dequeue", Boolean, nullable=False),
+    Column("message_id", _ID, ForeignKey("message.id"), nullable=False, index=True),
+    Column("queue_id", _ID, nullable=False),
+)
+decision = Table(
+    "decision",
+    metadata,
+    Column("id", _ID, primary_key=True, autoincrement=False),
+    Column("xid", LargeBinary, nullable=False),
+    Column("committed", Boolean, nullable=False),
 )
 
 

@@ -81,6 +81,12 @@ class Database:
 
 def open_sqlite(path: str) -> Database:
     """The SQLite file at *path*, made if it does not exist. Raises `ForeignStore` or `DiskError`."""
+    check_sqlite(path)
+    return Database(whole_transactions(create_engine(URL.create("sqlite", database=path))), path)
+
+
+def check_sqlite(path: str) -> None:
+    """Make the SQLite file at *path* if it does not exist. Raises `ForeignStore` or `DiskError` for what is none."""
     if not os.path.exists(path):
         try:
             os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
@@ -89,11 +95,13 @@ def open_sqlite(path: str) -> Database:
     if not os.path.isfile(path):
         raise not_a_file(path)
     _check_header(path)
-    return Database(whole_transactions(create_engine(URL.create("sqlite", database=path))), path)
 
 
-def whole_transactions(engine: Engine) -> Engine:
-    """*engine*, of SQLite, with commits that last, foreign keys, and transactions that hold changes of tables too."""
+def whole_transactions(engine: Engine, *pragmas: str) -> Engine:
+    """*engine*, of SQLite, with commits that last, foreign keys, and transactions that hold changes of tables too.
+
+    *pragmas* are said in addition, to each connection.
+    """
 
     @event.listens_for(engine, "connect")
     def connected(connection: Any, _: object) -> None:
@@ -101,6 +109,8 @@ def whole_transactions(engine: Engine) -> Engine:
         cursor = connection.cursor()
         cursor.execute("PRAGMA synchronous=EXTRA")  # EXTRA also syncs the directory after a commit
         cursor.execute("PRAGMA foreign_keys=ON")
+        for pragma in pragmas:
+            cursor.execute(f"PRAGMA {pragma}")
         cursor.close()
 
     @event.listens_for(engine, "begin")
@@ -252,6 +262,7 @@ _SQLITE: dict[str, _Meaning] = {
     "readonly": (SqlReadOnly, "check the disk, the owner and the permissions"),
     "disk I/O": (DiskError, "check the disk, the owner and the permissions"),
     "unable to open": (DiskError, "check the disk, the owner and the permissions"),
+    "is locked": (SqlUnreachable, "end the program that has the file locked; nothing has to be restarted here"),
 }
 
 

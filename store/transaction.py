@@ -298,6 +298,10 @@ class Transactions:
         """Whether a transaction puts the message on a queue: it must not go meanwhile (checklist E43)."""
         return message_id in self._adding
 
+    def adding(self) -> set[int]:
+        """The messages that transactions put on a queue."""
+        return set(self._adding)
+
     def taken_off(self, queue_id: int) -> list[int]:
         """The messages that transactions take off that queue."""
         return [message_id for message_id, on in self.locked.items() if queue_id in on]

@@ -112,6 +112,10 @@ class Wiring:
         return cls(open_postgresql(address, alone=alone))
 
     @property
+    def database(self) -> Database:
+        return self._database
+
+    @property
     def place(self) -> str:
         """Where it is, for people."""
         return self._database.place

@@ -1,6 +1,7 @@
 """Where the wiring of a store is: in STORE/wiring.sqlite, or on the server that STORE/wiring.json tells of.
 
-wiring.json is a JSON object with `connect`, a URL without secrets, and `catalog`. It is for people: whoever starts
+wiring.json is a JSON object with `connect`, a URL without secrets, and `catalog`; of a store that is all in SQL also
+with `store`, "sql". It is for people: whoever starts
 the broker without --connect is told what is missing. What counts is the store's UUID, which stands in SQL and in the
 journal.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 
 from ..base.errors import ForeignStore, UnusableConnect
 from ..disk.real import RealDirectory, disk_error
@@ -70,16 +72,17 @@ def told_place(store: str) -> str:
         return "a database on a server (which one, a damaged wiring.json does not tell)"
 
 
-def tell_place(store: str, address: Address) -> None:
-    """Write wiring.json durably, if it does not say so already."""
+def tell_place(store: str, address: Address, more: Mapping[str, str] | None = None) -> None:
+    """Write wiring.json durably, with what there is *more* to tell, if it does not name that place already."""
     if told_place(store) == str(address):
         return
+    told = {"connect": address.shown_url, "catalog": address.catalog, **(more or {})}
     directory = RealDirectory(store)
     if _NEW in directory.names():
         directory.unlink(_NEW)
     file = directory.create(_NEW)
     try:
-        file.write_at(0, json.dumps({"connect": address.shown_url, "catalog": address.catalog}).encode() + b"\n")
+        file.write_at(0, json.dumps(told).encode() + b"\n")
         file.sync()
     finally:
         file.close()

@@ -17,10 +17,11 @@ from ..base.clock import Clock
 from ..base.errors import CairnError, DiskError, ForeignStore
 from ..disk.real import RealDirectory, disk_error
 from ..recovery.identity import NoLog
-from ..recovery.recover import StoreOptions, open_store
+from ..recovery.recover import open_store
 from ..recovery.remains import Finding, log_id_of
 from ..recovery.survey import Survey, survey
 from ..store.directory import JOURNAL_NAME, lock_unchanged
+from ..store.options import StoreOptions
 from ..store.placement import on_queues
 from ..store.rescue import Rescued, rescue
 from ..store.sql import parse_address

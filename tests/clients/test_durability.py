@@ -8,6 +8,7 @@ import pytest
 from proton import Delivery, Message
 
 from cairnmq.broker_plugin.run import RunningBroker
+from cairnmq.store.journal_store import JournalStore
 
 from .conftest import Connect, NewPeer, StartProcess
 from .peers import Peer
@@ -15,7 +16,12 @@ from .peers import Peer
 
 def written(broker: RunningBroker) -> int:
     """How far the journal reaches, also what is not flushed yet."""
-    return broker._store.journal.next_lsn
+    return journal_store(broker).journal.next_lsn
+
+
+def journal_store(broker: RunningBroker) -> JournalStore:
+    assert isinstance(broker._store, JournalStore)
+    return broker._store
 
 
 def test_transient_messages_touch_no_disk(broker: RunningBroker, peer: Peer) -> None:
@@ -37,13 +43,13 @@ def test_transient_messages_touch_no_disk(broker: RunningBroker, peer: Peer) -> 
 def test_dynamic_queues_touch_no_disk(broker: RunningBroker, peer: Peer) -> None:
     receiver = peer.attach(peer.session.receiver("r"), None, dynamic=True)
     before = written(broker)
-    queues = len(list(broker._store._wiring.queues()))
+    queues = len(list(journal_store(broker)._wiring.queues()))
     peer.put(peer.sender(receiver.remote_source.address), [b"x" * 10, b"x" * 500_000], durable=True)
     for received in peer.drain(receiver, 10):
         received.accept()
     peer.close()
     assert written(broker) == before
-    assert len(list(broker._store._wiring.queues())) == queues
+    assert len(list(journal_store(broker)._wiring.queues())) == queues
 
 
 def test_durable_messages_do(broker: RunningBroker, peer: Peer) -> None:
@@ -58,11 +64,11 @@ def test_confirmed_means_durable(broker: RunningBroker, peer: Peer) -> None:
     sender, receiver = peer.sender("q"), peer.receiver("q", 100)
     for number in range(20):
         peer.put(sender, [number])
-        assert broker._store.journal.durable_lsn == written(broker)
+        assert journal_store(broker).journal.durable_lsn == written(broker)
         (received,) = peer.take(receiver)
         received.delivery.update(Delivery.ACCEPTED)
         peer.wait(lambda received=received: received.delivery.settled)  # type: ignore[misc]
-        assert broker._store.journal.durable_lsn == written(broker)
+        assert journal_store(broker).journal.durable_lsn == written(broker)
 
 
 def test_a_durable_message_keeps_its_place_among_transient_ones(peer: Peer) -> None:

@@ -16,9 +16,10 @@ from random import Random
 from cairnmq.base.clock import SystemClock
 from cairnmq.base.errors import CairnError
 from cairnmq.journal.opening import MIN_CONTAINER_BYTES
-from cairnmq.recovery.recover import StoreOptions, open_store
+from cairnmq.recovery.recover import open_store
 from cairnmq.recovery.report import RecoveryReport
 from cairnmq.store.journal_store import JournalStore
+from cairnmq.store.options import StoreOptions
 
 from .disk import KINDS, CachedDisk, FileSystem
 from .history import DEFECTS, History, Wrong

@@ -16,8 +16,9 @@ from cairnmq.journal.block import Block
 from cairnmq.journal.container import file_name
 from cairnmq.journal.reader import LogReader
 from cairnmq.journal.record import RecordType
-from cairnmq.recovery.recover import StoreOptions, open_store
+from cairnmq.recovery.recover import open_store
 from cairnmq.store.journal_store import JournalStore
+from cairnmq.store.options import StoreOptions
 from cairnmq.store.wiring import QueueRow
 from cairnmq.tools.salvage_report import SalvageReport
 

@@ -26,7 +26,8 @@ from cairnmq.base.errors import CairnError, CorruptJournal, DiskError
 from cairnmq.disk.faulty import Call, Fault, FaultyDirectory
 from cairnmq.disk.real import RealDirectory
 from cairnmq.journal import container
-from cairnmq.recovery.recover import StoreOptions, open_store, recover
+from cairnmq.recovery.recover import open_store, recover
+from cairnmq.store.options import StoreOptions
 from cairnmq.store.wiring import Wiring
 from cairnmq.tools.salvage import salvage
 

@@ -13,8 +13,9 @@ from cairnmq.base.clock import SystemClock
 from cairnmq.base.errors import CairnError, DiskError
 from cairnmq.disk.real import RealDirectory, RealFile
 from cairnmq.journal.opening import MIN_CONTAINER_BYTES
-from cairnmq.recovery.recover import StoreOptions, open_store
+from cairnmq.recovery.recover import open_store
 from cairnmq.store.journal_store import JournalStore
+from cairnmq.store.options import StoreOptions
 
 OPTIONS = StoreOptions(container_bytes=MIN_CONTAINER_BYTES)
 

@@ -10,7 +10,8 @@ from cairnmq.base.clock import ManualClock
 from cairnmq.disk.memory import MemoryDirectory
 from cairnmq.journal import container, mark
 from cairnmq.journal.reader import LogReader
-from cairnmq.recovery.recover import StoreOptions, open_store, recover
+from cairnmq.recovery.recover import open_store, recover
+from cairnmq.store.options import StoreOptions
 from cairnmq.store.wiring import Wiring
 
 from .world import MemoryWiring

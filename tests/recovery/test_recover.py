@@ -18,8 +18,9 @@ from cairnmq.journal import container, mark
 from cairnmq.journal.container import file_name
 from cairnmq.journal.opening import open_log
 from cairnmq.journal.reader import LogReader
-from cairnmq.recovery.recover import StoreOptions, open_store, recover
+from cairnmq.recovery.recover import open_store, recover
 from cairnmq.store.journal_store import JournalStore
+from cairnmq.store.options import StoreOptions
 from cairnmq.store.wiring import QueueRow
 
 from ..journal.logs import with_crc

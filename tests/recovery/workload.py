@@ -10,7 +10,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from cairnmq.disk.memory import MemoryDirectory
-from cairnmq.recovery.recover import StoreOptions
+from cairnmq.store.options import StoreOptions
 
 from .cutting import power_cut
 from .kept_checkpoint import WatchedCheckpoint

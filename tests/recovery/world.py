@@ -26,9 +26,10 @@ from cairnmq.journal.container import DATA_OFFSET
 from cairnmq.journal.holes import HOLE_BYTES
 from cairnmq.journal.opening import MIN_CONTAINER_BYTES
 from cairnmq.journal.record import HEAD_BYTES, MAX_PAYLOAD_BYTES
-from cairnmq.recovery.recover import StoreOptions, recover
+from cairnmq.recovery.recover import recover
 from cairnmq.recovery.report import RecoveryReport
 from cairnmq.store.journal_store import JournalStore
+from cairnmq.store.options import StoreOptions
 from cairnmq.store.sql import Database, whole_transactions
 from cairnmq.store.transaction import Dequeue, Put, Transaction
 from cairnmq.store.wiring import Arguments, QueueRow, Rows, Wiring

@@ -10,8 +10,9 @@ from psycopg import sql
 
 from cairnmq.base.clock import SystemClock
 from cairnmq.base.errors import JournalError, UnknownTransaction
-from cairnmq.recovery.recover import StoreOptions, open_store
+from cairnmq.recovery.recover import open_store
 from cairnmq.store.journal_store import JournalStore
+from cairnmq.store.options import StoreOptions
 from cairnmq.store.transaction import TxState
 
 from .coordinator import LostError, RefusedError, Standing

@@ -13,9 +13,10 @@ from cairnmq.base.errors import CorruptJournal
 from cairnmq.disk.memory import MemoryDirectory
 from cairnmq.journal.opening import MIN_CONTAINER_BYTES
 from cairnmq.journal.reader import LogReader
-from cairnmq.recovery.recover import StoreOptions, recover
+from cairnmq.recovery.recover import recover
 from cairnmq.recovery.report import RecoveryReport
 from cairnmq.store.journal_store import JournalStore
+from cairnmq.store.options import StoreOptions
 from cairnmq.store.wiring import QueueRow
 
 from ..checkpoints import MemoryCheckpoint

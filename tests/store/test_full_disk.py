@@ -12,8 +12,9 @@ from cairnmq.base.clock import ManualClock
 from cairnmq.disk.faulty import Call, Fault, FaultyDirectory
 from cairnmq.disk.memory import MemoryDirectory
 from cairnmq.journal.opening import MIN_CONTAINER_BYTES
-from cairnmq.recovery.recover import StoreOptions, recover
+from cairnmq.recovery.recover import recover
 from cairnmq.store.journal_store import JournalStore
+from cairnmq.store.options import StoreOptions
 from cairnmq.store.wiring import QueueRow, Wiring
 
 OPTIONS = StoreOptions(container_bytes=MIN_CONTAINER_BYTES)

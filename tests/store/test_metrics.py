@@ -19,11 +19,12 @@ from cairnmq.disk.memory import MemoryDirectory
 from cairnmq.disk.real import RealDirectory
 from cairnmq.disk.seam import Directory
 from cairnmq.journal.record import HEAD_BYTES, Flag, RecordType
-from cairnmq.recovery.recover import StoreOptions, recover
+from cairnmq.recovery.recover import recover
 from cairnmq.store.checkpoint_file import LmdbFile
 from cairnmq.store.holders import EndsHold, Holders, MessageHolds
 from cairnmq.store.journal_store import JournalStore
 from cairnmq.store.metrics import JournalMetrics, measure
+from cairnmq.store.options import StoreOptions
 
 from ..journal.logs import SIZE, blocks
 from ..recovery.world import MemoryWiring

@@ -12,10 +12,11 @@ from cairnmq.base.clock import ManualClock, SystemClock
 from cairnmq.base.errors import MessageLocked, StoreError, TransactionEnded
 from cairnmq.disk.memory import MemoryDirectory
 from cairnmq.journal.record import RecordType
-from cairnmq.recovery.recover import StoreOptions, recover
+from cairnmq.recovery.recover import recover
 from cairnmq.store import checkpointing
 from cairnmq.store.cuts import MAX_KEPT
 from cairnmq.store.journal_store import JournalStore
+from cairnmq.store.options import StoreOptions
 from cairnmq.store.transaction import TxState
 
 from ..checkpoints import MemoryCheckpoint

@@ -20,8 +20,9 @@ from cairnmq.base.errors import (
 from cairnmq.disk.memory import MemoryDirectory
 from cairnmq.journal.log import OWN_LSN
 from cairnmq.journal.record import HEAD_BYTES, MAX_PAYLOAD_BYTES, Flag, RecordType
-from cairnmq.recovery.recover import StoreOptions, recover
+from cairnmq.recovery.recover import recover
 from cairnmq.store.journal_store import JournalStore
+from cairnmq.store.options import StoreOptions
 from cairnmq.store.transaction import MAX_HELD_BYTES, MAX_XID_BYTES, Transaction, TxState
 
 from ..checkpoints import MemoryCheckpoint

@@ -68,9 +68,9 @@ def another_program(path: str) -> None:
 def newer(path: str) -> None:
     opened(path).close()
     with sqlite3.connect(path) as sql:
-        sql.execute("UPDATE store SET schema_version = 3")
-        sql.execute("UPDATE alembic_version SET version_num = '3'")
-        sql.execute("ALTER TABLE queue RENAME TO queue_of_version_3")
+        sql.execute("UPDATE store SET schema_version = 4")
+        sql.execute("UPDATE alembic_version SET version_num = '4'")
+        sql.execute("ALTER TABLE queue RENAME TO queue_of_version_4")
 
 
 def store_of_another_program(path: str) -> None:
@@ -84,7 +84,7 @@ def store_of_another_program(path: str) -> None:
         (garbage, "not a wiring database of CairnMQ"),
         (another_program, "not a wiring database of CairnMQ"),
         (store_of_another_program, "not a wiring database of CairnMQ"),
-        (newer, "schema version 3 is newer than this program's 2"),
+        (newer, "schema version 4 is newer than this program's 3"),
     ],
 )
 def test_what_is_not_ours_is_refused_and_not_touched(path: str, make: Callable[[str], None], why: str) -> None:
@@ -127,7 +127,7 @@ def test_a_file_of_version_1_is_brought_forward_when_it_is_wanted(path: str) -> 
     wiring.bind(BindingRow(exchange.id, 1, "key"))
     wiring.migrate()
     wiring.close()
-    assert version_of(path) == (2, "2")
+    assert version_of(path) == (3, "3")
     again = Wiring.open(path)
     assert again.identify(uuid4()) == (OLD_UUID, True)
     assert [row.name for row in again.queues()] == ["a", "b", "c"]
@@ -148,7 +148,7 @@ def test_a_file_of_version_1_of_which_a_crash_left_some_tables(path: str, tables
     wiring = opened(path)
     assert wiring.create_queue("q") == QueueRow(1, "q")
     wiring.close()
-    assert version_of(path) == (2, "2")
+    assert version_of(path) == (3, "3")
 
 
 @pytest.mark.parametrize("make", [version_1, lambda path: None])
@@ -176,7 +176,7 @@ def test_a_crash_in_any_change_of_tables_leaves_all_or_nothing(
             break
         except DiskFull:
             done += 1
-            assert logical(path) == before or version_of(path) == (2, "2")
+            assert logical(path) == before or version_of(path) == (3, "3")
         finally:
             wiring.close()
             os.unlink(path)

@@ -229,6 +229,6 @@ def test_sql_that_refuses_is_told_and_the_next_call_works(again: Open) -> None:
 def test_a_second_identity_is_no_wiring(again: Open) -> None:
     wiring = again()
     with wiring._database.engine.begin() as sql:
-        sql.execute(insert(schema.store).values(uuid=str(uuid4()), schema_version=2, formatted=False))
+        sql.execute(insert(schema.store).values(uuid=str(uuid4()), schema_version=3, formatted=False))
     with pytest.raises(ForeignStore, match="not a wiring database of CairnMQ"):
         wiring.identify(uuid4())

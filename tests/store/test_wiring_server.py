@@ -219,9 +219,9 @@ def test_other_tables_are_not_touched(server: Server, catalog: str) -> None:
 
 def test_a_newer_schema_is_refused(server: Server, wiring: Wiring, catalog: str) -> None:
     name = '"' + catalog.replace('"', '""') + '"'
-    server.sql(f"UPDATE {name}.store SET schema_version = 3", f"ALTER TABLE {name}.queue RENAME TO queues")
+    server.sql(f"UPDATE {name}.store SET schema_version = 4", f"ALTER TABLE {name}.queue RENAME TO queues")
     for call in (lambda: wiring.identify(uuid4()), wiring.is_identified):
-        with pytest.raises(ForeignStore, match="schema version 3 is newer than this program's 2"):
+        with pytest.raises(ForeignStore, match="schema version 4 is newer than this program's 3"):
             call()
 
 

@@ -17,9 +17,10 @@ from cairnmq.disk.faulty import Fault, FaultyDirectory, ever_after, once
 from cairnmq.disk.memory import MemoryDirectory
 from cairnmq.disk.real import RealDirectory
 from cairnmq.journal.reader import LogReader
-from cairnmq.recovery.recover import StoreOptions, open_store
+from cairnmq.recovery.recover import open_store
 from cairnmq.store.directory import Hold, StoreDirectory
 from cairnmq.store.journal_store import JournalStore
+from cairnmq.store.options import StoreOptions
 from cairnmq.tools import backup as backup_module
 from cairnmq.tools.backup import back_up, copy_log
 from cairnmq.tools.checking import check_journal

@@ -1,0 +1,162 @@
+"""From SQL to an all-SQL store whose maps are true again.
+
+Opening begins a new *life* of the store, in one commit: what an earlier broker may still be trying to write, on a
+connection that a server has not missed yet, finds that and ends. Then what is there is read: lengths, places and
+transactions, but no content.
+
+What a power cut leaves is a whole number of commits. Of these a message may be incomplete, or on no queue: it was
+never confirmed, and is deleted. The messages of queues that are going are deleted, too; those of queues that SQL does
+not know at all are kept and reported, as with a journal.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from uuid import uuid4
+
+from sqlalchemy import Connection, Select, func, insert, select, update
+
+from ..base.clock import Clock
+from ..base.errors import ForeignStore
+from ..store import schema
+from ..store.kind import SQL
+from ..store.mapped_transactions import Found
+from ..store.maps import Maps, Message
+from ..store.options import Progress, StoreOptions
+from ..store.sql import explaining, parse_address
+from ..store.sql_databases import Databases, open_databases
+from ..store.sql_directory import SqlDirectory
+from ..store.sql_store import SqlStore
+from ..store.transaction import Dequeue, Enqueue, TxState
+from ..store.wiring import Wiring
+from ..store.wiring_place import tell_place
+from .open_memory import refuse_archive
+from .report import SqlReport
+
+_AT_ONCE = 10_000
+"""Rows that are read together."""
+
+
+def open_sql_store(
+    path: str, clock: Clock, options: StoreOptions | None = None, progress: Progress | None = None
+) -> tuple[SqlStore, SqlReport]:
+    """Open the all-SQL store in directory *path*, creating it if it does not exist.
+
+    Raises `StoreInUse`, `ForeignStore`, `DiskError`, or what a SQL server means, and then keeps nothing open.
+    """
+    options = options or StoreOptions()
+    refuse_archive(options, SQL)
+    place = SqlDirectory(path, on_server=options.connect is not None)
+    try:
+        databases = open_databases(path, options.connect, options.catalog)
+        try:
+            found = recover_sql(databases, place, clock)
+            if options.connect is not None:
+                tell_place(path, parse_address(options.connect, options.catalog), {"store": SQL})
+            return found
+        except BaseException:
+            databases.close()
+            raise
+    except BaseException:
+        place.close()
+        raise
+
+
+def recover_sql(databases: Databases, place: SqlDirectory, clock: Clock) -> tuple[SqlStore, SqlReport]:
+    """The store that is in *databases*, locked by *place*; see `open_sql_store`."""
+    begun_s = clock.monotonic_s()
+    wiring = Wiring(databases.writing, place.sync)
+    if place.was_there and not wiring.is_identified():
+        raise ForeignStore(wiring.place, "it is empty, though a store was made here", "restore it from a backup")
+    wiring.identify(uuid4())
+    wiring.migrate()
+    next_lsn, life = _begin_life(databases)
+    place.sync()
+    maps, found = _read(databases)
+    store = SqlStore(wiring, databases, maps, found, next_lsn, life, place.close)
+    messages = len(maps.messages)
+    known = {row.id for row in store.queues()} | {row.id for row in store.going_queues()}
+    homeless = {queue_id: len(ids) for queue_id, ids in maps.queues.items() if queue_id not in known}
+    if homeless and max(homeless) > store.last_id:
+        wiring.skip_ids(max(homeless))  # else a new queue would get these messages
+    discarded = store.discard_unfinished()
+    expunged = store.empty_going(clock.wall_us())
+    store.kick()
+    for row in store.going_queues():
+        if not store.transactions.working_on(row.id):
+            store.finish_destroy_queue(row.id, _shrug)
+    report = SqlReport(
+        seconds=clock.monotonic_s() - begun_s,
+        created=life == 1,
+        queues=len(store.queues()),
+        messages=messages - discarded - sum(expunged.values()),
+        discarded=discarded,
+        expunged=expunged,
+        homeless=homeless,
+    )
+    return store, report
+
+
+def _shrug(answer: Exception | None) -> None:
+    """With a server that is away the note stays, and does no harm."""
+
+
+@contextmanager
+def _sql(databases: Databases, what: str) -> Iterator[Connection]:
+    with explaining(databases.writing, what), databases.writing.engine.begin() as sql:
+        yield sql
+
+
+def _begin_life(databases: Databases) -> tuple[int, int]:
+    """The LSN to go on with, and the number of this life."""
+    known = schema.progress.c
+    with _sql(databases, "the store can't be opened") as sql:
+        row = sql.execute(select(known.next_lsn, known.life)).one_or_none()
+        if row is not None:
+            sql.execute(update(schema.progress).values(life=row.life + 1))
+            return row.next_lsn, row.life + 1
+        if sql.scalar(select(schema.store.c.formatted)):
+            why = "it is the wiring of a store that has a journal"
+            raise ForeignStore(databases.writing.place, why, "use --store journal, or name another --catalog")
+        sql.execute(insert(schema.progress).values(next_lsn=1, life=1))
+        return 1, 1
+
+
+def _read(databases: Databases) -> tuple[Maps, list[Found]]:
+    """Everything but the contents, as of one moment."""
+    m, p, q = schema.message.c, schema.piece.c, schema.placement.c
+    maps = Maps()
+    with _sql(databases, "the messages can't be read") as sql:
+        for message_id, size_bytes, is_last in _rows(sql, select(m.id, func.length(m.content), m.is_last)):
+            maps.messages[message_id] = Message([size_bytes], is_complete=is_last)
+        pieces = select(p.message_id, p.number, func.length(p.content), p.is_last).order_by(p.message_id, p.number)
+        for message_id, _, size_bytes, is_last in _rows(sql, pieces):
+            maps.messages[message_id].sizes.append(size_bytes)
+            maps.messages[message_id].is_complete = is_last
+        places = select(q.message_id, q.queue_id, q.position).order_by(q.position)
+        for message_id, queue_id, position in _rows(sql, places):
+            maps.place(message_id, queue_id, position)
+        return maps, [*_prepared(sql), *_decided(sql)]
+
+
+def _rows(sql: Connection, statement: Select[Any]) -> Iterator[Any]:
+    return iter(sql.execute(statement, execution_options={"yield_per": _AT_ONCE}))
+
+
+def _prepared(sql: Connection) -> Iterator[Found]:
+    i = schema.intention.c
+    operations: dict[int, list[Enqueue | Dequeue]] = defaultdict(list)
+    for row in sql.execute(select(schema.intention).order_by(i.prepared_id, i.number)):
+        kind = Dequeue if row.is_dequeue else Enqueue
+        operations[row.prepared_id].append(kind(row.message_id, row.queue_id))
+    for row in sql.execute(select(schema.prepared).order_by(schema.prepared.c.id)):
+        yield Found(row.id, bytes(row.xid), TxState.PREPARED, operations[row.id])
+
+
+def _decided(sql: Connection) -> Iterator[Found]:
+    for row in sql.execute(select(schema.decision).order_by(schema.decision.c.id)):
+        state = TxState.DECIDED_COMMIT if row.committed else TxState.DECIDED_ROLLBACK
+        yield Found(row.id, bytes(row.xid), state, [])

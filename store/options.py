@@ -1,0 +1,38 @@
+"""How a store is opened, of whatever kind it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ..journal.archive import ArchiveLimits
+from ..journal.opening import DEFAULT_CONTAINER_BYTES, MIN_CONTAINER_BYTES
+from ..journal.room import RESERVE_BYTES
+from .checkpointing import DEFAULT_INTERVAL_BYTES
+
+Progress = Callable[[int, int], None]
+"""Called now and then with the log bytes read so far and the bytes there are."""
+
+
+@dataclass(frozen=True)
+class StoreOptions:
+    """How to make and run the journal (checklist E59 to E61), and where the wiring is (E56, E57)."""
+
+    container_bytes: int = DEFAULT_CONTAINER_BYTES
+    """Used when the log is created; an existing log keeps its own."""
+    initial_containers: int = 2
+    max_write_buffers: int = 10
+    """Sealed blocks that may wait for the disk; 0 for any number."""
+    checkpoint_bytes: int = DEFAULT_INTERVAL_BYTES
+    """A checkpoint is taken when the log has grown by so much; 0 for only when it is closed."""
+    min_container_bytes: int = MIN_CONTAINER_BYTES
+    """Not an option of the broker: tests go below it, to meet the ends of containers more often."""
+    reserve_bytes: int = RESERVE_BYTES
+    """Nor is this: what a full disk takes of a log of small containers would be hundreds of them."""
+    archive_dir: str | None = None
+    """Where containers are kept that left the log; None for nowhere."""
+    archive_limits: ArchiveLimits = ArchiveLimits()
+    connect: str | None = field(default=None, repr=False)
+    """The SQL server that the wiring is on, as a URL that may hold a password; None for SQLite in the store."""
+    catalog: str | None = None
+    """The namespace there, so that stores can share a database; None for the default one."""

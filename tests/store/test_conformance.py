@@ -1,0 +1,47 @@
+"""Every store of ours does what every store must do; and the suite finds it when one does not.
+
+E4, E46, E50 to E53, E64 to E66: the laws name theirs.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+
+from ..postgresql import Server
+from .makers import JournalMaker, MemoryMaker, SqlMaker
+
+pytest.register_assert_rewrite(
+    "cairnmq.store.conformance", "cairnmq.store.conformance_machine", "cairnmq.store.conformance_queues"
+)
+
+from cairnmq.store.conformance import StoreConformance, StoreMaker  # noqa: E402
+
+_numbers = count()
+
+
+class TestMemory(StoreConformance):
+    def make(self) -> StoreMaker:
+        return MemoryMaker()
+
+
+class TestJournal(StoreConformance):
+    def make(self) -> StoreMaker:
+        return JournalMaker()
+
+
+class TestSqlite(StoreConformance):
+    def make(self) -> StoreMaker:
+        return SqlMaker()
+
+
+class TestPostgresql(StoreConformance):
+    histories = 8
+
+    @pytest.fixture(autouse=True)
+    def _on(self, server: Server) -> None:
+        self.server = server
+
+    def make(self) -> StoreMaker:
+        return SqlMaker(self.server, f'Conformance {next(_numbers)} "of" tests')
