@@ -186,7 +186,7 @@ def test_what_is_left_of_a_rotten_wiring(path: Path, damage: str, fault: str) ->
 
 def test_a_newer_wiring_is_not_rescued(path: Path) -> None:
     with closing(sqlite3.connect(path / "wiring.sqlite")) as sql:
-        sql.execute("UPDATE store SET schema_version = 3")
+        sql.execute("UPDATE store SET schema_version = 4")
         sql.commit()
-    with pytest.raises(ForeignStore, match="schema version 3 is newer than this program's 2"):
+    with pytest.raises(ForeignStore, match="schema version 4 is newer than this program's 3"):
         rescue(str(path / "wiring.sqlite"))
