@@ -19,8 +19,8 @@ CAPTION = """\
 Median and extremes of the rounds; ratio: median of the rounds' own ratios to the yardstick. Guessed: before measuring,
 see guess_per_s. Yardsticks of the journal, of as many bytes and an fdatasync per group: bare: pwrite of ready bytes;
 join: of heads and payloads joined; loop: of heads packed and checksummed in a loop, joined; the stores: a synced
-transaction for each group. Of the broker: its client alone, the sender joined to the receiver. Of a deep queue: its
-twin in memory.
+transaction for each group, or for 100 operations of the store. Of the broker: its client alone, the sender joined to
+the receiver. Of a deep queue: its twin in memory.
 accepted: sent until settled; received: sent until received; both at once, every message checked.
 A goal with ? could not be judged: the disk was busy, which makes everything equally slow.
 * CPU time per message: of the broker + of the client the row is about."""

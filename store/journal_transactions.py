@@ -125,6 +125,8 @@ class JournalTransactions:
 
     def _stage_long(self, transaction: Transaction, time_us: int) -> None:
         """Contents of more than a record go first: the commit has one record for each operation (checklist E36)."""
+        if transaction.held_bytes <= MAX_PAYLOAD_BYTES:
+            return
         for number, operation in enumerate(transaction.operations):
             if isinstance(operation, Put) and len(operation.content) > MAX_PAYLOAD_BYTES:
                 message_id = self.stage_whole(operation.content, time_us)

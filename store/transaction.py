@@ -43,6 +43,9 @@ class TxState(Enum):
     DECIDED_ROLLBACK = "rolled back without its coordinator"
 
 
+_OPEN = TxState.OPEN
+
+
 class Put(NamedTuple):
     """A new message on a queue."""
 
@@ -131,16 +134,17 @@ class Transaction:
         """After the commit: the ids of the messages that `put` made, in order."""
         self.staged: list[int] = []
         """Messages that it has made so far: they go with a rollback."""
+        self.held_bytes = 0
+        """The contents of its puts, together."""
         self._owner = owner
-        self._held_bytes = 0
 
     def put(self, queue_id: int, content: bytes, time_us: int) -> None:
         """Put a new message on a queue. Raises `StoreError` for an unknown queue."""
         self._look(time_us)
         store = self._owner.store
         store.check_queue(queue_id)
-        self._held_bytes += len(content)
-        if self.xid or self._held_bytes > MAX_HELD_BYTES:
+        self.held_bytes += len(content)
+        if self.xid or self.held_bytes > MAX_HELD_BYTES:
             message_id = store.stage_whole(content, time_us)
             self.staged.append(message_id)
             self._owner.add(self, message_id, queue_id)
@@ -232,7 +236,9 @@ class Transaction:
         return [operation.message_id for operation in self.operations if isinstance(operation, Enqueue)]
 
     def _look(self, time_us: int) -> None:
-        if self.state is TxState.OPEN and 0 < self.deadline_us <= time_us:
+        if self.state is _OPEN and not self.deadline_us:
+            return
+        if self.state is _OPEN and self.deadline_us <= time_us:
             self._owner.abandon(self, TxState.TIMED_OUT, time_us)
         if self.state is TxState.TIMED_OUT:
             raise TransactionTimedOut(self.name, "it took too long and was rolled back", "begin it anew")
@@ -362,7 +368,7 @@ class Transactions:
             elif isinstance(operation, Enqueue):
                 _release(self._adding, operation.message_id, operation.queue_id)
         self._open.pop(transaction, None)
-        if state not in (TxState.DECIDED_COMMIT, TxState.DECIDED_ROLLBACK):
+        if transaction.xid and state not in (TxState.DECIDED_COMMIT, TxState.DECIDED_ROLLBACK):
             self.drop(transaction)
 
     def abandon(self, transaction: Transaction, state: TxState, time_us: int) -> None:

@@ -16,8 +16,8 @@ from .postgresql import Server, why_not
 Tell = Callable[[str], None]
 LONGEST = (
     "recovery/test_power_cut.py", "recovery/test_bit_rot", "recovery/test_io_errors", "recovery/test_seeded_defects",
-    "kill/test_kill", "store/test_full_disk", "powercut/", "tools/test_salvage", "cli/test_backup_command", "bench/",
-    "recovery/", "hostile/",
+    "kill/test_kill", "store/test_coordinator", "store/test_full_disk", "powercut/", "tools/test_salvage",
+    "cli/test_backup_command", "bench/", "recovery/", "hostile/",
 )  # fmt: skip
 """Parts of the ids of tests."""
 _numbers = count()
