@@ -6,37 +6,37 @@ hand-overs, or is cut in halves that each wait for a sync of its own: `settlemen
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from typing import Protocol
+from os import environ
 
 from cairnmq.base.clock import SystemClock
-from cairnmq.recovery.recover import open_store
-from cairnmq.store.interface import MessageStore
+from cairnmq.store.kinds import find_kind
 from cairnmq.store.options import StoreOptions
-from cairnmq.store.transaction import Transactions
+from cairnmq.store.owned import OwnedStore
 from cairnmq.store.wiring import QueueRow
 
 from .table import BenchError
 
-
-class OneThreadStore(MessageStore, Protocol):
-    """What a store of any kind has besides the calls of `MessageStore`."""
-
-    transactions: Transactions
-
-    def run_inline(self, on_durable: Callable[[int], None]) -> None: ...
-
-    def became_durable(self, lsn: int) -> None: ...
-
-
 JOURNAL = "journal"
-KINDS: dict[str, Callable[[str], OneThreadStore]] = {
-    JOURNAL: lambda path: open_store(path, SystemClock(), StoreOptions(initial_containers=8))[0],
+SERVER = environ.get("CAIRN_BENCH_CONNECT")
+"""A PostgreSQL server with a database for this; without one its row is left out."""
+
+
+def _sql(path: str, connect: str | None = None) -> OwnedStore:
+    options = StoreOptions(connect=connect, catalog=f"Bench{os.getpid()}" if connect else None)
+    return find_kind("sql")(path, SystemClock(), options, None)[0]
+
+
+KINDS: dict[str, Callable[[str], OwnedStore]] = {
+    JOURNAL: lambda path: find_kind(JOURNAL)(path, SystemClock(), StoreOptions(initial_containers=8), None)[0],
+    "SQL in SQLite": _sql,
+    **({"SQL in PostgreSQL": lambda path: _sql(path, SERVER)} if SERVER else {}),
 }
 """Name to what opens a new store in a directory. Those besides the journal are its yardsticks."""
 
 
-def open_with_queue(kind: str, path: str) -> tuple[OneThreadStore, int]:
+def open_with_queue(kind: str, path: str) -> tuple[OwnedStore, int]:
     """A new store, ready, and the id of its one queue."""
     store = KINDS[kind](path)
     store.run_inline(store.became_durable)
@@ -47,7 +47,7 @@ def open_with_queue(kind: str, path: str) -> tuple[OneThreadStore, int]:
     return store, row.id
 
 
-def make_durable(store: OneThreadStore, lsn: int) -> None:
+def make_durable(store: OwnedStore, lsn: int) -> None:
     """Everything up to the record at *lsn*."""
     store.kick()
     if store.durable_lsn <= lsn:

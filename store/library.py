@@ -34,6 +34,8 @@ from .unit_of_work import UnitOfWork
 from .wiring import Arguments, QueueRow
 
 T = TypeVar("T")
+_ALL = 1 << 64
+"""Above all LSNs."""
 _EXPIRY_S = 0.5
 """How often transactions that take too long are looked for, while there are any."""
 
@@ -64,7 +66,7 @@ class Store:
         self._is_closing = False
         self._news = threading.Condition()  # apart from the lock: who holds that may wait for the one who tells
         self._durable_lsn = 0
-        self._has_news = False
+        self._has_news = self._is_timed = False
         self._queues: dict[str, Queue] = {}
         self._transactions: dict[Transaction, UnitOfWork] = {}
         on = inner.messages()
@@ -154,7 +156,10 @@ class Store:
             self._expire()
             inner = self.inner.transactions.begin(self.now_us(), xid=xid, timeout_us=int(timeout_s * 1e6))
             made = self._transactions[inner] = UnitOfWork(self, inner)
-            return made
+            self._is_timed |= timeout_s > 0
+        if timeout_s > 0:
+            self._became_durable(0)  # whoever tells looks at the clock from now on
+        return made
 
     def in_doubt(self) -> list[UnitOfWork]:
         """Those that are prepared, also before a crash, and those that were decided on and not forgotten."""
@@ -166,6 +171,7 @@ class Store:
         if self._transactions:
             self.inner.transactions.expire(self.now_us())
             self._end_those_that_ended()
+        self._is_timed = any(inner.deadline_us for inner in self._transactions)
 
     def _end_those_that_ended(self) -> None:
         """Time-outs and deletions of queues end transactions behind their back: what they had taken is free again."""
@@ -191,11 +197,14 @@ class Store:
             self._has_news = True
             self._news.notify()
         self._teller.join()
-        self.inner.close()
-        self._tell_durable(self.inner.durable_lsn)
-        self._tell_failure(self._failure or StoreError("store", "it was closed"))
+        try:
+            self.inner.close()
+        except CairnError as error:
+            self._failure = self._failure or error
         if self._failure is not None:
+            self._tell_failure(self._failure)
             raise self._failure
+        self._tell_durable(_ALL)
 
     def __enter__(self) -> Store:
         return self
@@ -251,7 +260,7 @@ class Store:
         """A thread of its own: the writer must never wait for the lock, whose holder may wait for the writer."""
         while self.is_open:
             with self._news:
-                self._news.wait_for(lambda: self._has_news, _EXPIRY_S if self._transactions else None)
+                self._news.wait_for(lambda: self._has_news, _EXPIRY_S if self._is_timed else None)
                 self._has_news = False
                 lsn = self._durable_lsn
             self._tell_durable(lsn)

@@ -16,7 +16,7 @@ SHELL = [line for language, text in BLOCKS if language == "sh" for line in text.
 
 
 def test_the_first_message_and_a_look_inside(tmp_path: Path) -> None:
-    [program] = [text for language, text in BLOCKS if language == "python"]
+    [program] = [text for language, text in BLOCKS if language == "python" and "proton" in text]
     [start] = [line for line in SHELL if "cairnmq broker" in line]
     assert start == "venv/bin/cairnmq broker --store-dir ./data"
     with broker(tmp_path / "data") as running:
@@ -42,6 +42,15 @@ def test_the_first_message_and_a_look_inside(tmp_path: Path) -> None:
     assert (salvaged.returncode, salvaged.stderr) == (0, "")
     with broker(tmp_path / "salvaged") as running:
         running.wait_for(r"recovered \d+ messages on 1 queues")
+
+
+def test_the_store_without_a_broker(tmp_path: Path) -> None:
+    [program] = [text for language, text in BLOCKS if language == "python" and "open_store" in text]
+    assert len(program.strip().splitlines()) <= 10
+    for shown in ("b'ONE CAIRN, PLEASE'\n", "b'ONE CAIRN, PLEASE' b'ONE CAIRN, PLEASE'\n"):
+        command = [sys.executable, "-c", program]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, cwd=tmp_path)
+        assert result.stdout == shown, result.stderr
 
 
 def test_the_packages_the_readme_names_are_the_ones_the_script_installs() -> None:
