@@ -12,7 +12,7 @@ from collections.abc import Callable
 import click
 from rich.console import Console
 
-from . import backlog, broker, embedded, journal, recovery, settlement, traffic, zeros
+from . import backlog, broker, embedded, journal, recovery, settlement, store, traffic, zeros
 from .table import BenchError, Row, as_json, machine, render
 
 CAPTION = """\
@@ -24,7 +24,7 @@ twin in memory.
 accepted: sent until settled; received: sent until received; both at once, every message checked.
 A goal with ? could not be judged: the disk was busy, which makes everything equally slow.
 * CPU time per message: of the broker + of the client the row is about."""
-PARTS = ("journal", "zeros", "settlement", "traffic", "recovery", "broker", "backlog")
+PARTS = ("journal", "zeros", "settlement", "store", "traffic", "recovery", "broker", "backlog")
 WIDTH = 140
 """What the table needs; a narrower terminal wraps lines, which is better than cutting off figures."""
 
@@ -50,6 +50,7 @@ def main(
         "journal": lambda path: journal.measure(path, rounds * 4, seconds / 4),
         "zeros": lambda path: zeros.measure(path, rounds * 4, seconds / 4),
         "settlement": lambda path: settlement.measure(path, rounds * 4, seconds / 4),
+        "store": lambda path: store.measure(path, rounds, seconds, messages // 2),
         "traffic": lambda path: traffic.measure(path, rounds, seconds * 4, 200 if quick else traffic.BACKLOG),
         "recovery": lambda path: recovery.measure(path, rounds, messages),
         "broker": lambda path: broker.measure(path, rounds, seconds),

@@ -1,7 +1,7 @@
 """Embedded stores as yardsticks: a group is one transaction, synced, of values under keys that only rise.
 
-They only insert, and never take anything away, which is the best that can happen to them. What is not installed is left
-out, with a word: `pip install -e '.[bench]'` brings it.
+Beside the journal they only insert, which is the best that can happen to them; beside the store they delete, too. What
+is not installed is left out, with a word: `pip install -e '.[bench]'` brings it.
 """
 
 from __future__ import annotations
@@ -25,6 +25,10 @@ class Embedded(Protocol):
         """Insert *values* under the numbers from *first* on; durable on return."""
         ...
 
+    def change(self, first: int, values: Sequence[bytes], gone: range) -> None:
+        """The same, and delete what is under the numbers *gone*, in one transaction."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -38,8 +42,12 @@ class Sqlite:
         self._sql.execute("CREATE TABLE message (id INTEGER PRIMARY KEY, content BLOB NOT NULL)")
 
     def put(self, first: int, values: Sequence[bytes]) -> None:
+        self.change(first, values, range(0))
+
+    def change(self, first: int, values: Sequence[bytes], gone: range) -> None:
         self._sql.execute("BEGIN")
         self._sql.executemany("INSERT INTO message VALUES (?, ?)", enumerate(values, first))
+        self._sql.executemany("DELETE FROM message WHERE id = ?", zip(gone, strict=True))
         self._sql.execute("COMMIT")
 
     def close(self) -> None:
@@ -53,9 +61,14 @@ class Lmdb:
         self._env = lmdb.open(path, map_size=_MAP_BYTES)
 
     def put(self, first: int, values: Sequence[bytes]) -> None:
+        self.change(first, values, range(0))
+
+    def change(self, first: int, values: Sequence[bytes], gone: range) -> None:
         with self._env.begin(write=True) as txn:
             for number, value in enumerate(values, first):
                 txn.put(number.to_bytes(8, "big"), value, append=True)
+            for number in gone:
+                txn.delete(number.to_bytes(8, "big"))
 
     def close(self) -> None:
         self._env.close()
@@ -72,9 +85,14 @@ class RocksDb:
         self._db.set_write_options(options)
 
     def put(self, first: int, values: Sequence[bytes]) -> None:
+        self.change(first, values, range(0))
+
+    def change(self, first: int, values: Sequence[bytes], gone: range) -> None:
         batch = self._api.WriteBatch(raw_mode=True)
         for number, value in enumerate(values, first):
             batch.put(number.to_bytes(8, "big"), value)
+        for number in gone:
+            batch.delete(number.to_bytes(8, "big"))
         self._db.write(batch)
 
     def close(self) -> None:

@@ -157,7 +157,7 @@ class Journal:
             at, place = self._at, self._place
         lsn = self._first_head + at
         head = _pack_head(
-            type, flags, at // HEAD_BYTES, place, size, crc32c(payload), undo_prev,
+            type, flags, at // HEAD_BYTES, place, size, crc32c(payload) if size else 0, undo_prev,
             lsn if message_id < 0 else message_id, queue_id, lsn if txn_id < 0 else txn_id, time_us, extra,
         )  # fmt: skip
         self._heads.append(head)

@@ -80,12 +80,16 @@ def decode(data: bytes, place: str) -> Mark | None:
 
 def read(directory: Directory) -> Mark | None:
     """The newest whole mark in *directory*; None if the file is there but holds none, which no crash can cause."""
+    return max((mark for mark in read_places(directory) if mark), key=lambda mark: mark.sequence, default=None)
+
+
+def read_places(directory: Directory) -> list[Mark | None]:
+    """The marks in both places; None for one that is not whole."""
     file = directory.open(NAME)
     try:
-        found = [decode(file.read_at(place, SECTOR_BYTES), f"{directory.path}/{NAME}") for place in PLACES]
+        return [decode(file.read_at(place, SECTOR_BYTES), f"{directory.path}/{NAME}") for place in PLACES]
     finally:
         file.close()
-    return max((mark for mark in found if mark), key=lambda mark: mark.sequence, default=None)
 
 
 class MarkFile:

@@ -29,6 +29,8 @@ class Identity(NamedTuple):
     mark: Mark
     finding: Finding | None
     """Why it is not the one that is there; then it was made up, claims nothing, and is to be shown in its place."""
+    doubt: Finding | None = None
+    """Why there may have been a newer one."""
 
 
 def identify(directory: Directory, store_uuid: UUID | None = None) -> Identity:
@@ -37,7 +39,7 @@ def identify(directory: Directory, store_uuid: UUID | None = None) -> Identity:
     heads = _heads(directory)
     if found is not None:
         if not heads or any(uuid == found.log_uuid for uuid, _ in heads):
-            return Identity(found, None)
+            return Identity(found, None, _doubt(directory))
         why = f"it is of log {found.log_uuid}, of which there is no container"
     if not heads:
         heads = _told(directory)
@@ -56,6 +58,13 @@ def _mark(directory: Directory) -> tuple[Mark | None, str]:
     except DiskError as error:
         return None, error.reason
     return found, "" if found else "it holds no whole mark"
+
+
+def _doubt(directory: Directory) -> Finding | None:
+    if all(mark.read_places(directory)):
+        return None
+    why = "one of its two places holds no whole mark; if that was the newer one, nothing tells how far the log went"
+    return Finding("corrupt", 0, 0, mark.NAME, why)
 
 
 def _containers(directory: Directory) -> Iterator[tuple[str, File]]:

@@ -15,7 +15,8 @@ _KNOWN = bytes(
     [
         RecordType.START, RecordType.CHUNK, RecordType.DELETE, RecordType.ENQUEUE, RecordType.DEQUEUE,
         RecordType.DTX_START, RecordType.TX_START, RecordType.TX_END, RecordType.TX_PREPARE, RecordType.TX_COMMIT,
-        RecordType.TX_ROLLBACK, RecordType.TX_DELETE, RecordType.LOG_OPEN, RecordType.LOG_HOLES,
+        RecordType.TX_ROLLBACK, RecordType.TX_DELETE, RecordType.LOG_OPEN, RecordType.QUEUE_DELETE,
+        RecordType.LOG_HOLES,
     ]
 )  # fmt: skip
 _MANY = 1 << 16

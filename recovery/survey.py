@@ -82,7 +82,7 @@ class Survey:
         self.directory = MendedDirectory(directory, identity.mark, shown_mark=shown)
         self.reader = LogReader(self.directory, live=False)
         self.state = State(self.mark.container_bytes)
-        self.findings = [] if identity.finding is None else [identity.finding]
+        self.findings = [finding for finding in (identity.finding, identity.doubt) if finding is not None]
         """All damage, in the order of LSNs."""
         self.gaps: list[Gap] = []
         self.lost: dict[int, LostMessage] = {}

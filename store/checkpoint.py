@@ -10,6 +10,7 @@ meta            "m"                  JSON: whose it is, and the block that recov
 page            "p", slot            of the plain messages whose ids lie in a slot, see `_encode_page`
 odd message     "o", message id      numbers, see `_encode_odd`
 transactions    "t"                  JSON, see `Outcomes.encode`
+cut queues      "c"                  JSON, see `Cuts.encode`
 ends            "e", slot            numbers: how many pairs; the pairs, each a slot that records here end others in and
                                      how many; the slots that records here were copied from
 
@@ -34,6 +35,7 @@ from .state import State
 FORMAT = 1
 META = b"m"
 TRANSACTIONS = b"t"
+CUTS = b"c"
 _COUNTS = struct.Struct("<II")
 _NO_LAST = (1 << 64) - 1
 Changes = dict[bytes, bytes | None]
@@ -94,11 +96,17 @@ def pages(state: State, slots: list[int], at_most: int) -> Iterator[tuple[int, C
     yield taken, changes
 
 
-def others(state: State, odd: set[int], ends: set[int], *, transactions: bool) -> Changes:
-    """Entries for the messages *odd* and the ends in the slots *ends*, and, if told so, for the transactions."""
+def others(state: State) -> Changes:
+    """Entries for all that changed beside the pages; it is taken for unchanged from here on."""
     changes: Changes = {}
-    if transactions:
+    odd, state.changed_odd = state.changed_odd, set()
+    ends, state.pins.changed_ends = state.pins.changed_ends, set()
+    if state.outcomes.changed:
         changes[TRANSACTIONS] = sealed(TRANSACTIONS, state.outcomes.encode())
+    if state.cuts.changed:
+        body = state.cuts.encode()
+        changes[CUTS] = sealed(CUTS, body) if body else None
+    state.outcomes.changed = state.cuts.changed = False
     for message_id in odd:
         key = _key(b"o", message_id)
         message = state.odd.get(message_id)
@@ -157,6 +165,8 @@ def restore(state: State, entries: dict[bytes, bytes]) -> None:
             _restore_page(state, number, body)
         elif key == TRANSACTIONS:
             state.outcomes.decode(body)
+        elif key == CUTS:
+            state.cuts.decode(body)
         elif key[:1] == b"o":
             state.odd[number] = _decode_odd(array("Q", body))
         elif key[:1] == b"e":

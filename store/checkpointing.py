@@ -11,6 +11,7 @@ from ..journal.log import Journal
 from . import checkpoint
 from .checkpoint import Changes, Meta
 from .checkpoint_file import BadCheckpoint, CheckpointFile, Entry, sealed
+from .cuts import Cut
 from .state import State
 
 log = logging.getLogger(__name__)
@@ -48,6 +49,7 @@ class Checkpointing:
         self._failed_lsn = 0
         self._pages: Iterator[tuple[int, Changes]] | None = None
         self._changes: Changes = {}
+        self._swept: list[Cut] = []  # before it began: none of its pages needs them
         self._durable_from = 0
         self._executor: Executor | None = None
         self._wake: Callable[[], None] = lambda: None
@@ -108,6 +110,7 @@ class Checkpointing:
         self._meta = Meta(journal.pool.log_uuid, journal.container_bytes, *journal.durable_block)
         slots, state.changed_pages = sorted(state.changed_pages), set()
         self._changes = {}
+        self._swept = state.cuts.all_swept()
         self._pages = checkpoint.pages(state, slots, _STEP_MESSAGES)
 
     def _take_some(self) -> None:
@@ -119,11 +122,8 @@ class Checkpointing:
         self._pages = None
         state = self._state
         # last of all: a message that was taken as plain, or missed, when it got particulars since, is among them
-        self._changes |= checkpoint.others(
-            state, state.changed_odd, state.pins.changed_ends, transactions=state.outcomes.changed
-        )
-        state.changed_odd, state.pins.changed_ends = set(), set()
-        state.outcomes.changed = False
+        state.cuts.forget(self._swept)
+        self._changes |= checkpoint.others(state)
         self._durable_from = self._journal.next_lsn
 
     def _write(self) -> None:

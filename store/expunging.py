@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from ..base.errors import MessageLocked
 from .journal_store import JournalStore
-from .placement import on_queues
-
-_AT_ONCE = 4096
-"""Records that wait in memory while a queue is emptied."""
+from .placement import count_by_queue
 
 
 def expunge_going(store: JournalStore, time_us: int) -> dict[str, int]:
@@ -19,22 +15,16 @@ def expunge_going(store: JournalStore, time_us: int) -> dict[str, int]:
     prepared = store.state.outcomes.prepared.values()
     in_doubt = {queue_id for transaction in prepared for _, _, queue_id in transaction.intentions}
     expunged: dict[str, int] = {}
-    on_queue = on_queues(store.state) if store.going_queues() else {}
+    on_queue = count_by_queue(store.state) if store.going_queues() else {}
     for row in store.going_queues():
-        count = 0
-        for message_id in on_queue.get(row.id, ()):
-            try:
-                store.dequeue(message_id, row.id, time_us)
-            except MessageLocked:
-                continue
-            count += 1
-            if count % _AT_ONCE == 0:
-                store.kick()
-        store.kick()
+        count = on_queue.get(row.id, 0) - len(store.transactions.taken_off(row.id))
         if count:
+            store.purge(row.id, time_us, is_final=row.id not in in_doubt)
             expunged[row.name] = expunged.get(row.name, 0) + count
+        store.kick()
         if row.id not in in_doubt:
             store.finish_destroy_queue(row.id, _shrug)
+    store.settle_all()
     return expunged
 
 

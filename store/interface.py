@@ -126,6 +126,15 @@ class MessageStore(Protocol):
         """Take a message off a queue, and delete it with the last one; the LSN to wait for."""
         ...
 
+    def purge(self, queue_id: int, time_us: int, *, keep: Iterable[int] = (), is_final: bool = False) -> int:
+        """Take all messages off a queue but *keep* and those that a transaction takes off; the LSN to wait for.
+
+        One record, and no look at the messages, however many there are; they never come back. With *is_final* the queue
+        is being deleted: open transactions that concern it are rolled back, and `MessageLocked` is raised, with nothing
+        done, if a prepared one does (checklist E53).
+        """
+        ...
+
     def destroy(self, message_id: int, time_us: int) -> int:
         """Delete a message that is on no queue."""
         ...

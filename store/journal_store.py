@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import compress
@@ -23,17 +23,20 @@ from ..journal.log import OWN_LSN, Journal
 from ..journal.record import MAX_PAYLOAD_BYTES, Flag, RecordType
 from ..journal.room import FOR_OPENINGS
 from .checkpointing import Checkpointing
+from .cuts import MAX_KEPT, Cut
 from .holders import Holders
 from .journal_transactions import JournalTransactions
 from .placement import on_queues
 from .relocation import Relocation
 from .state import State
+from .sweeping import AT_ONCE, is_cut, settle, sweep, sweep_all
 from .transaction import Transactions
 from .wiring import Wiring
 from .wiring_calls import WiringCalls
 
 _START, _CHUNK, _DELETE = int(RecordType.START), int(RecordType.CHUNK), int(RecordType.DELETE)
 _ENQUEUE, _DEQUEUE = int(RecordType.ENQUEUE), int(RecordType.DEQUEUE)
+_QUEUE_DELETE = int(RecordType.QUEUE_DELETE)
 _BATCH_FROM = 4
 """Fewer records than this are appended faster one by one."""
 _FLAG_ENQUEUE, _FLAG_DELETE, _FLAG_MORE = int(Flag.ENQUEUE), int(Flag.DELETE), int(Flag.MORE)
@@ -67,6 +70,11 @@ class JournalStore(WiringCalls):
         self._flusher: Flusher | None = None
         self._on_durable: Callable[[int], None] | None = None
         self._background: list[ThreadPoolExecutor] = []
+        self.settles_at_once = AT_ONCE
+        """So many messages of deleted queues are looked at in a step."""
+        self._unswept = state.cuts.unswept
+        self._sweep: Iterator[None] | None = None
+        self._go_on: Callable[[], object] = lambda: None
 
     def start(
         self,
@@ -85,6 +93,7 @@ class JournalStore(WiringCalls):
         self.start_sql()
         reader, writer = ThreadPoolExecutor(1, "cairnmq-relocation"), ThreadPoolExecutor(1, "cairnmq-checkpoint")
         self._background = [reader, writer]
+        self._go_on = lambda: reader.submit(lambda: on_durable(self.journal.durable_lsn))
         self.relocation.read_in(reader, lambda: on_durable(self.journal.durable_lsn))
         if self.checkpointing is not None:
             self.checkpointing.commit_in(writer, lambda: on_durable(self.journal.durable_lsn))
@@ -113,6 +122,7 @@ class JournalStore(WiringCalls):
     # ---- messages -------------------------------------------------------------------------------------------------
 
     def messages(self) -> dict[int, array[int]]:
+        self.settle_all()
         return on_queues(self.state)
 
     def put(self, queue_id: int, content: bytes, time_us: int) -> tuple[int, int]:
@@ -174,6 +184,8 @@ class JournalStore(WiringCalls):
 
     def check_enqueue(self, message_id: int, queue_id: int) -> None:
         """Raises `StoreError` if the message can't be put on that queue."""
+        if self._unswept:
+            self.settle(message_id)
         message = self.state.odd.get(message_id)
         queue = self.state.queue_of(message_id)
         if queue is None and (message is None or not message.is_complete):
@@ -183,6 +195,8 @@ class JournalStore(WiringCalls):
 
     def dequeue(self, message_id: int, queue_id: int, time_us: int) -> int:
         state = self.state
+        if self._unswept:
+            self.settle(message_id)
         if state.queue_of(message_id) != queue_id or self.transactions.concern(message_id):
             return self._dequeue_odd(message_id, queue_id, time_us)
         given_lsn = state.moved.get(message_id, message_id)
@@ -223,12 +237,55 @@ class JournalStore(WiringCalls):
         return queue_id in self._names
 
     def destroy(self, message_id: int, time_us: int) -> int:
+        if self._unswept:
+            self.settle(message_id)
         message = self.state.odd.get(message_id)
         if message is None or message.queues:
             raise StoreError(f"message {message_id}", "it does not exist, or is still on a queue")
         if self.transactions.holds_place(message_id):
             raise MessageLocked(f"message {message_id}", "a transaction puts it on a queue")
         return self._delete(message_id, time_us)
+
+    def purge(
+        self, queue_id: int, time_us: int, *, keep: Iterable[int] = (), is_final: bool = False
+    ) -> int:
+        transactions, state = self.transactions, self.state
+        if is_final:
+            transactions.queue_goes(queue_id, time_us)
+        kept = set()
+        for message_id in {*keep, *transactions.taken_off(queue_id)}:
+            self.settle(message_id)
+            message = state.odd.get(message_id)
+            if state.queue_of(message_id) == queue_id or (message is not None and queue_id in message.queues):
+                kept.add(message_id)
+        if len(kept) > MAX_KEPT:
+            why = f"{len(kept)} of its messages are to be left, {MAX_KEPT} can be"
+            raise MessageLocked(f"queue {queue_id}", why, "end the transactions that take them off")
+        lsn = self.journal.append(
+            _QUEUE_DELETE, array("Q", sorted(kept)).tobytes(), time_us=time_us,
+            flags=_FLAG_DELETE if is_final else 0, queue_id=queue_id,
+        )  # fmt: skip
+        state.cut(Cut(queue_id, lsn, frozenset(kept), lsn))
+        return lsn
+
+    def settle(self, message_id: int) -> None:
+        """Do to the message what the deletion of a queue says: it may not have been looked at since."""
+        settle(self.state, message_id, self.transactions.holds_place)
+
+    def settle_all(self) -> None:
+        """The same to all messages, at once: for the start."""
+        sweep_all(self.state, self.transactions.holds_place)
+        self._sweep = None
+
+    def _settle_some(self) -> None:
+        if self._sweep is None:
+            self._sweep = sweep(self.state, self.transactions.holds_place, self.settles_at_once)
+        if next(self._sweep, self) is self:
+            self._sweep = None
+            if self.checkpointing is None:
+                self.state.cuts.forget(self.state.cuts.all_swept())
+        self._hold_fallen()
+        self._go_on()
 
     def discard_unfinished(self, time_us: int) -> int:
         """Delete the messages that recovery found incomplete, or on no queue; how many there were."""
@@ -295,7 +352,7 @@ class JournalStore(WiringCalls):
         return found
 
     def holds(self, message_id: int) -> bool:
-        return message_id in self.state
+        return message_id in self.state and not (self._unswept and is_cut(self.state, message_id))
 
     def _load_again(self, message_id: int) -> bytes | CairnError:
         try:
@@ -313,9 +370,7 @@ class JournalStore(WiringCalls):
     # ---- durability -----------------------------------------------------------------------------------------------
 
     def kick(self) -> None:
-        fallen = self.state.pins.fallen()
-        if fallen:
-            self._falling.append((self.journal.next_lsn, fallen))
+        self._hold_fallen()
         if self._flusher is not None:
             self._flusher.kick()
         elif self.journal.has_unsealed:
@@ -325,13 +380,21 @@ class JournalStore(WiringCalls):
             else:
                 self.became_durable(durable)
 
+    def _hold_fallen(self) -> None:
+        """What was let go of falls when all that was recorded so far is durable."""
+        fallen = self.state.pins.fallen()
+        if fallen:
+            self._falling.append((self.journal.next_lsn, fallen))
+
     def became_durable(self, lsn: int) -> None:
         """Every record below *lsn* is on the disk: let the pins fall that durable records held, and give back slots.
 
-        Then relocation and the checkpoint go on where they stand.
+        Then deletions of queues, relocation and the checkpoint go on where they stand.
         """
         before_slot = self.durable_lsn // self.journal.container_bytes
         self.durable_lsn = max(self.durable_lsn, lsn)  # relocation's notice may be older than the flusher's
+        if self._unswept:
+            self._settle_some()
         falling, pins = self._falling, self.state.pins
         touched, self._unexamined = self._unexamined, []
         touched += range(before_slot, self.durable_lsn // self.journal.container_bytes)  # dead perhaps before its end

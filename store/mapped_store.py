@@ -9,13 +9,13 @@ Threads: those of `interface`.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ..base.errors import MessageLocked, StoreError
 from .ledger import Ledger
 from .mapped_transactions import MappedTransactions
 from .maps import Maps, Message
-from .transaction import Transactions, TxState
+from .transaction import Transactions
 from .wiring import Wiring
 from .wiring_calls import WiringCalls
 
@@ -61,19 +61,15 @@ class MappedStore(WiringCalls):
     def messages(self) -> dict[int, array[int]]:
         return self.maps.on_queues()
 
-    def purge(self, queue_id: int, time_us: int, *, is_final: bool = False) -> int:
-        """Take every message off a queue but those that a transaction takes off, in one step; the LSN to wait for.
-
-        *is_final*: the queue is being destroyed. Raises `MessageLocked` then if a prepared transaction takes anything
-        off it or puts anything there; open ones that do are rolled back. What was purged never comes back.
-        """
+    def purge(self, queue_id: int, time_us: int, *, keep: Iterable[int] = (), is_final: bool = False) -> int:
         if is_final:
-            self._end_work_on(queue_id, time_us)
+            self.transactions.queue_goes(queue_id, time_us)
         messages, concern = self.maps.messages, self.transactions.concern
         ids = list(self.maps.queues.get(queue_id, ()))
-        if any(concern(message_id) or len(messages[message_id].places) > 1 for message_id in ids):
+        kept = {*keep, *self.transactions.taken_off(queue_id)}
+        if kept or any(concern(message_id) or len(messages[message_id].places) > 1 for message_id in ids):
             for message_id in ids:
-                if queue_id not in self.transactions.locked.get(message_id, ()):
+                if message_id not in kept:
                     self.take(message_id, queue_id)
         else:
             self.ledger.purged(queue_id, ids)
@@ -81,15 +77,6 @@ class MappedStore(WiringCalls):
                 del messages[message_id]
             self.maps.queues.pop(queue_id, None)
         return self.take_lsn()
-
-    def _end_work_on(self, queue_id: int, time_us: int) -> None:
-        working = self.transactions.working_on(queue_id)
-        for transaction in working:
-            if transaction.state is TxState.PREPARED:
-                remedy = "tell its outcome, or decide on it"
-                raise MessageLocked(f"queue {queue_id}", f"{transaction.name} is prepared and works on it", remedy)
-        for transaction in working:
-            self.transactions.abandon(transaction, TxState.ROLLED_BACK, time_us)
 
     # ---- messages -------------------------------------------------------------------------------------------------
 

@@ -53,6 +53,12 @@ class Pins:
         if slot != ended:
             self._add_end(slot, ended, 1)
 
+    def end_once(self, lsn: int, ended_lsn: int) -> None:
+        """The same of a record that ends many: each slot that it ends some in counts for one."""
+        slot, ended = lsn // self._container_bytes, ended_lsn // self._container_bytes
+        if slot != ended and ended not in self.ends.get(slot, ()):
+            self._add_end(slot, ended, 1)
+
     def end_whole(self, lsn: int, ended_lsn: int, size_bytes: int) -> None:
         """The record at *lsn* ends the one at *ended_lsn*, which is then live no more: `end` and `let_go`."""
         slot, ended = lsn // self._container_bytes, ended_lsn // self._container_bytes

@@ -24,8 +24,21 @@ from ..journal.block import Block
 from ..journal.log import Journal
 from ..journal.record import HEAD_BYTES, MAX_PAYLOAD_BYTES, RecordHead
 from ..journal.room import FOR_OPENINGS
+from .cuts import Cut
 from .outcomes import DTX_START, FLAG_PREPARED, TX_COMMIT, TX_DELETE, TX_END, TX_PREPARE, TX_ROLLBACK, UNPLACED
-from .state import CHUNK, DELETE, DEQUEUE, ENQUEUE, FLAG_DELETE, FLAG_ENQUEUE, FLAG_MORE, FLAG_MOVED, START, State
+from .state import (
+    CHUNK,
+    DELETE,
+    DEQUEUE,
+    ENQUEUE,
+    FLAG_DELETE,
+    FLAG_ENQUEUE,
+    FLAG_MORE,
+    FLAG_MOVED,
+    QUEUE_DELETE,
+    START,
+    State,
+)
 
 log = logging.getLogger(__name__)
 
@@ -210,6 +223,9 @@ class Relocation:
         if kind in (TX_COMMIT, TX_ROLLBACK):
             self._copy_outcome(lsn, head)
             return
+        if kind == QUEUE_DELETE:
+            self._copy_cut(block, lsn, head)
+            return
         if kind == START:
             if message_id not in state or state.place_of(message_id) != lsn:
                 return
@@ -256,6 +272,26 @@ class Relocation:
         )  # fmt: skip
         self._count_copied(HEAD_BYTES + head.size)
         self._state.outcomes.moved(copy, head, lsn)
+
+    def _copy_cut(self, block: Block, lsn: int, head: RecordHead) -> None:
+        """Say again that a queue was cut, if its messages are not all looked at yet, or are still in the log."""
+        journal, state = self._journal, self._state
+        size = journal.container_bytes
+        ended = [slot for slot in state.pins.ends.get(self._victim, ()) if slot in journal.slots]
+        cut = state.cuts.unswept.get(head.queue_id)
+        is_live = cut is not None and cut.lsn == lsn
+        if not ended and not is_live:
+            return
+        payload, position = bytes(block.payload(head)), head.extra or lsn
+        copy = journal.append(
+            QUEUE_DELETE, payload, time_us=head.time_us, flags=head.flags | FLAG_MOVED, undo_prev=lsn,
+            queue_id=head.queue_id, extra=position,
+        )  # fmt: skip
+        self._count_copied(HEAD_BYTES + head.size)
+        for slot in ended:  # those that other records of the slot end are among them, which does no harm
+            state.pins.end_once(copy, slot * size)
+        if is_live:
+            state.cut(Cut(head.queue_id, position, frozenset(array("Q", payload)), copy))
 
     def _copy_outcome(self, lsn: int, head: RecordHead) -> None:
         """Say again what still counts of a tx-commit or tx-rollback, if it does."""

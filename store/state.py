@@ -13,6 +13,7 @@ would find only the latter. `Pins` keeps count of both.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 
@@ -21,12 +22,15 @@ import numpy.typing as npt
 
 from ..base.errors import StoreError
 from ..journal.record import HEAD_BYTES, Flag, RecordHead, RecordType
+from .cuts import Cut, Cuts
 from .message import SIZE_BITS, SIZE_MASK, Message, Plain, plain
 from .outcomes import TX_COMMIT, TX_START, Outcomes, Step
 from .pins import Pins
+from .sweeping import sweep_all
 
 START, CHUNK, DELETE = int(RecordType.START), int(RecordType.CHUNK), int(RecordType.DELETE)
 ENQUEUE, DEQUEUE = int(RecordType.ENQUEUE), int(RecordType.DEQUEUE)
+QUEUE_DELETE = int(RecordType.QUEUE_DELETE)
 FLAG_ENQUEUE, FLAG_DELETE, FLAG_MORE, FLAG_MOVED = map(int, (Flag.ENQUEUE, Flag.DELETE, Flag.MORE, Flag.MOVED))
 _MAX_SHARED = 1 << 16
 FEW = 32
@@ -50,6 +54,8 @@ class State:
         """LSN of a copy that is not durable yet, to where the record can be read meanwhile."""
         self.pins = Pins(container_bytes)
         self.outcomes = Outcomes(container_bytes, self.pins)
+        self.cuts = Cuts()
+        """Of queues that were deleted or purged."""
         self.changed_pages: set[int] = set()
         """Slots whose page changed since the last checkpoint looked."""
         self.changed_odd: set[int] = set()
@@ -66,7 +72,7 @@ class State:
         if flags & FLAG_ENQUEUE and not flags & FLAG_MORE and lsn not in self.odd:
             self._page(lsn)[lsn] = self._share(plain(queue_id, size_bytes))
         else:
-            self._start(self._message(lsn), lsn, lsn, flags, queue_id, size_bytes)
+            self._start(self.particulars(lsn), lsn, lsn, flags, queue_id, size_bytes)
 
     def started_all(self, lsns: Sequence[int], queue_id: int, sizes: Sequence[int]) -> None:
         """Start records with the enqueue flag, in order: `started` for each of them."""
@@ -93,12 +99,12 @@ class State:
             self._page(message_id)[message_id] = self._share(plain(queue_id, size_bytes))
             self.moved[message_id] = lsn
         else:
-            self._start(self._message(message_id), lsn, message_id, flags, queue_id, size_bytes)
+            self._start(self.particulars(message_id), lsn, message_id, flags, queue_id, size_bytes)
 
     def continued(self, lsn: int, flags: int, message_id: int, number: int, size_bytes: int) -> None:
         """A Chunk record: piece *number* of the content."""
         self.pins.hold(lsn, HEAD_BYTES + size_bytes)
-        message = self._message(message_id)
+        message = self.particulars(message_id)
         message.pieces[number] = (lsn, size_bytes)
         if not flags & FLAG_MORE:
             message.last = number
@@ -108,14 +114,14 @@ class State:
         self.pins.hold(lsn, HEAD_BYTES)
         if source:
             self.pins.supersede(lsn, source)
-        self._message(message_id).queues[queue_id] = (position, lsn)
+        self.particulars(message_id).queues[queue_id] = (position, lsn)
 
     def dequeued(self, lsn: int, message_id: int, queue_id: int, given_lsn: int) -> None:
         """A Dequeue record without the delete flag; *given_lsn* is the record that put the message on the queue."""
         self.pins.end(lsn, given_lsn)
         if message_id not in self.odd and queue_id != self.queue_of(message_id):
             return
-        message = self._message(message_id)
+        message = self.particulars(message_id)
         at = message.queues.get(queue_id)
         if at is not None and at[1] <= given_lsn:
             del message.queues[queue_id]
@@ -148,6 +154,17 @@ class State:
         else:
             self.dequeued(lsn, message_id, queue_id, given_lsn)
 
+    def cut(self, cut: Cut) -> None:
+        """A Queue-Delete record, or a copy of one: `sweeping` says what becomes of the messages."""
+        self.pins.hold(cut.lsn, cut.size_bytes)
+        known = self.cuts.unswept.get(cut.queue_id)
+        if known is not None:
+            older = cut if known.position > cut.position else known
+            self.pins.let_go(older.lsn, older.size_bytes)
+            if older is cut:
+                return
+        self.cuts.add(cut)
+
     # ---- recovery -------------------------------------------------------------------------------------------------
 
     def apply(self, lsn: int, head: RecordHead, payload: Callable[[], memoryview]) -> None:
@@ -170,6 +187,8 @@ class State:
         elif kind == ENQUEUE:
             source = head.undo_prev if flags & FLAG_MOVED else 0
             self.enqueued(lsn, head.message_id, head.queue_id, head.extra or lsn, source)
+        elif kind == QUEUE_DELETE:
+            self.cut(Cut(head.queue_id, head.extra or lsn, frozenset(array("Q", bytes(payload()))), lsn))
 
     def _do(self, step: Step, is_placed: bool) -> None:
         """An operation of a transaction whose commit was read; *is_placed*: a Start record puts it on its queue."""
@@ -191,7 +210,8 @@ class State:
         kind, flags = heads["type"], heads["flags"]
         put = (kind == START) & (flags == FLAG_ENQUEUE)
         gone = ((kind == DEQUEUE) & (flags & FLAG_DELETE > 0)) | (kind == DELETE)
-        plainly = put | gone | (kind >= RecordType.LOG_OPEN)
+        cuts = (kind == QUEUE_DELETE) & (heads["size"] == 0)
+        plainly = put | gone | cuts | (kind == RecordType.LOG_OPEN) | (kind == RecordType.LOG_HOLES)
         if heads["txn_id"].any() and not self._is_committed_here(heads, plainly):
             return False
         ids: list[int] = lsns[put].tolist()
@@ -209,6 +229,9 @@ class State:
             self.pins.end_all(int(lsns[0]), heads["extra"][gone])
             for message_id in heads["message_id"][gone].tolist():
                 self._forget(message_id)
+        for at in np.flatnonzero(cuts):
+            lsn, head = int(lsns[at]), heads[at]
+            self.cut(Cut(int(head["queue_id"]), int(head["extra"]) or lsn, frozenset(), lsn))
         return True
 
     def _is_committed_here(self, heads: Table, plainly: npt.NDArray[np.bool_]) -> bool:
@@ -256,6 +279,7 @@ class State:
         for slot in late:  # copies came after what has the higher id
             self.pages[slot] = dict(sorted(self.pages[slot].items()))
         self.outcomes.finish(slots)
+        sweep_all(self, self.outcomes.adds().__contains__)
         self.pins.begin(slots, self._records())
 
     def forget_plain(self, message_id: int) -> bool:
@@ -297,12 +321,15 @@ class State:
         """The LSN that *slot* begins at."""
         return slot * self._container_bytes
 
+    def slot_of(self, lsn: int) -> int:
+        return lsn // self._container_bytes
+
     def change_all(self) -> None:
         """Take everything for changed: there is no checkpoint that knows it."""
         self.changed_pages.update(self.pages)
         self.changed_odd.update(self.odd)
         self.pins.changed_ends.update(self.pins.ends)
-        self.outcomes.changed = True
+        self.outcomes.changed = self.cuts.changed = True
 
     def take_over(self, other: State) -> None:
         """Become what *other* is: what a checkpoint knows, not changed since but for pages that it knows more of.
@@ -310,9 +337,9 @@ class State:
         What was plain when its page was taken, and got particulars since, is in their entries until they are rewritten.
         """
         self.pages, self.odd, self.moved, self.pins = other.pages, other.odd, other.moved, other.pins
-        self.outcomes = other.outcomes
+        self.outcomes, self.cuts = other.outcomes, other.cuts
         self.changed_pages, self.changed_odd, self.pins.changed_ends = other.changed_pages, set(), set()
-        self.outcomes.changed = False
+        self.outcomes.changed = self.cuts.changed = False
 
     def restore_page(self, slot: int, ids: Lsns, values: npt.NDArray[np.uint64]) -> None:
         """Put back the plain messages whose ids lie in *slot*."""
@@ -326,10 +353,14 @@ class State:
     def __len__(self) -> int:
         return sum(map(len, self.pages.values())) + len(self.odd)
 
+    def plain_value(self, message_id: int) -> Plain | None:
+        """What is known of a plain message; None if there is no such message, or it is not plain."""
+        page = self.pages.get(message_id // self._container_bytes)
+        return None if page is None else page.get(message_id)
+
     def queue_of(self, message_id: int) -> int | None:
         """The queue of a plain message; None if there is no such message, or it is not plain."""
-        page = self.pages.get(message_id // self._container_bytes)
-        found = None if page is None else page.get(message_id)
+        found = self.plain_value(message_id)
         return None if found is None else found >> SIZE_BITS
 
     def place_of(self, message_id: int) -> int:
@@ -339,8 +370,7 @@ class State:
 
     def piece_sizes(self, message_id: int) -> list[int]:
         """How long each piece of the message's content is."""
-        page = self.pages.get(message_id // self._container_bytes)
-        found = None if page is None else page.get(message_id)
+        found = self.plain_value(message_id)
         if found is not None:
             return [found & SIZE_MASK]
         message = self.odd.get(message_id)  # looked for last: from plain to odd it is in both for a moment
@@ -381,7 +411,7 @@ class State:
         found: list[Plain] = shared[which].tolist()
         return found
 
-    def _message(self, message_id: int) -> Message:
+    def particulars(self, message_id: int) -> Message:
         """The message with its particulars, from now on: it may have been plain, or never seen."""
         self.changed_odd.add(message_id)
         message = self.odd.get(message_id)

@@ -38,6 +38,7 @@ class TxState(Enum):
     COMMITTED = "committed"
     ROLLED_BACK = "rolled back"
     TIMED_OUT = "rolled back, because it took too long"
+    QUEUE_GONE = "rolled back, because a queue that it concerns was deleted"
     DECIDED_COMMIT = "committed without its coordinator"
     DECIDED_ROLLBACK = "rolled back without its coordinator"
 
@@ -301,11 +302,31 @@ class Transactions:
         """The messages that transactions put on a queue."""
         return set(self._adding)
 
+    def taken_off(self, queue_id: int) -> list[int]:
+        """The messages that transactions take off that queue."""
+        return [message_id for message_id, on in self.locked.items() if queue_id in on]
+
     def working_on(self, queue_id: int) -> list[Transaction]:
-        """Those that are not over and take something off that queue, or put something there."""
-        ongoing = [one for one in {**self._open, **dict.fromkeys(self._by_xid.values())}
-                   if one.state in (TxState.OPEN, TxState.PREPARED)]  # fmt: skip
-        return [one for one in ongoing if any(operation.queue_id == queue_id for operation in one.operations)]
+        """Those that are open or prepared and take something off that queue, or put something there."""
+        ongoing = dict.fromkeys((*self._open, *self._by_xid.values()))
+        return [
+            one
+            for one in ongoing
+            if one.state in (TxState.OPEN, TxState.PREPARED)
+            and any(operation.queue_id == queue_id for operation in one.operations)
+        ]
+
+    def check_deletion(self, queue_id: int) -> None:
+        """Raises `MessageLocked` if a prepared transaction has work on a queue: that is to be decided first."""
+        for one in self.working_on(queue_id):
+            if one.state is TxState.PREPARED:
+                raise MessageLocked(f"queue {queue_id}", f"{one.name} is prepared and concerns it", "decide that first")
+
+    def queue_goes(self, queue_id: int, time_us: int) -> None:
+        """Roll back the open transactions that have work on a queue, which is deleted. Raises as `check_deletion`."""
+        self.check_deletion(queue_id)
+        for one in self.working_on(queue_id):
+            self.abandon(one, TxState.QUEUE_GONE, time_us)
 
     # ---- for `Transaction`, and for recovery ----------------------------------------------------------------------
 

@@ -14,6 +14,8 @@ from threading import Thread
 
 USER, PASSWORD, DATABASE = "cairn", "se-cret/@:1", "wiring"
 DEADLINE_S = 60
+PREPARED_TRANSACTIONS = 4
+"""Debian's default is none."""
 _ACCOUNT = "postgres"
 """PostgreSQL does not run as root."""
 _QUOTED = "se-cret%2F%40%3A1"
@@ -73,7 +75,8 @@ class Server:
 
     def start(self) -> None:
         """Start, and wait until it lets in."""
-        command = [f"{_programs()}/postgres", "-D", self.data, "-k", str(self.path), "-c", "listen_addresses="]
+        command = [f"{_programs()}/postgres", "-D", self.data, "-k", str(self.path), "-c", "listen_addresses=",
+                   "-c", f"max_prepared_transactions={PREPARED_TRANSACTIONS}"]  # fmt: skip
         self._process = subprocess.Popen([*self._as_user, *command], stderr=subprocess.PIPE, text=True, cwd="/")
         assert self._process.stderr is not None
         lines = []

@@ -25,7 +25,11 @@ V = TypeVar("V")
 WHOLE_PAYLOAD = 1 << 62
 _MOST_CACHED = 10_000
 _HOLES = int(RecordType.LOG_HOLES)
-_COPIED = {type | Flag.MOVED << 8 for type in (RecordType.START, RecordType.CHUNK, RecordType.ENQUEUE)}
+_QUEUE_DELETE = int(RecordType.QUEUE_DELETE)
+_COPIED = {
+    type | Flag.MOVED << 8
+    for type in (RecordType.START, RecordType.CHUNK, RecordType.ENQUEUE, RecordType.QUEUE_DELETE)
+}
 """Type and flag of the records whose `undo_prev` is the LSN they were copied from."""
 _PRINTABLE = {byte: f"\\x{byte:02x}" for byte in (*range(32), *range(127, 256))} | {
     ord("\\"): "\\\\", ord('"'): '\\"', ord("\n"): "\\n", ord("\r"): "\\r", ord("\t"): "\\t",
@@ -132,6 +136,8 @@ class PeopleLines:
                 line += "  CORRUPT PAYLOAD"
             if type == _HOLES and (found := holes_in(block, place, size)) is not None:
                 line += f"  without slots {holes_text(found)}"
+            elif type == _QUEUE_DELETE and size:
+                line += f"  but for {size // 8} messages"
             elif size and shown:
                 text = str(payloads[place : place + min(size, shown)], "latin-1").translate(_PRINTABLE)
                 line += f'  "{text}"' if size <= shown else f'  "{text}"...'

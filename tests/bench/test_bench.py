@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bench import recovery, settlement, traffic, zeros
+from bench import recovery, settlement, store, traffic, zeros
 from bench.embedded import installed, left_out
 
 ROOT = Path(__file__).parents[2]
@@ -55,6 +55,10 @@ def test_everything_is_measured(report: dict[str, Any]) -> None:
         for kind, yardstick in (("memory", ""), ("deep", "memory"), ("restarted", "memory"))
     ]
     wanted += [
+        (store.SECTION, f"256 B: {what}", yardstick) for what in store.GUESSES for yardstick in installed()
+    ]
+    wanted += [
+        (store.SINGLE, "256 B, groups of 512: put", "put_all"),
         (zeros.SECTION, "zero-filled", "reserved"),
         (settlement.SECTION, "256 B", "fdatasync"),
         (traffic.SECTION, "messages, plain", ""),
@@ -85,6 +89,8 @@ def test_rows_are_whole(report: dict[str, Any]) -> None:
 def test_the_notes_tell_what_no_rate_can(report: dict[str, Any]) -> None:
     notes = {row["what"]: row["note"] for row in report["rows"] if row["note"]}
     assert "bytes of memory per message" in notes["journal alone"]
+    assert "bytes of memory per live message" in notes["256 B: put"]
+    assert "bytes of memory per open transaction" in notes["256 B: transactions of 10"]
     assert "write amplification" in notes["messages, stragglers"]
 
 

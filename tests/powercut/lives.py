@@ -99,7 +99,8 @@ class Store:
                     self._wire.trip()
                     self._went("idle")
                     continue
-                self._work(Work(store, self._history, self._random, threads=self._random.random() < 0.5))
+                threads = self._random.random() < 0.5
+                self._work(Work(store, self._history, self._random, self._has_power, threads=threads))
             self._opened().close()
 
     def drop(self) -> None:
@@ -109,6 +110,9 @@ class Store:
             store.journal.fail(RuntimeError("killed"))
             with suppress(CairnError):
                 store.close()
+
+    def _has_power(self) -> bool:
+        return not self._wire.tripped
 
     # ---- from power on to the store ---------------------------------------------------------------------------------
 
@@ -129,7 +133,11 @@ class Store:
                 self._went("recovering")
                 continue
             self._wire.arm(0, "cut")
-            self._check(self._open, report)
+            try:
+                self._check(self._open, report)
+            except Wrong as wrong:
+                wrong.add_note(f"LSN {self._history.confirmed_lsn} was confirmed; {report.log}")
+                raise
             return self._open
 
     def _check(self, store: JournalStore, report: RecoveryReport) -> None:

@@ -27,15 +27,20 @@ _TIME_US = 1_700_000_000_000_000
 class Work:
     """On a store that was just opened; one thread."""
 
-    def __init__(self, store: JournalStore, history: History, random: Random, *, threads: bool) -> None:
+    def __init__(
+        self, store: JournalStore, history: History, random: Random, power: Callable[[], bool], *, threads: bool
+    ) -> None:
+        """*power*: whether it is on. What is told when it has gone, nobody hears: a file system without a disk may
+        report a sync as done that it had begun before."""
         self.store = store
         self.failure: JournalError | None = None
         self._history = history
         self._random = random
+        self._power = power
         self._threads = threads
         self._refusal: Exception | None = None
         """Of a queue, by SQL."""
-        self._last_lsn = 0
+        self._last_lsn, self._durable_lsn = 0, store.durable_lsn
         self._staged: list[tuple[int, list[bytes]]] = []
         self._changed = threading.Condition()
         self._notices = 0
@@ -63,7 +68,7 @@ class Work:
 
     def settle(self) -> None:
         """Wait until all that was done is confirmed, or the store has failed."""
-        while self._history.confirmed_lsn <= self._last_lsn and self.failure is None:
+        while self._durable_lsn <= self._last_lsn and self.failure is None:
             before = self._notices  # two may tell the same LSN, and a kick counts only after the flusher's
             self._kick()
             self._await_news(before)
@@ -80,7 +85,7 @@ class Work:
             self.settle()
         except CairnError:
             pass
-        if 0 < confirmed_lsn < self._history.confirmed_lsn:
+        if 0 < confirmed_lsn < self._durable_lsn:
             raise Wrong("alarm", f"LSN {confirmed_lsn} was confirmed when the power had gone")
 
     # ---- what is done ---------------------------------------------------------------------------------------------
@@ -199,13 +204,15 @@ class Work:
         self.store.kick()
 
     def _pass_on(self) -> None:
-        if self.store.durable_lsn < self._history.confirmed_lsn:
-            self.store.became_durable(self._history.confirmed_lsn)
+        if self.store.durable_lsn < self._durable_lsn:
+            self.store.became_durable(self._durable_lsn)
 
     def _told(self, durable_lsn: int) -> None:
         with self._changed:
             self._notices += 1
-            self._history.confirm(durable_lsn)
+            if self._power():
+                self._history.confirm(durable_lsn)
+            self._durable_lsn = max(self._durable_lsn, durable_lsn)
             self._changed.notify_all()
 
     def _failed(self, failure: JournalError) -> None:

@@ -297,17 +297,14 @@ def odd_messages_are_taken_before_pages(patch: pytest.MonkeyPatch) -> None:
 
     def begin(self: Checkpointing) -> None:
         begins(self)
-        state = self._state
-        self._changes |= checkpoint.others(state, state.changed_odd, state.pins.changed_ends, transactions=False)
-        state.changed_odd, state.pins.changed_ends = set(), set()
+        outcomes = self._state.outcomes.changed
+        self._changes |= checkpoint.others(self._state)
+        self._state.outcomes.changed = outcomes
 
     def take_some(self: Checkpointing) -> None:
-        state = self._state
-        odd, ends = state.changed_odd, state.pins.changed_ends
         with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(checkpoint, "others", lambda *_, **__: {})
+            inner.setattr(checkpoint, "others", lambda _: {})
             takes(self)
-        state.changed_odd, state.pins.changed_ends = odd, ends
 
     patch.setattr(Checkpointing, "_begin", begin)
     patch.setattr(Checkpointing, "_take_some", take_some)
@@ -343,4 +340,9 @@ class _Deaf(dict[int, int]):
 @defect
 def changed_ends_are_not_written_to_the_checkpoint(patch: pytest.MonkeyPatch) -> None:
     real = checkpoint.others
-    patch.setattr(checkpoint, "others", lambda state, odd, ends, **others: real(state, odd, set(), **others))
+
+    def others(state: State) -> checkpoint.Changes:
+        state.pins.changed_ends = set()
+        return real(state)
+
+    patch.setattr(checkpoint, "others", others)

@@ -58,16 +58,19 @@ def _explore(explorer: Explorer, world: World, number: int) -> None:
     moments = world.moments
     first = 0 if number < MAKING_A_STORE else next(at for at, moment in enumerate(moments) if not moment.recovering)
     order = explorer.rng.sample(range(first, len(moments)), len(moments) - first)  # so that a few are of all its life
-    explorer.enough = states // 2
+    explorer.enough = states * 3 // 8
     for at in order:
         explorer.any_crash(Crash(moments[at]), CUT, str(at))
-    explorer.enough = states * 5 // 8
+    explorer.enough = states // 2
     for at in order:
         explorer.crashes(Crash(moments[at]), CUT, str(at), samples=12, exhaustive=EXHAUSTIVE)
-    explorer.enough = states * 3 // 4  # the rest is what comes after a crash
+    explorer.enough = states * 5 // 8  # the rest is what comes after a crash
     for at in range(first, len(moments)):
         if explorer.rng.random() < 0.2:
             explorer.crashes(Crash(moments[at], "junk"), JUNK, str(at), samples=4, exhaustive=4)
+    explorer.enough = states * 7 // 8  # many short looks first
+    while not explorer.is_done:
+        explorer.wander(moments, samples=1, exhaustive=0, first=first)
     explorer.enough = states
     while not explorer.is_done:
         explorer.wander(moments, samples=3, exhaustive=EXHAUSTIVE, first=first)

@@ -1,7 +1,4 @@
-"""Steps in small containers: a step is a function of the world, and a container ends after a few blocks.
-
-A new thing that the store can do becomes a step here, and a line in `STEPS`.
-"""
+"""Steps in small containers: functions of the world, which come to the end of a container after a few blocks."""
 
 from __future__ import annotations
 
@@ -145,6 +142,7 @@ def dead_in_the_middle(world: World) -> None:
 
 def wait(world: World) -> None:
     """Relocation goes on by itself: what it copied is flushed, until nothing more is to do."""
+    world.kick()
     assert world.store is not None
     for _ in range(world.random.randrange(1, 8)):
         world.store.became_durable(world.store.durable_lsn)
@@ -157,7 +155,7 @@ def read(world: World) -> None:
     assert world.store is not None
     if world.store.journal.waiting:
         return  # what is only sealed is not on the disk
-    for message_id in {message_id for queue in queues(world) for message_id in world.on(queue)}:
+    for message_id in {one for queue in queues(world) for one in world.on(queue)}:
         if content_of(world.store, message_id) != world.history.contents[message_id]:
             raise Broken("I3", f"message {message_id} has another content while the store is at work")
 
@@ -287,9 +285,8 @@ def take_what_was_moved(world: World, queue: int) -> None:
 
 
 def interrupted_relocation(world: World) -> None:
-    """The process ends while a container is half relocated. What was copied out of it is then taken off, and the
-    copies leave the log, but the originals are still beside what was not copied. Perhaps the copies are relocated
-    again before: they are cheaper to move."""
+    """The process ends while a container is half relocated. The copies are taken off and leave the log, perhaps after
+    they were relocated again; the originals are still beside what was not copied."""
     assert world.store is not None
     drain(world)
     reopen(world)  # nothing is being relocated any more
@@ -314,11 +311,10 @@ def some_copies_go(world: World) -> None:
     stragglers(world)
     wait(world)
     assert world.store is not None
-    some = sorted(world.store.state.moved)[::2]
+    some = set(sorted(world.store.state.moved)[::2])
     for queue in queues(world):
-        for message_id in world.on(queue):
-            if message_id in some:
-                world.take(queue, message_id)
+        for message_id in sorted(some.intersection(world.on(queue))):
+            world.take(queue, message_id)
     world.kick()
     for _ in range(2):
         pass_by(world, some_queue(world))
@@ -399,4 +395,4 @@ STEPS: dict[Step, int] = {
     reopen: 2,
     kill: 2,
 }
-"""Each step and how often it is drawn."""
+"""Each step and how often it is drawn. A new thing that the store can do becomes a step, and a line here."""

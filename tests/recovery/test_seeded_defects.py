@@ -14,9 +14,9 @@ from os import environ
 
 import pytest
 
-from ..store import test_transactions
+from ..store import test_purging, test_transactions
 from ..store.stores import Disk
-from . import defects_of_moving, defects_of_transactions  # noqa: F401  the rest of the defects
+from . import defects_of_moving, defects_of_purging, defects_of_transactions  # noqa: F401  the rest of the defects
 from .checker import Broken
 from .defects import DEFECTS
 from .rot import rot
@@ -44,6 +44,11 @@ ELSEWHERE: dict[str, Callable[[], None]] = {
     "a_relocated_commit_lists_all_operations": lambda: test_transactions.test_any_history(0),
     "a_dequeue_that_was_never_committed_is_relocated": (
         test_transactions.test_what_was_never_committed_is_not_relocated_as_if_it_were
+    ),
+    "a_checkpoint_knows_no_cuts": test_purging.test_a_checkpoint_with_pages_from_before_knows_what_was_cut,
+    "a_cut_does_not_hold_its_record": test_purging.test_the_record_stays_until_all_messages_are_looked_at,
+    "a_cut_is_forgotten_when_its_messages_were_looked_at": (
+        test_purging.test_a_checkpoint_with_pages_from_before_knows_what_was_cut
     ),
     "what_is_not_prepared_is_in_doubt": lambda: test_transactions.test_what_was_never_prepared_is_rolled_back(Disk()),
 }

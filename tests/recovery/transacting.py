@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from cairnmq.journal.block import BLOCK_HEAD_BYTES
+from cairnmq.journal.record import HEAD_BYTES
 from cairnmq.store.transaction import Transaction, TxState
 
 from .checker import xid_of
+from .cutting import power_cut
 from .steps import Step, pass_by, queues, some_queue, wait
 from .world import World
 
@@ -87,6 +90,51 @@ def outcome_far_away(world: World) -> None:
     wait(world)
 
 
+def to_the_end(world: World, queue: int, left_bytes: int) -> None:
+    """Fill the container but for so much; it is in one block with what comes next."""
+    assert world.store is not None
+    journal = world.store.journal
+    room = -journal.next_lsn % journal.container_bytes - BLOCK_HEAD_BYTES - HEAD_BYTES
+    world.take(queue, world.put(queue, min(max(0, room - left_bytes - HEAD_BYTES), world.room // 2)))
+
+
+def split_transaction(world: World) -> None:
+    """The operations end a container that holds more, and the commit, or the end of a preparation, begins the next.
+    Either the power fails between them, or some of what was done is undone. Then the one or the other is relocated."""
+    queue = some_queue(world)
+    world.put(queue, world.room // 2)
+    taken = [world.put(queue, 20) for _ in range(2)]
+    world.kick()
+    is_cut = world.random.random() < 0.7
+    if is_cut:
+        pass_by(world, queue)
+        world.put(queue, 20)
+        world.kick()
+    distributed = is_cut and world.random.random() < 0.4
+    split, now, contents = world.begin(distributed=distributed), world.clock.wall_us(), []
+    for message_id in taken:
+        split.dequeue(message_id, queue, now)
+    for _ in range(2):
+        contents.append(world.content(20))
+        split.put(queue, contents[-1], now)
+    since = len(world.moments)
+    to_the_end(world, queue, world.random.randrange(3, 6) * (HEAD_BYTES + 10))
+    (world.prepare if distributed else world.commit)(split, contents)
+    world.kick()
+    if is_cut:
+        power_cut(world, since)
+    else:
+        pass_by(world, queue)
+        for message_id in world.on(queue):
+            if message_id == split.message_ids[0]:
+                world.take(queue, message_id)
+        world.kick()
+    for _ in range(world.random.randrange(3, 7)):
+        world.put(queue, 20)
+        pass_by(world, queue)
+    wait(world)
+
+
 TRANSACTING: dict[Step, int] = {
     transaction: 3,
     large_transaction: 2,
@@ -94,5 +142,6 @@ TRANSACTING: dict[Step, int] = {
     prepare: 3,
     outcome: 4,
     outcome_far_away: 2,
+    split_transaction: 2,
 }
 """Each step and how often it is drawn."""

@@ -12,7 +12,9 @@ from uuid import UUID
 from cairnmq.disk.memory import MemoryDirectory
 from cairnmq.recovery.recover import StoreOptions
 
+from .cutting import power_cut
 from .kept_checkpoint import WatchedCheckpoint
+from .purging import PURGING
 from .steps import (
     STEPS,
     Step,
@@ -63,21 +65,25 @@ class Kind(NamedTuple):
 KINDS = {
     "anything": Kind(),
     "relocation": Kind(
-        (stragglers, interrupted_relocation, some_copies_go, back_after_a_while, ends_apart, wait, kill),
+        (stragglers, interrupted_relocation, some_copies_go, back_after_a_while, ends_apart, wait, power_cut),
         checkpoints=0.25, most_containers=9,
     ),
     "checkpoints": Kind(
         (gone_since_a_checkpoint, particulars_during_a_checkpoint, ends_apart, on_a_second_queue, reopen, kill),
         checkpoints=1, checkpoint_bytes=(0, 600, 3000, 10_000),
     ),
-    "holes": Kind((dead_in_the_middle, ends_apart, across_containers, groups), late=0.5, most_containers=8),
+    "holes": Kind((dead_in_the_middle, ends_apart, across_containers, groups, power_cut), late=0.5, most_containers=8),
     "queues": Kind(
         (new_queue, on_again, on_a_second_queue, take_from_one, back_after_a_while, particulars_during_a_checkpoint),
         checkpoints=0.8,
     ),
     "transactions": Kind(
-        (*TRANSACTING, *TRANSACTING, stragglers, across_containers, interrupted_relocation, wait, reopen, kill),
+        (*TRANSACTING, stragglers, across_containers, interrupted_relocation, wait, reopen, power_cut),
         checkpoints=0.5, most_containers=9,
+    ),
+    "purges": Kind(
+        (*PURGING, *PURGING, on_a_second_queue, interrupted_relocation, wait, reopen, kill),
+        checkpoints=0.7, checkpoint_bytes=(0, 600, 3000), most_containers=9,
     ),
     "long": Kind((put_in_pieces, overtaken, put_large, across_containers, stage_only, kill)),
 }  # fmt: skip
@@ -118,7 +124,7 @@ class Life(NamedTuple):
         world.open()
         world.queue("a")
         # Not every life has everything: without one thing another goes further.
-        every = STEPS | TRANSACTING
+        every = STEPS | TRANSACTING | PURGING | {power_cut: 2}
         weights = {step: weight * rng.choice((0, 1, 1, 3)) for step, weight in every.items()} | {put_small: 6}
         weights |= dict.fromkeys(self.kind.steps, 10)
         for _ in range(self.steps):

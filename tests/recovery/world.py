@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, cast
@@ -220,6 +220,7 @@ class World:
             self.through or self.disk, self.wiring, self.clock, self.options, checkpoint=self.file
         )
         store.run_inline(self._told_durable)
+        store.settles_at_once = 1  # so that a sweep takes its time here, too
         self.store = store
         self._notice = 0
         self.staged = set()
@@ -298,6 +299,14 @@ class World:
         assert self.store is not None
         lsn = self.store.dequeue(message_id, queue_id, self.clock.wall_us())
         self.history.did(lsn, "dequeue", message_id, queue_id)
+
+    def purge(self, queue_id: int, keep: Collection[int] = ()) -> None:
+        assert self.store is not None
+        stays = {*keep, *self.store.transactions.taken_off(queue_id)}
+        lsn = self.store.purge(queue_id, self.clock.wall_us(), keep=keep)
+        for message_id in self.history.shown(1 << 63).get(queue_id, ()):
+            if message_id not in stays:
+                self.history.did(lsn, "dequeue", message_id, queue_id)
 
     def begin(self, *, distributed: bool = False) -> Transaction:
         assert self.store is not None

@@ -56,7 +56,7 @@ def a_message_goes_while_a_transaction_adds_it(patch: Patch) -> None:
 
 @defect(MemoryMaker)
 def a_purge_takes_what_is_locked(patch: Patch) -> None:
-    def purge(self: MappedStore, queue_id: int, time_us: int, *, is_final: bool = False) -> int:
+    def purge(self: MappedStore, queue_id: int, time_us: int, **more: object) -> int:
         for message_id in list(self.maps.queues.get(queue_id, ())):
             self.take(message_id, queue_id)
         return self.take_lsn()
@@ -66,7 +66,7 @@ def a_purge_takes_what_is_locked(patch: Patch) -> None:
 
 @defect(MemoryMaker)
 def a_final_purge_leaves_transactions_open(patch: Patch) -> None:
-    patch.setattr(MappedStore, "_end_work_on", lambda *_: None)
+    patch.setattr(Transactions, "queue_goes", lambda *_: None)
 
 
 @defect(MemoryMaker)

@@ -96,6 +96,16 @@ def test_whatever_the_damage_all_that_is_whole_is_salvaged(wholes: list[Whole], 
         check_salvaged(whole, open_and_show(Path(place) / "new"), report, touched)
 
 
+def test_nobody_says_that_all_is_there_where_half_a_mark_is_left(wholes: list[Whole], tmp_path: Path) -> None:
+    """The newer half is gone, and with it what claims the blocks that are gone, too."""
+    path = copy_of(wholes[0], tmp_path)
+    strike(path / "journal", "log.mark", Hit(0, 4096, 512, 0))
+    strike(path / "journal", wholes[0].container_of[max(wholes[0].container_of)], Hit(0, 45_730, 1 << 19, 0xFF))
+    report = salvage(str(path), str(tmp_path / "new"), ManualClock(), quiet)
+    assert not report.is_whole
+    assert any(finding.place == "log.mark" for finding in report.findings)
+
+
 def test_a_whole_store_is_salvaged_to_the_last_byte(wholes: list[Whole], tmp_path: Path) -> None:
     for number, whole in enumerate(wholes):
         target = tmp_path / str(number)

@@ -1,0 +1,82 @@
+"""Queues that were deleted or purged, each by one record, however many messages were on it.
+
+A Queue-Delete record *cuts* its queue: what was put there before the record is off the queue, but for the messages that
+it lists. That is true with the record, and nobody looks at the messages then; `sweeping` does it afterwards, and
+recovery when it has read the log. A place counts by its *position*, the LSN of the record that gave it first, so it
+does not matter where relocation has carried either of them meanwhile (checklist E53, E54).
+
+The record is live until the sweep is through; then it ends the records that gave the places, as a Dequeue does.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+from ..journal.record import HEAD_BYTES, MAX_PAYLOAD_BYTES
+
+MAX_KEPT = MAX_PAYLOAD_BYTES // 8
+"""So many messages one cut may leave where they are."""
+
+
+class Cut(NamedTuple):
+    """Places on the queue with a lower position are gone."""
+
+    queue_id: int
+    position: int
+    """The LSN of the record when it was written first."""
+    kept: frozenset[int]
+    """But for these messages."""
+    lsn: int
+    """The record, or its newest copy."""
+
+    @property
+    def size_bytes(self) -> int:
+        return HEAD_BYTES + 8 * len(self.kept)
+
+    def takes(self, message_id: int, position: int) -> bool:
+        return position < self.position and message_id not in self.kept
+
+
+class Cuts:
+    """The newest cut of each queue, as long as something may depend on it. The thread that makes the store's calls."""
+
+    def __init__(self) -> None:
+        self.unswept: dict[int, Cut] = {}
+        """By queue: the cuts whose messages are not all looked at yet."""
+        self.changed = False
+        """Since the last checkpoint looked."""
+        self._swept: dict[int, Cut] = {}  # a checkpoint that is being taken may have pages from before the sweep
+
+    def add(self, cut: Cut) -> None:
+        """*cut* is the newest of its queue."""
+        self._swept.pop(cut.queue_id, None)
+        self.unswept[cut.queue_id] = cut
+        self.changed = True
+
+    def swept(self, queue_id: int) -> Cut:
+        """All messages of that cut were looked at."""
+        cut = self._swept[queue_id] = self.unswept.pop(queue_id)
+        return cut
+
+    def all_swept(self) -> list[Cut]:
+        """What a checkpoint that begins now has no need of when it is through."""
+        return [*self._swept.values()]
+
+    def forget(self, cuts: list[Cut]) -> None:
+        """Nothing depends on these any more."""
+        for cut in cuts:
+            if self._swept.get(cut.queue_id) == cut:
+                del self._swept[cut.queue_id]
+                self.changed = True
+
+    def encode(self) -> bytes:
+        """All of them, for a checkpoint; empty if there is none."""
+        known = [*self._swept.values(), *self.unswept.values()]
+        rows = [[cut.queue_id, cut.position, cut.lsn, *sorted(cut.kept)] for cut in known]
+        return json.dumps(rows).encode() if rows else b""
+
+    def decode(self, body: bytes) -> None:
+        """Put back what `encode` gave; all of it is to be swept again."""
+        for queue_id, position, lsn, *kept in json.loads(body):
+            self.unswept[queue_id] = Cut(queue_id, position, frozenset(kept), lsn)

@@ -1,0 +1,351 @@
+"""A queue is deleted or purged by one record, however many messages are on it, and they never come back."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+
+import pytest
+
+from cairnmq.base.clock import ManualClock, SystemClock
+from cairnmq.base.errors import MessageLocked, StoreError, TransactionEnded
+from cairnmq.disk.memory import MemoryDirectory
+from cairnmq.journal.record import RecordType
+from cairnmq.recovery.recover import StoreOptions, recover
+from cairnmq.store import checkpointing
+from cairnmq.store.cuts import MAX_KEPT
+from cairnmq.store.journal_store import JournalStore
+from cairnmq.store.transaction import TxState
+
+from ..checkpoints import MemoryCheckpoint
+from ..journal.logs import read_all
+from ..recovery.world import MemoryWiring
+from .stores import NOW_US, Disk, put, queue, shown
+
+SMALL = 8192
+
+
+def test_one_record_whatever_is_on_the_queue() -> None:
+    """E53: messages of one record, of several, and on two queues."""
+    disk = Disk()
+    store, _ = disk.open()
+    a, b = queue(store, "a"), queue(store, "b")
+    ids, _ = store.put_all(a, [b"content"] * 300, NOW_US)
+    both = ids[7]
+    store.enqueue(both, b, NOW_US)
+    long = store.put(a, bytes(200_000), NOW_US)[0]
+    other = put(store, b)
+    store.kick()
+    before = len(list(read_all(disk.files)))
+    lsn = store.purge(a, NOW_US)
+    assert store.durable_lsn <= lsn
+    assert not any(map(store.holds, [*ids[:7], *ids[8:], long]))
+    assert store.holds(both)
+    later = put(store, a)
+    store.kick()
+    last = list(read_all(disk.files))[before:]
+    assert [RecordType(read.head.type) for read in last] == [RecordType.QUEUE_DELETE, RecordType.START]
+    assert shown(store) == {a: [later], b: [other, both]} or shown(store) == {a: [later], b: [both, other]}
+    again, report = disk.open()
+    assert shown(again) == shown(store)
+    assert report.messages == 3
+
+
+def test_what_is_to_stay_stays() -> None:
+    disk = Disk()
+    store, _ = disk.open()
+    a, b = queue(store, "a"), queue(store, "b")
+    ids = [put(store, a) for _ in range(5)]
+    elsewhere = put(store, b)
+    store.purge(a, NOW_US, keep=[ids[1], ids[3], elsewhere, 12345])
+    store.kick()
+    assert shown(store) == shown(disk.open()[0]) == {a: [ids[1], ids[3]], b: [elsewhere]}
+
+
+def test_what_was_purged_is_gone_for_everybody() -> None:
+    """Also before anybody has looked at the messages: nothing was made durable here."""
+    store, _ = Disk().open()
+    a, b = queue(store, "a"), queue(store, "b")
+    plain, both = put(store, a), put(store, a)
+    store.enqueue(both, b, NOW_US)
+    store.purge(a, NOW_US)
+    for call in (store.dequeue, store.enqueue):
+        with pytest.raises(StoreError):
+            call(plain, a, NOW_US)
+    with pytest.raises(StoreError):
+        store.destroy(plain, NOW_US)
+    with pytest.raises(StoreError):
+        store.dequeue(both, a, NOW_US)
+    with pytest.raises(StoreError):
+        store.transactions.begin(NOW_US).dequeue(plain, a, NOW_US)
+    store.enqueue(both, a, NOW_US)  # it is on b, so it is there, and may come back
+    store.dequeue(both, b, NOW_US)
+    assert shown(store) == {a: [both]}
+
+
+def test_transactions_keep_what_they_take_off() -> None:
+    """E46: what is locked is not purged; a message that is put elsewhere lives on without a place (E43)."""
+    disk = Disk()
+    store, _ = disk.open()
+    a, b = queue(store, "a"), queue(store, "b")
+    taken, moved, other = (put(store, a) for _ in range(3))
+    local = store.transactions.begin(NOW_US)
+    local.enqueue(moved, b, NOW_US)
+    prepared = store.transactions.begin(NOW_US, xid=b"x")
+    prepared.dequeue(taken, a, NOW_US)
+    prepared.put(a, b"new", NOW_US)
+    prepared.prepare(NOW_US)
+    store.purge(a, NOW_US)
+    store.kick()
+    assert not store.holds(other)
+    local.commit(NOW_US)
+    assert shown(store) == {a: [taken], b: [moved]}
+    store.kick()
+    store, _ = disk.open()
+    again = store.transactions.of(b"x")
+    again.commit(NOW_US)
+    new = again.made()[0]
+    assert shown(store) == {a: [new], b: [moved]}
+
+
+def test_a_queue_that_goes_ends_open_transactions_and_waits_for_prepared_ones() -> None:
+    store, _ = Disk().open()
+    a, b = queue(store, "a"), queue(store, "b")
+    one, two = put(store, a), put(store, a)
+    local = store.transactions.begin(NOW_US)
+    local.dequeue(one, a, NOW_US)
+    local.put(b, b"never", NOW_US)
+    apart = store.transactions.begin(NOW_US)
+    apart.put(b, b"new", NOW_US)
+    prepared = store.transactions.begin(NOW_US, xid=b"x")
+    prepared.dequeue(two, a, NOW_US)
+    prepared.prepare(NOW_US)
+    with pytest.raises(MessageLocked, match="prepared"):
+        store.purge(a, NOW_US, is_final=True)
+    assert shown(store) == {a: [one, two]}
+    assert local.state is TxState.OPEN
+    prepared.rollback(NOW_US)
+    store.purge(a, NOW_US, is_final=True)
+    with pytest.raises(TransactionEnded, match="a queue that it concerns was deleted"):
+        local.commit(NOW_US)
+    apart.commit(NOW_US)
+    assert shown(store) == {b: apart.message_ids}
+
+
+def test_more_than_a_record_can_list_is_refused() -> None:
+    store, _ = Disk().open()
+    a = queue(store)
+    ids, _ = store.put_all(a, [b""] * (MAX_KEPT + 1), NOW_US)
+    with pytest.raises(MessageLocked, match=str(MAX_KEPT)):
+        store.purge(a, NOW_US, keep=ids)
+    assert len(shown(store)[a]) == MAX_KEPT + 1
+    store.purge(a, NOW_US, keep=ids[1:])
+    assert shown(store) == {a: ids[1:]}
+
+
+def test_the_log_is_given_back_without_any_traffic() -> None:
+    """E54: what is not in the map holds nothing; then the record goes, too."""
+    store, _ = Disk().open()
+    a = queue(store)
+    for _ in range(40):
+        store.put_all(a, [bytes(20_000)] * 10, NOW_US)
+        store.kick()
+    assert len(store.journal.slots) > 7
+    store.purge(a, NOW_US)
+    for _ in range(40):
+        store.kick()
+        store.became_durable(store.durable_lsn)
+    assert len(store.journal.slots) == 1
+    assert store.state.pins.live_bytes == 0
+
+
+def test_a_purge_of_many_is_no_longer_than_one_of_few() -> None:
+    """Nobody looks at the messages: the calls take the same time, be it a thousand or a quarter of a million."""
+    store, _ = Disk().open()
+    took_s = []
+    for count in (1_000, 250_000):
+        a = queue(store, f"of {count}")
+        for _ in range(count // 1000):
+            store.put_all(a, [b""] * 1000, NOW_US)
+        best_s = 1.0
+        for _ in range(5):
+            begun_s = time.perf_counter()
+            store.purge(a, NOW_US)
+            best_s = min(best_s, time.perf_counter() - begun_s)
+        took_s.append(best_s)
+    assert took_s[1] < 20 * took_s[0]
+
+
+def test_it_is_looked_at_in_small_steps() -> None:
+    """Between two steps the core does other things; new messages and other queues are not touched."""
+    store, _ = Disk().open()
+    a, b = queue(store, "a"), queue(store, "b")
+    store.put_all(a, [b""] * 20_000, NOW_US)
+    store.kick()
+    store.settles_at_once = 100
+    store.purge(a, NOW_US)
+    store.kick()
+    left = [len(store.state)]
+    while store.state.cuts.unswept:
+        put(store, b)
+        store.became_durable(store.durable_lsn)
+        left.append(len(store.state))
+    steps = [before - after for before, after in itertools.pairwise(left)]
+    assert max(steps) <= 100
+    assert len(steps) > 150
+    assert len(shown(store)[b]) == len(left) - 1
+
+
+def test_with_threads_it_goes_on_by_itself(tmp_path: object) -> None:
+    disk = Disk()
+    store, _ = recover(disk.files, disk.wiring, SystemClock(), StoreOptions(container_bytes=1 << 20))
+    posted: list[int] = []
+    store.start(posted.append, lambda error: None)
+    try:
+        a = queue_of(store)
+        for _ in range(30):
+            store.put_all(a, [b""] * 1000, NOW_US)
+        store.purge(a, NOW_US)
+        store.kick()
+        deadline_s = time.monotonic() + 30
+        while store.state.cuts.unswept or len(store.state):
+            assert time.monotonic() < deadline_s
+            while posted:
+                store.became_durable(posted.pop(0))
+    finally:
+        store.close()
+
+
+def queue_of(store: JournalStore) -> int:
+    made: list[object] = []
+    store.create_queue("q", made.append)
+    deadline_s = time.monotonic() + 30
+    while not made:
+        assert time.monotonic() < deadline_s
+    return made[0].id  # type: ignore[attr-defined,no-any-return]
+
+
+class Small:
+    """A store in small containers that is killed as often as a test likes, and looks at one message at a step."""
+
+    def __init__(self, *, checkpoint_bytes: int = 0) -> None:
+        self.checkpoint = MemoryCheckpoint() if checkpoint_bytes else None
+        self._options = StoreOptions(
+            SMALL, min_container_bytes=SMALL, max_write_buffers=0, checkpoint_bytes=checkpoint_bytes
+        )
+        self._files, self._wiring = MemoryDirectory(), MemoryWiring()
+        self.store = self.opened()
+
+    def opened(self, at_once: int = 1) -> JournalStore:
+        store, _ = recover(self._files, self._wiring, ManualClock(), self._options, checkpoint=self.checkpoint)
+        store.run_inline(store.became_durable)
+        store.settles_at_once = at_once
+        self.store = store
+        return store
+
+    def killed(self, at_once: int = 1) -> JournalStore:
+        self.store.journal.abandon()
+        return self.opened(at_once)
+
+
+def test_the_record_stays_until_all_messages_are_looked_at() -> None:
+    """However fast the log goes on: else the rest would be back after a crash."""
+    for steps in range(40):
+        small = Small()
+        store = small.store
+        a, b = queue(store, "a"), queue(store, "b")
+        for _ in range(16):
+            put(store, a, bytes(3000))
+        for _ in range(2):  # the record lies in a container without any of them
+            store.dequeue(put(store, b, bytes(5000)), b, NOW_US)
+            store.kick()
+        store.purge(a, NOW_US)
+        store.kick()
+        for _ in range(steps):
+            store.dequeue(put(store, b, bytes(5000)), b, NOW_US)
+            store.kick()
+        assert shown(small.killed()) == {}
+
+
+def test_a_checkpoint_with_pages_from_before_knows_what_was_cut() -> None:
+    """The messages were all looked at when it came to an end, but not when it took their page."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpointing, "_STEP_MESSAGES", 1)  # a page at a step
+        _check_a_checkpoint_with_pages_from_before()
+
+
+def _check_a_checkpoint_with_pages_from_before() -> None:
+    small = Small(checkpoint_bytes=4 * SMALL)
+    store = small.store
+    assert store.checkpointing is not None
+    a, b = queue(store, "a"), queue(store, "b")
+    store.put_all(a, [b""] * 5, NOW_US)
+    kept = [put(store, b, bytes(2000)) for _ in range(30)]
+    store.kick()
+    while not store.checkpointing.taken:
+        store.became_durable(store.durable_lsn)
+    store.purge(a, NOW_US)
+    kept += [put(store, b, bytes(2000)) for _ in range(30)]
+    store.kick()
+    while store.checkpointing.taken < 2:
+        store.became_durable(store.durable_lsn)
+    assert not store.state.cuts.unswept
+    assert shown(small.killed()) == {b: kept}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_history(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random puts, takes, moves, purges and transactions, checkpoints, kills and relocation, against a plain model."""
+    rng = random.Random(seed)
+    files, wiring, checkpoint = MemoryDirectory(), MemoryWiring(), MemoryCheckpoint()
+    options = StoreOptions(SMALL, min_container_bytes=SMALL, max_write_buffers=0, checkpoint_bytes=3 * SMALL)
+    with_checkpoint = rng.random() < 0.6
+    if rng.random() < 0.7:
+        monkeypatch.setattr(checkpointing, "_STEP_MESSAGES", 1)  # a page at a step
+
+    def opened() -> JournalStore:
+        store, _ = recover(files, wiring, ManualClock(), options, checkpoint=checkpoint if with_checkpoint else None)
+        store.run_inline(store.became_durable)
+        store.settles_at_once = rng.choice((1, 2, 5, 100))
+        return store
+
+    store = opened()
+    queues = [queue(store, name) for name in "abc"]
+    model: dict[int, list[int]] = {number: [] for number in queues}
+    for _ in range(400):
+        q = rng.choice(queues)
+        on = model[q]
+        what = rng.random()
+        if what < 0.45:
+            on.append(put(store, q, bytes(rng.choice((0, 30, 400, 2000)))))
+        elif what < 0.65 and on:
+            store.dequeue(on.pop(rng.randrange(len(on))), q, NOW_US)
+        elif what < 0.72 and on:
+            message_id, other = rng.choice(on), rng.choice(queues)
+            if message_id not in model[other]:
+                store.enqueue(message_id, other, NOW_US)
+                model[other].append(message_id)
+        elif what < 0.77:
+            keep = rng.sample(on, min(len(on), rng.choice((0, 0, 1, 3))))
+            store.purge(q, NOW_US, keep=keep)
+            on[:] = [message_id for message_id in on if message_id in keep]
+        elif what < 0.82 and on:
+            txn = store.transactions.begin(NOW_US)
+            txn.dequeue(on[0], q, NOW_US)
+            txn.put(q, b"instead", NOW_US)
+            on.pop(0)
+            txn.commit(NOW_US)
+            on += txn.message_ids
+        elif what < 0.95:
+            store.kick()
+        else:
+            store.kick()
+            if rng.random() < 0.3:
+                store.close()
+            else:
+                store.journal.abandon()
+            store = opened()
+            assert shown(store) == {number: ids for number, ids in model.items() if ids}
+    store.kick()
+    assert shown(store) == {number: ids for number, ids in model.items() if ids}
