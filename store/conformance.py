@@ -145,10 +145,9 @@ class StoreConformance(QueueLaws):
         subject.refused(StoreError, lambda: txn.enqueue(message_id, NOWHERE, NOW_US))
         subject.refused(StoreError, lambda: txn.dequeue(message_id, NOWHERE, NOW_US))
         subject.refused(StoreError, lambda: store.dequeue(message_id, NOWHERE, NOW_US))
-        if subject.maker.checks_queues:
-            subject.refused(StoreError, lambda: store.put(NOWHERE, b"", NOW_US))
-            subject.refused(StoreError, lambda: store.put_all(NOWHERE, [b"", b""], NOW_US))
-            subject.refused(StoreError, lambda: store.enqueue(message_id, NOWHERE, NOW_US))
+        subject.refused(StoreError, lambda: store.put(NOWHERE, b"", NOW_US))
+        subject.refused(StoreError, lambda: store.put_all(NOWHERE, [b"", b""], NOW_US))
+        subject.refused(StoreError, lambda: store.enqueue(message_id, NOWHERE, NOW_US))
         assert txn.commit(NOW_US) == 0
 
     # ---- durability -----------------------------------------------------------------------------------------------

@@ -30,8 +30,6 @@ class StoreMaker(Protocol):
     """Whether what is durable is still there when it is opened again."""
     can_crash: bool
     """Whether `crash` can be called."""
-    checks_queues: bool
-    """Whether putting on a queue that was never there is refused, and not only in a transaction."""
 
     def open(self) -> OwnedStore:
         """Open it, as after a start: nothing runs yet."""

@@ -84,6 +84,17 @@ class QueueLaws:
             store = subject.crash() if subject.maker.can_crash else subject.reopen()
             assert observe(store).on == expected | {q: [late]}, "what was purged never comes back"
 
+    def test_purging_leaves_what_it_is_told(self, subject: Subject) -> None:
+        store, q = subject.store, subject.queue()
+        ids, _ = store.put_all(q, [b"%d" % number for number in range(6)], NOW_US)
+        store.purge(q, NOW_US, keep=[ids[1], ids[4]])
+        store.kick()
+        assert observe(store).on == {q: [ids[1], ids[4]]}
+        store.dequeue(ids[1], q, NOW_US)
+        subject.refused(StoreError, lambda: store.dequeue(ids[0], q, NOW_US))
+        if subject.maker.keeps:
+            assert observe(subject.reopen()).on == {q: [ids[4]]}
+
     def test_the_final_purge_ends_what_is_open(self, subject: Subject) -> None:
         store, q, other = subject.store, subject.queue(), subject.queue("other")
         taken, _ = store.put(q, b"taken", NOW_US)

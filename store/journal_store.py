@@ -126,6 +126,8 @@ class JournalStore(WiringCalls):
         return on_queues(self.state)
 
     def put(self, queue_id: int, content: bytes, time_us: int) -> tuple[int, int]:
+        if queue_id not in self._names:
+            self.check_queue(queue_id)
         if len(content) > MAX_PAYLOAD_BYTES:
             message_id = self.stage(content[:MAX_PAYLOAD_BYTES], time_us)
             self.append_content(message_id, content[MAX_PAYLOAD_BYTES:], time_us, last=True)
@@ -137,6 +139,7 @@ class JournalStore(WiringCalls):
         return lsn, lsn
 
     def put_all(self, queue_id: int, contents: Sequence[bytes], time_us: int) -> tuple[Sequence[int], int]:
+        self.check_queue(queue_id)
         sizes = list(map(len, contents))
         if len(contents) < _BATCH_FROM or max(sizes) > MAX_PAYLOAD_BYTES:
             stored = [self.put(queue_id, content, time_us) for content in contents]
@@ -175,7 +178,9 @@ class JournalStore(WiringCalls):
         return lsn
 
     def enqueue(self, message_id: int, queue_id: int, time_us: int) -> int:
+        self.check_queue(queue_id)
         self.check_enqueue(message_id, queue_id)
+        self.transactions.check_add(message_id, queue_id)
         lsn = self.journal.append(
             _ENQUEUE, time_us=time_us, undo_prev=message_id, message_id=message_id, queue_id=queue_id
         )
@@ -233,8 +238,10 @@ class JournalStore(WiringCalls):
             return True, message.start
         return False, message.queues[queue_id][1]
 
-    def knows_queue(self, queue_id: int) -> bool:
-        return queue_id in self._names
+    def check_queue(self, queue_id: int) -> None:
+        """Raises `StoreError` if there is no such queue."""
+        if queue_id not in self._names:
+            raise StoreError(f"queue {queue_id}", "there is no such queue")
 
     def destroy(self, message_id: int, time_us: int) -> int:
         if self._unswept:

@@ -42,8 +42,7 @@ class JournalTransactions:
     # ---- what is asked of it --------------------------------------------------------------------------------------
 
     def check_queue(self, queue_id: int) -> None:
-        if not self._store.knows_queue(queue_id):
-            raise StoreError(f"queue {queue_id}", "there is no such queue")
+        self._store.check_queue(queue_id)
 
     def check_enqueue(self, message_id: int, queue_id: int) -> None:
         self._store.check_enqueue(message_id, queue_id)

@@ -64,11 +64,12 @@ class MappedStore(WiringCalls):
     def purge(self, queue_id: int, time_us: int, *, keep: Iterable[int] = (), is_final: bool = False) -> int:
         if is_final:
             self.transactions.queue_goes(queue_id, time_us)
-        messages, concern, kept = self.maps.messages, self.transactions.concern, set(keep)
+        messages, concern = self.maps.messages, self.transactions.concern
         ids = list(self.maps.queues.get(queue_id, ()))
+        kept = {*keep, *self.transactions.taken_off(queue_id)}
         if kept or any(concern(message_id) or len(messages[message_id].places) > 1 for message_id in ids):
             for message_id in ids:
-                if message_id not in kept and queue_id not in self.transactions.locked.get(message_id, ()):
+                if message_id not in kept:
                     self.take(message_id, queue_id)
         else:
             self.ledger.purged(queue_id, ids)
@@ -131,6 +132,7 @@ class MappedStore(WiringCalls):
     def enqueue(self, message_id: int, queue_id: int, time_us: int) -> int:
         self._check_known(queue_id)
         self.check_enqueue(message_id, queue_id)
+        self.transactions.check_add(message_id, queue_id)
         return self.place(message_id, queue_id)
 
     def check_enqueue(self, message_id: int, queue_id: int) -> None:

@@ -354,9 +354,13 @@ class Transactions:
         self.check_lock(message_id, queue_id)
         self.locked.setdefault(message_id, {})[queue_id] = transaction
 
-    def add(self, transaction: Transaction, message_id: int, queue_id: int) -> None:
+    def check_add(self, message_id: int, queue_id: int) -> None:
+        """Raises `StoreError` if a transaction puts the message on that queue."""
         if queue_id in self._adding.get(message_id, {}):
             raise StoreError(f"message {message_id}", f"a transaction puts it on queue {queue_id} already")
+
+    def add(self, transaction: Transaction, message_id: int, queue_id: int) -> None:
+        self.check_add(message_id, queue_id)
         self._adding.setdefault(message_id, {})[queue_id] = transaction
 
     def end(self, transaction: Transaction, state: TxState) -> None:
@@ -372,10 +376,9 @@ class Transactions:
             self.drop(transaction)
 
     def abandon(self, transaction: Transaction, state: TxState, time_us: int) -> None:
-        """Of an open one nothing is left but the messages it staged: they go."""
-        staged = transaction.staged
+        """Nothing of an open one is left: messages that are on no queue without it go (checklist E45)."""
         self.end(transaction, state)
-        self.store.discard(staged, time_us)
+        self.store.discard(dict.fromkeys((*transaction.staged, *transaction.made())), time_us)
 
     def drop(self, transaction: Transaction) -> None:
         self._by_xid.pop(transaction.xid, None)

@@ -21,7 +21,6 @@ from .stores import Disk
 class MemoryMaker:
     keeps = False
     can_crash = True
-    checks_queues = True
 
     def open(self) -> OwnedStore:
         return open_memory_store("", ManualClock())[0]
@@ -37,7 +36,6 @@ class JournalMaker:
 
     keeps = True
     can_crash = True
-    checks_queues = False
     """Its `put` is the hot path."""
 
     def __init__(self) -> None:
@@ -57,7 +55,6 @@ class SqlMaker:
 
     keeps = True
     can_crash = True
-    checks_queues = True
 
     def __init__(self, server: Server | None = None, catalog: str = "") -> None:
         self.path = tempfile.mkdtemp(prefix="cairn-sql-")

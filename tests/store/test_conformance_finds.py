@@ -56,7 +56,7 @@ def a_message_goes_while_a_transaction_adds_it(patch: Patch) -> None:
 
 @defect(MemoryMaker)
 def a_purge_takes_what_is_locked(patch: Patch) -> None:
-    def purge(self: MappedStore, queue_id: int, time_us: int, **_: object) -> int:
+    def purge(self: MappedStore, queue_id: int, time_us: int, **more: object) -> int:
         for message_id in list(self.maps.queues.get(queue_id, ())):
             self.take(message_id, queue_id)
         return self.take_lsn()
