@@ -55,7 +55,9 @@ def test_everything_is_measured(report: dict[str, Any]) -> None:
         for kind, yardstick in (("memory", ""), ("deep", "memory"), ("restarted", "memory"))
     ]
     wanted += [
-        (store.SECTION, f"256 B: {what}", yardstick) for what in store.GUESSES for yardstick in ("SQL in SQLite", *installed())
+        (store.SECTION, f"256 B: {what}", yardstick)
+        for what in store.GUESSES
+        for yardstick in ("SQL in SQLite", *installed())
     ]
     wanted += [
         (store.SINGLE, "256 B, groups of 512: put", "put_all"),
