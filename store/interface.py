@@ -11,6 +11,12 @@ seconds, messages go on as before, and the same call succeeds when the server is
 making what is there gives what is there, taking away what is gone is no error. Other errors are `CairnError`s too,
 and have changed nothing.
 
+Errors, all of them `CairnError`s, from calls that then have done nothing: `StoreError` for what can't be (no such queue
+or message, on it already, not on it any more), `MessageLocked` where a transaction has the message, `DiskFull` for a put
+while there is no room (taking goes on), `BadXid`, `UnknownTransaction`, `TransactionEnded`, `TransactionTimedOut`. Once a
+write or a sync has failed every call that needs the log raises `JournalFailed`: nothing more is confirmed, and only a
+new start tells what is true.
+
 Threads: one thread at a time makes the calls (the broker's core), but `load_piece`, `load_many`, `holds`, and those
 about wiring are for any thread. Message ids are never 0, rise in the order of arrival, and are never used again;
 neither are the ids of queues and exchanges.
@@ -23,6 +29,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from ..base.errors import CairnError
+from .transaction import Transactions
 from .wiring import Arguments, BindingRow, ConfigRow, ExchangeRow, QueueRow
 
 
@@ -30,6 +37,14 @@ class MessageStore(Protocol):
     """Durable messages and the queues they are on (store design, checklist E64)."""
 
     durable_lsn: int
+    """Everything recorded with a lower LSN is durable, as far as the owner has passed that on (`became_durable`)."""
+    transactions: Transactions
+    """Begin, commit, prepare, and those in doubt: see `transaction`."""
+
+    @property
+    def next_lsn(self) -> int:
+        """Above everything recorded so far: where `durable_lsn` has come to this, nothing is outstanding."""
+        ...
 
     def queues(self) -> Iterable[QueueRow]:
         """The durable queues known when the store was opened."""

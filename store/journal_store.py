@@ -427,6 +427,10 @@ class JournalStore(WiringCalls):
             touched = pins.retired(gone)
             self.state.outcomes.retired(gone)
 
+    @property
+    def next_lsn(self) -> int:
+        return self.journal.next_lsn
+
     def full(self) -> str:
         error = self.journal.pool.find_room()
         return "" if error is None else error.reason

@@ -10,13 +10,10 @@ from typing import Protocol
 
 from ..base.errors import JournalError
 from .interface import MessageStore
-from .transaction import Transactions
 
 
 class OwnedStore(MessageStore, Protocol):
     """A store that can be run. Opened, it has no threads; `start` or `run_inline` comes before the first `kick`."""
-
-    transactions: Transactions
 
     @property
     def wiring_place(self) -> str:

@@ -254,7 +254,7 @@ def test_messages_of_a_queue_that_sql_does_not_know_are_kept_and_reported() -> N
 
 
 def test_a_record_of_an_unknown_type_is_refused() -> None:
-    """Written by a newer version, or by a transaction this one knows nothing of: nothing is changed."""
+    """E73: written by a newer version, or by a transaction this one knows nothing of: nothing is changed."""
     disk, wiring, clock = MemoryDirectory(), MemoryWiring(), ManualClock()
     recover(disk, wiring, clock, OPTIONS)[0].close()
     journal, _ = open_log(disk, clock, visit=lambda block: None)

@@ -74,7 +74,7 @@ def test_all_or_nothing_across_queues(disk: Disk) -> None:
 
 
 def test_the_records_of_a_local_transaction(disk: Disk) -> None:
-    """E33 to E37: its id is the LSN of its start, every record names it, each operation is one record."""
+    """E33, E34, E36, E37: its id is the LSN of its start, every record names it, each operation is one record."""
     store, _ = disk.open()
     q = queue(store)
     txn = store.transactions.begin(NOW_US)
