@@ -24,7 +24,7 @@ class StoreMachine(MessageRules):
 
     @precondition(lambda self: len(self.model.open) < 3)
     @rule(
-        is_distributed=st.booleans(),
+        is_distributed=st.sampled_from([True, True, False]),
         timeout_us=st.sampled_from([0, 100]),
         works=st.lists(_WORK, max_size=6),
         how=st.sampled_from(["", "", "commit", "rollback", "prepare", "prepare"]),
@@ -88,7 +88,10 @@ class StoreMachine(MessageRules):
         before = self.model.lasting()
         if not self._in_time(tx, lambda: self._call_of(tx, how)):
             return
-        self.model.open.remove(tx)
+        if how == "rollback":
+            self.model.rolled_back(tx)
+        else:
+            self.model.open.remove(tx)
         if how == "prepare":
             self.model.prepared[tx.txn.xid] = tx.ops
             self.model.staged -= {op.message_id for op in tx.ops if op.what == ADD}
@@ -114,12 +117,11 @@ class StoreMachine(MessageRules):
             call()
             return True
         self._refused(TransactionTimedOut, call)
-        self.model.open.remove(tx)
-        self.model.sweep()
+        self.model.rolled_back(tx)
         return False
 
     @precondition(lambda self: self.model.prepared)
-    @rule(pick=PICK, how=st.sampled_from(["commit", "rollback", "decide", "decide"]), commit=st.booleans())
+    @rule(pick=PICK, how=st.sampled_from(["commit", "rollback", "decide", "decide", "decide"]), commit=st.booleans())
     def outcome(self, pick: int, how: str, commit: bool) -> None:
         xid = self._pick(sorted(self.model.prepared), pick)
         txn = self.store.transactions.of(xid)
@@ -151,5 +153,5 @@ class StoreMachine(MessageRules):
         if expires:
             late = [tx for tx in self.model.open if self._is_late(tx)]
             assert set(self.store.transactions.expire(self.now_us)) == {tx.txn for tx in late}
-            self.model.open = [tx for tx in self.model.open if tx not in late]
-            self.model.sweep()
+            for tx in late:
+                self.model.rolled_back(tx)

@@ -138,6 +138,12 @@ class Model:
                 self.on[op.queue_id].remove(op.message_id)
         self.sweep()
 
+    def rolled_back(self, tx: Tx) -> None:
+        """What an open one would have put on a queue goes, if it is on none (checklist E45)."""
+        self.open.remove(tx)
+        self.staged -= {op.message_id for op in tx.ops if op.what == ADD}
+        self.sweep()
+
     def sweep(self) -> None:
         """What is on no queue, and not going to be, is gone."""
         there = {message_id for ids in self.on.values() for message_id in ids} | self.staged

@@ -12,10 +12,10 @@ making what is there gives what is there, taking away what is gone is no error. 
 and have changed nothing.
 
 Errors, all of them `CairnError`s, from calls that then have done nothing: `StoreError` for what can't be (no such queue
-or message, on it already, not on it any more), `MessageLocked` where a transaction has the message, `DiskFull` for a put
-while there is no room (taking goes on), `BadXid`, `UnknownTransaction`, `TransactionEnded`, `TransactionTimedOut`. Once a
-write or a sync has failed every call that needs the log raises `JournalFailed`: nothing more is confirmed, and only a
-new start tells what is true.
+or message, on it already, not on it any more), `MessageLocked` where a transaction has the message, `DiskFull` for a
+put while there is no room (taking goes on), `BadXid`, `UnknownTransaction`, `TransactionEnded`,
+`TransactionTimedOut`. Once a write or a sync has failed every call that needs the log raises `JournalFailed`: nothing
+more is confirmed, and only a new start tells what is true.
 
 Threads: one thread at a time makes the calls (the broker's core), but `load_piece`, `load_many`, `holds`, and those
 about wiring are for any thread. Message ids are never 0, rise in the order of arrival, and are never used again;
@@ -75,7 +75,8 @@ class MessageStore(Protocol):
     def begin_destroy_queue(self, queue_id: int, done: Callable[[Exception | None], None]) -> None:
         """Take a queue and its bindings out of SQL, and note there that it is going.
 
-        Its deletion is final then, and its name free. What is still on it, recovery deletes after a crash.
+        Its deletion is final then, and its name free. What is still on it, recovery deletes after a crash. If a
+        prepared transaction that concerned it was ended, wait until that is durable: else it is in doubt again.
         """
         ...
 

@@ -144,7 +144,9 @@ class Store:
             self.inner.transactions.check_deletion(queue.id)
             queue.on_deletion()
             del self._queues[queue.name]
-            self.inner.begin_destroy_queue(queue.id, purge)
+            outstanding = self.inner.durable_lsn < self.inner.next_lsn  # perhaps outcomes that this rests on
+            before = self.recorded(self.inner.next_lsn - 1 if outstanding else 0, None)
+        before.add_done_callback(lambda _: self.inner.begin_destroy_queue(queue.id, purge))
         return future
 
     # ---- transactions ---------------------------------------------------------------------------------------------
