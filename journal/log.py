@@ -150,6 +150,13 @@ class Journal:
         *payload* is kept by reference until written. Once a write has failed, `seal` raises `JournalFailed`, and so
         does an append that needs a new block.
         """
+        return self.append_record(type, payload, time_us, flags, undo_prev, message_id, queue_id, txn_id, extra)
+
+    def append_record(
+        self, type: int, payload: bytes, time_us: int, flags: int, undo_prev: int, message_id: int, queue_id: int,
+        txn_id: int, extra: int, /,
+    ) -> int:  # fmt: skip
+        """The same by position, which is faster: for what is done once for each message."""
         size = len(payload)
         at, place = self._at, self._place
         if at + place + size > self._limit or size > MAX_PAYLOAD_BYTES:

@@ -132,10 +132,8 @@ class JournalStore(WiringCalls):
             message_id = self.stage(content[:MAX_PAYLOAD_BYTES], time_us)
             self.append_content(message_id, content[MAX_PAYLOAD_BYTES:], time_us, last=True)
             return message_id, self.enqueue(message_id, queue_id, time_us)
-        lsn = self.journal.append(
-            _START, content, time_us=time_us, flags=_FLAG_ENQUEUE, message_id=OWN_LSN, queue_id=queue_id
-        )
-        self.state.started(lsn, _FLAG_ENQUEUE, queue_id, len(content))
+        lsn = self.journal.append_record(_START, content, time_us, _FLAG_ENQUEUE, 0, OWN_LSN, queue_id, 0, 0)
+        self.state.started_plain(lsn, queue_id, len(content))
         return lsn, lsn
 
     def put_all(self, queue_id: int, contents: Sequence[bytes], time_us: int) -> tuple[Sequence[int], int]:
@@ -204,11 +202,10 @@ class JournalStore(WiringCalls):
             self.settle(message_id)
         if state.queue_of(message_id) != queue_id or self.transactions.concern(message_id):
             return self._dequeue_odd(message_id, queue_id, time_us)
-        given_lsn = state.moved.get(message_id, message_id)
-        lsn = self.journal.append(
-            _DEQUEUE, time_us=time_us, flags=_FLAG_DELETE, undo_prev=message_id, message_id=message_id,
-            queue_id=queue_id, extra=given_lsn,
-        )  # fmt: skip
+        given_lsn = state.moved.get(message_id, message_id) if state.moved else message_id
+        lsn = self.journal.append_record(
+            _DEQUEUE, b"", time_us, _FLAG_DELETE, message_id, message_id, queue_id, 0, given_lsn
+        )
         state.deleted(lsn, message_id, given_lsn)
         return lsn
 

@@ -49,7 +49,8 @@ class JournalTransactions:
 
     def check_dequeue(self, message_id: int, queue_id: int) -> None:
         state = self._state
-        self._store.settle(message_id)
+        if state.cuts.unswept:
+            self._store.settle(message_id)
         message = state.odd.get(message_id)
         if state.queue_of(message_id) != queue_id and (message is None or queue_id not in message.queues):
             raise StoreError(f"message {message_id}", f"it is not on queue {queue_id}")

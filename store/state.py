@@ -68,11 +68,24 @@ class State:
 
     def started(self, lsn: int, flags: int, queue_id: int, size_bytes: int) -> None:
         """A Start record: a message exists, and with the enqueue flag is on its first queue."""
-        self.pins.hold(lsn, HEAD_BYTES + size_bytes)
-        if flags & FLAG_ENQUEUE and not flags & FLAG_MORE and lsn not in self.odd:
-            self._page(lsn)[lsn] = self._share(plain(queue_id, size_bytes))
+        if flags == FLAG_ENQUEUE and lsn not in self.odd:
+            self.started_plain(lsn, queue_id, size_bytes)
         else:
+            self.pins.hold(lsn, HEAD_BYTES + size_bytes)
             self._start(self.particulars(lsn), lsn, lsn, flags, queue_id, size_bytes)
+
+    def started_plain(self, lsn: int, queue_id: int, size_bytes: int) -> None:
+        """A Start record with the enqueue flag and no other: a whole message on its only queue."""
+        slot = lsn // self._container_bytes
+        pins, held_bytes = self.pins, HEAD_BYTES + size_bytes  # `hold`, `_page`, `_share`: once a message
+        pins.live[slot] = pins.live.get(slot, 0) + held_bytes
+        pins.live_bytes += held_bytes
+        page = self.pages.get(slot)
+        if page is None:
+            page = self.pages[slot] = {}
+        self.changed_pages.add(slot)
+        value = queue_id << SIZE_BITS | size_bytes
+        page[lsn] = self._shared.get(value) or self._share(value)
 
     def started_all(self, lsns: Sequence[int], queue_id: int, sizes: Sequence[int]) -> None:
         """Start records with the enqueue flag, in order: `started` for each of them."""
@@ -132,8 +145,7 @@ class State:
         """A Delete record, or a Dequeue record that says the same; *given_lsn* is the message's Start record."""
         slot = message_id // self._container_bytes
         page = self.pages.get(slot)
-        found = None if page is None else page.pop(message_id, None)
-        if found is not None:
+        if page is not None and (found := page.pop(message_id, None)) is not None:
             self.changed_pages.add(slot)
             if not page:
                 del self.pages[slot]
@@ -360,7 +372,8 @@ class State:
 
     def queue_of(self, message_id: int) -> int | None:
         """The queue of a plain message; None if there is no such message, or it is not plain."""
-        found = self.plain_value(message_id)
+        page = self.pages.get(message_id // self._container_bytes)
+        found = None if page is None else page.get(message_id)
         return None if found is None else found >> SIZE_BITS
 
     def place_of(self, message_id: int) -> int:
