@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -99,12 +100,12 @@ class UnitOfWork:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self.inner.state is not TxState.OPEN:
-            return
         if kind is None:
-            self.commit().result()
-        else:
-            self.rollback()
+            if self.inner.state in (TxState.OPEN, TxState.TIMED_OUT, TxState.QUEUE_GONE):
+                self.commit().result()  # raises for one that was ended behind its user's back, who takes it for done
+        elif self.inner.state is TxState.OPEN:
+            with suppress(CairnError):  # of a store that is closed or failed: what its user has met says more
+                self.rollback()
 
     def on_rollback(self) -> None:
         """It is over, and what it had taken is free. With the lock held."""
