@@ -73,6 +73,7 @@ class JournalStore(WiringCalls):
         self.settles_at_once = AT_ONCE
         """So many messages of deleted queues are looked at in a step."""
         self._unswept = state.cuts.unswept
+        state.cuts.date(journal.next_lsn)  # recovery has swept what it found
         self._sweep: Iterator[None] | None = None
         self._go_on: Callable[[], object] = lambda: None
 
@@ -279,6 +280,7 @@ class JournalStore(WiringCalls):
     def settle_all(self) -> None:
         """The same to all messages, at once: for the start."""
         sweep_all(self.state, self.transactions.holds_place)
+        self.state.cuts.date(self.journal.next_lsn)
         self._sweep = None
 
     def _settle_some(self) -> None:
@@ -286,6 +288,7 @@ class JournalStore(WiringCalls):
             self._sweep = sweep(self.state, self.transactions.holds_place, self.settles_at_once)
         if next(self._sweep, self) is self:
             self._sweep = None
+            self.state.cuts.date(self.journal.next_lsn)
             if self.checkpointing is None:
                 self.state.cuts.forget(self.state.cuts.all_swept())
         self._hold_fallen()

@@ -73,8 +73,7 @@ class Store:
         for row in inner.queues():
             locked = inner.transactions.taken_off(row.id)
             ids = on.get(row.id, ())
-            ready = [message_id for message_id in ids if message_id not in set(locked)] if locked else ids
-            self._queues[row.name] = Queue(self, row, ready, locked)
+            self._queues[row.name] = Queue(self, row, ids, locked)
         for transaction in inner.transactions.in_doubt():
             self._transactions[transaction] = UnitOfWork(self, transaction)
         self._teller = threading.Thread(target=self._tell, name="cairnmq-told", daemon=True)
@@ -140,7 +139,7 @@ class Store:
             future.set_result(None)  # what SQL still notes is forgotten by the next start
 
         with self.lock:
-            queue.check()
+            self.check_own(queue)
             self.inner.transactions.check_deletion(queue.id)
             queue.on_deletion()
             del self._queues[queue.name]
@@ -153,6 +152,8 @@ class Store:
 
     def transaction(self, *, xid: bytes = b"", timeout_s: float = 0.0) -> UnitOfWork:
         """A new transaction, a distributed one with an *xid*; rolled back if it is not over in *timeout_s*."""
+        if not isinstance(xid, bytes):
+            raise TypeError(f"an xid is bytes, not {type(xid).__name__}")
         with self.lock:
             self.check()
             self._expire()
@@ -225,6 +226,12 @@ class Store:
             raise self._failure
         if self._is_closing:
             raise StoreError("store", "it was closed", "open it again")
+
+    def check_own(self, queue: Queue) -> None:
+        """Raises what keeps a queue from being used here: its number may be that of another one."""
+        if queue.store is not self:
+            raise StoreError(f"queue {queue.name}", "it is a queue of another store", "open it in this one")
+        queue.check()
 
     def recorded(self, lsn: int, result: T, then: Callable[[], None] | None = None) -> Durable[T]:
         """What is done when *lsn* is durable; at once for 0, which nothing was written for. With the lock held."""

@@ -6,7 +6,7 @@ Threads: any, as `library` says; what begins with `on_` is for it, with the lock
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from threading import Condition
 from typing import TYPE_CHECKING
@@ -49,16 +49,24 @@ class Message:
 class Queue:
     """A durable queue. Made by `Store.queue`."""
 
-    def __init__(self, store: Store, row: QueueRow, ids: Iterable[int], locked: Iterable[int]) -> None:
-        """*locked* are on it, too: transactions that are in doubt take them off."""
+    def __init__(self, store: Store, row: QueueRow, ids: Sequence[int], locked: Iterable[int]) -> None:
+        """*ids* are on it, in order; transactions that are in doubt take *locked* of them off."""
         self.store = store
         self.id = row.id
         self.name = row.name
         self.is_deleted = False
-        self._ready = deque(ids)
-        self._back: list[tuple[int, int]] = []  # released: a heap of turns and ids; all are older than what is ready
-        self._taken: dict[int, int] = {message_id: turn for turn, message_id in enumerate(locked)}  # id to its turn
-        self._turns = len(self._taken)
+        off = set(locked)
+        turns_off = (turn for turn, message_id in enumerate(ids) if message_id in off)
+        self._turns = 1 + max(turns_off, default=-1) if off else 0
+        older = [*enumerate(ids[: self._turns])]
+        self._ready = deque(ids[self._turns :])
+        # released: a heap of turns and ids; all are older than what is ready
+        self._back = [(turn, message_id) for turn, message_id in older if message_id not in off]
+        # id to its turn, and to whom it was given; to nobody if it was taken before the store was opened
+        self._taken: dict[int, tuple[int, Message | None]] = {
+            message_id: (turn, None) for turn, message_id in older if message_id in off
+        }
+        self._purges = 0
         self._changed = Condition(store.lock)
 
     def __len__(self) -> int:
@@ -70,8 +78,8 @@ class Queue:
         store = self.store
         with store.lock:
             self.check()
-            message_id, lsn = store.inner.put(self.id, content, store.now_us())
-            return store.recorded(lsn, message_id, lambda: self.on_arrival((message_id,)))
+            message_id, lsn = store.inner.put(self.id, checked(content), store.now_us())
+            return store.recorded(lsn, message_id, self.arrival((message_id,)))
 
     def put_all(self, contents: Sequence[bytes]) -> Durable[Sequence[int]]:
         """The same for many, cheaper; their ids. Each is a message of its own: a crash may leave the first of them."""
@@ -80,8 +88,8 @@ class Queue:
             self.check()
             if not contents:
                 return store.recorded(0, ())
-            message_ids, lsn = store.inner.put_all(self.id, contents, store.now_us())
-            return store.recorded(lsn, message_ids, lambda: self.on_arrival(message_ids))
+            message_ids, lsn = store.inner.put_all(self.id, [*map(checked, contents)], store.now_us())
+            return store.recorded(lsn, message_ids, self.arrival(message_ids))
 
     def take(self, timeout_s: float = 0.0) -> Message | None:
         """The oldest message that nobody has taken; None if there is none within *timeout_s*."""
@@ -97,17 +105,19 @@ class Queue:
                 self._turns += 1
             else:
                 return None
-            self._taken[message_id] = turn
-            return Message(self, message_id)
+            message = Message(self, message_id)
+            self._taken[message_id] = turn, message
+            return message
 
     def accept(self, messages: Sequence[Message]) -> Durable[None]:
         """Be done with messages that were taken off this queue, cheaper than one by one.
 
-        Raises `StoreError`, with nothing done, if one of them is not taken any more.
+        Raises `StoreError`, with nothing done, if one of them is not taken any more, or a transaction has it.
         """
         store = self.store
         with store.lock:
             self.check_taken(messages)
+            self._check_locks(messages)
             lsn = 0
             for message in messages:
                 lsn = store.inner.dequeue(message.id, self.id, store.now_us())
@@ -118,8 +128,9 @@ class Queue:
         """Put back messages that were taken, each in its place. Raises as `accept` does."""
         with self.store.lock:
             self.check_taken(messages)
+            self._check_locks(messages)
             for message in messages:
-                self.on_release(message.id)
+                self.on_release(message.id, message)
 
     def peek(self) -> Iterator[bytes]:
         """The contents of the messages that are to be taken just now, oldest first; none of them is taken."""
@@ -143,20 +154,27 @@ class Queue:
             lsn = store.inner.purge(self.id, store.now_us(), keep=self._taken)
             self._ready.clear()
             self._back.clear()
+            self._purges += 1
             return store.recorded(lsn, None)
 
     # ---- with the lock held ---------------------------------------------------------------------------------------
 
-    def on_arrival(self, message_ids: Iterable[int]) -> None:
-        """They are durable."""
-        if not self.is_deleted:
-            self._ready.extend(message_ids)
-            self._changed.notify_all()
+    def arrival(self, message_ids: Iterable[int]) -> Callable[[], None]:
+        """What is to be called when these, which were put just now, are durable: a purge may come in between."""
+        purges = self._purges
 
-    def on_release(self, message_id: int) -> None:
-        """Whoever had the message has it no more; nothing if that is so already."""
-        turn = self._taken.pop(message_id, None)
-        if turn is not None:
+        def arrive() -> None:
+            if not self.is_deleted and self._purges == purges:
+                self._ready.extend(message_ids)
+                self._changed.notify_all()
+
+        return arrive
+
+    def on_release(self, message_id: int, holder: Message | None) -> None:
+        """*holder*, whom it was given to, has the message no more; nothing if that is so already."""
+        turn, given = self._taken.get(message_id, (-1, None))
+        if turn >= 0 and given is holder:
+            del self._taken[message_id]
             heappush(self._back, (turn, message_id))
             self._changed.notify_all()
 
@@ -183,5 +201,16 @@ class Queue:
     def check_taken(self, messages: Sequence[Message]) -> None:
         self.check()
         ids = {message.id for message in messages}
-        if len(ids) != len(messages) or not ids <= self._taken.keys() or any(one.queue is not self for one in messages):
+        if len(ids) != len(messages) or any(self._taken.get(one.id, (0, None))[1] is not one for one in messages):
             raise StoreError(f"queue {self.name}", "a message is not taken off it, or not any more", "take it first")
+
+    def _check_locks(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            self.store.inner.transactions.check_lock(message.id, self.id)
+
+
+def checked(content: bytes) -> bytes:
+    """*content* as it is now, if it is bytes: stores find out late that it is not, when half is done."""
+    if not isinstance(content, (bytes, bytearray, memoryview)):
+        raise TypeError(f"the content of a message is bytes, not {type(content).__name__}")
+    return bytes(content)

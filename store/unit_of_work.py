@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ..base.errors import CairnError
 from .durable import Durable
-from .queues import Message, Queue
+from .queues import Message, Queue, checked
 from .transaction import Dequeue, Put, Transaction, TxState
 
 if TYPE_CHECKING:
@@ -36,24 +37,26 @@ class UnitOfWork:
     def put(self, queue: Queue, content: bytes) -> None:
         """Put a message on a queue; it is there with the commit."""
         with self._store.lock:
-            queue.check()
-            self.inner.put(queue.id, content, self._store.now_us())
+            self._store.check_own(queue)
+            self.inner.put(queue.id, checked(content), self._store.now_us())
 
     def take(self, queue: Queue) -> Message | None:
         """Take the oldest message off a queue, None if there is none; it is accepted with the commit."""
         with self._store.lock:
+            self._store.check_own(queue)
             message = queue.take()
             if message is not None:
                 try:
                     self.accept(message)
                 except CairnError:
-                    queue.on_release(message.id)
+                    queue.on_release(message.id, message)
                     raise
             return message
 
     def accept(self, message: Message) -> None:
         """The same for a message that was taken before. A rollback releases it."""
         with self._store.lock:
+            self._store.check_own(message.queue)
             message.queue.check_taken([message])
             self.inner.dequeue(message.id, message.queue.id, self._store.now_us())
             self._taken.append(message)
@@ -99,19 +102,21 @@ class UnitOfWork:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self.inner.state is not TxState.OPEN:
-            return
         if kind is None:
-            self.commit().result()
-        else:
-            self.rollback()
+            if self.inner.state in (TxState.OPEN, TxState.TIMED_OUT, TxState.QUEUE_GONE):
+                self.commit().result()  # raises for one that was ended behind its user's back, who takes it for done
+        elif self.inner.state is TxState.OPEN:
+            with suppress(CairnError):  # of a store that is closed or failed: what its user has met says more
+                self.rollback()
 
     def on_rollback(self) -> None:
         """It is over, and what it had taken is free. With the lock held."""
-        for operation in self.inner.operations:
+        for message in self._taken:
+            message.queue.on_release(message.id, message)
+        for operation in self.inner.operations:  # what it had taken before the store was opened
             queue = self._store.queue_of(operation.queue_id)
             if isinstance(operation, Dequeue) and queue is not None:
-                queue.on_release(operation.message_id)
+                queue.on_release(operation.message_id, None)
         self._store.ended(self.inner)
 
     def _committed(self, lsn: int) -> Durable[list[int]]:
@@ -129,11 +134,12 @@ class UnitOfWork:
                 put.append(next(ids) if is_made or isinstance(operation, Put) else operation.message_id)
                 arrivals.setdefault(operation.queue_id, []).append(put[-1])
 
+        found = [(self._store.queue_of(queue_id), message_ids) for queue_id, message_ids in arrivals.items()]
+        on_durable = [queue.arrival(message_ids) for queue, message_ids in found if queue is not None]
+
         def arrive() -> None:
-            for queue_id, message_ids in arrivals.items():
-                queue = self._store.queue_of(queue_id)
-                if queue is not None:
-                    queue.on_arrival(message_ids)
+            for queue_arrives in on_durable:
+                queue_arrives()
 
         self._store.ended(self.inner)
         return self._store.recorded(lsn, put, arrive)
