@@ -49,7 +49,7 @@ class Checkpointing:
         self._failed_lsn = 0
         self._pages: Iterator[tuple[int, Changes]] | None = None
         self._changes: Changes = {}
-        self._swept: list[Cut] = []  # before it began: neither its pages nor what is read behind it needs them
+        self._swept: list[Cut] = []  # before it began: none of its pages needs them
         self._durable_from = 0
         self._executor: Executor | None = None
         self._wake: Callable[[], None] = lambda: None
@@ -110,7 +110,7 @@ class Checkpointing:
         self._meta = Meta(journal.pool.log_uuid, journal.container_bytes, *journal.durable_block)
         slots, state.changed_pages = sorted(state.changed_pages), set()
         self._changes = {}
-        self._swept = state.cuts.all_swept(self._meta.end_lsn)
+        self._swept = state.cuts.all_swept()
         self._pages = checkpoint.pages(state, slots, _STEP_MESSAGES)
 
     def _take_some(self) -> None:

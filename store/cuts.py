@@ -47,12 +47,10 @@ class Cuts:
         self.changed = False
         """Since the last checkpoint looked."""
         self._swept: dict[int, Cut] = {}  # a checkpoint that is being taken may have pages from before the sweep
-        self._swept_by: dict[int, int] = {}  # queue to an LSN behind all copies of messages that the cut took
 
     def add(self, cut: Cut) -> None:
         """*cut* is the newest of its queue."""
         self._swept.pop(cut.queue_id, None)
-        self._swept_by.pop(cut.queue_id, None)
         self.unswept[cut.queue_id] = cut
         self.changed = True
 
@@ -61,27 +59,15 @@ class Cuts:
         cut = self._swept[queue_id] = self.unswept.pop(queue_id)
         return cut
 
-    def date(self, lsn: int) -> None:
-        """Nothing at *lsn* or behind it is a copy of a message that was looked at so far."""
-        for queue_id in self._swept:
-            self._swept_by.setdefault(queue_id, lsn)
-
-    def all_swept(self, end_lsn: int | None = None) -> list[Cut]:
-        """What a checkpoint that begins now, at *end_lsn*, has no need of when it is through.
-
-        A message may be copied behind its cut before anybody has looked at it. Who begins to read between the two finds
-        the copy alone, so it needs the cut: until all such copies lie below where it begins.
-        """
-        if end_lsn is None:
-            return [*self._swept.values()]
-        return [cut for queue_id, cut in self._swept.items() if self._swept_by.get(queue_id, end_lsn + 1) <= end_lsn]
+    def all_swept(self) -> list[Cut]:
+        """What a checkpoint that begins now has no need of when it is through."""
+        return [*self._swept.values()]
 
     def forget(self, cuts: list[Cut]) -> None:
         """Nothing depends on these any more."""
         for cut in cuts:
             if self._swept.get(cut.queue_id) == cut:
                 del self._swept[cut.queue_id]
-                self._swept_by.pop(cut.queue_id, None)
                 self.changed = True
 
     def encode(self) -> bytes:

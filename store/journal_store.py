@@ -62,7 +62,7 @@ class JournalStore(WiringCalls):
         self._release = release
         self._falling: deque[tuple[int, dict[int, int]]] = deque()
         self._unexamined = list(journal.slots)  # what holds nothing leaves the log with the first flush
-        self.relocation = Relocation(state, journal)
+        self.relocation = Relocation(state, journal, self.settle)
         self.checkpointing = checkpointing
         writing = JournalTransactions(self)
         self.transactions = Transactions(writing)
@@ -73,7 +73,6 @@ class JournalStore(WiringCalls):
         self.settles_at_once = AT_ONCE
         """So many messages of deleted queues are looked at in a step."""
         self._unswept = state.cuts.unswept
-        state.cuts.date(journal.next_lsn)  # recovery has swept what it found
         self._sweep: Iterator[None] | None = None
         self._go_on: Callable[[], object] = lambda: None
 
@@ -280,7 +279,6 @@ class JournalStore(WiringCalls):
     def settle_all(self) -> None:
         """The same to all messages, at once: for the start."""
         sweep_all(self.state, self.transactions.holds_place)
-        self.state.cuts.date(self.journal.next_lsn)
         self._sweep = None
 
     def _settle_some(self) -> None:
@@ -288,7 +286,6 @@ class JournalStore(WiringCalls):
             self._sweep = sweep(self.state, self.transactions.holds_place, self.settles_at_once)
         if next(self._sweep, self) is self:
             self._sweep = None
-            self.state.cuts.date(self.journal.next_lsn)
             if self.checkpointing is None:
                 self.state.cuts.forget(self.state.cuts.all_swept())
         self._hold_fallen()

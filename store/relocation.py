@@ -57,7 +57,8 @@ _STEP_BYTES = 256 << 10
 class Relocation:
     """Empties slots one after another, a block at a step. The thread that makes the store's calls."""
 
-    def __init__(self, state: State, journal: Journal) -> None:
+    def __init__(self, state: State, journal: Journal, settle: Callable[[int], None]) -> None:
+        """*settle* does to a message what the deletion of its queue says, which may not have been looked at yet."""
         self.copied_bytes = 0
         """Record bytes copied so far."""
         self.emptied = 0
@@ -66,6 +67,7 @@ class Relocation:
         """Slots that can't be emptied because they can't be read, and why."""
         self._state = state
         self._journal = journal
+        self._settle = settle
         self._step_bytes = min(_STEP_BYTES, journal.container_bytes // 4)
         self._victim = -1
         self._blocks: Generator[Block, None, None] | None = None
@@ -216,6 +218,8 @@ class Relocation:
     def _copy(self, block: Block, lsn: int, head: RecordHead) -> None:
         kind, flags, message_id, queue_id = head.type, head.flags, head.message_id, head.queue_id
         state, extra = self._state, head.extra
+        if state.cuts.unswept and message_id:  # a copy behind the cut might be read without it
+            self._settle(message_id)
         if flags & FLAG_PREPARED or kind in (DTX_START, TX_PREPARE, TX_END):
             if state.outcomes.counts(lsn, head):
                 self._copy_of_transaction(block, lsn, head)
@@ -322,6 +326,8 @@ class Relocation:
         state = self._state
         head = self._journal.stored.read_record(lsn).head
         message_id = head.message_id
+        if state.cuts.unswept:
+            self._settle(message_id)
         if head.type == START:
             if message_id not in state or state.place_of(message_id) != lsn:
                 return None

@@ -40,6 +40,13 @@ def a_cut_is_not_relocated(patch: pytest.MonkeyPatch) -> None:
 
 
 @defect
+def messages_are_relocated_though_their_queue_was_cut(patch: pytest.MonkeyPatch) -> None:
+    """Their copies may be read without the cut, by who begins behind it."""
+    real = Relocation.__init__
+    patch.setattr(Relocation, "__init__", lambda self, state, journal, _: real(self, state, journal, lambda one: None))
+
+
+@defect
 def a_relocated_cut_cuts_where_it_stands(patch: pytest.MonkeyPatch) -> None:
     """What came onto the queue between the record and its copy goes, too."""
     real = State.cut

@@ -45,6 +45,9 @@ ELSEWHERE: dict[str, Callable[[], None]] = {
     "a_dequeue_that_was_never_committed_is_relocated": (
         test_transactions.test_what_was_never_committed_is_not_relocated_as_if_it_were
     ),
+    "messages_are_relocated_though_their_queue_was_cut": (
+        test_purging.test_a_checkpoint_that_begins_before_a_copy_knows_what_was_cut
+    ),
     "a_checkpoint_knows_no_cuts": test_purging.test_a_checkpoint_with_pages_from_before_knows_what_was_cut,
     "a_cut_does_not_hold_its_record": test_purging.test_the_record_stays_until_all_messages_are_looked_at,
     "a_cut_is_forgotten_when_its_messages_were_looked_at": (

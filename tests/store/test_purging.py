@@ -296,7 +296,7 @@ def _check_a_checkpoint_with_pages_from_before() -> None:
 
 
 def test_a_checkpoint_that_begins_before_a_copy_knows_what_was_cut() -> None:
-    """A message is copied behind its cut, then looked at, and a checkpoint begins before the copy is durable."""
+    """Relocation meets messages of the queue, behind its cut, before they were looked at; then a checkpoint begins."""
     small = Small(checkpoint_bytes=10 * SMALL)
     store = small.store
     checkpointing, journal = store.checkpointing, store.journal
@@ -304,11 +304,12 @@ def test_a_checkpoint_that_begins_before_a_copy_knows_what_was_cut() -> None:
     a, b = queue(store, "a"), queue(store, "b")
     kept = [put(store, b, bytes(3000))]
     store.put_all(a, [b""] * 12, NOW_US)  # these are looked at first
-    sparse: list[int] = []
+    sparse = 0
     while journal.next_lsn < 7 * SMALL:
         store.dequeue(put(store, b, bytes(2500)), b, NOW_US)
-        if journal.next_lsn // SMALL > len(sparse):
-            sparse.append(put(store, a, bytes(100)))
+        if journal.next_lsn // SMALL > sparse:
+            put(store, a, bytes(100))
+            sparse += 1
     store.run_inline(lambda lsn: None)
     store.purge(a, NOW_US)
     store.kick()
@@ -316,14 +317,10 @@ def test_a_checkpoint_that_begins_before_a_copy_knows_what_was_cut() -> None:
         kept.append(put(store, b, bytes(4000)))
     before_lsn = journal.durable_lsn
     journal.seal()
-    moved: set[int] = set()
     while store.state.cuts.unswept:
         store.became_durable(before_lsn)
-        moved.update(store.state.moved)
-    assert moved & {*sparse}
     assert not checkpointing.is_at_work
     journal.write_out()
-    assert journal.durable_lsn < journal.next_lsn
     store.became_durable(journal.durable_lsn)
     assert checkpointing.is_at_work
     while not checkpointing.taken:
