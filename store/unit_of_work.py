@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ..base.errors import CairnError
-from .durable import Durable
+from .durable import Durable, check_waiting, is_telling
 from .queues import Message, Queue, checked
 from .transaction import Dequeue, Put, Transaction, TxState
 
@@ -96,7 +96,9 @@ class UnitOfWork:
         """Forget what was decided."""
         with self._store.lock:
             self._store.check()
-            return self._store.recorded(self.inner.forget(self._store.now_us()), None)
+            lsn = self.inner.forget(self._store.now_us())
+            self._store.forgotten(self.inner)
+            return self._store.recorded(lsn, None)
 
     def __enter__(self) -> UnitOfWork:
         return self
@@ -104,6 +106,9 @@ class UnitOfWork:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if kind is None:
             if self.inner.state in (TxState.OPEN, TxState.TIMED_OUT, TxState.QUEUE_GONE):
+                if is_telling():
+                    self.rollback()  # it can't be waited for, and must not be done by somebody who is told so
+                    check_waiting()
                 self.commit().result()  # raises for one that was ended behind its user's back, who takes it for done
         elif self.inner.state is TxState.OPEN:
             with suppress(CairnError):  # of a store that is closed or failed: what its user has met says more
