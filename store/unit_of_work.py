@@ -126,7 +126,7 @@ class UnitOfWork:
 
     def _committed(self, lsn: int) -> Durable[list[int]]:
         """The messages of a transaction that was prepared exist already, those of another are made by the commit."""
-        ids = iter(self.inner.message_ids)
+        ids, staged = iter(self.inner.message_ids), {*self.inner.staged}
         put: list[int] = []
         arrivals: dict[int, list[int]] = {}
         for operation in self.inner.operations:
@@ -135,7 +135,7 @@ class UnitOfWork:
                 if queue is not None:
                     queue.on_accept(operation.message_id)
             else:
-                is_made = isinstance(operation, Put) or operation.message_id in self.inner.staged
+                is_made = isinstance(operation, Put) or operation.message_id in staged
                 put.append(next(ids) if is_made or isinstance(operation, Put) else operation.message_id)
                 arrivals.setdefault(operation.queue_id, []).append(put[-1])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from queue import SimpleQueue
@@ -300,3 +301,29 @@ def test_a_fork_leaves_the_store_to_who_opened_it(store: Store) -> None:
     orders.put(b"one").result(DEADLINE_S)
     assert list(orders.peek()) == [b"one"]
     assert orders.take(float("inf")) is not None
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_a_database_that_is_removed_confirms_nothing_more(tmp_path: Path, *, replace: bool) -> None:
+    """SQLite would write on, to a file that nobody finds again."""
+    store = open_store(str(tmp_path), "sql")
+    orders = store.queue("orders")
+    orders.put(b"one").result(DEADLINE_S)
+    file = tmp_path / "store.sqlite"
+    kept = file.rename(tmp_path / "elsewhere")
+    if replace:
+        file.write_bytes(kept.read_bytes())
+    with pytest.raises(JournalFailed, match="removed or replaced"):
+        orders.put(b"two").result(DEADLINE_S)
+    with pytest.raises(JournalFailed, match="removed or replaced"):
+        store.close()
+
+
+def test_a_transaction_of_very_many_messages_takes_no_longer_for_each(store: Store) -> None:
+    orders = store.queue("orders")
+    many = store.transaction(xid=b"x")
+    for _ in range(30_000):
+        many.put(orders, b"")
+    begun_s = time.process_time()
+    assert len(many.commit().result(DEADLINE_S)) == 30_000
+    assert time.process_time() - begun_s < 4, "it looked at each of them for each"
