@@ -29,13 +29,27 @@ class Cut(NamedTuple):
     """But for these messages."""
     lsn: int
     """The record, or its newest copy."""
+    before: tuple[Cut, ...] = ()
+    """Older ones, where they matter: a message that this one keeps may have been there twice, and they took it."""
 
     @property
     def size_bytes(self) -> int:
         return HEAD_BYTES + 8 * len(self.kept)
 
     def takes(self, message_id: int, position: int) -> bool:
-        return position < self.position and message_id not in self.kept
+        return self.taker(message_id, position) is not None
+
+    def taker(self, message_id: int, position: int) -> Cut | None:
+        """Which of them took that place."""
+        if position >= self.position:
+            return None
+        if message_id not in self.kept:
+            return self
+        return next((cut for cut in self.before if cut.takes(message_id, position)), None)
+
+    def after(self, older: Cut) -> Cut:
+        """The same, with what *older* took."""
+        return self._replace(before=(*older.before, older._replace(before=()), *self.before)) if self.kept else self
 
 
 class Cuts:

@@ -3,24 +3,65 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import threading
 from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
+from ..base.errors import StoreError
+
+log = logging.getLogger(__name__)
 T = TypeVar("T")
+_here = threading.local()
+
+
+def is_telling() -> bool:
+    """Whether this thread is calling callbacks."""
+    return getattr(_here, "is_telling", False)
+
+
+def check_waiting() -> None:
+    """Raises `StoreError` within a callback: what it would wait for, its own thread has to do."""
+    if is_telling():
+        raise StoreError("callback", "it can't wait for a store", "leave that to another thread, or to a callback")
+
+
 
 
 class Durable(Future[T], Generic[T]):
     """Done when what was asked for is on the disk, with its result; or with the error that ended the store.
 
     `result()` waits in a thread, `await` in a coroutine, and `add_done_callback` has a function called, on a thread of
-    the store or, if it is done already, at once. What it calls may call the store. It can't be cancelled.
+    the store or, if it is done already, at once. What it calls may call the store, but not wait for it or close it:
+    that raises `StoreError`. It can't be cancelled.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.set_running_or_notify_cancel()
+
+    def result(self, timeout: float | None = None) -> T:
+        if not self.done():
+            check_waiting()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        if not self.done():
+            check_waiting()
+        return super().exception(timeout)
+
+    def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
+        def call(future: Future[T]) -> None:
+            try:
+                fn(future)
+            except BaseException as error:
+                if isinstance(error, Exception) or not is_telling():
+                    raise
+                log.exception("a callback asked the thread that called it to end")  # which others need
+
+        super().add_done_callback(call)
 
     def __await__(self) -> Generator[Any, None, T]:
         return asyncio.wrap_future(self).__await__()
@@ -59,6 +100,13 @@ class Waiting:
 
 
 def tell(done: list[tuple[Durable[Any], Any]]) -> None:
-    """Tell who waits; without any lock, for they may call whatever they like."""
-    for future, result in done:
-        future.set_result(result)
+    """Tell who waits, errors as such; without any lock, for they may call what they like."""
+    before, _here.is_telling = is_telling(), True
+    try:
+        for future, result in done:
+            if isinstance(result, Exception):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+    finally:
+        _here.is_telling = before

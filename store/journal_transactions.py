@@ -156,12 +156,13 @@ class JournalTransactions:
     def _do(self, transaction: Transaction, txn_id: int, time_us: int) -> list[int]:
         """Write the operations as they are done; their LSNs. Visible in this order (checklist E44)."""
         lsns: list[int] = []
+        staged = {*transaction.staged}  # there may be very many
         for operation in transaction.operations:
             if isinstance(operation, Put):
                 lsn = self._put(operation, txn_id, time_us)
                 transaction.message_ids.append(lsn)
             elif isinstance(operation, Enqueue):
-                if operation.message_id in transaction.staged:
+                if operation.message_id in staged:
                     transaction.message_ids.append(operation.message_id)
                 lsn = self._enqueue(operation, txn_id, time_us)
             else:

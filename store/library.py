@@ -17,14 +17,16 @@ those that say so. One process at a time has a store open.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from types import TracebackType
 from typing import TypeVar
 
 from ..base.clock import Clock, SystemClock
-from ..base.errors import CairnError, StoreError
-from .durable import Durable, Waiting, tell
+from ..base.errors import CairnError, JournalFailed, StoreError
+from .durable import Durable, Waiting, check_waiting, tell
 from .kinds import find_kind
 from .options import StoreOptions
 from .owned import OwnedStore
@@ -63,17 +65,20 @@ class Store:
         self._clock = clock
         self._waiting = Waiting()
         self._failure: CairnError | None = None
-        self._is_closing = False
+        self._closing = threading.Lock()
+        self._is_closing = self._is_closed = False
+        self._pid = os.getpid()
         self._news = threading.Condition()  # apart from the lock: who holds that may wait for the one who tells
         self._durable_lsn = 0
         self._has_news = self._is_timed = False
         self._queues: dict[str, Queue] = {}
+        self._by_id: dict[int, Queue] = {}  # also those that are going
         self._transactions: dict[Transaction, UnitOfWork] = {}
         on = inner.messages()
         for row in inner.queues():
             locked = inner.transactions.taken_off(row.id)
             ids = on.get(row.id, ())
-            self._queues[row.name] = Queue(self, row, ids, locked)
+            self._queues[row.name] = self._by_id[row.id] = Queue(self, row, ids, locked)
         for transaction in inner.transactions.in_doubt():
             self._transactions[transaction] = UnitOfWork(self, transaction)
         self._teller = threading.Thread(target=self._tell, name="cairnmq-told", daemon=True)
@@ -88,7 +93,10 @@ class Store:
         with self.lock:
             self.check()
             found = self._queues.get(name)
-        return found or self.create_queue(name, arguments).result()
+        if found is None:
+            check_waiting()
+            found = self.create_queue(name, arguments).result()
+        return found
 
     def queues(self) -> list[Queue]:
         with self.lock:
@@ -100,13 +108,13 @@ class Store:
 
         def done(row: QueueRow | Exception) -> None:
             if isinstance(row, Exception):
-                future.set_exception(row)
+                tell([(future, row)])
                 return
             with self.lock:
                 queue = self._queues.get(name)
                 if queue is None:
-                    queue = self._queues[name] = Queue(self, row, (), ())
-            future.set_result(queue)
+                    queue = self._queues[name] = self._by_id[row.id] = Queue(self, row, (), ())
+            tell([(future, queue)])
 
         with self.lock:
             self.check()
@@ -123,20 +131,33 @@ class Store:
 
         def purge(answer: Exception | None) -> None:
             if answer is not None:
-                future.set_exception(answer)
+                with self.lock:
+                    queue.is_deleted = False
+                    self._queues[queue.name] = queue
+                tell([(future, answer)])
                 return
             try:
                 with self.lock:
                     lsn = self.inner.purge(queue.id, self.now_us(), is_final=True)
                     self._end_those_that_ended()
+                    queue.on_purge()
+                    self._by_id.pop(queue.id, None)
                     emptied = self.recorded(lsn, None)
             except CairnError as error:  # the next start finishes it
-                future.set_exception(error)
+                tell([(future, error)])
                 return
-            emptied.add_done_callback(lambda _: self.inner.finish_destroy_queue(queue.id, forgotten))
+            emptied.add_done_callback(forget)
+
+        def forget(emptied: Future[None]) -> None:
+            error = emptied.exception()
+            with self.lock:
+                if error is None and self.is_open:
+                    self.inner.finish_destroy_queue(queue.id, forgotten)
+                    return
+            tell([(future, error)])
 
         def forgotten(answer: Exception | None) -> None:
-            future.set_result(None)  # what SQL still notes is forgotten by the next start
+            tell([(future, None)])  # what SQL still notes is forgotten by the next start
 
         with self.lock:
             self.check_own(queue)
@@ -190,9 +211,15 @@ class Store:
 
     def close(self) -> None:
         """Make everything durable and let go of the files. Waits for that; raises what ended the store, if so."""
+        if os.getpid() != self._pid:
+            return  # the files are those of the process that opened it
+        check_waiting()
+        with self._closing:
+            if not self._is_closed:
+                self._close()
+
+    def _close(self) -> None:
         with self.lock:
-            if self._is_closing:
-                return
             self._is_closing = True
             for queue in self._queues.values():
                 queue.on_end()
@@ -200,10 +227,14 @@ class Store:
             self._has_news = True
             self._news.notify()
         self._teller.join()
+        self._is_closed = True  # from here on nobody can try again
         try:
             self.inner.close()
         except CairnError as error:
             self._failure = self._failure or error
+        except BaseException as error:
+            self._tell_failure(_defect(error))
+            raise
         if self._failure is not None:
             self._tell_failure(self._failure)
             raise self._failure
@@ -221,7 +252,9 @@ class Store:
         return self._clock.wall_us()
 
     def check(self) -> None:
-        """Raises what ended the store."""
+        """Raises what ended the store, or keeps this process from using it."""
+        if os.getpid() != self._pid:
+            raise StoreError("store", "another process has opened it and was forked since", "open it after the fork")
         if self._failure is not None:
             raise self._failure
         if self._is_closing:
@@ -248,8 +281,11 @@ class Store:
         if transaction.state not in (TxState.DECIDED_COMMIT, TxState.DECIDED_ROLLBACK):
             self._transactions.pop(transaction, None)
 
+    def forgotten(self, transaction: Transaction) -> None:
+        self._transactions.pop(transaction, None)
+
     def queue_of(self, queue_id: int) -> Queue | None:
-        return next((queue for queue in self._queues.values() if queue.id == queue_id), None)
+        return self._by_id.get(queue_id)
 
     # ---- the store's threads, and the one that tells --------------------------------------------------------------
 
@@ -261,7 +297,7 @@ class Store:
 
     def _failed(self, error: CairnError) -> None:
         with self._news:
-            self._failure = error
+            self._failure = self._failure or error
             self._has_news = True
             self._news.notify()
 
@@ -272,7 +308,12 @@ class Store:
                 self._news.wait_for(lambda: self._has_news, _EXPIRY_S if self._is_timed else None)
                 self._has_news = False
                 lsn = self._durable_lsn
-            self._tell_durable(lsn)
+            try:
+                self._tell_durable(lsn)
+            except CairnError as error:
+                self._failed(error)
+            except Exception as error:  # also a defect: else those that wait would do so for ever
+                self._failed(_defect(error))
         if self._failure is not None:
             with self.lock:
                 for queue in self._queues.values():
@@ -292,5 +333,8 @@ class Store:
     def _tell_failure(self, error: CairnError) -> None:
         with self.lock:
             left = self._waiting.failed()
-        for future in left:
-            future.set_exception(error)
+        tell([(future, error) for future in left])
+
+
+def _defect(error: BaseException) -> JournalFailed:
+    return JournalFailed("store", f"it was ended by {error!r}", "open it again, and report this")

@@ -91,13 +91,14 @@ class MappedTransactions:
     def _do(self, transaction: Transaction) -> None:
         """The operations, visible in this order (checklist E44)."""
         store = self._store
+        staged = {*transaction.staged}  # there may be very many
         for operation in transaction.operations:
             if isinstance(operation, Put):
                 message_id = store.stage_complete(operation.content)
                 transaction.message_ids.append(message_id)
                 store.place(message_id, operation.queue_id)
             elif isinstance(operation, Enqueue):
-                if operation.message_id in transaction.staged:
+                if operation.message_id in staged:
                     transaction.message_ids.append(operation.message_id)
                 store.place(operation.message_id, operation.queue_id)
             else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
-from threading import Condition
+from threading import TIMEOUT_MAX, Condition
 from typing import TYPE_CHECKING
 
 from ..base.errors import CairnError, StoreError
@@ -96,7 +96,10 @@ class Queue:
         with self._changed:
             self.check()
             if not len(self) and timeout_s > 0:
-                self._changed.wait_for(lambda: len(self) or self.is_deleted or not self.store.is_open, timeout_s)
+                def has_ended() -> bool:
+                    return len(self) > 0 or self.is_deleted or not self.store.is_open
+
+                self._changed.wait_for(has_ended, min(timeout_s, TIMEOUT_MAX))
                 self.check()
             if self._back:
                 turn, message_id = heappop(self._back)
@@ -164,7 +167,7 @@ class Queue:
         purges = self._purges
 
         def arrive() -> None:
-            if not self.is_deleted and self._purges == purges:
+            if self._purges == purges:
                 self._ready.extend(message_ids)
                 self._changed.notify_all()
 
@@ -182,11 +185,15 @@ class Queue:
         self._taken.pop(message_id, None)
 
     def on_deletion(self) -> None:
+        """Nobody is to use it; what is on it stays until SQL has taken the queue away."""
         self.is_deleted = True
+        self.on_end()
+
+    def on_purge(self) -> None:
         self._ready.clear()
         self._back.clear()
         self._taken.clear()
-        self.on_end()
+        self._purges += 1
 
     def on_end(self) -> None:
         """Let go of those that wait."""

@@ -13,6 +13,7 @@ Threads: `start`, `offer` and `stop` are for the thread that makes the store's c
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 
@@ -52,6 +53,7 @@ class SqlWriter:
         self._changed = threading.Condition()
         self._stopping = False
         self._thread: threading.Thread | None = None
+        self._file = _file_of(database)
 
     def start(
         self, on_durable: Callable[[int], None], on_failure: Callable[[JournalError], None], on_room: Callable[[], None]
@@ -88,6 +90,7 @@ class SqlWriter:
             with explaining(self._database, "messages can't be written"), self._database.engine.begin() as sql:
                 if self._begin(sql, batch):
                     batch.execute(sql)
+            self._look_in_place()
         except PASSING as error:
             self.why = error.reason
             raise
@@ -96,6 +99,12 @@ class SqlWriter:
             self.why = error.reason
             raise self._failure from error
         self.why = ""
+
+    def _look_in_place(self) -> None:
+        """SQLite goes on with a file that was removed: what is written to that would be confirmed, and lost."""
+        if _file_of(self._database) != self._file:
+            remedy = "put it back, then start the broker again"
+            raise JournalFailed(self._database.place, "it was removed or replaced while it was written to", remedy)
 
     def _begin(self, sql: Connection, batch: Batch) -> bool:
         """Whether it is to be written; else it was, and only the answer got lost."""
@@ -144,6 +153,17 @@ class SqlWriter:
                 if was_full:
                     on_room()
                 return True
+
+
+def _file_of(database: Database) -> tuple[int, int] | None:
+    """What is in the place of the SQLite file; None if nothing is, or the database is on a server."""
+    if database.namespace is not None:
+        return None
+    try:
+        found = os.stat(database.place)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _final(error: CairnError) -> JournalFailed:

@@ -174,7 +174,10 @@ class State:
             older = cut if known.position > cut.position else known
             self.pins.let_go(older.lsn, older.size_bytes)
             if older is cut:
+                self.cuts.unswept[cut.queue_id] = known.after(cut)
                 return
+            if known.position < cut.position:
+                cut = cut.after(known)
         self.cuts.add(cut)
 
     # ---- recovery -------------------------------------------------------------------------------------------------

@@ -26,7 +26,8 @@ def settle(state: State, message_id: int, is_added: IsAdded) -> None:
     value = state.plain_value(message_id)
     if value is not None:
         cut = state.cuts.unswept.get(value >> SIZE_BITS)
-        if cut is None or not cut.takes(message_id, message_id):
+        cut = None if cut is None else cut.taker(message_id, message_id)
+        if cut is None:
             return
         if not is_added(message_id):
             lsn = state.place_of(message_id)
@@ -57,7 +58,8 @@ def _settle_odd(state: State, message_id: int, is_added: IsAdded) -> None:
     cut: Cut | None = None
     for queue_id, (position, lsn) in [*message.queues.items()]:
         found = unswept.get(queue_id)
-        if found is not None and found.takes(message_id, position):
+        found = None if found is None else found.taker(message_id, position)
+        if found is not None:
             cut = found
             del message.queues[queue_id]
             pins.end_once(cut.lsn, lsn)

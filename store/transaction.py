@@ -222,6 +222,8 @@ class Transaction:
         """Let go of one that was decided on; the LSN to wait for."""
         if self.state not in (TxState.DECIDED_COMMIT, TxState.DECIDED_ROLLBACK):
             raise TransactionEnded(self.name, f"it is {self.state.value}: there is no decision to forget")
+        if not self._owner.remembers(self):
+            raise TransactionEnded(self.name, "its decision was forgotten already")
         lsn = self._owner.store.write_forget(self, time_us)
         self._owner.drop(self)
         return lsn
@@ -278,6 +280,10 @@ class Transactions:
             return self._by_xid[xid]
         except KeyError:
             raise UnknownTransaction(f"xid {xid.hex()}", "there is no such transaction, or it is over") from None
+
+    def remembers(self, transaction: Transaction) -> bool:
+        """Whether its xid stands for it: another one may have the same later."""
+        return self._by_xid.get(transaction.xid) is transaction
 
     def in_doubt(self) -> list[Transaction]:
         """Those that are prepared, and those that were decided on and not forgotten (checklist E39, E64)."""

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ..base.errors import CairnError
-from .durable import Durable
+from .durable import Durable, check_waiting, is_telling
 from .queues import Message, Queue, checked
 from .transaction import Dequeue, Put, Transaction, TxState
 
@@ -96,7 +96,9 @@ class UnitOfWork:
         """Forget what was decided."""
         with self._store.lock:
             self._store.check()
-            return self._store.recorded(self.inner.forget(self._store.now_us()), None)
+            lsn = self.inner.forget(self._store.now_us())
+            self._store.forgotten(self.inner)
+            return self._store.recorded(lsn, None)
 
     def __enter__(self) -> UnitOfWork:
         return self
@@ -104,6 +106,9 @@ class UnitOfWork:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if kind is None:
             if self.inner.state in (TxState.OPEN, TxState.TIMED_OUT, TxState.QUEUE_GONE):
+                if is_telling():
+                    self.rollback()  # it can't be waited for, and must not be done by somebody who is told so
+                    check_waiting()
                 self.commit().result()  # raises for one that was ended behind its user's back, who takes it for done
         elif self.inner.state is TxState.OPEN:
             with suppress(CairnError):  # of a store that is closed or failed: what its user has met says more
@@ -121,7 +126,7 @@ class UnitOfWork:
 
     def _committed(self, lsn: int) -> Durable[list[int]]:
         """The messages of a transaction that was prepared exist already, those of another are made by the commit."""
-        ids = iter(self.inner.message_ids)
+        ids, staged = iter(self.inner.message_ids), {*self.inner.staged}
         put: list[int] = []
         arrivals: dict[int, list[int]] = {}
         for operation in self.inner.operations:
@@ -130,7 +135,7 @@ class UnitOfWork:
                 if queue is not None:
                     queue.on_accept(operation.message_id)
             else:
-                is_made = isinstance(operation, Put) or operation.message_id in self.inner.staged
+                is_made = isinstance(operation, Put) or operation.message_id in staged
                 put.append(next(ids) if is_made or isinstance(operation, Put) else operation.message_id)
                 arrivals.setdefault(operation.queue_id, []).append(put[-1])
 

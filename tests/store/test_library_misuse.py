@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 
 from cairnmq.base.clock import ManualClock
-from cairnmq.base.errors import MessageLocked, StoreError, TransactionEnded, TransactionTimedOut
+from cairnmq.base.errors import (
+    JournalFailed,
+    MessageLocked,
+    SqlUnreachable,
+    StoreError,
+    TransactionEnded,
+    TransactionTimedOut,
+)
 from cairnmq.store import open_store
 from cairnmq.store.library import Store
 
@@ -175,3 +187,143 @@ def test_a_queue_of_another_store_is_refused(store: Store, kind: str, tmp_path: 
                 call()
         message.release()
         assert (len(theirs), len(orders)) == (1, 0)
+
+
+# ---- callbacks and ends ---------------------------------------------------------------------------------------------
+
+
+def test_a_callback_that_waits_or_closes_is_told_so_and_the_store_goes_on(store: Store) -> None:
+    orders = store.queue("orders")
+    told: SimpleQueue[object] = SimpleQueue()
+
+    def wait_in_a_transaction() -> None:
+        with store.transaction() as both:
+            both.put(orders, b"never")
+
+    def on_done(_: object) -> None:
+        for call in (store.close, wait_in_a_transaction, lambda: store.queue("new"), orders.put(b"2").result):
+            try:
+                call()
+            except StoreError as error:
+                told.put(str(error))
+
+    orders.put(b"1").add_done_callback(on_done)
+    for _ in range(4):
+        assert "can't wait" in str(told.get(timeout=DEADLINE_S))
+    orders.put(b"3").result(DEADLINE_S)
+    assert list(orders.peek()) == [b"1", b"2", b"3"]
+    assert [queue.name for queue in store.queues()] == ["orders"]
+
+
+def test_callbacks_that_fail_or_exit_end_nothing(store: Store) -> None:
+    orders, called = store.queue("orders"), threading.Event()
+
+    def fail(_: object) -> None:
+        raise ZeroDivisionError
+
+    for callback in (fail, lambda _: sys.exit(1), lambda _: called.set()):
+        orders.put(b"").add_done_callback(callback)
+    first = orders.put(b"")
+    first.add_done_callback(lambda _: sys.exit(1))
+    first.result(DEADLINE_S)
+    orders.put(b"last").result(DEADLINE_S)
+    assert called.wait(DEADLINE_S)
+
+
+def test_a_deletion_that_is_under_way_when_the_store_is_closed_is_told_of(kind: str, tmp_path: Path) -> None:
+    for number in range(5):
+        store = open_store(str(tmp_path / str(number)), kind)
+        orders = store.queue("orders")
+        orders.put_all([b""] * 1000).result(DEADLINE_S)
+        deleted = store.delete_queue(orders)
+        store.close()
+        assert deleted.result(DEADLINE_S) is None
+
+
+def test_a_deletion_that_sql_refuses_leaves_the_queue_as_it_was(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders = store.queue("orders")
+    orders.put(b"0").result(DEADLINE_S)
+
+    def refuse(queue_id: int) -> None:
+        raise SqlUnreachable("here", "it is locked")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store.inner._wiring, "begin_destroy_queue", refuse)  # type: ignore[attr-defined]
+        with pytest.raises(SqlUnreachable):
+            store.delete_queue(orders).result(DEADLINE_S)
+    assert store.queue("orders") is orders
+    orders.put(b"1").result(DEADLINE_S)
+    assert list(orders.peek()) == [b"0", b"1"]
+    store.delete_queue(orders).result(DEADLINE_S)
+    assert list(store.queue("orders").peek()) == []
+
+
+def test_whatever_ends_the_thread_that_tells_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(str(tmp_path))
+    orders = store.queue("orders")
+
+    def fail(lsn: int) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(store.inner, "became_durable", fail)
+    with pytest.raises(JournalFailed, match="ZeroDivisionError"):
+        orders.put(b"").result(DEADLINE_S)
+    with pytest.raises(JournalFailed, match="ZeroDivisionError"):
+        store.close()
+
+
+def test_a_decision_is_forgotten_once(store: Store) -> None:
+    one = store.transaction(xid=b"x")
+    one.put(store.queue("orders"), b"")
+    one.prepare()
+    one.decide(commit=True)
+    one.forget().result(DEADLINE_S)
+    other = store.transaction(xid=b"x")
+    other.prepare().result(DEADLINE_S)
+    with pytest.raises(TransactionEnded, match="forgotten already"):
+        one.forget()
+    assert store.in_doubt() == [other]
+
+
+def test_a_fork_leaves_the_store_to_who_opened_it(store: Store) -> None:
+    orders = store.queue("orders")
+    child = os.fork()
+    if not child:
+        try:
+            orders.put(b"never")
+        except StoreError:
+            store.close()
+            os._exit(7)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    orders.put(b"one").result(DEADLINE_S)
+    assert list(orders.peek()) == [b"one"]
+    assert orders.take(float("inf")) is not None
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_a_database_that_is_removed_confirms_nothing_more(tmp_path: Path, *, replace: bool) -> None:
+    """SQLite would write on, to a file that nobody finds again."""
+    store = open_store(str(tmp_path), "sql")
+    orders = store.queue("orders")
+    orders.put(b"one").result(DEADLINE_S)
+    file = tmp_path / "store.sqlite"
+    kept = file.rename(tmp_path / "elsewhere")
+    if replace:
+        file.write_bytes(kept.read_bytes())
+    with pytest.raises(JournalFailed, match="removed or replaced"):
+        orders.put(b"two").result(DEADLINE_S)
+    with pytest.raises(JournalFailed, match="removed or replaced"):
+        store.close()
+
+
+def test_a_transaction_of_very_many_messages_takes_no_longer_for_each(store: Store) -> None:
+    orders = store.queue("orders")
+    many = store.transaction(xid=b"x")
+    for _ in range(30_000):
+        many.put(orders, b"")
+    begun_s = time.process_time()
+    assert len(many.commit().result(DEADLINE_S)) == 30_000
+    assert time.process_time() - begun_s < 4, "it looked at each of them for each"

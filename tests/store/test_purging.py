@@ -14,9 +14,10 @@ from cairnmq.disk.memory import MemoryDirectory
 from cairnmq.journal.record import RecordType
 from cairnmq.recovery.recover import recover
 from cairnmq.store import checkpointing
-from cairnmq.store.cuts import MAX_KEPT
+from cairnmq.store.cuts import MAX_KEPT, Cut
 from cairnmq.store.journal_store import JournalStore
 from cairnmq.store.options import StoreOptions
+from cairnmq.store.state import FLAG_ENQUEUE, State
 from cairnmq.store.transaction import TxState
 
 from ..checkpoints import MemoryCheckpoint
@@ -384,3 +385,20 @@ def test_any_history(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
             assert shown(store) == {number: ids for number, ids in model.items() if ids}
     store.kick()
     assert shown(store) == {number: ids for number, ids in model.items() if ids}
+
+
+@pytest.mark.parametrize("is_copied", [False, True])
+def test_what_one_cut_keeps_an_older_one_may_have_taken(*, is_copied: bool) -> None:
+    """It was there twice, and has left the second time: the records of that are gone, and the older cut is not."""
+    state = State(SMALL)
+    state.started(64, FLAG_ENQUEUE, 1, 0)
+    state.enqueued(128, 64, 2, 128)
+    older_lsn, newer_lsn = 2 * SMALL + 64, SMALL + 64
+    if not is_copied:
+        older_lsn, newer_lsn = newer_lsn, older_lsn
+    cuts = [Cut(1, 1000, frozenset(), older_lsn), Cut(1, 2000, frozenset([64]), newer_lsn)]
+    for cut in sorted(cuts, key=lambda cut: cut.lsn):
+        state.cut(cut)
+    state.finish({0: 0, 1: 0, 2: 0})
+    assert state.odd[64].queues == {2: (128, 128)}
+    assert state.pins.ends == {older_lsn // SMALL: {0: 1}}
