@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from heapq import heappop, heappush
 from threading import TIMEOUT_MAX, Condition
 from typing import TYPE_CHECKING
@@ -90,6 +91,34 @@ class Queue:
                 return store.recorded(0, ())
             message_ids, lsn = store.inner.put_all(self.id, [*map(checked, contents)], store.now_us())
             return store.recorded(lsn, message_ids, self.arrival(message_ids))
+
+    def put_in_pieces(self, pieces: Iterable[bytes]) -> Durable[int]:
+        """The same for one message of any length, which is never in memory as a whole; others call in between.
+
+        It is on the queue when all pieces are there. If *pieces* raises, or a call does, nothing of it is left.
+        """
+        store, message_id = self.store, 0
+        try:
+            for piece in pieces:
+                with store.lock:
+                    self.check()
+                    if message_id:
+                        store.inner.append_content(message_id, checked(piece), store.now_us(), last=False)
+                    else:
+                        message_id = store.inner.stage(checked(piece), store.now_us())
+                    store.inner.kick()
+            if not message_id:
+                return self.put(b"")
+            with store.lock:
+                self.check()
+                store.inner.append_content(message_id, b"", store.now_us(), last=True)
+                lsn = store.inner.enqueue(message_id, self.id, store.now_us())
+                return store.recorded(lsn, message_id, self.arrival((message_id,)))
+        except BaseException:
+            if message_id:
+                with store.lock, suppress(CairnError):
+                    store.inner.destroy(message_id, store.now_us())
+            raise
 
     def take(self, timeout_s: float = 0.0) -> Message | None:
         """The oldest message that nobody has taken; None if there is none within *timeout_s*."""

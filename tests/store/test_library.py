@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -75,6 +76,40 @@ def test_many_at_once(store: Store) -> None:
     with pytest.raises(StoreError):
         orders.accept(messages[499:])
     assert len(orders) == 500
+
+
+def test_a_long_message_is_never_in_memory_as_a_whole(store: Store, request: pytest.FixtureRequest) -> None:
+    """E32: and is read back in parts (E31)."""
+    orders = store.queue("orders")
+    piece, count = bytes(range(256)) * 4096, 64
+    tracemalloc.start()
+    try:
+        message_id = orders.put_in_pieces(piece for _ in range(count)).result(DEADLINE_S)
+        message = orders.take()
+        assert message is not None
+        assert message.id == message_id
+        for number in range(0, count, 7):
+            assert message.read(number * len(piece) + 5, 1000) == piece[5:1005]
+        assert message.read(count * len(piece) - 1, 10) == piece[-1:]
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    if "memory" not in request.node.name:
+        assert peak_bytes < count * len(piece) / 3
+
+
+def test_a_message_whose_pieces_fail_leaves_nothing(store: Store) -> None:
+    def pieces() -> Iterator[bytes]:
+        yield b"one"
+        yield b"two"
+        raise ZeroDivisionError
+
+    orders = store.queue("orders")
+    with pytest.raises(ZeroDivisionError):
+        orders.put_in_pieces(pieces())
+    assert orders.put_in_pieces([]).result(DEADLINE_S)
+    assert orders.put_in_pieces([b"1", b"", b"2"]).result(DEADLINE_S)
+    assert contents(orders) == [b"", b"12"]
 
 
 def test_a_coroutine_and_a_callback_wait_as_well(store: Store) -> None:
