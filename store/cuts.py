@@ -87,10 +87,13 @@ class Cuts:
     def encode(self) -> bytes:
         """All of them, for a checkpoint; empty if there is none."""
         known = [*self._swept.values(), *self.unswept.values()]
-        rows = [[cut.queue_id, cut.position, cut.lsn, *sorted(cut.kept)] for cut in known]
+        rows = [
+            [cut.queue_id, *([one.position, one.lsn, sorted(one.kept)] for one in (cut, *cut.before))] for cut in known
+        ]
         return json.dumps(rows).encode() if rows else b""
 
     def decode(self, body: bytes) -> None:
         """Put back what `encode` gave; all of it is to be swept again."""
-        for queue_id, position, lsn, *kept in json.loads(body):
-            self.unswept[queue_id] = Cut(queue_id, position, frozenset(kept), lsn)
+        for queue_id, *rows in json.loads(body):
+            cut, *before = (Cut(queue_id, position, frozenset(kept), lsn) for position, lsn, kept in rows)
+            self.unswept[queue_id] = cut._replace(before=tuple(before))

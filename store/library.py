@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from ..base.clock import Clock, SystemClock
-from ..base.errors import CairnError, JournalFailed, StoreError
+from ..base.errors import CairnError, DiskFull, JournalFailed, StoreError
 from .durable import Durable, Waiting, check_waiting, tell
 from .kinds import find_kind
 from .options import StoreOptions
@@ -259,6 +259,12 @@ class Store:
             raise self._failure
         if self._is_closing:
             raise StoreError("store", "it was closed", "open it again")
+
+    def check_room(self) -> None:
+        """Raises `DiskFull` while nothing more can be stored: taking, and ends of transactions, go on."""
+        why = self.inner.full()
+        if why:
+            raise DiskFull("store", why, "free some space, or take messages off; it goes on by itself")
 
     def check_own(self, queue: Queue) -> None:
         """Raises what keeps a queue from being used here: its number may be that of another one."""

@@ -31,11 +31,13 @@ class Message:
     @property
     def content(self) -> bytes:
         """All of it, read back from the disk if need be. Raises `JournalError` if it can't be."""
+        self.queue.store.check()
         store = self.queue.store.inner
         return b"".join([store.load_piece(self.id, number) for number in range(store.piece_count(self.id))])
 
     def read(self, offset: int, length: int) -> bytes:
         """A part of the content, of one that is larger than memory."""
+        self.queue.store.check()
         return self.queue.store.inner.load_content(self.id, offset, length)
 
     def accept(self) -> Durable[None]:
@@ -79,6 +81,7 @@ class Queue:
         store = self.store
         with store.lock:
             self.check()
+            store.check_room()
             message_id, lsn = store.inner.put(self.id, checked(content), store.now_us())
             return store.recorded(lsn, message_id, self.arrival((message_id,)))
 
@@ -89,6 +92,7 @@ class Queue:
             self.check()
             if not contents:
                 return store.recorded(0, ())
+            store.check_room()
             message_ids, lsn = store.inner.put_all(self.id, [*map(checked, contents)], store.now_us())
             return store.recorded(lsn, message_ids, self.arrival(message_ids))
 
@@ -102,6 +106,7 @@ class Queue:
             for piece in pieces:
                 with store.lock:
                     self.check()
+                    store.check_room()
                     if message_id:
                         store.inner.append_content(message_id, checked(piece), store.now_us(), last=False)
                     else:

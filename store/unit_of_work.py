@@ -38,6 +38,7 @@ class UnitOfWork:
         """Put a message on a queue; it is there with the commit."""
         with self._store.lock:
             self._store.check_own(queue)
+            self._store.check_room()
             self.inner.put(queue.id, checked(content), self._store.now_us())
 
     def take(self, queue: Queue) -> Message | None:

@@ -14,6 +14,7 @@ import pytest
 
 from cairnmq.base.clock import ManualClock
 from cairnmq.base.errors import (
+    DiskFull,
     JournalFailed,
     MessageLocked,
     SqlUnreachable,
@@ -22,6 +23,7 @@ from cairnmq.base.errors import (
     TransactionTimedOut,
 )
 from cairnmq.store import open_store
+from cairnmq.store.journal_store import JournalStore
 from cairnmq.store.library import Store
 
 DEADLINE_S = 30
@@ -327,3 +329,43 @@ def test_a_transaction_of_very_many_messages_takes_no_longer_for_each(store: Sto
     begun_s = time.process_time()
     assert len(many.commit().result(DEADLINE_S)) == 30_000
     assert time.process_time() - begun_s < 4, "it looked at each of them for each"
+
+
+# ---- a full disk ----------------------------------------------------------------------------------------------------
+
+
+def test_while_the_disk_is_full_nothing_is_put_and_taking_goes_on(tmp_path: Path) -> None:
+    with open_store(str(tmp_path)) as store:
+        orders = store.queue("orders")
+        orders.put_all([b"1", b"2"]).result(DEADLINE_S)
+        assert isinstance(store.inner, JournalStore)
+        pool = store.inner.journal.pool
+        pool.low = DiskFull("disk", "0 MiB are left on the disk")
+        both = store.transaction()
+        for put in (
+            lambda: orders.put(b"3"),
+            lambda: orders.put_all([b"3"]),
+            lambda: orders.put_in_pieces([b"3"]),
+            lambda: both.put(orders, b"3"),
+        ):
+            with pytest.raises(DiskFull, match="0 MiB"):
+                put()
+        taken = orders.take()
+        assert taken is not None
+        pool.low = DiskFull("disk", "0 MiB are left on the disk")  # a flush has looked at the real disk meanwhile
+        taken.accept().result(DEADLINE_S)
+        pool.low = None
+        orders.put(b"3").result(DEADLINE_S)
+        assert list(orders.peek()) == [b"2", b"3"]
+
+
+def test_a_message_is_not_read_from_a_store_that_was_closed(kind: str, tmp_path: Path) -> None:
+    with open_store(str(tmp_path), kind) as store:
+        orders = store.queue("orders")
+        orders.put(b"1").result(DEADLINE_S)
+        taken = orders.take()
+    assert taken is not None
+    with pytest.raises(StoreError, match="closed"):
+        taken.read(0, 1)
+    with pytest.raises(StoreError, match="closed"):
+        _ = taken.content
