@@ -1,0 +1,79 @@
+"""The reading half of the journal store: contents of durable messages, wherever relocation has them just now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import compress
+
+from ..base.errors import CairnError, JournalError, StoreError
+from ..journal.log import Journal
+from .state import State
+
+
+class JournalReading:
+    """What `interface.MessageStore` says about loading. Any thread."""
+
+    journal: Journal
+    state: State
+
+    def piece_count(self, message_id: int) -> int:
+        message = self.state.odd.get(message_id)
+        return 1 if message is None else 1 + len(message.pieces)
+
+    def load_piece(self, message_id: int, number: int) -> bytes:
+        while True:
+            lsn = self._readable(message_id, number)
+            try:
+                return self.journal.stored.read_record(lsn).payload
+            except JournalError:
+                if lsn == self._readable(message_id, number):  # else it was relocated meanwhile
+                    raise
+
+    def load_content(self, message_id: int, offset: int, length: int) -> bytes:
+        if offset < 0 or length < 0:
+            raise StoreError(f"message {message_id}", f"it has no {length} bytes at {offset}")
+        found = bytearray()
+        begin = 0
+        for number, size_bytes in enumerate(self.state.piece_sizes(message_id)):
+            if not length or begin >= offset + length:
+                break
+            if begin + size_bytes > offset:
+                piece = memoryview(self.load_piece(message_id, number))
+                found += piece[max(0, offset - begin) : offset + length - begin]
+            begin += size_bytes
+        return bytes(found)
+
+    def _readable(self, message_id: int, number: int) -> int:
+        state = self.state
+        return state.readable(state.place_of(message_id) if number == 0 else state.odd[message_id].pieces[number][0])
+
+    def load_many(self, message_ids: Sequence[int], most_bytes: int) -> list[bytes | CairnError | None]:
+        whole = [self.piece_count(message_id) == 1 for message_id in message_ids]
+        wanted = list(compress(message_ids, whole))
+        lsns = self._start_lsns(wanted)
+        unread = zip(wanted, lsns, self.journal.stored.read_many(lsns, most_bytes), strict=False)
+        found: list[bytes | CairnError | None] = []
+        for is_whole in whole:
+            if not is_whole:
+                found.append(None)
+                continue
+            message_id, lsn, content = next(unread, (0, 0, None))
+            if content is None:
+                break
+            if isinstance(content, CairnError) and lsn != self._readable(message_id, 0):
+                content = self._load_again(message_id)  # it was relocated meanwhile
+            found.append(content)
+        return found
+
+    def _load_again(self, message_id: int) -> bytes | CairnError:
+        try:
+            return self.load_piece(message_id, 0)
+        except CairnError as error:
+            return error
+
+    def _start_lsns(self, message_ids: list[int]) -> list[int]:
+        """Where the Start records can be read."""
+        state = self.state
+        if not (state.moved or state.odd):
+            return message_ids
+        return [state.readable(state.place_of(message_id)) for message_id in message_ids]
