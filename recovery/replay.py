@@ -9,6 +9,7 @@ import numpy as np
 from ..base.errors import ForeignStore
 from ..journal.block import BLOCK_HEAD_BYTES, Block
 from ..journal.record import HEAD_BYTES, TABLE, RecordType
+from ..store.at_once import apply_all
 from ..store.state import State
 
 _KNOWN = bytes(
@@ -67,4 +68,4 @@ class Replay:
         firsts = [(block.lsn + BLOCK_HEAD_BYTES, HEAD_BYTES * block.head.records) for block in blocks]
         lsns = [np.arange(first, first + size, HEAD_BYTES, dtype=np.uint64) for first, size in firsts]
         # joined as plain numbers: tables of structures are joined slowly
-        return self._state.apply_all(np.concatenate(lsns), np.concatenate(heads).view(TABLE))
+        return apply_all(self._state, np.concatenate(lsns), np.concatenate(heads).view(TABLE))

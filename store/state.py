@@ -24,7 +24,7 @@ from ..base.errors import StoreError
 from ..journal.record import HEAD_BYTES, Flag, RecordHead, RecordType
 from .cuts import Cut, Cuts
 from .message import SIZE_BITS, SIZE_MASK, Message, Plain, plain
-from .outcomes import TX_COMMIT, TX_START, Outcomes, Step
+from .outcomes import Outcomes, Step
 from .pins import Pins
 from .sweeping import sweep_all
 
@@ -36,7 +36,6 @@ _MAX_SHARED = 1 << 16
 FEW = 32
 """A page with fewer messages is gone through faster one by one."""
 
-Table = npt.NDArray[np.void]
 Lsns = npt.NDArray[np.uint64]
 
 
@@ -100,7 +99,7 @@ class State:
                 new = dict.fromkeys(some, self._share(plain(queue_id, sizes[0])))
             else:
                 new = dict(zip(some, [plain(queue_id, size_bytes) for size_bytes in sizes[done:end]], strict=True))
-            self._page(lsns[done]).update(new)
+            self.page_of(lsns[done]).update(new)
             self.pins.hold(lsns[done], HEAD_BYTES * len(some) + sum(sizes[done:end]))
             done = end
 
@@ -109,7 +108,7 @@ class State:
         self.pins.hold(lsn, HEAD_BYTES + size_bytes)
         self.pins.supersede(lsn, source)
         if flags & FLAG_ENQUEUE and not flags & FLAG_MORE and message_id not in self.odd:
-            self._page(message_id)[message_id] = self._share(plain(queue_id, size_bytes))
+            self.page_of(message_id)[message_id] = self._share(plain(queue_id, size_bytes))
             self.moved[message_id] = lsn
         else:
             self._start(self.particulars(message_id), lsn, message_id, flags, queue_id, size_bytes)
@@ -217,55 +216,6 @@ class State:
             is_last = kind == DELETE or flags & FLAG_DELETE > 0
             self.taken(lsn, message_id, step.queue_id, step.extra, is_last=is_last)
 
-    def apply_all(self, lsns: Lsns, heads: Table) -> bool:
-        """Take in records of one slot, in order: the same as `apply` for each, and a hundred times faster.
-
-        False if they are not all of the common kinds: then nothing was done.
-        """
-        kind, flags = heads["type"], heads["flags"]
-        put = (kind == START) & (flags == FLAG_ENQUEUE)
-        gone = ((kind == DEQUEUE) & (flags & FLAG_DELETE > 0)) | (kind == DELETE)
-        cuts = (kind == QUEUE_DELETE) & (heads["size"] == 0)
-        plainly = put | gone | cuts | (kind == RecordType.LOG_OPEN) | (kind == RecordType.LOG_HOLES)
-        if heads["txn_id"].any() and not self._is_committed_here(heads, plainly):
-            return False
-        ids: list[int] = lsns[put].tolist()
-        if not plainly.all() or (self.odd and any(map(self.odd.__contains__, ids))):
-            return False
-        if ids:  # nothing of a message comes before its Start record, so all of these can go first
-            values = self._share_all(heads["queue_id"][put] << SIZE_BITS | heads["size"][put])
-            new = dict(zip(ids, values, strict=True))
-            page = self._page(ids[0])
-            if page:
-                page.update(new)
-            else:
-                self.pages[ids[0] // self._container_bytes] = new  # a dict made at once takes half as long
-        if gone.any():
-            self.pins.end_all(int(lsns[0]), heads["extra"][gone])
-            for message_id in heads["message_id"][gone].tolist():
-                self._forget(message_id)
-        for at in np.flatnonzero(cuts):
-            lsn, head = int(lsns[at]), heads[at]
-            self.cut(Cut(int(head["queue_id"]), int(head["extra"]) or lsn, frozenset(), lsn))
-        return True
-
-    def _is_committed_here(self, heads: Table, plainly: npt.NDArray[np.bool_]) -> bool:
-        """Whether all transactions in *heads* are local ones, whole: then their operations are like others.
-
-        What is of the transactions themselves is noted in *plainly*.
-        """
-        txn_ids, kind = heads["txn_id"], heads["type"]
-        commits = (kind == TX_COMMIT) & (heads["flags"] == 0) & (heads["extra"] == 0)
-        of_theirs = commits | (kind == TX_START)
-        within = txn_ids > 0
-        if heads["flags"][within & ~of_theirs].max(initial=0) > (FLAG_ENQUEUE | FLAG_DELETE):
-            return False
-        committed = set(txn_ids[commits].tolist())
-        if set(txn_ids[within].tolist()) != committed or self.outcomes.knows(committed):
-            return False
-        plainly |= of_theirs
-        return True
-
     def finish(self, slots: dict[int, int]) -> None:
         """Recovery is through the log, whose slots are *slots*: settle what could not be told before.
 
@@ -279,7 +229,7 @@ class State:
             if kept := {message_id: value for message_id, value in page.items() if message_id in self.moved}:
                 self.pages[slot] = kept
         for message_id in [message_id for message_id, lsn in self.moved.items() if lsn // size not in slots]:
-            self._forget(message_id)
+            self.forget(message_id)
         gone = [message_id for message_id, odd in self.odd.items() if not odd.start or odd.start // size not in slots]
         for message_id in gone:
             del self.odd[message_id]
@@ -310,7 +260,8 @@ class State:
             self.moved.pop(message_id, None)
         return True
 
-    def _forget(self, message_id: int) -> None:
+    def forget(self, message_id: int) -> None:
+        """The same, whatever it is."""
         if not self.forget_plain(message_id) and self.odd.pop(message_id, None) is not None:
             self.changed_odd.add(message_id)
 
@@ -358,7 +309,7 @@ class State:
 
     def restore_page(self, slot: int, ids: Lsns, values: npt.NDArray[np.uint64]) -> None:
         """Put back the plain messages whose ids lie in *slot*."""
-        self.pages[slot] = dict(zip(ids.tolist(), self._share_all(values), strict=True))
+        self.pages[slot] = dict(zip(ids.tolist(), self.share_all(values), strict=True))
 
     # ---- what is asked --------------------------------------------------------------------------------------------
 
@@ -406,7 +357,8 @@ class State:
 
     # ---- inside ---------------------------------------------------------------------------------------------------
 
-    def _page(self, message_id: int) -> dict[int, Plain]:
+    def page_of(self, message_id: int) -> dict[int, Plain]:
+        """The page that a plain message belongs on, from now on changed."""
         slot = message_id // self._container_bytes
         self.changed_pages.add(slot)
         page = self.pages.get(slot)
@@ -419,7 +371,8 @@ class State:
             self._shared.clear()
         return self._shared.setdefault(value, value)
 
-    def _share_all(self, values: npt.NDArray[np.uint64]) -> list[Plain]:
+    def share_all(self, values: npt.NDArray[np.uint64]) -> list[Plain]:
+        """The values as numbers, of which equal ones are one object."""
         if len(values) < FEW:
             return [self._share(value) for value in values.tolist()]
         different, which = np.unique(values, return_inverse=True)

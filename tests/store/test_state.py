@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from cairnmq.journal.log import Journal
 from cairnmq.journal.reader import LogReader
 from cairnmq.journal.record import HEAD, HEAD_BYTES, TABLE, Flag, RecordHead, RecordType
+from cairnmq.store.at_once import apply_all
 from cairnmq.store.placement import on_queues
 from cairnmq.store.state import State
 
@@ -55,7 +56,7 @@ def in_tables(state: State, records: list[Record], rng: random.Random) -> None:
             some.append((lsn, head))
         at += len(some)
         table = np.frombuffer(b"".join(HEAD.pack(*head) for _, head in some), TABLE)
-        if not state.apply_all(np.array([lsn for lsn, _ in some], np.uint64), table):
+        if not apply_all(state, np.array([lsn for lsn, _ in some], np.uint64), table):
             one_by_one(state, some)
 
 

@@ -1,0 +1,65 @@
+"""Records of a slot taken in together, as tables: a hundred times faster than one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ..journal.record import RecordType
+from .cuts import Cut
+from .message import SIZE_BITS
+from .outcomes import TX_COMMIT, TX_START
+from .state import DELETE, DEQUEUE, FLAG_DELETE, FLAG_ENQUEUE, QUEUE_DELETE, START, Lsns, State
+
+Table = npt.NDArray[np.void]
+
+
+def apply_all(state: State, lsns: Lsns, heads: Table) -> bool:
+    """Take in records of one slot, in order: the same as `State.apply` for each.
+
+    False if they are not all of the common kinds: then nothing was done.
+    """
+    kind, flags = heads["type"], heads["flags"]
+    put = (kind == START) & (flags == FLAG_ENQUEUE)
+    gone = ((kind == DEQUEUE) & (flags & FLAG_DELETE > 0)) | (kind == DELETE)
+    cuts = (kind == QUEUE_DELETE) & (heads["size"] == 0)
+    plainly = put | gone | cuts | (kind == RecordType.LOG_OPEN) | (kind == RecordType.LOG_HOLES)
+    if heads["txn_id"].any() and not _is_committed_here(state, heads, plainly):
+        return False
+    ids: list[int] = lsns[put].tolist()
+    if not plainly.all() or (state.odd and any(map(state.odd.__contains__, ids))):
+        return False
+    if ids:  # nothing of a message comes before its Start record, so all of these can go first
+        values = state.share_all(heads["queue_id"][put] << SIZE_BITS | heads["size"][put])
+        new = dict(zip(ids, values, strict=True))
+        page = state.page_of(ids[0])
+        if page:
+            page.update(new)
+        else:
+            state.pages[state.slot_of(ids[0])] = new  # a dict made at once takes half as long
+    if gone.any():
+        state.pins.end_all(int(lsns[0]), heads["extra"][gone])
+        for message_id in heads["message_id"][gone].tolist():
+            state.forget(message_id)
+    for at in np.flatnonzero(cuts):
+        lsn, head = int(lsns[at]), heads[at]
+        state.cut(Cut(int(head["queue_id"]), int(head["extra"]) or lsn, frozenset(), lsn))
+    return True
+
+
+def _is_committed_here(state: State, heads: Table, plainly: npt.NDArray[np.bool_]) -> bool:
+    """Whether all transactions in *heads* are local ones, whole: then their operations are like others.
+
+    What is of the transactions themselves is noted in *plainly*.
+    """
+    txn_ids, kind = heads["txn_id"], heads["type"]
+    commits = (kind == TX_COMMIT) & (heads["flags"] == 0) & (heads["extra"] == 0)
+    of_theirs = commits | (kind == TX_START)
+    within = txn_ids > 0
+    if heads["flags"][within & ~of_theirs].max(initial=0) > (FLAG_ENQUEUE | FLAG_DELETE):
+        return False
+    committed = set(txn_ids[commits].tolist())
+    if set(txn_ids[within].tolist()) != committed or state.outcomes.knows(committed):
+        return False
+    plainly |= of_theirs
+    return True
