@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from operator import add
 from typing import NamedTuple
 
 FSYNC_BOUNDS_S = (
@@ -84,6 +85,6 @@ class Meters:
 
     def flushed(self, group: Written) -> None:
         """A *group* became durable."""
-        self.written = Written(*map(sum, zip(self.written, group, strict=True)))
+        self.written = Written(*map(add, self.written, group))
         self.group_records.observe(group.records)
         self.group_bytes.observe(group.block_bytes)

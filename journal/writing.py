@@ -49,11 +49,12 @@ class Writing:
 
     def sync(self) -> None:
         """Everything that was written is on the disk. Raises `DiskError`, and then all of it is in doubt."""
-        took_s = [] if self._file is None else [self._sync(self._file)]
-        took_s += [self._sync(file) if syncing is None else syncing.result() for file, syncing in self._left]
-        self._close_left()
-        for one_s in took_s:
-            self._meters.fsync_s.observe(one_s)
+        if self._file is not None:
+            self._meters.fsync_s.observe(self._sync(self._file))
+        if self._left:
+            for file, syncing in self._left:
+                self._meters.fsync_s.observe(self._sync(file) if syncing is None else syncing.result())
+            self._close_left()
 
     def is_in_place(self) -> bool:
         """Whether the file that is written to is still where the next start looks for it."""
@@ -73,6 +74,8 @@ class Writing:
         return self._clock.monotonic_s() - begun_s
 
     def _close_left(self) -> None:
+        if not self._left:
+            return
         wait([syncing for _, syncing in self._left if syncing is not None])
         for file, _ in self._left:
             file.close()
