@@ -37,6 +37,12 @@ def refuse_other_kind(path: str, wanted: str) -> None:
         raise ForeignStore(path, _IS[found], f"use --store {found}, or name another --store-dir")
 
 
+def need_journal(path: str) -> None:
+    """Raises `ForeignStore` if the directory *path* holds a store that is all in SQL: for tools that read logs."""
+    if kind_of(path) == SQL:
+        raise ForeignStore(path, _IS[SQL], "use the database's own tools, see docs/STORES.md")
+
+
 def refuse_sql(database: Database) -> None:
     """Raises `ForeignStore` if what is at *database* is a store that is all in SQL, and whatever SQL means."""
     with explaining(database), database.engine.connect() as sql:

@@ -32,6 +32,7 @@ from ..journal.container import ContainerHead
 from ..journal.mark import Mark, MarkFile
 from ..journal.reader import Damage, LogReader
 from ..store.directory import JOURNAL_NAME, MANIFEST_NAME, Hold
+from ..store.kind import need_journal
 from ..store.sql import parse_address
 from ..store.wiring import FILE_NAME as WIRING_NAME
 from ..store.wiring import Wiring
@@ -62,6 +63,7 @@ def back_up(
     *connect* and *catalog* name the server that the wiring is on. Raises `CairnError`, and then leaves nothing.
     """
     source = os.path.join(store, JOURNAL_NAME)
+    need_journal(store)
     if not os.path.isdir(source):
         raise ForeignStore(store, "not a store: it has no journal", "name the --store-dir of a broker")
     if MANIFEST_NAME in RealDirectory(store).names():

@@ -22,6 +22,7 @@ from ..journal.reader import Damage, LogReader
 from ..recovery.mending import MendedDirectory
 from ..recovery.remains import Finding, log_id_of
 from ..store.directory import JOURNAL_NAME
+from ..store.kind import need_journal
 from ..store.sql import parse_address
 from ..store.wiring import FILE_NAME as WIRING_NAME
 from ..store.wiring import Wiring
@@ -147,6 +148,7 @@ def _directory_of_containers(path: str) -> RealDirectory:
     if _holds_containers(directory.names()):
         return directory
     inner = os.path.join(path, JOURNAL_NAME)
+    need_journal(path)
     if not os.path.isdir(inner):
         empty = not directory.names()
         raise ForeignStore(path, "the directory is empty" if empty else "no journal in it", _WHAT_TO_NAME)

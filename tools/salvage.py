@@ -21,6 +21,7 @@ from ..recovery.recover import open_store
 from ..recovery.remains import Finding, log_id_of
 from ..recovery.survey import Survey, survey
 from ..store.directory import JOURNAL_NAME, lock_unchanged
+from ..store.kind import need_journal
 from ..store.options import StoreOptions
 from ..store.placement import on_queues
 from ..store.rescue import Rescued, rescue
@@ -84,6 +85,7 @@ def check_store(path: str) -> None:
     """`CairnError` unless *path* is a store, or what is left of one."""
     if not os.path.isdir(path):
         raise CairnError(path, "not a directory", "name a store directory")
+    need_journal(path)
     if not any(os.path.lexists(os.path.join(path, name)) for name in (JOURNAL_NAME, WIRING_NAME)):
         why = f"no store: neither {JOURNAL_NAME} nor {WIRING_NAME} is in it"
         raise ForeignStore(path, why, "name a store directory")

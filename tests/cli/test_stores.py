@@ -14,6 +14,7 @@ import pytest
 from proton import Message, ProtonException
 from proton.utils import BlockingConnection
 
+from cairnmq.store import open_store
 from tests.postgresql import Server
 from tests.process import CAIRNMQ, DEADLINE_S, BrokerProcess, broker
 
@@ -134,6 +135,17 @@ def test_all_on_a_server(tmp_path: Path, server: Server, catalog: str) -> None:
             assert drain(connection, "orders", 2) == ["one", "two"]
         assert running.stop() == 0
     assert sorted(path.name for path in (tmp_path / "data").iterdir()) == ["lock", "wiring.json"]
+
+
+@pytest.mark.parametrize("command", [("dump", "data"), ("backup", "data", "copy"), ("salvage", "data", "--to", "new")])
+def test_tools_for_journals_say_what_the_store_is(tmp_path: Path, command: tuple[str, ...]) -> None:
+    with open_store(str(tmp_path / "data"), "sql") as store:
+        store.queue("orders").put(b"one").result()
+    done = subprocess.run([CAIRNMQ, *command], capture_output=True, text=True, timeout=DEADLINE_S, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "a store that is all in SQL is there" in done.stderr
+    assert "docs/STORES.md" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
 def test_what_was_confirmed_survives_kills(tmp_path: Path) -> None:
