@@ -116,7 +116,11 @@ def all_errors(seed: int, number: int, part: int, parts: int) -> Outcomes:
     return outcomes
 
 
+STEPS = 20
+"""Of a life: each of its calls fails in eight ways, and each time it is lived from the beginning."""
+
+
 def _begun(seed: int, number: int) -> tuple[World, Life]:
     rng = random.Random(f"errors {seed} {number}")
-    life = Life.drawn(rng, number)
+    life = Life.drawn(rng, number)._replace(steps=STEPS)
     return life.begun(rng), life

@@ -17,6 +17,8 @@ from cairnmq.recovery.recover import open_store
 from cairnmq.store.journal_store import JournalStore
 from cairnmq.store.options import StoreOptions
 
+from ..store.stores import queue
+
 OPTIONS = StoreOptions(container_bytes=MIN_CONTAINER_BYTES)
 
 
@@ -59,9 +61,10 @@ def use(path: Path) -> None:
     """Open it, leave a message that is not whole, one that is, and a container behind; close it."""
     store = opened(path)
     try:
+        q = queue(store)
         store.stage(b"half", 1)
         for _ in range(10):
-            store.put(1, bytes(60_000), 1)
+            store.put(q, bytes(60_000), 1)
             store.kick()
     finally:
         store.close()

@@ -26,7 +26,7 @@ from .workload import workload
 from .world import World
 
 SEED = int(environ.get("CAIRN_SEED", "1"))
-LIVES = 1
+LIVES = 2
 PARTS = 4
 
 
@@ -37,7 +37,7 @@ def explorer() -> Explorer:
 
 @pytest.mark.timeout(0)  # it leaves way to other tests
 def test_every_error_at_every_call(tell: Callable[[str], None]) -> None:
-    """In small containers: no call of a life is left out."""
+    """In small containers: no call of these lives is left out."""
     total = Outcomes()
     parts = ((SEED, number, part, PARTS) for number in range(LIVES) for part in range(PARTS))
     for outcomes in on_all_cores(all_errors, parts):

@@ -14,6 +14,7 @@ from cairnmq.recovery.recover import open_store, recover
 from cairnmq.store.options import StoreOptions
 from cairnmq.store.wiring import Wiring
 
+from ..store.stores import queue
 from .world import MemoryWiring
 
 
@@ -43,8 +44,9 @@ def test_the_container_size_is_as_asked_for_and_stays(wanted: int | None, made: 
     options = StoreOptions() if wanted is None else StoreOptions(container_bytes=wanted)
     recover(disk, wiring, ManualClock(), options)[0].close()
     store, _ = recover(disk, wiring, ManualClock(), StoreOptions(container_bytes=3 << 20))
+    q = queue(store)
     while len(store.journal.pool.slots()) < 4:
-        store.put(1, bytes(60_000), 0)
+        store.put(q, bytes(60_000), 0)
         store.kick()
     sizes = {disk.open(name).size_bytes() for name in disk.names() if name != mark.NAME}
     assert sizes == {made} == {LogReader(disk).container_bytes}
@@ -63,10 +65,11 @@ def test_flushes_are_deferred_until_so_many_blocks_wait(buffers: int) -> None:
     """E61: puts are not written one by one; a lower number writes earlier, and 0 never before it is asked to."""
     disk = MemoryDirectory()
     store, _ = recover(disk, MemoryWiring(), ManualClock(), StoreOptions(max_write_buffers=buffers))
+    q = queue(store)
     writes: list[int] = []
     disk.on_operation = lambda operation: writes.append(store.journal.waiting) if "write 0" in operation else None
     for _ in range(3 * max(buffers, 10) * 16):
-        store.put(1, bytes(60_000), 0)
+        store.put(q, bytes(60_000), 0)
         assert buffers == 0 or store.journal.waiting <= buffers
     assert bool(writes) == (buffers > 0)
     assert not writes or writes[0] >= buffers - 1  # none before it had to be

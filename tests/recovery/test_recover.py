@@ -238,16 +238,19 @@ def test_messages_of_a_queue_that_sql_does_not_know_are_kept_and_reported() -> N
     disk, wiring, clock = MemoryDirectory(), MemoryWiring(), ManualClock()
     store, _ = recover(disk, wiring, clock, OPTIONS)
     q = queue(store, "q")
-    homeless = [store.put(77, b"homeless", 1)[0] for _ in range(2)]
+    known = wiring.hold()
+    lost, other = queue(store, "lost"), queue(store, "lost, too")
+    homeless = [store.put(lost, b"homeless", 1)[0] for _ in range(2)]
     both, _ = store.put(q, b"both", 1)
-    store.enqueue(both, 78, 1)
+    store.enqueue(both, other, 1)
     store.close()
+    wiring.put_back(known)  # an old copy of the SQL file was put in its place
     for _ in range(2):
         store, report = recover(disk, wiring, clock, OPTIONS)
-        assert report.homeless == {77: 2, 78: 1}
-        assert any("kept 2 messages of queue id 77" in line for line in report.lines())
+        assert report.homeless == {lost: 2, other: 1}
+        assert any(f"kept 2 messages of queue id {lost}" in line for line in report.lines())
         on_queue = store.messages()
-        assert list(on_queue[77]) == homeless
+        assert list(on_queue[lost]) == homeless
         assert list(on_queue[q]) == [both]
         assert content_of(store, homeless[0]) == b"homeless"
         store.close()
