@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import compress
 
-from ..base.errors import CairnError, JournalError, StoreError
+from ..base.errors import CairnError, JournalError
 from ..journal.log import Journal
+from .parts import part_of
 from .state import State
 
 
@@ -30,18 +31,7 @@ class JournalReading:
                     raise
 
     def load_content(self, message_id: int, offset: int, length: int) -> bytes:
-        if offset < 0 or length < 0:
-            raise StoreError(f"message {message_id}", f"it has no {length} bytes at {offset}")
-        found = bytearray()
-        begin = 0
-        for number, size_bytes in enumerate(self.state.piece_sizes(message_id)):
-            if not length or begin >= offset + length:
-                break
-            if begin + size_bytes > offset:
-                piece = memoryview(self.load_piece(message_id, number))
-                found += piece[max(0, offset - begin) : offset + length - begin]
-            begin += size_bytes
-        return bytes(found)
+        return part_of(message_id, offset, length, lambda: self.state.piece_sizes(message_id), self.load_piece)
 
     def _readable(self, message_id: int, number: int) -> int:
         state = self.state

@@ -15,6 +15,7 @@ from ..base.errors import MessageLocked, StoreError
 from .ledger import Ledger
 from .mapped_transactions import MappedTransactions
 from .maps import Maps, Message
+from .parts import part_of
 from .transaction import Transactions
 from .wiring import Wiring
 from .wiring_calls import WiringCalls
@@ -222,18 +223,7 @@ class MappedStore(WiringCalls):
         raise NotImplementedError
 
     def load_content(self, message_id: int, offset: int, length: int) -> bytes:
-        if offset < 0 or length < 0:
-            raise StoreError(f"message {message_id}", f"it has no {length} bytes at {offset}")
-        found = bytearray()
-        begin = 0
-        for number, size_bytes in enumerate(self._message(message_id).sizes):
-            if not length or begin >= offset + length:
-                break
-            if begin + size_bytes > offset:
-                piece = memoryview(self.load_piece(message_id, number))
-                found += piece[max(0, offset - begin) : offset + length - begin]
-            begin += size_bytes
-        return bytes(found)
+        return part_of(message_id, offset, length, lambda: self._message(message_id).sizes, self.load_piece)
 
     def _message(self, message_id: int) -> Message:
         message = self.maps.messages.get(message_id)

@@ -14,7 +14,7 @@ from os import environ
 
 import pytest
 
-from ..store import test_purging, test_transactions
+from ..store import test_purging, test_transaction_histories, test_transactions
 from ..store.stores import Disk
 from . import defects_of_moving, defects_of_purging, defects_of_transactions  # noqa: F401  the rest of the defects
 from .checker import Broken
@@ -41,9 +41,9 @@ SURVIVORS = {
 }
 
 ELSEWHERE: dict[str, Callable[[], None]] = {
-    "a_relocated_commit_lists_all_operations": lambda: test_transactions.test_any_history(0),
+    "a_relocated_commit_lists_all_operations": lambda: test_transaction_histories.test_any_history(0),
     "a_dequeue_that_was_never_committed_is_relocated": (
-        test_transactions.test_what_was_never_committed_is_not_relocated_as_if_it_were
+        test_transaction_histories.test_what_was_never_committed_is_not_relocated_as_if_it_were
     ),
     "messages_are_relocated_though_their_queue_was_cut": (
         test_purging.test_a_checkpoint_that_begins_before_a_copy_knows_what_was_cut

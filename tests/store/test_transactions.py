@@ -1,14 +1,11 @@
-"""Transactions of the journal store, one by one and against a plain model in long random histories."""
+"""Transactions of the journal store, one by one."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import pytest
 
-from cairnmq.base.clock import ManualClock
 from cairnmq.base.errors import (
     BadXid,
     MessageLocked,
@@ -17,17 +14,12 @@ from cairnmq.base.errors import (
     TransactionTimedOut,
     UnknownTransaction,
 )
-from cairnmq.disk.memory import MemoryDirectory
 from cairnmq.journal.log import OWN_LSN
 from cairnmq.journal.record import HEAD_BYTES, MAX_PAYLOAD_BYTES, Flag, RecordType
-from cairnmq.recovery.recover import recover
-from cairnmq.store.journal_store import JournalStore
 from cairnmq.store.options import StoreOptions
-from cairnmq.store.transaction import MAX_HELD_BYTES, MAX_XID_BYTES, Transaction, TxState
+from cairnmq.store.transaction import MAX_HELD_BYTES, MAX_XID_BYTES, TxState
 
-from ..checkpoints import MemoryCheckpoint
-from ..recovery.world import MemoryWiring
-from .stores import NOW_US, Disk, come_to_rest, queue, shown
+from .stores import NOW_US, Disk, queue, shown
 
 SMALL = 8192
 OPTIONS = StoreOptions(
@@ -42,9 +34,6 @@ def disk() -> Disk:
 
 def types(disk: Disk) -> list[str]:
     return [RecordType(read.head.type).name for read in disk.records()]
-
-
-# ---- one by one -----------------------------------------------------------------------------------------------------
 
 
 def test_all_or_nothing_across_queues(disk: Disk) -> None:
@@ -311,220 +300,3 @@ def test_what_was_never_prepared_is_rolled_back(disk: Disk) -> None:
     store, _ = disk.open()
     assert store.transactions.in_doubt() == []
     store.dequeue(old, q, NOW_US)
-
-
-def test_what_was_never_committed_is_not_relocated_as_if_it_were() -> None:
-    """A dequeue whose commit a power cut took stays in the log; its container is emptied."""
-    life = Life(0)
-    store = life.store
-    old, _ = store.put(1, bytes(2500), NOW_US)
-    store.put(1, bytes(3500), NOW_US)
-    while store.journal.next_lsn < SMALL:
-        store.dequeue(store.put(1, bytes(300), NOW_US)[0], 1, NOW_US)
-        store.kick()
-    store.put(1, b"holds the container", NOW_US)
-    slot = store.journal.current_slot
-    store.journal.append(
-        RecordType.DEQUEUE, time_us=NOW_US, flags=Flag.DELETE, message_id=old, queue_id=1, txn_id=old + 64, extra=old
-    )
-    for number in range(60):
-        store.dequeue(store.put(1, bytes(1500), NOW_US)[0], 1, NOW_US)
-        if number % 5 == 0:
-            store.put(1, b"holds another one", NOW_US)
-        store.kick()
-    come_to_rest(store)
-    assert 0 in store.journal.slots
-    assert slot not in store.journal.slots
-    store.kick()
-    store.journal.abandon()
-    life.checkpoint.entries = None
-    assert old in shown(life.open())[1]
-
-
-# ---- long histories -------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class Model:
-    """Queues and messages as they should be; what is prepared, with its operations."""
-
-    on: dict[int, list[int]] = field(default_factory=lambda: {1: [], 2: []})
-    contents: dict[int, bytes] = field(default_factory=dict)
-    prepared: dict[bytes, list[tuple[str, int, int]]] = field(default_factory=dict)
-    decided: dict[bytes, bool] = field(default_factory=dict)
-
-    def copy(self) -> Model:
-        on = {queue_id: list(ids) for queue_id, ids in self.on.items()}
-        return Model(on, dict(self.contents), {k: list(v) for k, v in self.prepared.items()}, dict(self.decided))
-
-    def do(self, operations: list[tuple[str, int, int]]) -> None:
-        for what, message_id, queue_id in operations:
-            if what == "take":
-                self.on[queue_id].remove(message_id)
-            else:
-                self.on[queue_id].append(message_id)
-        self.sweep()
-
-    def sweep(self) -> None:
-        """What is on no queue, and will not be, is gone."""
-        there = {message_id for ids in self.on.values() for message_id in ids}
-        there |= {message_id for work in self.prepared.values() for what, message_id, _ in work if what == "put"}
-        self.contents = {message_id: content for message_id, content in self.contents.items() if message_id in there}
-
-
-class Life:
-    """A store in small containers, with checkpoints, and its model; kills keep what was flushed."""
-
-    def __init__(self, seed: int) -> None:
-        self.rng = random.Random(seed)
-        self.files, self.wiring, self.checkpoint = MemoryDirectory(), MemoryWiring(), MemoryCheckpoint()
-        self.model = Model()
-        self.durable = Model()
-        self.store = self.open()
-        assert [queue(self.store, name) for name in "ab"] == [1, 2]
-        self.xids = 0
-
-    def open(self) -> JournalStore:
-        store, _ = recover(self.files, self.wiring, ManualClock(), OPTIONS, checkpoint=self.checkpoint)
-        store.run_inline(store.became_durable)
-        return store
-
-    def content(self) -> bytes:
-        return self.rng.randbytes(self.rng.choice((10, 200, 1500)))
-
-    def free_to_take(self) -> list[tuple[int, int]]:
-        locked = {(m, q) for work in self.model.prepared.values() for what, m, q in work if what == "take"}
-        pairs = [(message, queue_id) for queue_id, ids in self.model.on.items() for message in ids]
-        return [pair for pair in pairs if pair not in locked]
-
-    def put(self) -> None:
-        queue_id, content = self.rng.choice((1, 2)), self.content()
-        message_id, _ = self.store.put(queue_id, content, NOW_US)
-        self.model.contents[message_id] = content
-        self.model.on[queue_id].append(message_id)
-
-    def take(self) -> None:
-        if pairs := self.free_to_take():
-            pairs = pairs[:4] if self.rng.random() < 0.7 else pairs  # most leave in order
-            message_id, queue_id = self.rng.choice(pairs)
-            self.store.dequeue(message_id, queue_id, NOW_US)
-            self.model.do([("take", message_id, queue_id)])
-
-    def transaction(self) -> None:
-        rng, model = self.rng, self.model
-        self.xids += 1
-        xid = b"%d" % self.xids if rng.random() < 0.5 else b""
-        txn = self.store.transactions.begin(NOW_US, xid=xid)
-        work: list[tuple[str, int, int]] = []
-        contents: list[bytes] = []
-        pairs = self.free_to_take()
-        adding = {(m, q) for others in model.prepared.values() for what, m, q in others if what == "put"}
-        for _ in range(rng.choice((1, 2, 5, 30))):
-            what = rng.random()
-            if what < 0.5:
-                queue_id = rng.choice((1, 2))
-                contents.append(self.content())
-                txn.put(queue_id, contents[-1], NOW_US)
-                work.append(("new", len(contents) - 1, queue_id))
-            elif what < 0.8 and pairs:
-                message_id, queue_id = pairs.pop(rng.randrange(min(4, len(pairs))))
-                txn.dequeue(message_id, queue_id, NOW_US)
-                work.append(("take", message_id, queue_id))
-            elif model.contents:
-                message_id, queue_id = rng.choice(list(model.contents)), rng.choice((1, 2))
-                used = message_id in model.on[queue_id] or (message_id, queue_id) in adding
-                if not used and ("put", message_id, queue_id) not in work:
-                    txn.enqueue(message_id, queue_id, NOW_US)
-                    work.append(("put", message_id, queue_id))
-        outcome = rng.random()
-        if xid and outcome < 0.6:
-            self.prepare(txn, work, contents)
-        elif outcome < 0.9:
-            txn.commit(NOW_US)
-            self.did(txn, work, contents)
-        else:
-            txn.rollback(NOW_US)
-
-    def did(self, txn: Transaction, work: list[tuple[str, int, int]], contents: list[bytes]) -> None:
-        ids = txn.message_ids
-        self.model.contents |= dict(zip(ids, contents, strict=True))
-        self.model.do([("put", ids[which], q) if what == "new" else (what, which, q) for what, which, q in work])
-
-    def prepare(self, txn: Transaction, work: list[tuple[str, int, int]], contents: list[bytes]) -> None:
-        txn.prepare(NOW_US)
-        self.model.contents |= dict(zip(txn.staged, contents, strict=True))
-        self.model.prepared[txn.xid] = [
-            ("put", txn.staged[which], q) if what == "new" else (what, which, q) for what, which, q in work
-        ]
-
-    def outcome(self) -> None:
-        """Of the oldest one, or of any, so that some stay for long."""
-        rng, model = self.rng, self.model
-        if model.decided and rng.random() < 0.3:
-            xid = rng.choice(list(model.decided))
-            self.store.transactions.of(xid).forget(NOW_US)
-            del model.decided[xid]
-        if len(model.prepared) < 3:
-            return
-        xid = rng.choice(list(model.prepared))
-        txn = self.store.transactions.of(xid)
-        commit = rng.random() < 0.7
-        if rng.random() < 0.2:
-            txn.decide(NOW_US, commit=commit)
-            model.decided[xid] = commit
-        elif commit:
-            txn.commit(NOW_US)
-        else:
-            txn.rollback(NOW_US)
-        work = model.prepared.pop(xid)
-        if commit:
-            model.do(work)
-        model.sweep()
-
-    def kick(self) -> None:
-        self.store.kick()
-        self.durable = self.model.copy()
-
-    def kill(self) -> None:
-        """What was not flushed is lost; now and then the checkpoint is, too, or is an old one."""
-        self.store.journal.abandon()
-        what = self.rng.random()
-        if what < 0.3:
-            self.checkpoint.entries = None
-        elif what < 0.5 and self.checkpoint.commits:
-            self.checkpoint.entries = self.checkpoint.commits[-min(2, len(self.checkpoint.commits))]
-        self.store = self.open()
-        self.model = self.durable.copy()
-        self.kick()
-        self.check()
-
-    def check(self) -> None:
-        store, model = self.store, self.model
-        assert shown(store) == {queue_id: ids for queue_id, ids in model.on.items() if ids}
-        assert len(store.state) == len(model.contents)
-        in_doubt = {txn.xid: txn for txn in store.transactions.in_doubt()}
-        assert set(in_doubt) == {*model.prepared, *model.decided}
-        for xid, work in model.prepared.items():
-            assert len(in_doubt[xid].operations) == len(work)
-            for what, message_id, queue_id in work:
-                if what == "take":
-                    with pytest.raises(MessageLocked):
-                        store.dequeue(message_id, queue_id, NOW_US)
-        come_to_rest(store)
-        for message_id, content in model.contents.items():
-            assert b"".join(store.load_piece(message_id, n) for n in range(store.piece_count(message_id))) == content
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_any_history(seed: int) -> None:
-    """E40 to E45, E71: in any order, with relocation and checkpoints in small containers, through any kills."""
-    life = Life(seed)
-    steps = [life.put] * 4 + [life.take] * 5 + [life.transaction] * 2 + [life.outcome, life.kick, life.kick]
-    for number in range(1500):
-        life.rng.choice(steps)()
-        if number % 150 == 149:
-            life.kick()
-            life.check()
-        if life.rng.random() < 0.02:
-            life.kill()
-    assert life.store.relocation.emptied or life.store.journal.incarnation > 5
