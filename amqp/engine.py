@@ -22,6 +22,12 @@ SESSION_WINDOW_BYTES = 64 << 20
 CAPABILITIES = ("ANONYMOUS-RELAY",)
 
 _DELIVERY = int(lib.PN_DELIVERY)
+_EXPIRIES = {
+    int(lib.PN_EXPIRE_WITH_LINK): "link-detach",
+    int(lib.PN_EXPIRE_WITH_SESSION): "session-end",
+    int(lib.PN_EXPIRE_WITH_CONNECTION): "connection-close",
+    int(lib.PN_EXPIRE_NEVER): "never",
+}
 
 
 class Kind(Enum):
@@ -63,6 +69,8 @@ class Engine:
         """Links with something in their `inbox` or `outcomes`; the terminal empties it."""
         self._limits = limits
         self._events: list[Event] = []
+        self.container = ""
+        """The peer's container id, once it has opened the connection."""
         self._closed_seen = False
         self._input_ended = False
         self._connection = lib.pn_connection()
@@ -235,7 +243,8 @@ class Engine:
             link.outcomes.append(Outcome(delivery, tag, state, failed, undeliverable))
 
     def _on_open(self, event: Pointer) -> None:
-        self._events.append(Event(Kind.OPENED, text=text(lib.pn_connection_remote_container(self._connection)) or ""))
+        self.container = text(lib.pn_connection_remote_container(self._connection)) or ""
+        self._events.append(Event(Kind.OPENED))
 
     def _on_close(self, event: Pointer) -> None:
         self._lose_links()
@@ -345,6 +354,12 @@ class Engine:
             browse=mode == int(lib.PN_DIST_MODE_COPY),
             coordinator=kind == int(lib.PN_COORDINATOR),
             absent=kind == int(lib.PN_UNSPECIFIED),
+            durability=int(lib.pn_terminus_get_durability(terminus)),
+            expiry=_EXPIRIES[int(lib.pn_terminus_get_expiry_policy(terminus))],
+            timeout_s=int(lib.pn_terminus_get_timeout(terminus)),
+            capabilities=proton.symbols(lib.pn_terminus_capabilities(terminus)),
+            filters=proton.encoded(lib.pn_terminus_filter(terminus)) if link.sender else b"",
+            properties=proton.encoded(lib.pn_terminus_properties(terminus)),
         )
 
     def open_link(self, link: Link, address: str | None) -> None:

@@ -49,11 +49,26 @@ class Outcome(NamedTuple):
 class Terminus(NamedTuple):
     """What a remote attach asks for, read from the terminus on this side of the link."""
 
-    address: str | None
-    dynamic: bool
-    browse: bool
-    coordinator: bool
-    absent: bool
+    address: str | None = None
+    dynamic: bool = False
+    """A node is to be made for this link."""
+    browse: bool = False
+    """Messages are only looked at (distribution mode `copy`)."""
+    coordinator: bool = False
+    """The link controls transactions."""
+    absent: bool = False
+    """There is no terminus: of a target, each message names its own; of a source, the link asks what there was."""
+    durability: int = 0
+    """0: none of it lasts; 1: its configuration; 2: its unsettled state, too."""
+    expiry: str = "session-end"
+    """When it is given up after the link went: `link-detach`, `session-end`, `connection-close` or `never`."""
+    timeout_s: int = 0
+    """How long after that."""
+    capabilities: tuple[str, ...] = ()
+    filters: bytes = b""
+    """The filter set as an encoded map; empty if there is none."""
+    properties: bytes = b""
+    """Of a dynamic node, as an encoded map; empty if there are none."""
 
 
 class Link:

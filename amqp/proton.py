@@ -56,3 +56,28 @@ def put_symbols(data: Pointer, symbols: tuple[str, ...]) -> None:
         start = ffi.from_buffer("char[]", raw)
         lib.pn_data_put_symbol(data, ffi.new("pn_bytes_t *", {"size": len(raw), "start": start})[0])
     lib.pn_data_exit(data)
+
+
+def encoded(data: Pointer) -> bytes:
+    """What stands in *data*, encoded; empty if nothing does."""
+    size = int(lib.pn_data_encoded_size(data))
+    if size <= 0:
+        return b""
+    buffer = ffi.new("char[]", size)
+    return bytes(ffi.unpack(buffer, lib.pn_data_encode(data, buffer, size)))
+
+
+def symbols(data: Pointer) -> tuple[str, ...]:
+    """The symbols in *data*: one, or an array of them. Anything else counts as none."""
+    found = []
+    lib.pn_data_rewind(data)
+    there = lib.pn_data_next(data)
+    if there and lib.pn_data_type(data) == lib.PN_ARRAY:
+        lib.pn_data_enter(data)
+        there = lib.pn_data_next(data)
+    while there and lib.pn_data_type(data) == lib.PN_SYMBOL:
+        raw = lib.pn_data_get_symbol(data)
+        found.append(str(ffi.unpack(raw.start, raw.size), "ascii", "replace") if raw.size else "")
+        there = lib.pn_data_next(data)
+    lib.pn_data_rewind(data)
+    return tuple(found)

@@ -79,15 +79,16 @@ class Broker:
     # ---- channels -------------------------------------------------------------------------------------------------
 
     def open(self, wish: Open, terminal: TerminalEnd) -> None:
-        if wish.dynamic:
+        terminus = wish.terminus
+        if terminus.dynamic:
             self._open_on(self._make_dynamic(wish.connection), wish, terminal, made=True)
-        elif wish.address is None:
+        elif terminus.address is None:
             if wish.to_client:
                 terminal.failure("amqp:invalid-field", "a source needs an address, or to be dynamic")
             else:
                 terminal.opened(AnonymousProducer(self, terminal), None, self.credit(terminal, self._credit))
         else:
-            self.find(wish.address, lambda found: self._answer(found, wish, terminal))
+            self.find(terminus.address, lambda found: self._answer(found, wish, terminal))
 
     def find(self, address: str, then: Callable[[Queue | Exception], None]) -> None:
         """The queue that *address* means, made if need be and allowed; *then* gets it or why not, perhaps later."""
@@ -142,7 +143,7 @@ class Broker:
         driver: DriverEnd
         if not wish.to_client:
             driver = QueueProducer(self, terminal, queue)
-        elif wish.browse:
+        elif wish.terminus.browse:
             driver = Browser(self, terminal, queue)
         else:
             driver = Consumer(self, terminal, queue, presettled=wish.presettled)

@@ -22,6 +22,7 @@ from ..amqp.link import Content as Content
 from ..amqp.link import Fragment as Fragment
 from ..amqp.link import Gone as Gone
 from ..amqp.link import Outcome as Outcome
+from ..amqp.link import Terminus as Terminus
 
 Delivery = Any
 """A terminal's handle of an incoming or outgoing delivery; the driver only hands it back."""
@@ -35,15 +36,15 @@ class Open(NamedTuple):
 
     to_client: bool
     """The client wants to receive."""
-    address: str | None
-    dynamic: bool = False
-    """A node is to be made for this channel."""
-    browse: bool = False
-    """Messages are only looked at."""
+    terminus: Terminus = Terminus()
+    """What it asks for on this side."""
     presettled: bool = False
     """Messages to the client are settled as they are sent: at most once."""
     connection: object = None
     """Whose it is; nodes made for a channel go with it."""
+    link_name: str = ""
+    container: str = ""
+    """The client's container id: with the link's name it tells a durable subscription."""
 
 
 class DriverEnd(Protocol):

@@ -144,7 +144,7 @@ class Terminal:
     def _on_event(self, event: Event) -> None:
         link = event.link
         if event.kind is Kind.OPENED:
-            log.debug("%s: opened by container %r", self.name, event.text)
+            log.debug("%s: opened by container %r", self.name, self.engine.container)
             self._opened = True
             self.engine.open()
         elif event.kind is Kind.CLOSED:
@@ -170,7 +170,7 @@ class Terminal:
         channel = link.channel = self._channels[link] = ChannelEnd(self, link)
         self.core.post(
             self._drivers.open,
-            Open(link.sender, terminus.address, terminus.dynamic, terminus.browse, link.presettled, self),
+            Open(link.sender, terminus, link.presettled, self, link.name, self.engine.container),
             channel,
         )
 

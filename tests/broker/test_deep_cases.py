@@ -9,7 +9,7 @@ import pytest
 from cairnmq.amqp.proton import ACCEPTED
 from cairnmq.broker.memory import ALLOWANCE_BYTES
 from cairnmq.broker.reading import BATCH_MESSAGES
-from cairnmq.channel.words import MORE, Open
+from cairnmq.channel.words import MORE, Open, Terminus
 
 from ..journal.logs import container_of, flip
 from .world import FakeTerminal, World, message, number_of
@@ -106,7 +106,7 @@ def test_what_is_nowhere_else_is_refused_when_the_budget_is_used_up() -> None:
 def test_a_queue_that_goes_gives_its_memory_back() -> None:
     world = World(1 << 20)
     terminal = FakeTerminal()
-    world.do(world.broker.open, Open(False, None, dynamic=True, connection="it"), terminal)
+    world.do(world.broker.open, Open(False, Terminus(dynamic=True), connection="it"), terminal)
     world.send(terminal, *[(n, message(n, 100, False), 0) for n in range(100)])
     assert world.broker.memory.used_bytes > 10_000
     world.do(world.broker.connection_closed, "it")

@@ -9,7 +9,7 @@ from typing import Any
 from cairnmq.base.clock import ManualClock
 from cairnmq.broker.broker import Broker
 from cairnmq.broker.queue import Queue
-from cairnmq.channel.words import Delivery, DriverEnd, Forward, Fragment, Open, Outcome
+from cairnmq.channel.words import Delivery, DriverEnd, Forward, Fragment, Open, Outcome, Terminus
 from cairnmq.disk.memory import MemoryDirectory
 from cairnmq.recovery.recover import recover
 
@@ -118,9 +118,11 @@ class World:
         while self.readings:
             self.read_one()
 
-    def open(self, *, to_client: bool, address: str = "q", **wishes: bool) -> FakeTerminal:
+    def open(self, *, to_client: bool, presettled: bool = False, **terminus: Any) -> FakeTerminal:
+        """A channel, on the queue `q` unless *terminus* says otherwise."""
         terminal = FakeTerminal()
-        self.do(self.broker.open, Open(to_client, address, **wishes), terminal)
+        asked = Terminus(**{"address": "q", **terminus})
+        self.do(self.broker.open, Open(to_client, asked, presettled), terminal)
         return terminal
 
     def queue(self, name: str = "q") -> Queue:
