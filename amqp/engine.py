@@ -46,8 +46,8 @@ class Event(NamedTuple):
     kind: Kind
     link: Link | None = None
     text: str = ""
-    closed: bool = True
-    """On DETACHED: the link's terminus is given up, not only the link."""
+    closed: bool = False
+    """On DETACHED: the peer closed the link, and so gave up its terminus; else the link only went away."""
 
 
 class Limits(NamedTuple):
@@ -317,7 +317,7 @@ class Engine:
             self._closed_seen = True
             self._events.append(Event(Kind.CLOSED, text=error))
 
-    def _lose(self, link: Link, closed: bool = True) -> None:
+    def _lose(self, link: Link, closed: bool = False) -> None:
         """The link is gone for good; tell the terminal, once."""
         if self.links.pop(link.pn, None) is not None:
             link.closed = True

@@ -85,6 +85,6 @@ class Browser(Receiving):
         if settle:
             self.terminal.settle(settle)
 
-    def close(self, returned: Sequence[Any], lost: bool) -> None:
+    def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
         if self in self._queue.browsers:
             self._queue.browsers.remove(self)

@@ -185,7 +185,7 @@ class Consumer(Receiving):
         if settle:
             self._broker.when_durable(lsn, self.terminal.settle, settle)
 
-    def close(self, returned: Sequence[Any], lost: bool) -> None:
+    def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
         self._closed = True
         self._queue.draining.pop(self, None)
         if self in self._queue.consumers:

@@ -71,7 +71,7 @@ class Producer:
     def outcomes(self, outcomes: Sequence[Outcome]) -> None:
         """Nothing was forwarded, so nothing is answered."""
 
-    def close(self, returned: Sequence[Any], lost: bool) -> None:
+    def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
         self._drop_growing()
         self._broker.no_credit(self.terminal)
 
@@ -265,8 +265,8 @@ class QueueProducer(Producer):
         super().__init__(broker, terminal)
         self._queue = queue
 
-    def close(self, returned: Sequence[Any], lost: bool) -> None:
-        super().close(returned, lost)
+    def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
+        super().close(returned, lost, for_good)
         self._broker.driver_closed(self, self._queue)
 
     def _accept(self, fragments: list[Fragment]) -> None:

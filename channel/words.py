@@ -62,10 +62,11 @@ class DriverEnd(Protocol):
         """The client told what became of forwarded messages (F22)."""
         ...
 
-    def close(self, returned: Sequence[Any], lost: bool) -> None:
+    def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
         """The channel is gone (F5). *returned*: tags of messages without an outcome; *lost*: nobody said goodbye.
 
-        Said again for messages that crossed with it.
+        *for_good*: the client closed the link, and so gave up what was made for it; else it only went away, and what
+        is to outlast the link waits for it to come back. Said again for messages that crossed with it.
         """
         ...
 

@@ -159,7 +159,7 @@ class Terminal:
         elif event.kind is Kind.FLOW:
             self.request(link)
         elif event.kind is Kind.DETACHED:
-            self._detached(link, lost=False)
+            self._detached(link, lost=False, for_good=event.closed)
 
     def _attach(self, link: Link) -> None:
         terminus = self.engine.terminus_of(link)
@@ -180,11 +180,14 @@ class Terminal:
         if channel is not None and channel.driver is not None:
             self.core.post(channel.driver.request, *self.engine.credit_limit(link))
 
-    def _detached(self, link: Link, lost: bool) -> None:
+    def _detached(self, link: Link, lost: bool, for_good: bool) -> None:
         channel, link.channel = self._channels.pop(link, None), None
-        if channel is not None and channel.driver is not None:
+        if channel is None:
+            return
+        channel.for_good = for_good
+        if channel.driver is not None:
             returned = [tag for tag in link.unsent() if tag is not None]
-            self.core.post(channel.driver.close, returned, lost)
+            self.core.post(channel.driver.close, returned, lost, for_good)
 
     def give_up(self) -> None:
         """The connection is over: give everything back that it held. Again has no effect."""
@@ -193,7 +196,7 @@ class Terminal:
         self.closed = True
         for link in list(self._channels):
             link.closed = True
-            self._detached(link, lost=True)
+            self._detached(link, lost=True, for_good=False)
         self.core.post(self._drivers.connection_closed, self)
 
     def shut_down(self) -> None:
@@ -247,6 +250,8 @@ class ChannelEnd:
 
     def __init__(self, terminal: Terminal, link: Link) -> None:
         self.driver: DriverEnd | None = None
+        self.for_good = False
+        """Once the channel is gone: the client closed the link."""
         self._terminal = terminal
         self._link = link
         self._engine = terminal.engine
@@ -285,7 +290,7 @@ class ChannelEnd:
     def _do_opened(self, driver: DriverEnd, address: str | None, credit: int) -> None:
         link, terminal = self._link, self._terminal
         if link.closed or terminal.closed:
-            terminal.core.post(driver.close, (), True)
+            terminal.core.post(driver.close, (), True, self.for_good)
             return
         self.driver = driver
         self._engine.open_link(link, address)
@@ -319,7 +324,7 @@ class ChannelEnd:
         link, terminal = self._link, self._terminal
         if link.closed or terminal.closed:  # they crossed with the detach, unseen: the driver takes them back
             assert self.driver is not None
-            terminal.core.post(self.driver.close, [tag for tag, _ in messages], False)
+            terminal.core.post(self.driver.close, [tag for tag, _ in messages], False, self.for_good)
             return
         link.outbox.extend(messages)
         terminal.pump(link)

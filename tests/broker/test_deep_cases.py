@@ -99,7 +99,7 @@ def test_what_is_nowhere_else_is_refused_when_the_budget_is_used_up() -> None:
     assert world.broker.memory.used_bytes == 0
     world.send(sender, *fragments[:2])
     assert world.broker.memory.used_bytes > 50_000  # counted while it grows
-    world.do(sender.driver.close, [], True)
+    world.do(sender.driver.close, [], True, False)
     assert world.broker.memory.used_bytes == 0
 
 

@@ -118,7 +118,7 @@ class DeepQueue(RuleBasedStateMachine):
         returned, self.out = list(self.out.items()), {}
         for number, _ in returned:
             insort(self.waiting, number)
-        self.world.do(self.consumer.driver.close, [entry for _, entry in returned], True)
+        self.world.do(self.consumer.driver.close, [entry for _, entry in returned], True, False)
         self.consumer = self.world.open(to_client=True)
         self.limit = 0
 
@@ -133,7 +133,7 @@ class DeepQueue(RuleBasedStateMachine):
         assert taken == self.waiting[: len(taken)]
         assert len(taken) == min(credit, len(self.waiting))
         del self.waiting[: len(taken)]
-        self.world.do(taker.driver.close, [], False)
+        self.world.do(taker.driver.close, [], False, True)
 
     @rule(credit=st.integers(1, 50))
     def browse(self, credit: int) -> None:
@@ -143,7 +143,7 @@ class DeepQueue(RuleBasedStateMachine):
         self.world.do(browser.driver.request, credit, False)
         self.world.read_all()
         assert self.numbers(browser) == self.waiting[:credit]
-        self.world.do(browser.driver.close, [], False)
+        self.world.do(browser.driver.close, [], False, True)
 
     @rule()
     def restart(self) -> None:
