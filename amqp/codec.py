@@ -1,7 +1,7 @@
 """The little of AMQP's type system that is read outside proton: primitive values and lists of them.
 
 Every size is checked against the bytes that are there before anything is taken from them (security A1). Nested values
-are skipped by their size, never descended into, so depth is no concern (A2).
+are skipped by their size, never descended into, so depth is no concern (A2). Whole values are read by `decode`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,10 @@ Primitive = None | bool | int | float | str | bytes
 
 class Malformed(Exception):
     """The bytes are not what AMQP's encoding allows."""
+
+
+class Cut(Malformed):
+    """The bytes end before the value does: it is malformed, or the rest is not there yet."""
 
 
 class Opaque:
@@ -49,7 +53,7 @@ _CONSTANTS: dict[int, Primitive] = {0x40: None, 0x41: True, 0x42: False, 0x43: 0
 def extent(data: bytes | memoryview, at: int) -> tuple[int, int, int]:
     """The code, first content byte and end of the value at *at*."""
     if at >= len(data):
-        raise Malformed(f"a value is missing at byte {at}")
+        raise Cut(f"a value is missing at byte {at}")
     code = data[at]
     category = code >> 4
     at += 1
@@ -57,18 +61,18 @@ def extent(data: bytes | memoryview, at: int) -> tuple[int, int, int]:
         end = at + _FIXED_BYTES[category]
     elif category in (0xA, 0xC, 0xE):
         if at >= len(data):
-            raise Malformed("a size is cut off")
+            raise Cut("a size is cut off")
         end = at + 1 + data[at]
         at += 1
     elif category in (0xB, 0xD, 0xF):
         if at + 4 > len(data):
-            raise Malformed("a size is cut off")
+            raise Cut("a size is cut off")
         end = at + 4 + int.from_bytes(data[at : at + 4])
         at += 4
     else:
         raise Malformed(f"no type has the code 0x{code:02x}")
     if end > len(data):
-        raise Malformed(f"a value of {end - at} bytes, where {len(data) - at} are left")
+        raise Cut(f"a value of {end - at} bytes, where {len(data) - at} are left")
     return code, at, end
 
 
@@ -116,13 +120,18 @@ def read_list(data: bytes | memoryview, at: int) -> tuple[list[Value], int]:
 
 def descriptor(data: bytes | memoryview, at: int) -> tuple[int, int]:
     """The descriptor, as a number, of the described value at *at*, and where the value itself starts."""
-    if at + 1 >= len(data) or data[at] != 0:
+    if at < len(data) and data[at] != 0:
         raise Malformed("a described value is expected")
-    if data[at + 1] == 0x53 and at + 2 < len(data):
+    if at + 1 >= len(data):
+        raise Cut("a descriptor is cut off")
+    code = data[at + 1]
+    if code == 0x53 and at + 2 < len(data):
         return data[at + 2], at + 3
+    if code not in (0x44, 0x53, 0x80, 0xA3, 0xB3):
+        raise Malformed("a descriptor that is neither a number nor a name")
     value, end = read(data, at + 1)
     if isinstance(value, str):
         value = _NAMES.get(value)
     if not isinstance(value, int):
-        raise Malformed("a descriptor that is neither a number nor a known name")
+        raise Malformed("a descriptor that is no known name")
     return value, end
