@@ -119,13 +119,22 @@ def _redelivered_header(header: Header, failed_attempts: int) -> bytes:
 
 def address_of(content: bytes) -> str | None:
     """The `to` field of the properties section, for links whose messages name their own target. Raises `Malformed`."""
+    return _property(content, 2)
+
+
+def subject_of(content: bytes) -> str:
+    """The `subject` field, which is a key where the address has none. Raises `Malformed`."""
+    return _property(content, 3) or ""
+
+
+def _property(content: bytes, number: int) -> str | None:
     at = 0
     while at < len(content):
         section, start = descriptor(content, at)
         if section == 0x73:
             fields, _ = read_list(content, start)
-            to = fields[2] if len(fields) > 2 else None
-            return to if isinstance(to, str) else None
+            found = fields[number] if len(fields) > number else None
+            return found if isinstance(found, str) else None
         if section > 0x73:
             return None
         at = extent(content, start)[2]

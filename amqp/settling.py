@@ -5,16 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from .link import Link
-from .proton import ACCEPTED, REJECTED, Pointer, lib, set_condition
+from .proton import ACCEPTED, REJECTED, RELEASED, Pointer, lib, set_condition
 
 
 def accept(link: Link, deliveries: Iterable[Pointer]) -> None:
     """Incoming deliveries are accepted."""
+    _settle(link, deliveries, ACCEPTED)
+
+
+def release(link: Link, deliveries: Iterable[Pointer]) -> None:
+    """Incoming deliveries are released: nobody wants them now."""
+    _settle(link, deliveries, RELEASED)
+
+
+def _settle(link: Link, deliveries: Iterable[Pointer], outcome: int) -> None:
     if link.closed:
         return
     update, settle = lib.pn_delivery_update, lib.pn_delivery_settle
     for delivery in deliveries:
-        update(delivery, ACCEPTED)
+        update(delivery, outcome)
         settle(delivery)
 
 

@@ -1,13 +1,12 @@
-"""The broker: finds the queue that an address means, opens drivers on it, and holds back what is not durable yet.
+"""The broker: finds what an address means, opens drivers on it, and ends each step.
 
 All of it runs on the core. Nothing here blocks: what takes time (SQL, the disk) answers later, through `post` of the
-core. Everything that must not be told before it is durable waits in one line, in LSN order.
+core. Everything that must not be told before it is durable waits in one line, in LSN order (`line`).
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Protocol
 from uuid import uuid4
@@ -16,15 +15,22 @@ from ..base.clock import Clock
 from ..base.errors import CairnError, DiskFull, SqlDenied, SqlReadOnly, SqlUnreachable
 from ..channel.words import DriverEnd, Open, TerminalEnd
 from ..store.interface import MessageStore
-from ..store.wiring import QueueRow
+from . import addresses
+from .addresses import Kind
 from .browser import Browser
 from .consumer import Consumer
+from .exchange import Exchange
+from .line import Line
 from .memory import DEFAULT_LIMIT_BYTES, Memory
-from .producer import AnonymousProducer, QueueProducer
+from .nodes import MAX_NAME_BYTES, Arguments, Nodes
+from .places import ExchangePlace, Place
+from .policy import policy_of
 from .queue import Queue
 from .reading import Reader, Submit
+from .returns import Returns
+from .senders import AnonymousProducer, ExchangeProducer, QueueProducer
+from .timers import Timers
 
-MAX_NAME_BYTES = 1024
 DYNAMIC_PREFIX = "dynamic-"
 """Of names the broker gives. None is made on first use: a reply that comes too late must not leave a queue behind."""
 
@@ -36,7 +42,7 @@ class Post(Protocol):
 
 
 class Broker:
-    """All queues of one broker."""
+    """All nodes of one broker, and the drivers on them."""
 
     def __init__(
         self,
@@ -58,52 +64,50 @@ class Broker:
         self.clock = clock
         self.reader = Reader(store, submit, post)
         self.memory = Memory(memory_limit_bytes)
-        self.queues: dict[str, Queue] = {}
-        self._post = post
+        self.line = Line(store)
+        self.timers = Timers(clock)
+        self.returns = Returns(self)
         self._auto_create = tuple(auto_create)
         self._credit = credit
-        self._creating: dict[str, list[Callable[[Queue | Exception], None]]] = {}
-        self._dirty: dict[Queue, None] = {}
-        self._waiting: deque[tuple[int, Callable[..., None], tuple[Any, ...]]] = deque()
-        self._owned: dict[object, list[Queue]] = {}
+        self._owned: dict[object, list[Queue | Exchange]] = {}
         self._withheld: dict[TerminalEnd, int] = {}
-        messages = store.messages()
-        for row in store.queues():
-            queue = self.queues[row.name] = self._queue(row.name, row.id)
-            if row.id in messages:
-                queue.recovered(messages.pop(row.id))
+        self.nodes = Nodes(store, post, self._queue, self._gone)
 
-    def _queue(self, name: str, queue_id: int) -> Queue:
-        return Queue(name, queue_id, self.memory, self.reader)
+    def _queue(self, name: str, queue_id: int, arguments: Arguments) -> Queue:
+        return Queue(name, queue_id, self.memory, self.reader, policy_of(name, arguments))
 
-    # ---- channels -------------------------------------------------------------------------------------------------
+    # ---- addresses ------------------------------------------------------------------------------------------------
 
-    def open(self, wish: Open, terminal: TerminalEnd) -> None:
-        terminus = wish.terminus
-        if terminus.dynamic:
-            self._open_on(self._make_dynamic(wish.connection), wish, terminal, made=True)
-        elif terminus.address is None:
-            if wish.to_client:
-                terminal.failure("amqp:invalid-field", "a source needs an address, or to be dynamic")
-            else:
-                terminal.opened(AnonymousProducer(self, terminal), None, self.credit(terminal, self._credit))
-        else:
-            self.find(terminus.address, lambda found: self._answer(found, wish, terminal))
+    def place_of(self, address: str, capabilities: Iterable[str] = ()) -> Place | None:
+        """Where *address* leads; None if there is nothing yet."""
+        kind, name = asked = addresses.parse(address, capabilities)
+        nodes = self.nodes
+        if kind is not Kind.TOPIC:
+            queue = nodes.queues.get(name)
+            if queue is not None or kind is Kind.QUEUE:
+                return queue
+        exchange = nodes.exchanges.get(name)
+        if exchange is not None:
+            return ExchangePlace(exchange)
+        exchange = nodes.exchanges.get(asked.exchange) if asked.key else None
+        if exchange is not None:
+            return ExchangePlace(exchange, asked.key)
+        return ExchangePlace(nodes.exchanges[addresses.TOPICS], name) if kind is Kind.TOPIC else None
 
-    def find(self, address: str, then: Callable[[Queue | Exception], None]) -> None:
-        """The queue that *address* means, made if need be and allowed; *then* gets it or why not, perhaps later."""
-        queue = self.queues.get(address)
-        if queue is not None:
-            then(queue)
+    def find(
+        self, address: str, then: Callable[[Place | Exception], None], capabilities: Iterable[str] = ()
+    ) -> None:
+        """What *address* means, made if need be and allowed; *then* gets it or why not, perhaps later."""
+        place = self.place_of(address, capabilities)
+        if place is not None:
+            then(place)
             return
-        reason = self._why_not_created(address)
+        name = addresses.parse(address, capabilities).name
+        reason = self._why_not_created(name)
         if reason:
             then(LookupError(reason))
-            return
-        waiting = self._creating.setdefault(address, [])
-        waiting.append(then)
-        if len(waiting) == 1:
-            self.store.create_queue(address, lambda row: self._post(self._created, address, row))
+        else:
+            self.nodes.create_queue(name, self.nodes.template_for(name), then)
 
     def _why_not_created(self, address: str) -> str:
         wanted = any(fnmatchcase(address, pattern) for pattern in self._auto_create)
@@ -122,18 +126,26 @@ class Broker:
             return "amqp:internal-error", "no queue can be made just now; the broker's log says why"
         return "amqp:internal-error", str(error) if isinstance(error, CairnError) else "see the broker's log"
 
-    def _created(self, name: str, row: QueueRow | Exception) -> None:
-        found: Queue | Exception
-        if isinstance(row, Exception):
-            found = row
-        else:
-            found = self.queues[name] = self._queue(name, row.id)
-        for then in self._creating.pop(name):
-            then(found)
+    # ---- channels -------------------------------------------------------------------------------------------------
 
-    def _answer(self, found: Queue | Exception, wish: Open, terminal: TerminalEnd) -> None:
+    def open(self, wish: Open, terminal: TerminalEnd) -> None:
+        terminus = wish.terminus
+        if terminus.dynamic:
+            self._open_on(self._make_dynamic(wish.connection), wish, terminal, made=True)
+        elif terminus.address is None:
+            if wish.to_client:
+                terminal.failure("amqp:invalid-field", "a source needs an address, or to be dynamic")
+            else:
+                producer = AnonymousProducer(self, terminal, wish.container)
+                terminal.opened(producer, None, self.credit(terminal, self._credit))
+        else:
+            self.find(terminus.address, lambda found: self._answer(found, wish, terminal), terminus.capabilities)
+
+    def _answer(self, found: Place | Exception, wish: Open, terminal: TerminalEnd) -> None:
         if isinstance(found, Queue):
             self._open_on(found, wish, terminal)
+        elif isinstance(found, ExchangePlace):
+            self._open_through(found, wish, terminal)
         elif isinstance(found, LookupError):
             terminal.failure("amqp:not-found", str(found.args[0]))
         else:
@@ -145,38 +157,65 @@ class Broker:
             driver = QueueProducer(self, terminal, queue)
         elif wish.terminus.browse:
             driver = Browser(self, terminal, queue)
+        elif queue.policy.exclusive and queue.consumers:
+            terminal.failure("amqp:resource-locked", f"the queue {queue.name!r} has a consumer, and may have only one")
+            return
         else:
             driver = Consumer(self, terminal, queue, presettled=wish.presettled)
         if made:
             queue.maker = driver
         credit = 0 if wish.to_client else self._credit
+        if queue.gate is not None:
+            credit = queue.gate.credit(terminal, credit)
         if queue.queue_id:
             credit = self.credit(terminal, credit)
         terminal.opened(driver, queue.name if made else None, credit)
 
+    def _open_through(self, place: ExchangePlace, wish: Open, terminal: TerminalEnd) -> None:
+        if not wish.to_client:
+            driver = ExchangeProducer(self, terminal, place, wish.container)
+            terminal.opened(driver, None, self.credit(terminal, self._credit))
+            return
+        terminal.failure("amqp:not-implemented", "subscriptions")
+
     def _make_dynamic(self, connection: object) -> Queue:
-        queue = self._queue(f"{DYNAMIC_PREFIX}{uuid4()}", 0)
+        queue = self.nodes.add_queue(f"{DYNAMIC_PREFIX}{uuid4()}", {})
         queue.owner = connection
-        self.queues[queue.name] = queue
         self._owned.setdefault(connection, []).append(queue)
         return queue
 
-    def driver_closed(self, driver: DriverEnd, queue: Queue) -> None:
+    def driver_closed(self, driver: DriverEnd, queue: Queue, *, for_good: bool) -> None:
         """A dynamic node goes with the link it was made for, as AMQP's delete-on-close says."""
         if queue.maker is driver and not queue.gone:
-            self._owned[queue.owner].remove(queue)
-            self._remove(queue)
+            self.nodes.delete_queue(queue, _ignore, "it went with what it was made for")
 
     def connection_closed(self, connection: object) -> None:
-        for queue in self._owned.pop(connection, ()):
-            self._remove(queue)
+        for node in list(self._owned.get(connection, ())):
+            if isinstance(node, Queue):
+                self.nodes.delete_queue(node, _ignore, "it went with its connection")
+            else:
+                self.nodes.delete_exchange(node, _ignore, "it went with its connection")
+        self._owned.pop(connection, None)
 
-    def _remove(self, queue: Queue) -> None:
+    def _gone(self, node: Queue | Exchange, why: str) -> None:
+        """A node is not there any more: what is on it goes, and links on it are told."""
+        if node.owner is not None and node in self._owned.get(node.owner, ()):
+            self._owned[node.owner].remove(node)
+        kind = "queue" if isinstance(node, Queue) else "exchange"
+        if isinstance(node, Queue):
+            drivers = [*node.consumers, *node.browsers, *node.producers]
+            self._purge(node)
+        else:
+            drivers = [*node.producers]
+        for driver in drivers:
+            driver.terminal.failure("amqp:resource-deleted", f"the {kind} {node.name!r} is gone: {why}")
+
+    def _purge(self, queue: Queue) -> None:
+        """A queue that is gone takes its messages along, in one record; SQL forgets it when that is durable."""
         queue.end()
-        del self.queues[queue.name]
-        for taker in [*queue.consumers, *queue.browsers]:
-            assert isinstance(taker, Consumer | Browser)
-            taker.terminal.failure("amqp:resource-deleted", f"the queue {queue.name!r} went with what it was made for")
+        if queue.queue_id:
+            lsn = self.store.purge(queue.queue_id, self.clock.wall_us(), is_final=True)
+            self.line.when_durable(lsn, self.store.finish_destroy_queue, queue.queue_id, _ignore)
 
     # ---- credit ---------------------------------------------------------------------------------------------------
 
@@ -204,32 +243,27 @@ class Broker:
 
     def touch(self, queue: Queue) -> None:
         """Something changed there: hand out its messages at the end of the step."""
-        self._dirty[queue] = None
-
-    def when_durable(self, lsn: int, action: Callable[..., None], *args: Any) -> None:
-        """Do *action* when the record at *lsn* is on the disk; with 0, when everything before it in line is."""
-        if lsn < self.store.durable_lsn and not self._waiting:
-            action(*args)
-        else:
-            self._waiting.append((lsn, action, args))
+        self.line.dirty[queue] = None
 
     def when_answered(self, action: Callable[[], None]) -> None:
-        self.when_durable(0, action)
+        self.line.when_durable(0, action)
 
     def durable(self) -> None:
-        """The store's durable LSN has moved: do what waited for it."""
-        waiting, durable_lsn = self._waiting, self.store.durable_lsn
-        while waiting and waiting[0][0] < durable_lsn:
-            _, action, args = waiting.popleft()
-            action(*args)
+        """The store's durable LSN has moved."""
+        self.line.move()
 
     def finish_step(self) -> None:
         if self.memory.starved:
             for queue in self.memory.take_relieved():
                 self.touch(queue)
-        while self._dirty:
-            dirty, self._dirty = self._dirty, {}
+        line = self.line
+        while line.dirty:
+            dirty, line.dirty = line.dirty, {}
             for queue in dirty:
                 if not queue.gone:
                     queue.dispatch()
         self.store.kick()
+
+
+def _ignore(result: object) -> None:
+    """Nobody waits to hear how that went; the log tells what went wrong."""

@@ -10,6 +10,7 @@ from ..base.errors import CairnError
 from ..channel.words import Delivery, Forward, Fragment, Outcome, TerminalEnd
 from .entry import Entry
 from .queue import Queue
+from .returns import REJECTION, TOO_OFTEN
 
 if TYPE_CHECKING:
     from .broker import Broker
@@ -56,6 +57,8 @@ class Consumer(Receiving):
         self._closed = False
         self._taking = False
         """Messages are on their way off the queue for good; more are taken when these have gone out."""
+        self.unsettled: dict[Entry, None] = {}
+        """What the client has and has not settled (router guide C34)."""
         queue.consumers.append(self)
 
     def request(self, limit: int, drain: bool) -> None:
@@ -84,6 +87,7 @@ class Consumer(Receiving):
             self._take_for_good(entries)
             return
         store = self._broker.store
+        self.unsettled.update(dict.fromkeys(entries))
         self._forward(
             [
                 (entry, entry.content if entry.content is not None and not entry.acquired else entry.outgoing(store))
@@ -112,6 +116,7 @@ class Consumer(Receiving):
                     break
                 long.append(entry.message_id)
         self._forwarded += len(entries)
+        self.unsettled.update(dict.fromkeys(entries))
         if long:
             self._broker.reader.load_whole(long, lambda contents: self._loaded(entries, contents))
         else:
@@ -120,8 +125,10 @@ class Consumer(Receiving):
     def _loaded(self, entries: list[Entry], contents: list[bytes | CairnError]) -> None:
         """The long ones among *entries* were read."""
         if self._closed:
+            self.unsettled.clear()
             for entry in entries:
-                self._queue.give_back(entry)
+                if not entry.gone:
+                    self._queue.give_back(entry)
             self._broker.touch(self._queue)
             return
         whole = iter(contents)
@@ -130,16 +137,24 @@ class Consumer(Receiving):
             content = next(whole) if entry.content is None else entry.content
             if isinstance(content, CairnError):
                 self._forwarded -= 1
-                self._queue.put_aside(entry, content)
+                if not entry.gone:
+                    self._queue.put_aside(entry, content)
             else:
                 messages.append((entry, entry.marked(content)))
         self._send_for_good(messages)
 
     def _send_for_good(self, messages: list[Forward]) -> None:
+        broker, queue = self._broker, self._queue
+        now_us = broker.clock.wall_us()
+        messages = [message for message in messages if not message[0].gone]  # the queue may have gone meanwhile
+        entries = [entry for entry, _ in messages]
+        self.unsettled.clear()
         lsn = 0
-        for entry, _ in messages:
-            lsn = self._remove(entry) or lsn
-        self._broker.when_durable(lsn, self._taken, messages)
+        for entry in entries:
+            if entry.message_id:
+                lsn = broker.store.dequeue(entry.message_id, queue.queue_id, now_us)
+        queue.took(entries)
+        broker.line.when_durable(lsn, self._taken, messages)
 
     def _taken(self, messages: list[Forward]) -> None:
         self._taking = False
@@ -149,52 +164,77 @@ class Consumer(Receiving):
         else:
             self._broker.touch(self._queue)  # for the next ones
 
-    def _remove(self, entry: Entry) -> int:
-        entry.gone = True
-        self._queue.let_go(entry.held_bytes)
-        if not entry.message_id:
-            return 0
-        broker = self._broker
-        return broker.store.dequeue(entry.message_id, self._queue.queue_id, broker.clock.wall_us())
-
     def outcomes(self, outcomes: Sequence[Outcome]) -> None:
-        dequeue, queue, queue_id = self._broker.store.dequeue, self._queue, self._queue.queue_id
+        queue, unsettled = self._queue, self.unsettled
+        dequeue, queue_id = self._broker.store.dequeue, queue.queue_id
         now_us = self._broker.clock.wall_us()
         settle: list[tuple[Delivery, int]] = []
-        lsn = freed_bytes = 0
-        came_back = False
-        for delivery, entry, state, failed, undeliverable in outcomes:
-            if state in (ACCEPTED, REJECTED):
-                entry.gone = True
-                freed_bytes += entry.held_bytes
+        done: list[Entry] = []
+        back: list[Outcome] = []
+        lsn = 0
+        for outcome in outcomes:
+            delivery, entry, state = outcome[:3]
+            unsettled.pop(entry, None)
+            if entry.gone:  # with its queue
+                pass
+            elif state == ACCEPTED:
+                done.append(entry)
                 if entry.message_id:
                     lsn = dequeue(entry.message_id, queue_id, now_us)
             else:
-                came_back = True
-                if state == MODIFIED:
-                    entry.failures += failed
-                    if undeliverable:
-                        entry.excluded = (entry.excluded or set()) | {self}
-                entry.acquired = True
-                queue.give_back(entry)
+                back.append(outcome)
+                continue
             if delivery is not None:
                 settle.append((delivery, state))
-        queue.let_go(freed_bytes)
-        if came_back:
-            self._broker.touch(queue)
+        queue.took(done)
+        if back:
+            settle += self._take_back(back)
         if settle:
-            self._broker.when_durable(lsn, self.terminal.settle, settle)
+            self._broker.line.when_durable(lsn, self.terminal.settle, settle)
+
+    def _take_back(self, outcomes: Sequence[Outcome]) -> list[tuple[Delivery, int]]:
+        """What the client did not accept goes back, or away from here; what can be settled as soon as that is told."""
+        queue = self._queue
+        settle: list[tuple[Delivery, int]] = []
+        for delivery, entry, state, failed, undeliverable in outcomes:
+            if state == MODIFIED:
+                entry.failures += failed
+                if undeliverable:
+                    entry.excluded = (entry.excluded or set()) | {self}
+            entry.acquired = True
+            if state == REJECTED:
+                self._bury(entry, REJECTION, delivery, state)
+            elif queue.has_failed_too_often(entry):
+                self._bury(entry, TOO_OFTEN, delivery, state)
+            else:
+                self._broker.returns.give_back(queue, entry, failed=state == MODIFIED and failed)
+                if delivery is not None:
+                    settle.append((delivery, state))
+        self._broker.touch(queue)
+        return settle
+
+    def _bury(self, entry: Entry, reason: str, delivery: Delivery | None, state: int) -> None:
+        def buried(lsn: int) -> None:
+            if delivery is not None:
+                self._broker.line.when_durable(lsn, self.terminal.settle, [(delivery, state)])
+
+        self._broker.returns.bury(self._queue, entry, reason, buried)
 
     def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
         self._closed = True
-        self._queue.draining.pop(self, None)
-        if self in self._queue.consumers:
-            self._queue.consumers.remove(self)
+        queue = self._queue
+        queue.draining.pop(self, None)
+        if self in queue.consumers:
+            queue.consumers.remove(self)
         for entry in returned:
+            self.unsettled.pop(entry, None)
             if entry.gone:
                 continue
             entry.acquired = True
             entry.failures += lost
-            self._queue.give_back(entry)
-        self._broker.touch(self._queue)
-        self._broker.driver_closed(self, self._queue)
+            if queue.has_failed_too_often(entry):
+                self._bury(entry, TOO_OFTEN, None, 0)
+            else:
+                queue.give_back(entry)
+        self._broker.touch(queue)
+        self._broker.driver_closed(self, queue, for_good=for_good)

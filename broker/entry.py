@@ -32,6 +32,12 @@ class Entry:
     def __lt__(self, other: Entry) -> bool:
         return self.position < other.position
 
+    def whole(self) -> bytes:
+        """Its content, which must be in memory."""
+        content = self.content
+        assert content is not None
+        return content if isinstance(content, bytes) else b"".join(map(content.piece, range(content.pieces)))
+
     def outgoing(self, store: MessageStore) -> bytes | Content:
         """What to send."""
         content = self.content

@@ -15,17 +15,24 @@ from collections import deque
 from collections.abc import Sequence
 from heapq import heappop, heappush, nsmallest
 from itertools import count, groupby, islice
-from typing import Protocol
+from typing import Any, Protocol
 
 from ..base.errors import CairnError
+from ..channel.words import TerminalEnd
 from .backlog import Backlog, Page
 from .entry import Entry
 from .memory import ALLOWANCE_BYTES, Memory
+from .policy import PLAIN, Policy
 from .reading import BATCH_MESSAGES, Content, Reader
+
+Driver = Any
+"""Of a producer; the queue only knows that it is there."""
 
 
 class Taker(Protocol):
     """A consumer, as the queue sees it."""
+
+    terminal: TerminalEnd
 
     def room(self) -> int:
         """How many messages it wants now."""
@@ -43,22 +50,51 @@ class Taker(Protocol):
 class Looker(Protocol):
     """A browser, as the queue sees it."""
 
+    terminal: TerminalEnd
+
     def look(self) -> None:
         """There may be something new to see."""
+        ...
+
+
+class Gate(Protocol):
+    """What looks at messages before a queue takes them."""
+
+    def look_at(self, content: bytes) -> str | None:
+        """Whether to take it: an empty text. Else why it is refused, or None to drop it without a word."""
+        ...
+
+    def credit(self, terminal: TerminalEnd, wanted: int) -> int:
+        """How much credit its sender gets back of *wanted*; the rest is given when there is room."""
+        ...
+
+    def no_credit(self, terminal: TerminalEnd) -> None:
+        """The channel is gone, and what was withheld from it."""
+        ...
+
+    def took(self, entries: Sequence[Entry]) -> None:
+        """These are off the queue for good."""
         ...
 
 
 class Queue:
     """One queue. Core only."""
 
-    def __init__(self, name: str, queue_id: int, memory: Memory, reader: Reader) -> None:
+    def __init__(
+        self, name: str, queue_id: int, memory: Memory, reader: Reader, policy: Policy = PLAIN
+    ) -> None:
         self.name = name
         self.queue_id = queue_id
         """The wiring's id; 0 for a queue that is not durable."""
+        self.policy = policy
+        self.gate: Gate | None = None
+        """Looks at messages before they are taken, if the policy asks for that."""
         self.maker: object = None
         """The driver it goes away with, if it was made for one channel."""
         self.owner: object = None
         """The connection it goes away with."""
+        self.messages = 0
+        """On the queue, those that consumers have and those that are not durable yet included."""
         self.waiting = 0
         """Batches that are not durable yet: what comes behind them must wait too."""
         self.ready: deque[Entry] = deque()
@@ -67,11 +103,16 @@ class Queue:
         self.backlog = Backlog()
         self.held_bytes = 0
         """What all messages of this queue that are in memory count for, those that consumers have included."""
+        self.away: dict[Entry, None] = {}
+        """Messages that wait to come back, or are being moved to another address."""
         self.draining: dict[Taker, None] = {}
         """Consumers that want what there is, now: they wait for what is being read."""
         self.consumers: list[Taker] = []
         self.browsers: list[Looker] = []
+        self.producers: dict[Driver, None] = {}
         self.positions = count(1)
+        self.going = False
+        """It is being deleted: nothing is put here any more."""
         self.gone = False
         self._memory = memory
         self._reader = reader
@@ -115,15 +156,25 @@ class Queue:
             self.held_bytes -= size_bytes
             self._memory.used_bytes -= size_bytes
 
+    def took(self, entries: Sequence[Entry]) -> None:
+        """These are off the queue for good."""
+        self.messages -= len(entries)
+        self.let_go(sum([entry.held_bytes for entry in entries]))
+        for entry in entries:
+            entry.gone = True
+        if self.gate is not None:
+            self.gate.took(entries)
+
     def end(self) -> None:
         """The queue is gone, with all that is on it."""
         self.let_go(self.held_bytes)
-        self.gone = True
+        self.going = self.gone = True
 
     # ---- messages -------------------------------------------------------------------------------------------------
 
     def recovered(self, ids: Sequence[int]) -> None:
         """What was on the queue when the store was opened."""
+        self.messages = len(ids)
         self.backlog.extend(1, ids)
         self.positions = count(1 + len(ids))
 
@@ -153,6 +204,9 @@ class Queue:
     def give_back(self, entry: Entry) -> None:
         """A consumer did not want it after all."""
         heappush(self.returned, entry)
+
+    def has_failed_too_often(self, entry: Entry) -> bool:
+        return 0 < self.policy.max_deliveries <= entry.failures
 
     def put_aside(self, entry: Entry, why: CairnError) -> None:
         """It can't be read: it stays in the store, for the next start to try again, and holds nobody up."""

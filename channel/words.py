@@ -90,6 +90,10 @@ class TerminalEnd(Protocol):
         """Settle posted messages that want no outcome, and give back the credit."""
         ...
 
+    def hand_back(self, deliveries: Sequence[Delivery], credit: int) -> None:
+        """Settle posted messages as released, because nobody wants them now, and give back the credit."""
+        ...
+
     def reject(self, deliveries: Sequence[Delivery], credit: int, condition: str, description: str) -> None:
         """Posted messages are refused, with that AMQP error."""
         ...

@@ -270,6 +270,9 @@ class ChannelEnd:
     def release(self, deliveries: Sequence[Delivery], credit: int) -> None:
         self._terminal.note(self._do_release, deliveries, credit)
 
+    def hand_back(self, deliveries: Sequence[Delivery], credit: int) -> None:
+        self._terminal.note(self._do_hand_back, deliveries, credit)
+
     def reject(self, deliveries: Sequence[Delivery], credit: int, condition: str, description: str) -> None:
         self._terminal.note(self._do_reject, deliveries, credit, condition, description)
 
@@ -310,6 +313,10 @@ class ChannelEnd:
 
     def _do_release(self, deliveries: Sequence[Delivery], credit: int) -> None:
         settling.forget(self._link, deliveries)
+        self._engine.grant(self._link, credit)
+
+    def _do_hand_back(self, deliveries: Sequence[Delivery], credit: int) -> None:
+        settling.release(self._link, deliveries)
         self._engine.grant(self._link, credit)
 
     def _do_reject(self, deliveries: Sequence[Delivery], credit: int, condition: str, description: str) -> None:

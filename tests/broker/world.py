@@ -37,6 +37,7 @@ class FakeTerminal:
         self.driver: Any = None
         self.forwarded: list[Forward] = []
         self.confirmed: list[Delivery] = []
+        self.handed_back: list[Delivery] = []
         self.rejected: dict[Delivery, str] = {}
         self.failures: list[str] = []
         self.drains: list[int] = []
@@ -51,6 +52,9 @@ class FakeTerminal:
         self.confirmed += deliveries
 
     def release(self, deliveries: Sequence[Delivery], credit: int) -> None: ...
+
+    def hand_back(self, deliveries: Sequence[Delivery], credit: int) -> None:
+        self.handed_back += deliveries
 
     def reject(self, deliveries: Sequence[Delivery], credit: int, condition: str, description: str) -> None:
         self.rejected.update(dict.fromkeys(deliveries, condition))
@@ -126,7 +130,7 @@ class World:
         return terminal
 
     def queue(self, name: str = "q") -> Queue:
-        return self.broker.queues[name]
+        return self.broker.nodes.queues[name]
 
     def send(self, terminal: FakeTerminal, *fragments: Fragment) -> None:
         self.do(terminal.driver.post, fragments)

@@ -1,0 +1,18 @@
+"""What a binding asks for beyond its key, from its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .exchange import Condition
+
+SELECTOR = "x-selector"
+"""The argument of a binding whose queue wants only messages that this selector matches."""
+NOT_FROM = "x-not-from"
+"""The argument of a binding whose queue wants no messages from the container of that name."""
+
+
+def condition_of(arguments: Mapping[str, Any]) -> Condition | None:
+    """Whether a message is one of those. Raises `StoreError` for a selector that is none."""
+    return None

@@ -1,0 +1,141 @@
+"""Messages that arrive in pieces: stored, or held, while more of them is still arriving. Core only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..amqp import header
+from ..amqp.codec import Malformed
+from .entry import Entry, HeldContent
+from .memory import ENTRY_BYTES
+from .queue import Queue
+
+if TYPE_CHECKING:
+    from .broker import Broker
+
+PIECE_BYTES = 64 * 1024
+"""A message that grows past this while it arrives is stored piece by piece."""
+NO_MEMORY = "no memory is left for messages that are not durable; see --memory-limit"
+
+
+class Growing:
+    """One message that is arriving."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.full = ""
+        """Why no more of it was taken; then it is refused at its end."""
+        self.malformed = ""
+        self.held_bytes = 0
+        """What arrived since the last piece."""
+        self.queues: Sequence[Queue] | None = None
+        """Known once enough has arrived to tell; then pieces are stored, or held if they need no storing."""
+        self.homeless = False
+        """Enough has arrived, and where it goes is not known yet: all of it is held until it is complete."""
+        self._broker = broker
+        self._held: list[bytes] = []
+        self._message_id = 0
+        self._stores = False
+        self._holds = False
+        """Some of its queues do not last, or it needs no storing: its pieces are held in memory for them."""
+        self._pieces: list[bytes] = []
+        self._pieces_bytes = 0
+        """What they count for on the account of each of these queues."""
+
+    def add(self, data: bytes) -> None:
+        self._held.append(data)
+        self.held_bytes += len(data)
+
+    def whole(self) -> bytes:
+        """All of it, as long as it goes nowhere."""
+        return b"".join(self._held)
+
+    def settle_on(self, queues: Sequence[Queue]) -> None:
+        """Where it goes is known; the first piece of it is there."""
+        self.queues = queues
+        try:
+            self._stores = header.parse(self.whole()).durable and any(queue.queue_id for queue in queues)
+        except Malformed as error:
+            self.malformed = str(error)
+            return
+        self._holds = any(self._is_held_for(queue) for queue in queues)
+
+    def end_piece(self) -> None:
+        """What arrived since the last one is a piece."""
+        self._take(self.whole(), last=False)
+        self._held, self.held_bytes = [], 0
+
+    def finish(self, now_us: int) -> tuple[int, list[tuple[Queue, list[Entry]]]]:
+        """It is complete: the LSN to wait for, and what is on which queue then. Not if it is `full` or `malformed`."""
+        assert self.queues is not None
+        self._take(self.whole(), last=True)
+        self._let_go()
+        if self.full:
+            return 0, []
+        lsn = 0
+        shown: list[tuple[Queue, list[Entry]]] = []
+        for queue in self.queues:
+            if queue.going:
+                continue
+            if self._is_held_for(queue):
+                size_bytes = sum(map(len, self._pieces)) + ENTRY_BYTES
+                entry = Entry(0, next(queue.positions), HeldContent(self._pieces), size_bytes)
+            else:
+                lsn = self._broker.store.enqueue(self._message_id, queue.queue_id, now_us)
+                entry = Entry(self._message_id, next(queue.positions), None, ENTRY_BYTES)
+            shown.append((queue, [entry]))
+        if self._message_id and not lsn:
+            self._destroy()
+        return lsn, shown
+
+    def drop(self) -> None:
+        """It is not wanted any more, or its sender took it back."""
+        self._let_go()
+        if self._message_id:
+            self._destroy()
+
+    def _is_held_for(self, queue: Queue) -> bool:
+        return not (self._stores and queue.queue_id)
+
+    def _take(self, piece: bytes, *, last: bool) -> None:
+        if self.full or self.malformed:
+            return
+        store, now_us = self._broker.store, self._broker.clock.wall_us()
+        if self._stores:
+            full = store.full()
+            if full:
+                self._refuse(f"the store is full: {full}")
+                return
+            if self._message_id:
+                store.append_content(self._message_id, piece, now_us, last=last)
+            else:
+                self._message_id = store.stage(piece, now_us)
+        if self._holds:
+            self._hold(piece)
+
+    def _hold(self, piece: bytes) -> None:
+        assert self.queues is not None
+        holding = [queue for queue in self.queues if self._is_held_for(queue)]
+        if any(len(piece) > queue.spare_bytes() for queue in holding):
+            self._refuse(NO_MEMORY)
+            return
+        self._pieces.append(piece)
+        self._pieces_bytes += len(piece)
+        for queue in holding:
+            queue.hold(len(piece))
+
+    def _refuse(self, why: str) -> None:
+        """No more is taken of it, and what there is of it goes."""
+        self.full = why
+        self.drop()
+
+    def _let_go(self) -> None:
+        """Its pieces are not held for it any more."""
+        for queue in self.queues or ():
+            if self._is_held_for(queue):
+                queue.let_go(self._pieces_bytes)
+        self._pieces_bytes = 0
+
+    def _destroy(self) -> None:
+        self._broker.store.destroy(self._message_id, self._broker.clock.wall_us())
+        self._message_id = 0

@@ -1,0 +1,265 @@
+"""The nodes there are: queues, exchanges and the bindings between them, in memory and in SQL. Core only.
+
+What lasts is written first and shown afterwards: *done* gets the result on the core, or the error that left everything
+as it was. SQL does one call after the other, in the order asked for. The exchanges of `PREDECLARED` are always there;
+each is written with the first durable binding that it gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from ..base.errors import CairnError, StoreError
+from ..store.interface import MessageStore
+from ..store.wiring import BindingRow, ExchangeRow, QueueRow
+from .conditions import NOT_FROM, condition_of
+from .exchange import TYPES, Binding, Exchange
+from .policy import policy_of
+from .queue import Queue
+
+PREDECLARED = {"amq.direct": "direct", "amq.fanout": "fanout", "amq.topic": "topic", "amq.match": "headers"}
+MAX_NAME_BYTES = 1024
+TEMPLATE = "template:"
+"""The names of configurations that say which arguments a queue made on first use gets; the rest is a pattern."""
+Arguments = Mapping[str, Any]
+_Found = TypeVar("_Found")
+Done = Callable[[_Found | Exception], None]
+
+
+class MakeQueue(Protocol):
+    def __call__(self, name: str, queue_id: int, arguments: Arguments) -> Queue: ...
+
+
+class Gone(Protocol):
+    """What has to happen when a node is not there any more."""
+
+    def __call__(self, node: Queue | Exchange, why: str) -> None: ...
+
+
+class Nodes:
+    """All queues and exchanges of one broker, by name."""
+
+    def __init__(self, store: MessageStore, post: Callable[..., None], make_queue: MakeQueue, gone: Gone) -> None:
+        self.queues: dict[str, Queue] = {}
+        self.exchanges: dict[str, Exchange] = {}
+        self.templates: dict[str, Arguments] = {}
+        """Pattern to arguments, for queues made on first use: of those that fit, a later one's go over an earlier's."""
+        self._store = store
+        self._post = post
+        self._make_queue = make_queue
+        self._gone = gone
+        self._creating: dict[str, list[Done[Queue]]] = {}
+        self._recover()
+
+    def _recover(self) -> None:
+        store = self._store
+        messages = store.messages()
+        by_id: dict[int, Queue] = {}
+        for row in store.queues():
+            queue = self.queues[row.name] = by_id[row.id] = self._make_queue(row.name, row.id, row.arguments)
+            if row.id in messages:
+                queue.recovered(messages.pop(row.id))
+        exchanges: dict[int, Exchange] = {}
+        for name, kind in PREDECLARED.items():
+            self.exchanges[name] = TYPES[kind](name, 0, {})
+        for known in store.exchanges():
+            found = self.exchanges[known.name] = exchanges[known.id] = _exchange(known)
+            found.exchange_id = known.id
+        for bound in store.bindings():
+            exchanges[bound.exchange_id].bind(_binding(by_id[bound.queue_id], bound.key, bound.arguments))
+        for config in store.configs():
+            if config.name.startswith(TEMPLATE):
+                self.templates[config.name.removeprefix(TEMPLATE)] = config.settings
+
+    # ---- queues ---------------------------------------------------------------------------------------------------
+
+    def template_for(self, name: str) -> dict[str, Any]:
+        """The arguments of a queue of that name, made on first use."""
+        arguments: dict[str, Any] = {}
+        for pattern, settings in self.templates.items():
+            if fnmatchcase(name, pattern):
+                arguments.update(settings)
+        return arguments
+
+    def add_queue(self, name: str, arguments: Arguments) -> Queue:
+        """A queue that does not last. Raises `StoreError` for bad arguments, or a name that is taken."""
+        self._check_free(name)
+        queue = self.queues[name] = self._make_queue(name, 0, arguments)
+        return queue
+
+    def create_queue(self, name: str, arguments: Arguments, done: Done[Queue]) -> None:
+        """A durable queue, or the one there is."""
+        if name in self.queues:
+            done(self.queues[name])
+            return
+        try:
+            policy_of(name, arguments)
+            self._check_free(name)
+        except StoreError as error:
+            done(error)
+            return
+        waiting = self._creating.setdefault(name, [])
+        waiting.append(done)
+        if len(waiting) == 1:
+            self._store.create_queue(name, lambda row: self._post(self._queue_made, name, row), arguments)
+
+    def _queue_made(self, name: str, row: QueueRow | Exception) -> None:
+        made: Queue | Exception
+        if isinstance(row, Exception):
+            made = row
+        else:
+            made = self.queues[name] = self._make_queue(name, row.id, row.arguments)
+        for done in self._creating.pop(name):
+            done(made)
+
+    def delete_queue(self, queue: Queue, done: Done[None], why: str = "it was deleted") -> None:
+        """The queue, its bindings and all that is on it. `MessageLocked` if a prepared transaction concerns it."""
+        if queue.gone:
+            done(None)
+        elif not queue.queue_id:
+            self._drop_queue(queue, why)
+            done(None)
+        else:
+            queue.going = True  # nothing is put there any more: SQL may know of it before the core does
+            self._store.begin_destroy_queue(
+                queue.queue_id, lambda error: self._post(self._going, queue, why, done, error)
+            )
+
+    def _going(self, queue: Queue, why: str, done: Done[None], error: Exception | None) -> None:
+        if error is not None:
+            queue.going = False
+            done(error)
+            return
+        self._drop_queue(queue, why)
+        done(None)
+
+    def _drop_queue(self, queue: Queue, why: str) -> None:
+        del self.queues[queue.name]
+        for exchange in self.exchanges.values():
+            exchange.forget(queue)
+        self._gone(queue, why)
+
+    # ---- exchanges ------------------------------------------------------------------------------------------------
+
+    def add_exchange(self, name: str, kind: str, arguments: Arguments) -> Exchange:
+        """An exchange that does not last. Raises `StoreError` for bad arguments, or a name that is taken."""
+        self._check_free(name)
+        exchange = self.exchanges[name] = _exchange(ExchangeRow(0, name, kind, arguments))
+        return exchange
+
+    def create_exchange(self, name: str, kind: str, arguments: Arguments, done: Done[Exchange]) -> None:
+        """A durable exchange, or the one there is; `StoreError` if that is of another type."""
+        there = self.exchanges.get(name)
+        try:
+            if there is None:
+                self._check_free(name)
+                _exchange(ExchangeRow(0, name, kind, arguments))
+            elif there.type != kind:
+                raise StoreError(f"exchange {name!r}", f"it is there, of type {there.type}", "delete it first")
+        except StoreError as error:
+            done(error)
+            return
+        if there is not None:
+            done(there)
+            return
+        self._store.create_exchange(
+            name, kind, lambda row: self._post(self._exchange_made, name, row, done), dict(arguments)
+        )
+
+    def _exchange_made(self, name: str, row: ExchangeRow | Exception, done: Done[Exchange]) -> None:
+        if isinstance(row, Exception):
+            done(row)
+            return
+        there = self.exchanges.get(name)
+        if there is None:
+            there = self.exchanges[name] = _exchange(row)
+        there.exchange_id = row.id
+        done(there)
+
+    def delete_exchange(self, exchange: Exchange, done: Done[None], why: str = "it was deleted") -> None:
+        """The exchange and its bindings. `StoreError` for one that is always there."""
+        if exchange.name in PREDECLARED:
+            done(StoreError(f"exchange {exchange.name!r}", "it is always there"))
+        elif not exchange.exchange_id:
+            self._drop_exchange(exchange, why, done, None)
+        else:
+            self._store.destroy_exchange(
+                exchange.exchange_id, lambda error: self._post(self._drop_exchange, exchange, why, done, error)
+            )
+
+    def _drop_exchange(self, exchange: Exchange, why: str, done: Done[None], error: Exception | None) -> None:
+        if error is None and not exchange.gone:
+            exchange.gone = True
+            del self.exchanges[exchange.name]
+            self._gone(exchange, why)
+        done(error)
+
+    # ---- bindings -------------------------------------------------------------------------------------------------
+
+    def bind(self, exchange: Exchange, queue: Queue, key: str, arguments: Arguments, done: Done[None]) -> None:
+        """Have *queue* get what *key* matches; durable if the queue is, and the exchange."""
+        try:
+            exchange.check_key(key)
+            binding = _binding(queue, key, arguments)
+        except CairnError as error:
+            done(error)
+            return
+        lasts = queue.queue_id and (exchange.exchange_id or exchange.name in PREDECLARED)
+        if not lasts:
+            exchange.bind(binding)
+            done(None)
+        elif exchange.exchange_id:
+            row = BindingRow(exchange.exchange_id, queue.queue_id, key, dict(arguments))
+            self._store.bind(row, lambda error: self._post(self._bound, exchange, binding, done, error))
+        else:
+            again = partial(self._written, queue=queue, key=key, arguments=arguments, done=done)
+            self._store.create_exchange(
+                exchange.name,
+                exchange.type,
+                lambda row: self._post(self._exchange_made, exchange.name, row, again),
+            )
+
+    def _written(
+        self, exchange: Exchange | Exception, *, queue: Queue, key: str, arguments: Arguments, done: Done[None]
+    ) -> None:
+        """An exchange that is always there was written: now it can be bound to."""
+        if isinstance(exchange, Exception):
+            done(exchange)
+        else:
+            self.bind(exchange, queue, key, arguments, done)
+
+    def _bound(self, exchange: Exchange, binding: Binding, done: Done[None], error: Exception | None) -> None:
+        if error is None and not (exchange.gone or binding.queue.gone):
+            exchange.bind(binding)
+        done(error)
+
+    def unbind(self, exchange: Exchange, queue: Queue, key: str, done: Done[None]) -> None:
+        """Take a binding away; it is no error if there is none."""
+        if exchange.exchange_id and queue.queue_id:
+            row = BindingRow(exchange.exchange_id, queue.queue_id, key)
+            self._store.unbind(row, lambda error: self._post(self._unbound, exchange, queue, key, done, error))
+        else:
+            self._unbound(exchange, queue, key, done, None)
+
+    def _unbound(self, exchange: Exchange, queue: Queue, key: str, done: Done[None], error: Exception | None) -> None:
+        if error is None:
+            exchange.unbind(queue, key)
+        done(error)
+
+    def _check_free(self, name: str) -> None:
+        if name in self.queues or name in self.exchanges:
+            raise StoreError(f"node {name!r}", "there is one of that name", "choose another name, or delete that one")
+
+
+def _exchange(row: ExchangeRow) -> Exchange:
+    kind = TYPES.get(row.type)
+    if kind is None:
+        raise StoreError(f"exchange {row.name!r}", f"there is no type {row.type!r}", "say one of " + ", ".join(TYPES))
+    return kind(row.name, row.id, row.arguments)
+
+
+def _binding(queue: Queue, key: str, arguments: Arguments) -> Binding:
+    return Binding(queue, key, arguments, condition_of(arguments), str(arguments.get(NOT_FROM, "")))

@@ -1,0 +1,187 @@
+"""What becomes of a message that nobody accepted: back to its queue, now or later, or away to another address.
+
+A message that is moved is taken off its queue and put where it goes in one transaction: after a crash it is in one of
+the two places. It then says in its annotations where it came from and why: `x-opt-deaths` is a list of maps, the oldest
+first, with `queue`, `reason`, `count`, `first-time` and `last-time`; `x-opt-first-death-queue` and -`reason`, and
+`x-opt-last-death-queue` and -`reason`, save looking there. Core only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..amqp import header, sections
+from ..amqp.codec import Malformed
+from ..amqp.values import Timestamp
+from ..base.errors import CairnError
+from .entry import Entry
+from .line import Shown
+from .memory import ENTRY_BYTES
+from .places import ExchangePlace, Place
+from .queue import Queue
+
+if TYPE_CHECKING:
+    from .broker import Broker
+
+log = logging.getLogger(__name__)
+
+REJECTION, TOO_OFTEN, EXPIRY = "rejected", "delivery_limit", "expired"
+Then = Callable[[int], None]
+"""Gets the LSN to wait for before anyone is told that the message is away."""
+
+
+class Returns:
+    """The ways back and away, for all queues of a broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def give_back(self, queue: Queue, entry: Entry, *, failed: bool) -> None:
+        """Back to its place on the queue; a delivery that failed waits first, if the policy says so."""
+        delay_ms = queue.policy.retry_delay_ms if failed else 0
+        if not delay_ms or queue.gone:
+            queue.give_back(entry)
+            return
+        delay_ms = min(delay_ms << min(entry.failures - 1, 32), max(queue.policy.max_retry_delay_ms, delay_ms))
+        queue.away[entry] = None
+        self._broker.timers.after(delay_ms / 1000, self._come_back, queue, entry)
+
+    def _come_back(self, queue: Queue, entry: Entry) -> None:
+        if entry in queue.away:
+            del queue.away[entry]
+            queue.give_back(entry)
+            self._broker.touch(queue)
+
+    def bury(self, queue: Queue, entry: Entry, reason: str, then: Then) -> None:
+        """Off the queue: to the address that its policy names for such messages, or nowhere."""
+        policy = queue.policy
+        address = policy.expiry_address if reason is EXPIRY else policy.dead_letter_address
+        if not address or queue.gone:
+            then(self._take_off(queue, entry))
+            return
+        queue.away[entry] = None
+        if entry.content is not None:
+            self._find(queue, entry, reason, then, address, entry.whole())
+        else:
+            self._broker.reader.load_whole(
+                [entry.message_id], lambda contents: self._find(queue, entry, reason, then, address, contents[0])
+            )
+
+    def _take_off(self, queue: Queue, entry: Entry) -> int:
+        """For good; the LSN to wait for."""
+        if entry.gone:
+            return 0
+        queue.took([entry])
+        if not entry.message_id:
+            return 0
+        return self._broker.store.dequeue(entry.message_id, queue.queue_id, self._broker.clock.wall_us())
+
+    def _find(
+        self, queue: Queue, entry: Entry, reason: str, then: Then, address: str, content: bytes | CairnError
+    ) -> None:
+        if isinstance(content, CairnError):
+            queue.away.pop(entry, None)
+            queue.put_aside(entry, content)
+            then(0)
+        else:
+            self._broker.find(address, lambda found: self._found(queue, entry, reason, then, found, content))
+
+    def _found(
+        self, queue: Queue, entry: Entry, reason: str, then: Then, found: Place | Exception, content: bytes
+    ) -> None:
+        queue.away.pop(entry, None)
+        if entry.gone:
+            then(0)
+            return
+        try:
+            if isinstance(found, CairnError):
+                raise found
+            lsn = self._move(queue, entry, reason, self._targets(queue, found, content), content)
+        except CairnError as error:  # the disk is full, or SQL away: nobody is to lose a message for that
+            log.warning("queue %s: message %d (%s) can't be moved: %s", queue.name, entry.message_id, reason, error)
+            queue.give_back(entry)
+            self._broker.touch(queue)
+            lsn = 0
+        then(lsn)
+
+    def _targets(self, queue: Queue, found: Place | Exception, content: bytes) -> list[Queue]:
+        if isinstance(found, Queue):
+            targets = [found]
+        elif isinstance(found, ExchangePlace):
+            targets = list(found.exchange.route(found.key or queue.name).wanted(content, ""))
+        else:
+            log.warning("queue %s: a message is dropped, because it can't be moved away: %s", queue.name, found)
+            targets = []
+        return [target for target in targets if not target.going]
+
+    def _move(self, queue: Queue, entry: Entry, reason: str, targets: list[Queue], content: bytes) -> int:
+        if not targets:
+            return self._take_off(queue, entry)
+        broker = self._broker
+        now_us = broker.clock.wall_us()
+        content = self._with_obituary(queue, entry, reason, content, now_us // 1000)
+        lasting = [target for target in targets if entry.message_id and target.queue_id]
+        lsn = 0
+        ids: list[int] = []
+        if entry.message_id:
+            transaction = broker.store.transactions.begin(now_us)
+            try:
+                transaction.dequeue(entry.message_id, queue.queue_id, now_us)
+                for target in lasting:
+                    transaction.put(target.queue_id, content, now_us)
+                lsn = transaction.commit(now_us)
+            except CairnError:
+                transaction.rollback(now_us)
+                raise
+            ids = transaction.message_ids
+        queue.took([entry])
+        stored = dict(zip(lasting, ids, strict=True))
+        shown: Shown = [
+            (
+                target,
+                [Entry(stored.get(target, 0), next(target.positions), content, len(content) + ENTRY_BYTES)],
+            )
+            for target in targets
+        ]
+        broker.line.show(lsn, shown, _nothing)
+        return lsn
+
+    def _with_obituary(self, queue: Queue, entry: Entry, reason: str, content: bytes, now_ms: int) -> bytes:
+        try:
+            head = header.parse(content)
+            count = head.delivery_count + entry.failures
+            ttl_ms = None if reason is EXPIRY else head.ttl_ms
+            content = (
+                sections.header_section(head._replace(delivery_count=count, ttl_ms=ttl_ms))
+                + content[head.size_bytes :]
+            )
+            before = sections.annotations_of(content, sections.find(content, sections.MESSAGE_ANNOTATIONS))
+            return sections.annotated(content, _obituary(before, queue.name, reason, now_ms))
+        except Malformed:  # whatever its sender meant by it, it is passed on
+            return content
+
+
+def _obituary(before: dict[Any, Any], queue: str, reason: str, now_ms: int) -> dict[str, Any]:
+    """The annotations of a message that dies on *queue*, from those that it had."""
+    told = before.get("x-opt-deaths")
+    deaths = [dict(death) for death in told if isinstance(death, dict)] if isinstance(told, list) else []
+    again = next((death for death in deaths if (death.get("queue"), death.get("reason")) == (queue, reason)), None)
+    if again is None:
+        again = {"queue": queue, "reason": reason, "count": 0, "first-time": Timestamp(now_ms)}
+        deaths.append(again)
+    again["count"] = int(again.get("count", 0)) + 1
+    again["last-time"] = Timestamp(now_ms)
+    first = deaths[0]
+    return {
+        "x-opt-deaths": deaths,
+        "x-opt-first-death-queue": str(first.get("queue", "")),
+        "x-opt-first-death-reason": str(first.get("reason", "")),
+        "x-opt-last-death-queue": queue,
+        "x-opt-last-death-reason": reason,
+    }
+
+
+def _nothing() -> None:
+    """For moves that nobody waits for."""

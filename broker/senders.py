@@ -1,0 +1,201 @@
+"""Producers by where their messages go: to one queue, through an exchange, or where each message says itself."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..amqp import header
+from ..amqp.codec import Malformed
+from ..channel.words import Delivery, Fragment, TerminalEnd
+from .exchange import Exchange
+from .places import ExchangePlace, Place
+from .producer import Producer, Queues
+from .queue import Queue
+
+if TYPE_CHECKING:
+    from .broker import Broker
+
+
+MOST_HOPS = 8
+"""From one alternate exchange to the next: they may lead in a circle."""
+
+
+class QueueProducer(Producer):
+    """Sends to one queue."""
+
+    def __init__(self, broker: Broker, terminal: TerminalEnd, queue: Queue) -> None:
+        super().__init__(broker, terminal)
+        self._queue = queue
+        self._queues = (queue,)
+        queue.producers[self] = None
+
+    def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
+        super().close(returned, lost, for_good)
+        self._queue.producers.pop(self, None)
+        self._broker.driver_closed(self, self._queue, for_good=for_good)
+
+    def _accept(self, fragments: list[Fragment]) -> None:
+        if self._queue.going:
+            self._reject_gone([fragment[0] for fragment in fragments], f"the queue {self._queue.name!r}")
+        else:
+            self._put(self._queues, fragments)
+
+    def _queues_of(self, start: bytes) -> Queues | None:
+        return None if self._queue.going else self._queues
+
+
+class RoutingProducer(Producer):
+    """What the others have in common: messages that go through an exchange."""
+
+    def __init__(self, broker: Broker, terminal: TerminalEnd, container: str) -> None:
+        super().__init__(broker, terminal)
+        self._container = container
+
+    def _route_all(self, exchange: Exchange, key: str, fragments: Sequence[Fragment], hops: int = 0) -> None:
+        """Messages of one key."""
+        route = exchange.route(key)
+        if not route.asking:
+            self._put_on(exchange, key, route.queues, fragments, hops)
+            return
+        for fragment in fragments:
+            self._put_on(exchange, key, route.wanted(fragment[1], self._container), (fragment,), hops)
+
+    def _put_on(
+        self, exchange: Exchange, key: str, queues: Queues, fragments: Sequence[Fragment], hops: int
+    ) -> None:
+        queues = tuple([queue for queue in queues if not queue.going])
+        if queues:
+            exchange.routed += len(fragments)
+            self._put(queues, fragments)
+            return
+        alternate = self._broker.nodes.exchanges.get(exchange.alternate)
+        if alternate is not None and hops < MOST_HOPS:
+            self._route_all(alternate, key, fragments, hops + 1)
+            return
+        exchange.unrouted += len(fragments)
+        if exchange.unroutable == "accepted":
+            self._put_nowhere(fragments)
+        else:
+            deliveries = [delivery for delivery, _, _ in fragments]
+            self.terminal.hand_back(deliveries, len(deliveries))
+
+    def _queues_through(self, exchange: Exchange, key: str, start: bytes) -> Queues:
+        queues = exchange.route(key).wanted(start, self._container)
+        return tuple([queue for queue in queues if not queue.going])
+
+
+class ExchangeProducer(RoutingProducer):
+    """Sends through one exchange: with the key of its address, or each message's subject if that has none."""
+
+    def __init__(self, broker: Broker, terminal: TerminalEnd, place: ExchangePlace, container: str) -> None:
+        super().__init__(broker, terminal, container)
+        self._exchange = place.exchange
+        self._key = place.key
+        place.exchange.producers[self] = None
+
+    def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
+        super().close(returned, lost, for_good)
+        self._exchange.producers.pop(self, None)
+
+    def _accept(self, fragments: list[Fragment]) -> None:
+        if self._exchange.gone:
+            self._reject_gone([fragment[0] for fragment in fragments], f"the exchange {self._exchange.name!r}")
+        elif self._key or not self._exchange.needs_key:
+            self._route_all(self._exchange, self._key, fragments)
+        else:
+            self._route_by_subject(fragments)
+
+    def _route_by_subject(self, fragments: list[Fragment]) -> None:
+        """Runs of messages with the same subject go together."""
+        run: list[Fragment] = []
+        run_key = ""
+        for fragment in fragments:
+            try:
+                key = header.subject_of(fragment[1])
+            except Malformed as error:
+                self.terminal.reject((fragment[0],), 1, "amqp:decode-error", str(error))
+                continue
+            if run and key != run_key:
+                self._route_all(self._exchange, run_key, run)
+                run = []
+            run.append(fragment)
+            run_key = key
+        if run:
+            self._route_all(self._exchange, run_key, run)
+
+    def _queues_of(self, start: bytes) -> Queues | None:
+        try:
+            key = self._key or (header.subject_of(start) if self._exchange.needs_key else "")
+        except Malformed:
+            return None
+        return self._queues_through(self._exchange, key, start) or None
+
+
+class AnonymousProducer(RoutingProducer):
+    """Sends to wherever each message's `to` says (the anonymous relay).
+
+    Messages keep their order: while a queue is being made for one, those behind it wait.
+    """
+
+    def __init__(self, broker: Broker, terminal: TerminalEnd, container: str) -> None:
+        super().__init__(broker, terminal, container)
+        self._held: deque[Fragment] = deque()
+        self._asking = False
+        """The broker is asked for the place of the first message held."""
+        self._routing = False
+
+    def _accept(self, fragments: list[Fragment]) -> None:
+        self._held.extend(fragments)
+        self._route()
+
+    def _route(self) -> None:
+        self._routing = True
+        while self._held and not self._asking:
+            delivery, content, _ = self._held[0]
+            try:
+                address = header.address_of(content)
+            except Malformed as error:
+                self._refuse_first(delivery, "amqp:decode-error", str(error))
+                continue
+            if address is None:
+                self._refuse_first(delivery, "amqp:not-found", "the message names no queue in its `to`")
+                continue
+            self._asking = True
+            self._broker.find(address, self._found)
+        self._routing = False
+
+    def _found(self, found: Place | Exception) -> None:
+        self._asking = False
+        delivery = self._held[0][0]
+        if isinstance(found, Queue):
+            self._put((found,), (self._held.popleft(),))
+        elif isinstance(found, ExchangePlace):
+            fragment = self._held.popleft()
+            try:
+                self._route_all(found.exchange, found.key_for(fragment[1]), (fragment,))
+            except Malformed as error:
+                self.terminal.reject((delivery,), 1, "amqp:decode-error", str(error))
+        elif isinstance(found, LookupError):
+            self._refuse_first(delivery, "amqp:not-found", str(found.args[0]))
+        else:
+            self._refuse_first(delivery, *self._broker.why_not_made(found))
+        if not self._routing:  # the answer took its time
+            self._route()
+
+    def _refuse_first(self, delivery: Delivery, condition: str, why: str) -> None:
+        self._held.popleft()
+        self.terminal.reject((delivery,), 1, condition, why)
+
+    def _queues_of(self, start: bytes) -> Queues | None:
+        if self._held:
+            return None
+        try:
+            address = header.address_of(start)
+            place = self._broker.place_of(address or "")
+            if isinstance(place, ExchangePlace):
+                return self._queues_through(place.exchange, place.key_for(start), start) or None
+        except Malformed:
+            return None
+        return None if place is None or place.going else (place,)
