@@ -122,6 +122,7 @@ _PLAIN: dict[int, Leaf] = _TYPED | {
     0x70: _unsigned,
     0x71: _number(">i", None),
     0x72: _number(">f", None),
+    0x73: lambda raw: raw.decode("utf-32-be"),
     0x80: _unsigned,
     0x83: _number(">q", None),
     0xA3: lambda raw: raw.decode("ascii"),
@@ -132,7 +133,7 @@ _PLAIN: dict[int, Leaf] = _TYPED | {
 def value(data: bytes, at: int = 0, *, plain: bool = False) -> tuple[Any, int]:
     """The value at *at*, and where the next one starts. Raises `Malformed`.
 
-    With *plain*, numbers are int and float and symbols str, whatever AMQP types they had.
+    With *plain*, numbers are int and float, symbols and characters str, whatever AMQP types they had.
     """
     return _value(data, at, len(data), _PLAIN if plain else _TYPED, MAX_DEPTH)
 

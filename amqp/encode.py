@@ -48,6 +48,11 @@ def mapped(items: Iterable[bytes]) -> bytes:
     return _compound(0xC1, list(items))
 
 
+def mapped_entries(entries: list[bytes]) -> bytes:
+    """A map of entries, each an encoded key with its value behind it."""
+    return _compound(0xC1, entries, 2 * len(entries))
+
+
 def symbol(name: str) -> bytes:
     return _sized(0xA3, name.encode("ascii"))
 
@@ -81,12 +86,13 @@ def _head32(code: int, size: int) -> bytes:
     return struct.pack(">BI", code, size)
 
 
-def _compound(code: int, parts: list[bytes]) -> bytes:
-    """*code* is that of the short encoding; the long one is 16 above it."""
+def _compound(code: int, parts: list[bytes], count: int | None = None) -> bytes:
+    """*code* is that of the short encoding, the long one is 16 above it; *count*: of values, if not of *parts*."""
     body = b"".join(parts)
-    if len(body) < 255 and len(parts) < 256:
-        return bytes((code, len(body) + 1, len(parts))) + body
-    return _head32(code + 0x10, len(body) + 4) + len(parts).to_bytes(4) + body
+    count = len(parts) if count is None else count
+    if len(body) < 255 and count < 256:
+        return bytes((code, len(body) + 1, count)) + body
+    return _head32(code + 0x10, len(body) + 4) + count.to_bytes(4) + body
 
 
 def uint(of: int) -> bytes:

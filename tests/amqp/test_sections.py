@@ -23,7 +23,7 @@ from .typed import characters, same, to_proton, values
 texts = st.none() | st.text(characters, max_size=20)
 symbols = st.none() | st.text(st.characters(max_codepoint=127), min_size=1, max_size=20).filter("None".__ne__)
 ids = st.none() | st.text(characters, max_size=20) | st.uuids() | st.integers(0, 2**64 - 1) | st.binary(max_size=20)
-times = st.none() | st.integers(0, 2**53)
+times = st.none() | st.integers(0, 2**40).map(lambda seconds: 1000 * seconds)  # proton rounds what is in between
 properties: strategies.Strategy = st.builds(
     Properties,
     ids,
