@@ -362,15 +362,22 @@ class Engine:
             properties=proton.encoded(lib.pn_terminus_properties(terminus)),
         )
 
-    def open_link(self, link: Link, address: str | None) -> None:
-        """Answer the attach: the termini as asked for, with *address* where a dynamic node was made."""
+    def open_link(
+        self, link: Link, address: str | None, filters: bytes = b"", found: Terminus | None = None
+    ) -> None:
+        """Answer the attach: the termini as asked for, with *address* where a dynamic node was made.
+
+        *filters* are those that are applied; *found* stands for a source that the peer left out.
+        """
         pn = link.pn
         source, target = lib.pn_link_source(pn), lib.pn_link_target(pn)
         lib.pn_terminus_copy(source, lib.pn_link_remote_source(pn))
-        lib.pn_data_clear(lib.pn_terminus_filter(source))  # none is applied, so none is confirmed
+        proton.put_encoded(lib.pn_terminus_filter(source), filters)
         lib.pn_terminus_copy(target, lib.pn_link_remote_target(pn))
         if address is not None:
             lib.pn_terminus_set_address(source if link.sender else target, address.encode())
+        if found is not None:
+            _fill(source, found)
         if not link.sender:
             lib.pn_link_set_max_message_size(pn, self._limits.max_message_bytes)
         lib.pn_link_open(pn)
@@ -408,3 +415,12 @@ class Engine:
         lib.pn_connection_release(self._connection)
         lib.pn_decref(self._connection)
         lib.pn_collector_free(self._collector)
+
+
+def _fill(source: Pointer, found: Terminus) -> None:
+    """Write what there is into a source that was left out."""
+    lib.pn_terminus_set_type(source, lib.PN_SOURCE)
+    lib.pn_terminus_set_address(source, (found.address or "").encode())
+    lib.pn_terminus_set_durability(source, found.durability)
+    lib.pn_terminus_set_expiry_policy(source, next(code for code, name in _EXPIRIES.items() if name == found.expiry))
+    proton.put_symbols(lib.pn_terminus_capabilities(source), found.capabilities)

@@ -67,6 +67,13 @@ def encoded(data: Pointer) -> bytes:
     return bytes(ffi.unpack(buffer, lib.pn_data_encode(data, buffer, size)))
 
 
+def put_encoded(data: Pointer, encoded_value: bytes) -> None:
+    """Have *data* hold an encoded value, or nothing."""
+    lib.pn_data_clear(data)
+    if encoded_value:
+        lib.pn_data_decode(data, ffi.from_buffer("char[]", encoded_value), len(encoded_value))
+
+
 def symbols(data: Pointer) -> tuple[str, ...]:
     """The symbols in *data*: one, or an array of them. Anything else counts as none."""
     found = []

@@ -24,11 +24,11 @@ from .line import Line
 from .memory import DEFAULT_LIMIT_BYTES, Memory
 from .nodes import MAX_NAME_BYTES, Arguments, Nodes
 from .places import ExchangePlace, Place
-from .policy import policy_of
 from .queue import Queue
 from .reading import Reader, Submit
 from .returns import Returns
 from .senders import AnonymousProducer, ExchangeProducer, QueueProducer
+from .subscriptions import Subscriptions
 from .timers import Timers
 
 DYNAMIC_PREFIX = "dynamic-"
@@ -67,6 +67,7 @@ class Broker:
         self.line = Line(store)
         self.timers = Timers(clock)
         self.returns = Returns(self)
+        self.subscriptions = Subscriptions(self)
         self._auto_create = tuple(auto_create)
         self._credit = credit
         self._owned: dict[object, list[Queue | Exchange]] = {}
@@ -74,7 +75,7 @@ class Broker:
         self.nodes = Nodes(store, post, self._queue, self._gone)
 
     def _queue(self, name: str, queue_id: int, arguments: Arguments) -> Queue:
-        return Queue(name, queue_id, self.memory, self.reader, policy_of(name, arguments))
+        return Queue(name, queue_id, self.memory, self.reader, arguments)
 
     # ---- addresses ------------------------------------------------------------------------------------------------
 
@@ -85,7 +86,7 @@ class Broker:
         if kind is not Kind.TOPIC:
             queue = nodes.queues.get(name)
             if queue is not None or kind is Kind.QUEUE:
-                return queue
+                return None if queue is None or queue.going else queue
         exchange = nodes.exchanges.get(name)
         if exchange is not None:
             return ExchangePlace(exchange)
@@ -133,7 +134,9 @@ class Broker:
         if terminus.dynamic:
             self._open_on(self._make_dynamic(wish.connection), wish, terminal, made=True)
         elif terminus.address is None:
-            if wish.to_client:
+            if wish.to_client and terminus.absent:
+                self.subscriptions.find(wish, terminal)
+            elif wish.to_client:
                 terminal.failure("amqp:invalid-field", "a source needs an address, or to be dynamic")
             else:
                 producer = AnonymousProducer(self, terminal, wish.container)
@@ -175,8 +178,8 @@ class Broker:
         if not wish.to_client:
             driver = ExchangeProducer(self, terminal, place, wish.container)
             terminal.opened(driver, None, self.credit(terminal, self._credit))
-            return
-        terminal.failure("amqp:not-implemented", "subscriptions")
+        else:
+            self.subscriptions.open(place, wish, terminal)
 
     def _make_dynamic(self, connection: object) -> Queue:
         queue = self.nodes.add_queue(f"{DYNAMIC_PREFIX}{uuid4()}", {})
@@ -188,6 +191,8 @@ class Broker:
         """A dynamic node goes with the link it was made for, as AMQP's delete-on-close says."""
         if queue.maker is driver and not queue.gone:
             self.nodes.delete_queue(queue, _ignore, "it went with what it was made for")
+        elif isinstance(driver, Consumer):
+            self.subscriptions.channel_closed(queue, for_good=for_good)
 
     def connection_closed(self, connection: object) -> None:
         for node in list(self._owned.get(connection, ())):

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..base.errors import StoreError
 from .exchange import Condition
+from .selector import Selector
 
 SELECTOR = "x-selector"
 """The argument of a binding whose queue wants only messages that this selector matches."""
@@ -14,5 +16,10 @@ NOT_FROM = "x-not-from"
 
 
 def condition_of(arguments: Mapping[str, Any]) -> Condition | None:
-    """Whether a message is one of those. Raises `StoreError` for a selector that is none."""
-    return None
+    """Whether a message is one of those. Raises `StoreError` or `SelectorError` for a selector that is none."""
+    text = arguments.get(SELECTOR)
+    if text is None:
+        return None
+    if not isinstance(text, str):
+        raise StoreError("binding", f"{SELECTOR} is {text!r}", "say a text")
+    return Selector(text).matches

@@ -91,9 +91,13 @@ class Nodes:
         return queue
 
     def create_queue(self, name: str, arguments: Arguments, done: Done[Queue]) -> None:
-        """A durable queue, or the one there is."""
-        if name in self.queues:
-            done(self.queues[name])
+        """A durable queue, or the one there is; while that is going, what asks for it waits."""
+        there = self.queues.get(name)
+        if there is not None:
+            if there.going:
+                there.when_gone.append(lambda: self.create_queue(name, arguments, done))
+            else:
+                done(there)
             return
         try:
             policy_of(name, arguments)
@@ -117,8 +121,8 @@ class Nodes:
 
     def delete_queue(self, queue: Queue, done: Done[None], why: str = "it was deleted") -> None:
         """The queue, its bindings and all that is on it. `MessageLocked` if a prepared transaction concerns it."""
-        if queue.gone:
-            done(None)
+        if queue.going:
+            queue.when_gone.append(lambda: done(None))
         elif not queue.queue_id:
             self._drop_queue(queue, why)
             done(None)
@@ -131,10 +135,12 @@ class Nodes:
     def _going(self, queue: Queue, why: str, done: Done[None], error: Exception | None) -> None:
         if error is not None:
             queue.going = False
-            done(error)
-            return
-        self._drop_queue(queue, why)
-        done(None)
+        else:
+            self._drop_queue(queue, why)
+        done(error)
+        waiting, queue.when_gone = queue.when_gone, []
+        for action in waiting:
+            action()
 
     def _drop_queue(self, queue: Queue, why: str) -> None:
         del self.queues[queue.name]

@@ -77,6 +77,8 @@ def policy_of(queue: str, arguments: Mapping[str, Any]) -> Policy:
     place = f"queue {queue!r}"
     fields: dict[str, Any] = {}
     for argument, value in arguments.items():
+        if argument.startswith("x-"):  # somebody's own notes
+            continue
         name = argument.replace("-", "_")
         if name not in Policy._fields or "_" in argument:
             raise StoreError(place, f"there is no argument {argument!r}", "known are " + ", ".join(NAMES))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush, nsmallest
 from itertools import count, groupby, islice
 from typing import Any, Protocol
@@ -22,7 +22,7 @@ from ..channel.words import TerminalEnd
 from .backlog import Backlog, Page
 from .entry import Entry
 from .memory import ALLOWANCE_BYTES, Memory
-from .policy import PLAIN, Policy
+from .policy import policy_of
 from .reading import BATCH_MESSAGES, Content, Reader
 
 Driver = Any
@@ -81,12 +81,14 @@ class Queue:
     """One queue. Core only."""
 
     def __init__(
-        self, name: str, queue_id: int, memory: Memory, reader: Reader, policy: Policy = PLAIN
+        self, name: str, queue_id: int, memory: Memory, reader: Reader, arguments: Mapping[str, Any]
     ) -> None:
+        """*arguments* say its policy. Raises `StoreError` if they are not right."""
         self.name = name
         self.queue_id = queue_id
         """The wiring's id; 0 for a queue that is not durable."""
-        self.policy = policy
+        self.arguments = arguments
+        self.policy = policy_of(name, arguments)
         self.gate: Gate | None = None
         """Looks at messages before they are taken, if the policy asks for that."""
         self.maker: object = None
@@ -113,6 +115,8 @@ class Queue:
         self.positions = count(1)
         self.going = False
         """It is being deleted: nothing is put here any more."""
+        self.when_gone: list[Callable[[], None]] = []
+        """What waits for that."""
         self.gone = False
         self._memory = memory
         self._reader = reader

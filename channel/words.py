@@ -74,8 +74,20 @@ class DriverEnd(Protocol):
 class TerminalEnd(Protocol):
     """The worker's end of a channel. Called on the core; the work is done later, on the worker."""
 
-    def opened(self, driver: DriverEnd, address: str | None, credit: int) -> None:
-        """The channel is open; *address* if a node was made for it; *credit* messages may be posted."""
+    def opened(
+        self,
+        driver: DriverEnd,
+        address: str | None,
+        credit: int,
+        *,
+        filters: bytes = b"",
+        found: Terminus | None = None,
+    ) -> None:
+        """The channel is open; *address* if a node was made for it; *credit* messages may be posted.
+
+        *filters* is the encoded set of those that are applied; *found* what a client is told that asked, without a
+        source, what there was under the link's name.
+        """
         ...
 
     def failure(self, condition: str, description: str) -> None:

@@ -258,8 +258,16 @@ class ChannelEnd:
 
     # on the core: note it down
 
-    def opened(self, driver: DriverEnd, address: str | None, credit: int) -> None:
-        self._terminal.note(self._do_opened, driver, address, credit)
+    def opened(
+        self,
+        driver: DriverEnd,
+        address: str | None,
+        credit: int,
+        *,
+        filters: bytes = b"",
+        found: Terminus | None = None,
+    ) -> None:
+        self._terminal.note(self._do_opened, driver, address, credit, filters, found)
 
     def failure(self, condition: str, description: str) -> None:
         self._terminal.note(self._do_failure, condition, description)
@@ -290,13 +298,15 @@ class ChannelEnd:
 
     # on the worker: do it
 
-    def _do_opened(self, driver: DriverEnd, address: str | None, credit: int) -> None:
+    def _do_opened(
+        self, driver: DriverEnd, address: str | None, credit: int, filters: bytes, found: Terminus | None
+    ) -> None:
         link, terminal = self._link, self._terminal
         if link.closed or terminal.closed:
             terminal.core.post(driver.close, (), True, self.for_good)
             return
         self.driver = driver
-        self._engine.open_link(link, address)
+        self._engine.open_link(link, address, filters, found)
         if not link.sender:
             self._engine.grant(link, credit)
         else:
@@ -340,6 +350,4 @@ class ChannelEnd:
 def _refusal(link: Link, terminus: Terminus) -> tuple[str, str] | None:
     if terminus.coordinator:
         return "amqp:not-implemented", "transactions are not supported yet"
-    if terminus.absent and link.sender:
-        return "amqp:invalid-field", "a source is missing"
     return None

@@ -42,7 +42,7 @@ class FakeTerminal:
         self.failures: list[str] = []
         self.drains: list[int] = []
 
-    def opened(self, driver: DriverEnd, address: str | None, credit: int) -> None:
+    def opened(self, driver: DriverEnd, address: str | None, credit: int, **answer: Any) -> None:
         self.driver = driver
 
     def failure(self, condition: str, description: str) -> None:

@@ -48,9 +48,17 @@ class Received(NamedTuple):
 class Peer:
     """One connection of a client."""
 
-    def __init__(self, port: int, *, max_frame_bytes: int = 0, idle_timeout_s: float = 0, sasl: bool = False) -> None:
+    def __init__(
+        self,
+        port: int,
+        *,
+        max_frame_bytes: int = 0,
+        idle_timeout_s: float = 0,
+        sasl: bool = False,
+        container: str = "",
+    ) -> None:
         self.connection = Connection()
-        self.connection.container = f"peer-{next(_names)}"
+        self.connection.container = container or f"peer-{next(_names)}"
         self.transport = Transport()
         self.received: dict[Any, list[Received]] = {}
         self.detached: set[Any] = set()

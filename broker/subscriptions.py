@@ -1,0 +1,179 @@
+"""Subscriptions: queues that are made for clients which receive from an exchange. Core only.
+
+| who subscribes | the queue's name | it lasts |
+|---|---|---|
+| one link | `subscription-` and a UUID | as long as the link |
+| a durable link | `subscription:container:name` | until the client closes the link, not just detaches it |
+| links that share it (`shared`) | `subscription:container:shared:name` | as long as these links, or as above |
+| those of any container (also `global`) | `subscription::shared:name` | likewise |
+
+*name* is the link's, up to a `|`: clients that have several links on one subscription tell them apart by what follows.
+A durable one is bound anew when its topic, key or filters change, and what was on it goes, as JMS says. Without a
+source (a null one) a client asks what there was under its link's name, to close it: that is how it unsubscribes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
+from uuid import uuid4
+
+from ..amqp import filters
+from ..amqp.codec import Malformed
+from ..amqp.link import Terminus
+from ..base.errors import CairnError
+from ..channel.words import Open, TerminalEnd
+from .conditions import NOT_FROM, SELECTOR
+from .consumer import Consumer
+from .places import ExchangePlace
+from .queue import Queue
+from .selector import Selector
+
+if TYPE_CHECKING:
+    from .broker import Broker
+
+PREFIX = "subscription"
+SUBSCRIPTION = "x-subscription"
+"""The argument of a durable subscription's queue: what it is of, as `_Asked.terms` tells it."""
+
+
+class _Asked(NamedTuple):
+    """A subscription that a client asks for."""
+
+    place: ExchangePlace
+    key: str
+    arguments: Mapping[str, Any]
+    """Of its binding."""
+    applied: bytes
+    """The filters that are, as the client is told."""
+    durable: bool
+    shared: bool
+    queue: str
+
+    @property
+    def terms(self) -> dict[str, Any]:
+        return {"exchange": self.place.exchange.name, "key": self.key, **self.arguments}
+
+
+class Subscriptions:
+    """Makes them, finds them again, and ends them."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def open(self, place: ExchangePlace, wish: Open, terminal: TerminalEnd) -> None:
+        """A channel on which a client receives from an exchange."""
+        try:
+            asked = _asked(place, wish)
+        except (CairnError, Malformed) as error:
+            terminal.failure("amqp:invalid-field", str(error))
+            return
+        queue = self._broker.nodes.queues.get(asked.queue)
+        if queue is None or queue.going:
+            self._make(asked, wish, terminal)
+        elif queue.arguments.get(SUBSCRIPTION) == asked.terms:
+            self._attach(queue, asked, wish, terminal)
+        elif queue.consumers:
+            terminal.failure("amqp:resource-locked", "others share that subscription, on other terms")
+        else:
+            self._broker.nodes.delete_queue(queue, lambda error: self._again(error, asked, wish, terminal))
+
+    def find(self, wish: Open, terminal: TerminalEnd) -> None:
+        """A client asks by its link's name what it had subscribed to."""
+        names = [_durable_name(wish, shared=shared) for shared in (False, True)]
+        queue = next((found for name in names if (found := self._broker.nodes.queues.get(name)) is not None), None)
+        if queue is None or queue.going:
+            terminal.failure("amqp:not-found", f"there is no subscription {wish.link_name!r}")
+            return
+        terms = queue.arguments[SUBSCRIPTION]
+        address = terms["exchange"] + (f"/{terms['key']}" if terms["key"] else "")
+        source = Terminus(address=address, durability=2, expiry="never", capabilities=("topic",))
+        consumer = Consumer(self._broker, terminal, queue, presettled=wish.presettled)
+        terminal.opened(consumer, None, 0, found=source)
+
+    def channel_closed(self, queue: Queue, *, for_good: bool) -> None:
+        """A link on it is gone: with *for_good* the client gives a durable one up, if nobody shares it."""
+        if SUBSCRIPTION in queue.arguments and not queue.consumers and not queue.going and (
+            for_good or not queue.queue_id
+        ):
+            self._broker.nodes.delete_queue(queue, _ignore, "it was unsubscribed")
+
+    # ---- making one -----------------------------------------------------------------------------------------------
+
+    def _again(self, error: object, asked: _Asked, wish: Open, terminal: TerminalEnd) -> None:
+        if isinstance(error, Exception):
+            terminal.failure(*self._broker.why_not_made(error))
+        else:
+            self._make(asked, wish, terminal)
+
+    def _make(self, asked: _Asked, wish: Open, terminal: TerminalEnd) -> None:
+        arguments = {SUBSCRIPTION: asked.terms}
+        if asked.durable:
+            self._broker.nodes.create_queue(
+                asked.queue, arguments, lambda queue: self._bind(queue, asked, wish, terminal)
+            )
+        else:
+            self._bind(self._broker.nodes.add_queue(asked.queue, arguments), asked, wish, terminal)
+
+    def _bind(self, queue: Queue | Exception, asked: _Asked, wish: Open, terminal: TerminalEnd) -> None:
+        if isinstance(queue, Exception):
+            terminal.failure(*self._broker.why_not_made(queue))
+            return
+        self._broker.nodes.bind(
+            asked.place.exchange,
+            queue,
+            asked.key,
+            asked.arguments,
+            lambda error: self._bound(error, queue, asked, wish, terminal),
+        )
+
+    def _bound(
+        self, error: object, queue: Queue, asked: _Asked, wish: Open, terminal: TerminalEnd
+    ) -> None:
+        if isinstance(error, CairnError):
+            self._broker.nodes.delete_queue(queue, _ignore)
+            terminal.failure(*self._broker.why_not_made(error))
+        else:
+            self._attach(queue, asked, wish, terminal)
+
+    def _attach(self, queue: Queue, asked: _Asked, wish: Open, terminal: TerminalEnd) -> None:
+        if queue.consumers and not asked.shared:
+            for taker in list(queue.consumers):  # the same client, which has not noticed that its old link is gone
+                taker.terminal.failure("amqp:link:stolen", "the subscription was attached to anew")
+        consumer = Consumer(self._broker, terminal, queue, presettled=wish.presettled)
+        terminal.opened(consumer, None, 0, filters=asked.applied)
+
+
+def _asked(place: ExchangePlace, wish: Open) -> _Asked:
+    """Raises `Malformed`, or `CairnError` for a key that can't be."""
+    terminus = wish.terminus
+    asked = filters.parse(terminus.filters)
+    key = place.key or ("#" if place.exchange.type == "topic" else "")
+    place.exchange.check_key(key)
+    arguments: dict[str, Any] = {}
+    if asked.selector is not None:
+        Selector(asked.selector)  # a bad one is known before anything is made
+        arguments[SELECTOR] = asked.selector
+    if asked.no_local and wish.container:
+        arguments[NOT_FROM] = wish.container
+    shared = "shared" in terminus.capabilities
+    durable = terminus.durability > 0 or terminus.expiry == "never"
+    if durable or shared:
+        queue = _durable_name(wish, shared=shared)
+        if not durable:
+            queue = f"{queue}:volatile"
+    else:
+        queue = f"{PREFIX}-{uuid4()}"
+    applied = filters.accepted(asked, no_local=True)
+    return _Asked(place, key, arguments, applied, durable, shared, queue)
+
+
+def _durable_name(wish: Open, *, shared: bool) -> str:
+    container = "" if "global" in wish.terminus.capabilities else quote(wish.container, safe="")
+    name = quote(wish.link_name.partition("|")[0], safe="")
+    return f"{PREFIX}:{container}:{'shared:' if shared else ''}{name}"
+
+
+def _ignore(result: object) -> None:
+    """Nobody waits to hear how that went; the log tells what went wrong."""

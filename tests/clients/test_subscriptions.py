@@ -1,0 +1,201 @@
+"""Receivers of an exchange get what is sent through it from then on; durable ones also what was sent while away."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from proton import UNDESCRIBED, Array, Data, Described, Endpoint, Message, Terminus, symbol
+
+from .conftest import NewPeer, StartProcess
+from .peers import Peer
+
+SELECTOR, NO_LOCAL = "apache.org:selector-filter:string", "apache.org:no-local-filter:list"
+
+
+def subscribe(
+    peer: Peer,
+    address: str | None,
+    name: str = "sub",
+    *,
+    durable: bool = False,
+    capabilities: tuple[str, ...] = (),
+    selector: str = "",
+    no_local: bool = False,
+    credit: int = 100,
+) -> Any:
+    """A subscription as JMS clients make them."""
+    link = peer.session.receiver(name)
+    source = link.source
+    if address is None:
+        source.type = Terminus.UNSPECIFIED
+    if durable:
+        source.durability = Terminus.DELIVERIES
+        source.expiry_policy = Terminus.EXPIRE_NEVER
+        source.distribution_mode = Terminus.DIST_MODE_COPY
+    if capabilities:
+        source.capabilities.put_object(Array(UNDESCRIBED, Data.SYMBOL, *map(symbol, capabilities)))
+    asked = {}
+    if selector:
+        asked[symbol("jms-selector")] = Described(symbol(SELECTOR), selector)
+    if no_local:
+        asked[symbol("no-local")] = Described(symbol(NO_LOCAL), [])
+    if asked:
+        source.filter.put_object(asked)
+    peer.attach(link, address)
+    if credit and not link.state & Endpoint.REMOTE_CLOSED:
+        link.flow(credit)
+    return link
+
+
+def bodies(peer: Peer, link: Any) -> list[Any]:
+    """All that is there now, accepted."""
+    received = peer.drain(link, 100)
+    for one in received:
+        one.accept()
+    return [one.body for one in received]
+
+
+@pytest.mark.parametrize("durable", [True, False], ids=["durable messages", "transient"])
+def test_every_subscriber_gets_every_message(new_peer: NewPeer, durable: bool) -> None:
+    publisher, one, other = new_peer(), new_peer(), new_peer()
+    publisher.put(publisher.sender("topic://news.sport"), ["before"], durable=durable)
+    links = [subscribe(one, "topic://news.sport"), subscribe(other, "news.*", capabilities=("topic",))]
+    quiet = subscribe(other, "topic://weather.#", "other")
+    publisher.put(publisher.sender("topic://news.sport"), ["goal", b"x" * 300_000], durable=durable)
+    for peer, link in zip((one, other), links, strict=True):
+        assert bodies(peer, link) == ["goal", b"x" * 300_000]
+    assert bodies(other, quiet) == []
+
+
+def test_the_subject_is_the_key_where_the_address_has_none(peer: Peer) -> None:
+    link = subscribe(peer, "amq.direct/red")
+    peer.send(peer.sender("amq.topic"), Message(subject="red", body=0))
+    sender = peer.sender("amq.direct")
+    peer.send(sender, Message(subject="red", body=1))
+    blue = peer.post(sender, Message(subject="blue", body=2))
+    peer.wait(lambda: blue.settled)
+    assert blue.remote_state == blue.RELEASED  # nobody wants it, and its sender is told so
+    assert bodies(peer, link) == [1]
+
+
+def test_a_relayed_message_goes_through_an_exchange(peer: Peer) -> None:
+    link = subscribe(peer, "topic://a.b")
+    peer.send(peer.sender(None), Message(address="topic://a.b", body=1), Message(address="amq.topic/a.b", body=2))
+    assert bodies(peer, link) == [1, 2]
+
+
+def test_a_direct_exchange_needs_a_key(peer: Peer) -> None:
+    link = peer.session.receiver("r")
+    peer.attach(link, "amq.direct")
+    assert peer.refusal(link) == "amqp:invalid-field"
+
+
+def test_a_selector_chooses_before_anything_is_stored(peer: Peer) -> None:
+    link = subscribe(peer, "topic://t", selector="colour = 'red'")
+    assert b"colour" in link.remote_source.filter.format()  # what is applied is told
+    sender = peer.sender("topic://t")
+    for number, colour in enumerate(["red", "blue", "red"]):
+        peer.send(sender, Message(body=number, properties={"colour": colour}))
+    assert bodies(peer, link) == [0, 2]
+
+
+def test_a_bad_selector_is_refused(peer: Peer) -> None:
+    link = subscribe(peer, "topic://t", selector="colour = ")
+    assert peer.refusal(link) == "amqp:invalid-field"
+
+
+def test_no_local_leaves_out_what_the_same_container_sent(new_peer: NewPeer) -> None:
+    one, other = new_peer(), new_peer()
+    link = subscribe(one, "topic://t", no_local=True)
+    one.put(one.sender("topic://t"), ["mine"])
+    other.put(other.sender("topic://t"), ["yours"])
+    assert bodies(one, link) == ["yours"]
+
+
+def test_a_durable_subscription_outlasts_its_link(new_peer: NewPeer) -> None:
+    publisher, first = new_peer(), new_peer(container="me")
+    sender = publisher.sender("topic://t")
+    link = subscribe(first, "topic://t", durable=True)
+    publisher.put(sender, [1])
+    assert bodies(first, link) == [1]
+    first.detach(link, close=False)
+    publisher.put(sender, [2])
+    first.close()
+    publisher.put(sender, [3])
+    again = new_peer(container="me")
+    assert bodies(again, subscribe(again, "topic://t", durable=True)) == [2, 3]
+    stranger = new_peer(container="somebody else")
+    assert bodies(stranger, subscribe(stranger, "topic://t", durable=True)) == []
+
+
+def test_it_outlasts_the_broker(start_process: StartProcess, peer_at: NewPeer) -> None:
+    process = start_process()
+    peer = peer_at(process.port, container="me")
+    peer.detach(subscribe(peer, "topic://t", durable=True, selector="n > 1"), close=False)
+    peer.detach(subscribe(peer, "topic://t", "volatile"), close=False)
+    sender = peer.sender("topic://t")
+    peer.send(sender, *(Message(body=n, durable=True, properties={"n": n}) for n in range(4)))
+    process.stop()
+    process = start_process()
+    peer = peer_at(process.port, container="me")
+    peer.send(peer.sender("topic://t"), *(Message(body=n, properties={"n": n}) for n in (0, 9)))
+    link = subscribe(peer, "topic://t", durable=True, selector="n > 1")
+    assert bodies(peer, link) == [2, 3, 9]
+
+
+def test_other_terms_begin_it_anew(new_peer: NewPeer) -> None:
+    peer = new_peer(container="me")
+    peer.detach(subscribe(peer, "topic://t", durable=True), close=False)
+    sender = peer.sender("topic://t")
+    peer.send(sender, Message(body=1, durable=True, properties={"n": 1}))
+    link = subscribe(peer, "topic://t", durable=True, selector="n = 2")
+    assert bodies(peer, link) == []
+    peer.send(sender, *(Message(body=n, properties={"n": n}) for n in (1, 2)))
+    assert bodies(peer, link) == [2]
+
+
+def test_unsubscribing_by_a_null_source(new_peer: NewPeer) -> None:
+    peer = new_peer(container="me")
+    peer.detach(subscribe(peer, "topic://t", durable=True), close=False)
+    lookup = subscribe(peer, None, credit=0)
+    assert lookup.remote_source.address == "amq.topic/t"
+    assert lookup.remote_source.durability == Terminus.DELIVERIES
+    peer.detach(lookup)
+    gone = subscribe(peer, None, credit=0)
+    assert peer.refusal(gone) == "amqp:not-found"
+    gone.close()
+    peer.put(peer.sender("topic://t"), [1])
+    assert bodies(peer, subscribe(peer, "topic://t", durable=True)) == []
+
+
+def test_closing_the_link_unsubscribes(new_peer: NewPeer) -> None:
+    peer = new_peer(container="me")
+    peer.detach(subscribe(peer, "topic://t", durable=True))
+    assert peer.refusal(subscribe(peer, None, credit=0)) == "amqp:not-found"
+
+
+@pytest.mark.parametrize("durable", [True, False], ids=["durable", "volatile"])
+def test_a_shared_subscription_gives_each_message_to_one_link(new_peer: NewPeer, durable: bool) -> None:
+    one, other = new_peer(container="a"), new_peer(container="b")
+    how: Any = {"durable": durable, "capabilities": ("topic", "shared", "global")}
+    links = [subscribe(one, "t", "s|1", **how), subscribe(other, "t", "s|2", **how)]
+    other.settle_down()
+    one.put(one.sender("topic://t"), range(10))
+    found = [bodies(one, links[0]), bodies(other, links[1])]
+    assert sorted(found[0] + found[1]) == list(range(10))
+    assert all(found)
+    for peer, link in zip((one, other), links, strict=True):
+        peer.detach(link, close=False)
+    one.put(one.sender("topic://t"), ["later"])
+    assert bodies(one, subscribe(one, "t", "s|3", **how)) == (["later"] if durable else [])
+
+
+def test_a_client_that_lost_its_link_takes_the_subscription_over(new_peer: NewPeer) -> None:
+    old, new = new_peer(container="me"), new_peer(container="me")
+    stolen = subscribe(old, "topic://t", durable=True)
+    old.put(old.sender("topic://t"), [1, 2])
+    old.take(stolen, 2)
+    link = subscribe(new, "topic://t", durable=True)
+    assert old.refusal(stolen) == "amqp:link:stolen"
+    assert [one.body for one in new.take(link, 2)] == [1, 2]
