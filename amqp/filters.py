@@ -63,6 +63,7 @@ def parse(encoded: bytes) -> Filters:
 
 
 def accepted(filters: Filters, *, no_local: bool = False) -> bytes:
-    """The encoded map of the filters that are applied: a selector always, *no_local* if so."""
+    """The encoded map of the filters that are applied: a selector always, *no_local* if so; empty if there are none."""
     entries = [filters.selector_entry, filters.no_local_entry if no_local else b""]
-    return encode.mapped_entries([entry for entry in entries if entry])
+    applied = [entry for entry in entries if entry]
+    return encode.mapped_entries(applied) if applied else b""

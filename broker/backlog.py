@@ -2,7 +2,8 @@
 
 A backlog stands behind a queue's ready messages. Its positions are contiguous, so a message's position is told by its
 place. Some messages can't be read back (transient ones), and some need not be (those that come while the last of the
-backlog is being read): the id 0 keeps their place, and they are held beside, by position.
+backlog is being read): the id 0 keeps their place, and they are held beside, by position. What is taken out of the
+middle leaves a hole, an id 0 with nothing beside it: 8 bytes, until all before it are gone.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Page(NamedTuple):
     first: int
     """The position of the first one."""
     ids: array[int]
-    """0 for those held in memory."""
+    """0 for those held in memory, and for holes."""
     held: dict[int, Entry]
     """Those, by position."""
 
@@ -46,6 +47,8 @@ class Backlog:
 
     def __init__(self) -> None:
         self.count = 0
+        """Of positions: messages and holes. The first one is no hole."""
+        self.holes = 0
         self.stored = 0
         """How many of them have to be read."""
         self.first = 1
@@ -79,7 +82,9 @@ class Backlog:
             ids += self._chunks[number][place : place + end - at]
             at = first - self._begin + len(ids)
         held = self._held
-        there = {position: held[position] for position, number in enumerate(ids, first) if not number} if held else {}
+        if not held:
+            return Page(first, ids, {})
+        there = {position: held[position] for position, id_ in enumerate(ids, first) if not id_ and position in held}
         return Page(first, ids, there)
 
     def drop(self, page: Page) -> None:
@@ -87,8 +92,11 @@ class Backlog:
         assert page.first == self.first
         for position in page.held:
             self.held_bytes -= self._held.pop(position).held_bytes
-        self.stored -= len(page.ids) - len(page.held)
+        unstored = page.ids.count(0)
+        self.stored -= len(page.ids) - unstored
+        self.holes -= unstored - len(page.held)
         self._advance(len(page.ids))
+        self._pass_holes()
 
     def take_held(self) -> list[Entry]:
         """Take off the messages that are in memory, up to the first one that is not."""
@@ -98,7 +106,45 @@ class Backlog:
             self.held_bytes -= entry.held_bytes
             taken.append(entry)
             self._advance(1)
+            self._pass_holes()
         return taken
+
+    def take_out(self, position: int) -> tuple[bool, Entry | None]:
+        """Take a message out of the middle: whether it was there, and the message if it was in memory."""
+        entry = self._held.pop(position, None)
+        if entry is not None:
+            self.held_bytes -= entry.held_bytes
+        elif self._stored_at(position):
+            chunk, place = self._place(position)
+            chunk[place] = 0
+            self.stored -= 1
+        else:
+            return False, None
+        self.holes += 1
+        self._pass_holes()
+        return True, entry
+
+    def put_back(self, entry: Entry) -> None:
+        """Put a message that was taken out of the middle into its hole, to be held in memory."""
+        self.holes -= 1
+        self._held[entry.position] = entry
+        self.held_bytes += entry.held_bytes
+
+    def _stored_at(self, position: int) -> int:
+        """The id of the message at *position* if it has to be read, else 0."""
+        if not self.first <= position < self.first + self.count:
+            return 0
+        chunk, place = self._place(position)
+        return chunk[place]
+
+    def _place(self, position: int) -> tuple[array[int], int]:
+        number, place = divmod(position - self._begin, CHUNK_MESSAGES)
+        return self._chunks[number], place
+
+    def _pass_holes(self) -> None:
+        while self.holes and self.first not in self._held and not self._stored_at(self.first):
+            self.holes -= 1
+            self._advance(1)
 
     def _extend(self, position: int, ids: Sequence[int]) -> None:
         if not self.count:

@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Protocol
 from uuid import uuid4
 
+from ..amqp.codec import Malformed
 from ..base.clock import Clock
 from ..base.errors import CairnError, DiskFull, SqlDenied, SqlReadOnly, SqlUnreachable
 from ..channel.words import DriverEnd, Open, TerminalEnd
@@ -27,6 +28,8 @@ from .places import ExchangePlace, Place
 from .queue import Queue
 from .reading import Reader, Submit
 from .returns import Returns
+from .selecting import SelectingBrowser, SelectingConsumer, asked_for
+from .selector import SelectorError
 from .senders import AnonymousProducer, ExchangeProducer, QueueProducer
 from .subscriptions import Subscriptions
 from .timers import Timers
@@ -68,6 +71,7 @@ class Broker:
         self.timers = Timers(clock)
         self.returns = Returns(self)
         self.subscriptions = Subscriptions(self)
+        self._post = post
         self._auto_create = tuple(auto_create)
         self._credit = credit
         self._owned: dict[object, list[Queue | Exchange]] = {}
@@ -131,6 +135,11 @@ class Broker:
 
     def open(self, wish: Open, terminal: TerminalEnd) -> None:
         terminus = wish.terminus
+        try:
+            asked_for(terminus.filters)
+        except (Malformed, SelectorError) as error:
+            terminal.failure("amqp:invalid-field", str(error))
+            return
         if terminus.dynamic:
             self._open_on(self._make_dynamic(wish.connection), wish, terminal, made=True)
         elif terminus.address is None:
@@ -156,15 +165,14 @@ class Broker:
 
     def _open_on(self, queue: Queue, wish: Open, terminal: TerminalEnd, made: bool = False) -> None:
         driver: DriverEnd
+        filters = b""
         if not wish.to_client:
             driver = QueueProducer(self, terminal, queue)
-        elif wish.terminus.browse:
-            driver = Browser(self, terminal, queue)
-        elif queue.policy.exclusive and queue.consumers:
+        elif queue.policy.exclusive and (queue.consumers or queue.selecting) and not wish.terminus.browse:
             terminal.failure("amqp:resource-locked", f"the queue {queue.name!r} has a consumer, and may have only one")
             return
         else:
-            driver = Consumer(self, terminal, queue, presettled=wish.presettled)
+            driver, filters = self._receiver(queue, wish, terminal)
         if made:
             queue.maker = driver
         credit = 0 if wish.to_client else self._credit
@@ -172,7 +180,18 @@ class Broker:
             credit = queue.gate.credit(terminal, credit)
         if queue.queue_id:
             credit = self.credit(terminal, credit)
-        terminal.opened(driver, queue.name if made else None, credit)
+        terminal.opened(driver, queue.name if made else None, credit, filters=filters)
+
+    def _receiver(self, queue: Queue, wish: Open, terminal: TerminalEnd) -> tuple[DriverEnd, bytes]:
+        """A driver that takes or looks at messages, and the filters that it applies."""
+        selector, filters = asked_for(wish.terminus.filters)
+        if selector is None:
+            if wish.terminus.browse:
+                return Browser(self, terminal, queue), filters
+            return Consumer(self, terminal, queue, presettled=wish.presettled), filters
+        if wish.terminus.browse:
+            return SelectingBrowser(self, terminal, queue, selector), filters
+        return SelectingConsumer(self, terminal, queue, presettled=wish.presettled, selector=selector), filters
 
     def _open_through(self, place: ExchangePlace, wish: Open, terminal: TerminalEnd) -> None:
         if not wish.to_client:
@@ -249,6 +268,10 @@ class Broker:
     def touch(self, queue: Queue) -> None:
         """Something changed there: hand out its messages at the end of the step."""
         self.line.dirty[queue] = None
+
+    def later(self, action: Callable[..., None], *args: Any) -> None:
+        """Do *action* on the core, after what waits there already."""
+        self._post(action, *args)
 
     def when_answered(self, action: Callable[[], None]) -> None:
         self.line.when_durable(0, action)

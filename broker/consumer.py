@@ -59,7 +59,15 @@ class Consumer(Receiving):
         """Messages are on their way off the queue for good; more are taken when these have gone out."""
         self.unsettled: dict[Entry, None] = {}
         """What the client has and has not settled (router guide C34)."""
-        queue.consumers.append(self)
+        self._join()
+
+    def _join(self) -> None:
+        self._queue.consumers.append(self)
+
+    def _leave(self) -> None:
+        self._queue.draining.pop(self, None)
+        if self in self._queue.consumers:
+            self._queue.consumers.remove(self)
 
     def request(self, limit: int, drain: bool) -> None:
         self._limit = limit
@@ -222,10 +230,8 @@ class Consumer(Receiving):
 
     def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
         self._closed = True
+        self._leave()
         queue = self._queue
-        queue.draining.pop(self, None)
-        if self in queue.consumers:
-            queue.consumers.remove(self)
         for entry in returned:
             self.unsettled.pop(entry, None)
             if entry.gone:

@@ -81,6 +81,15 @@ class HeldContent:
     def piece(self, number: int) -> bytes:
         return self._fragments[number]
 
+    def beginning(self, size_bytes: int) -> bytes:
+        """So much of it, or a little more."""
+        begin = b""
+        for fragment in self._fragments:
+            begin += fragment
+            if len(begin) >= size_bytes:
+                break
+        return begin
+
 
 class RedeliveredContent:
     """Long content whose header, at the start of its first piece, is rewritten."""

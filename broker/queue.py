@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from heapq import heappop, heappush, nsmallest
+from heapq import heapify, heappop, heappush, nsmallest
 from itertools import count, groupby, islice
 from typing import Any, Protocol
 
@@ -54,6 +54,14 @@ class Looker(Protocol):
 
     def look(self) -> None:
         """There may be something new to see."""
+        ...
+
+
+class Selecting(Looker, Protocol):
+    """A consumer that takes only some of the messages, from wherever they stand."""
+
+    def look_again(self, entry: Entry) -> None:
+        """A message came back."""
         ...
 
 
@@ -111,6 +119,9 @@ class Queue:
         """Consumers that want what there is, now: they wait for what is being read."""
         self.consumers: list[Taker] = []
         self.browsers: list[Looker] = []
+        """All who look for themselves: browsers, and consumers that select."""
+        self.selecting: list[Selecting] = []
+        """Those of them that take messages."""
         self.producers: dict[Driver, None] = {}
         self.positions = count(1)
         self.going = False
@@ -122,13 +133,15 @@ class Queue:
         self._reader = reader
         self._reading = False
         """A batch of the backlog is being read."""
+        self.reading_end = 0
+        """Behind its last position: nothing before that is taken out of the backlog meanwhile."""
         self._mark = BATCH_MESSAGES
         """The next batch is read when fewer messages than this are ready: as many as the last one had."""
 
     @property
     def depth(self) -> int:
         """Messages that can be taken now, or once they are read."""
-        return len(self.ready) + len(self.returned) + self.backlog.count
+        return len(self.ready) + len(self.returned) + self.backlog.count - self.backlog.holes
 
     # ---- memory ---------------------------------------------------------------------------------------------------
 
@@ -206,8 +219,40 @@ class Queue:
         self.hold(sum([entry.held_bytes for entry in entries]))
 
     def give_back(self, entry: Entry) -> None:
-        """A consumer did not want it after all."""
-        heappush(self.returned, entry)
+        """It is not wanted after all: back to where it was, before all or in the middle."""
+        position = entry.position
+        if self.backlog.count and position >= self.backlog.first:
+            self.backlog.put_back(entry)
+        elif self.ready and position > self.ready[0].position:
+            self.ready.insert(self.ready_after(position), entry)
+        else:
+            heappush(self.returned, entry)
+        for selecting in self.selecting:
+            selecting.look_again(entry)
+
+    def take_out(self, entry: Entry) -> Entry | None:
+        """Take a message from wherever it is now, unless somebody else has; it may be another object by then."""
+        position = entry.position
+        place = self.ready_after(position) - 1
+        if place >= 0 and self.ready[place].position == position:
+            there = self.ready[place]
+            del self.ready[place]
+            return there
+        if self.backlog.count and position >= self.backlog.first:
+            found, held = self.backlog.take_out(position)
+            if found and held is None:
+                self.hold(entry.held_bytes)
+                return entry
+            return held
+        if entry not in self.returned:
+            return None
+        self.returned.remove(entry)
+        heapify(self.returned)
+        return entry
+
+    def ready_after(self, position: int) -> int:
+        """The place in `ready` of the first message behind *position*."""
+        return bisect_right(self.ready, position, key=lambda entry: entry.position)
 
     def has_failed_too_often(self, entry: Entry) -> bool:
         return 0 < self.policy.max_deliveries <= entry.failures
@@ -245,10 +290,13 @@ class Queue:
             return
         self._reading = True
         page = self.backlog.page(self.backlog.first - 1, BATCH_MESSAGES)
+        self.reading_end = page.first + len(page.ids)
         self._reader.load(page.stored, lambda contents: self._read(page, contents))
 
     def _read(self, page: Page, contents: list[Content]) -> None:
         self._reading = False
+        self.reading_end = 0
+        page = self.backlog.page(page.first - 1, len(page.ids))  # again, with what was put back there meanwhile
         entries, done = self._reader.entries(page, contents, self.name)
         page = page.cut(done)
         self.backlog.drop(page)
@@ -330,6 +378,6 @@ class Queue:
         """What can be seen now of the messages before the backlog with positions above *after*, in order: a part."""
         found = nsmallest(most, (entry for entry in self.returned if entry.position > after))
         if len(found) < most and self.ready and self.ready[-1].position > after:
-            start = bisect_right(self.ready, after, key=lambda entry: entry.position)
+            start = self.ready_after(after)
             found += islice(self.ready, start, start + most - len(found))
         return found

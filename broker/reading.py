@@ -23,6 +23,9 @@ BATCH_MESSAGES = 2048
 BATCH_BYTES = 1 << 20
 """A batch ends when it has so many messages, or so many bytes of content."""
 
+BEGINNING_BYTES = 64 << 10
+"""What stands before the body of a long message is looked for in so much of it."""
+
 Content = bytes | CairnError | None
 """As `MessageStore.load_many` gives it."""
 _NOT_LOADED = object()
@@ -52,6 +55,10 @@ class Reader:
         """Load contents of any number of pieces, all of them; *then* gets them, on the core."""
         self._submit(self._work, lambda: [self._whole(message_id) for message_id in ids], then)
 
+    def load_beginnings(self, ids: Sequence[int], then: Callable[[list[bytes | CairnError]], None]) -> None:
+        """Load the first `BEGINNING_BYTES` of contents; *then* gets them, on the core."""
+        self._submit(self._work, lambda: [self._beginning(message_id) for message_id in ids], then)
+
     def entries(self, page: Page, contents: Sequence[Content], queue: str) -> tuple[list[Entry], int]:
         """The messages of *page*, as far as *contents* go, and how many of the page these are.
 
@@ -62,7 +69,11 @@ class Reader:
         done = 0
         for position, message_id in enumerate(page.ids, page.first):
             if not message_id:
-                entry = page.held[position]
+                held = page.held.get(position)
+                if held is None:  # a hole
+                    done += 1
+                    continue
+                entry = held
             else:
                 content = next(loaded, _NOT_LOADED)
                 if type(content) is bytes:
@@ -87,6 +98,19 @@ class Reader:
     def report(self, queue: str, message_id: int, why: object) -> None:
         """A message can't be read, and is passed by."""
         log.error("queue %s: message %d stays in the store, undelivered: %s", queue, message_id, why)
+
+    def _beginning(self, message_id: int) -> bytes | CairnError:
+        begin = b""
+        try:
+            for number in range(self._store.piece_count(message_id)):
+                begin += self._store.load_piece(message_id, number)
+                if len(begin) >= BEGINNING_BYTES:
+                    break
+        except CairnError as error:
+            return error
+        except LookupError:
+            return CairnError(f"message {message_id}", "it went while it was looked at")
+        return begin[:BEGINNING_BYTES]
 
     def _whole(self, message_id: int) -> bytes | CairnError:
         try:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from lark import Lark, Token, Transformer
@@ -73,6 +73,12 @@ class SelectorError(CairnError):
 
     def __init__(self, at: int, why: str) -> None:
         super().__init__(f"selector, at character {at + 1}", why)
+
+
+@lru_cache(64)
+def selector(text: str) -> Selector:
+    """The selector that *text* is: clients come with the same one again and again. Raises `SelectorError`."""
+    return Selector(text)
 
 
 class Selector:

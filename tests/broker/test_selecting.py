@@ -1,0 +1,220 @@
+"""Selecting consumers, others and browsers on one queue that hardly fits into memory, against a sorted list.
+
+Each gets what it wants, in order of what it could get; nothing is lost, doubled or counted wrongly, whatever is being
+read for whom meanwhile.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from cairnmq.amqp import encode, sections
+from cairnmq.amqp.proton import ACCEPTED, RELEASED
+from cairnmq.broker import backlog, queue, selecting
+from cairnmq.broker.memory import ENTRY_BYTES
+
+from .world import FakeTerminal, World, message, number_of
+
+LIMIT_BYTES = 6000
+SIZES = st.sampled_from([0, 50, 600, 70_000])
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backlog, "CHUNK_MESSAGES", 7)
+        patch.setattr(queue, "ALLOWANCE_BYTES", 1500)
+        patch.setattr(queue, "BATCH_MESSAGES", 5)
+        patch.setattr(selecting, "PAGE_MESSAGES", 4)
+        patch.setattr(selecting, "JUDGE_AT_ONCE", 6)
+        patch.setattr(selecting, "BEGINNINGS_AT_ONCE", 2)
+        yield
+
+
+def filters(text: str) -> bytes:
+    descriptor = encode.symbol("apache.org:selector-filter:string")
+    return encode.mapped([encode.symbol("s"), b"\x00" + descriptor + encode.string(text)])
+
+
+def colourful(number: int, size: int, durable: bool) -> bytes:
+    plain = message(number, size, durable)
+    colour = sections.application_properties_section({"colour": number % 3})
+    return plain[:7] + colour + plain[7:]
+
+
+class Client:
+    """A receiver, and what it has."""
+
+    def __init__(self, world: World, colour: int | None, **options: Any) -> None:
+        self.colour = colour
+        chosen = b"" if colour is None else filters(f"colour = {colour}")
+        self.terminal: FakeTerminal = world.open(to_client=True, filters=chosen, **options)
+        self.limit = 0
+        self.out: dict[int, Any] = {}
+
+    def wants(self, number: int) -> bool:
+        return self.colour is None or number % 3 == self.colour
+
+
+class Selecting(RuleBasedStateMachine):
+    """Three consumers, of which two select."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.next_number = 1
+        self.waiting: list[int] = []
+
+    @initialize()
+    def begin(self) -> None:
+        self.world = World(LIMIT_BYTES)
+        self.sender = self.world.open(to_client=False)
+        self.clients = [Client(self.world, colour) for colour in (0, 1, None)]
+
+    @rule(sizes=st.lists(st.tuples(SIZES, st.booleans()), min_size=1, max_size=15))
+    def send(self, sizes: list[tuple[int, bool]]) -> None:
+        fragments = []
+        for size, durable in sizes:
+            fragments.append((self.next_number, colourful(self.next_number, size, durable), 0))
+            self.next_number += 1
+        self.world.send(self.sender, *fragments)
+        self.waiting += [number for number, _, _ in fragments if number not in self.sender.rejected]
+        self.look()
+
+    @rule(which=st.integers(0, 2), credit=st.integers(1, 10))
+    def give_credit(self, which: int, credit: int) -> None:
+        client = self.clients[which]
+        client.limit += credit
+        self.world.do(client.terminal.driver.request, client.limit, False)
+        self.look()
+
+    @rule(which=st.integers(0, 2))
+    def drain(self, which: int) -> None:
+        client = self.clients[which]
+        before = len(client.terminal.drains)
+        client.limit += 10
+        self.world.do(client.terminal.driver.request, client.limit, True)
+        self.world.read_all()
+        assert len(client.terminal.drains) == before + 1
+        spent = client.terminal.drains[-1]
+        self.look()
+        assert not (spent and any(map(client.wants, self.waiting)))
+
+    @rule()
+    def read(self) -> None:
+        self.world.read_one()
+        self.look()
+
+    @rule(which=st.integers(0, 2), place=st.integers(0), state=st.sampled_from([ACCEPTED, ACCEPTED, RELEASED]))
+    def settle(self, which: int, place: int, state: int) -> None:
+        client = self.clients[which]
+        if client.out:
+            number = sorted(client.out)[place % len(client.out)]
+            self.settle_one(client, number, state)
+
+    def settle_one(self, client: Client, number: int, state: int) -> None:
+        entry = client.out.pop(number)
+        if state == RELEASED:
+            insort(self.waiting, number)
+        self.world.settle(client.terminal, entry, state)
+        self.look()
+
+    @rule(which=st.integers(0, 2))
+    def leave(self, which: int) -> None:
+        client = self.clients[which]
+        for number in client.out:
+            insort(self.waiting, number)
+        self.world.do(client.terminal.driver.close, list(client.out.values()), True, True)
+        self.clients[which] = Client(self.world, client.colour)
+        self.look()
+
+    @rule(colour=st.none() | st.integers(0, 2), credit=st.integers(1, 30))
+    def browse(self, colour: int | None, credit: int) -> None:
+        self.world.read_all()
+        self.look()
+        browser = Client(self.world, colour, browse=True)
+        self.world.do(browser.terminal.driver.request, credit, False)
+        self.world.read_all()
+        seen = [number_of(content) for _, content in browser.terminal.forwarded]
+        assert seen == [number for number in self.waiting if browser.wants(number)][:credit]
+        self.world.do(browser.terminal.driver.close, [], False, True)
+
+    @rule(colour=st.integers(0, 2), credit=st.integers(1, 30))
+    def take_for_good(self, colour: int, credit: int) -> None:
+        """A presettled one that selects takes the first ones, while nobody else wants anything."""
+        for which in range(3):
+            self.leave(which)
+        self.world.read_all()
+        self.look()
+        taker = Client(self.world, colour, presettled=True)
+        self.world.do(taker.terminal.driver.request, credit, False)
+        self.world.read_all()
+        taken = [number_of(content) for _, content in taker.terminal.forwarded]
+        assert taken == [number for number in self.waiting if taker.wants(number)][:credit]
+        self.waiting = [number for number in self.waiting if number not in taken]
+        self.world.do(taker.terminal.driver.close, [], False, True)
+
+    def teardown(self) -> None:
+        """All that waits comes, to those who want it, and nothing is left."""
+        if not hasattr(self, "world"):
+            return
+        for client in self.clients:
+            self.world.do(client.terminal.driver.request, 1 << 30, False)
+        while True:
+            before = len(self.waiting)
+            self.world.read_all()
+            self.look()
+            for client in self.clients:
+                for number in list(client.out):
+                    self.settle_one(client, number, ACCEPTED)
+            if not self.waiting:
+                break
+            assert len(self.waiting) < before
+        self.world.read_all()
+        assert self.world.broker.memory.used_bytes == 0
+        assert self.world.store.messages() == {}
+        assert self.world.queue().backlog.holes == 0
+
+    def look(self) -> None:
+        for client in self.clients:
+            forwarded, client.terminal.forwarded = client.terminal.forwarded, []
+            for entry, content in forwarded:
+                number = number_of(content)
+                assert client.wants(number)
+                self.waiting.remove(number)  # it must be there
+                client.out[number] = entry
+
+    @invariant()
+    def counted_exactly(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        found = self.world.queue()
+        out = [entry for client in self.clients for entry in client.out.values()]
+        held = [*found.ready, *found.returned, *out, *found.backlog.page(0, 1 << 30).held.values()]
+        assert len({id(entry) for entry in held}) == len(held)
+        assert found.held_bytes == sum(entry.held_bytes for entry in held) == self.world.broker.memory.used_bytes
+        for entry in held:
+            content = len(entry.content) if isinstance(entry.content, bytes) else 0
+            assert entry.held_bytes == content + ENTRY_BYTES
+        assert found.depth == len(self.waiting)
+        before = [entry.position for entry in [*sorted(found.returned), *found.ready]]
+        assert before == sorted(before)
+
+    @invariant()
+    def nobody_waits_for_what_is_there(self) -> None:
+        """When nothing is being read, who wants more has all of what it wants that is in memory or can be read."""
+        if not hasattr(self, "world") or self.world.readings:
+            return
+        for client in self.clients[:2]:
+            if client.terminal.driver.room() > 0:
+                assert not any(map(client.wants, self.waiting))
+
+
+Selecting.TestCase.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
+TestSelecting = Selecting.TestCase
