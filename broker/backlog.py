@@ -71,6 +71,12 @@ class Backlog:
         self._held[entry.position] = entry
         self.held_bytes += entry.held_bytes
 
+    def leave_hole(self, position: int) -> None:
+        """The message behind the last one here is not on the queue yet."""
+        if self.count:
+            self._extend(position, (0,))
+            self.holes += 1
+
     def page(self, after: int, most: int) -> Page:
         """Up to *most* messages with positions above *after*. Nothing is taken off."""
         first = max(after + 1, self.first)

@@ -68,7 +68,7 @@ class Broker:
         self.reader = Reader(store, submit, post)
         self.memory = Memory(memory_limit_bytes)
         self.line = Line(store)
-        self.timers = Timers(clock)
+        self.timers = Timers(clock, post)
         self.returns = Returns(self)
         self.subscriptions = Subscriptions(self)
         self._post = post
@@ -79,7 +79,7 @@ class Broker:
         self.nodes = Nodes(store, post, self._queue, self._gone)
 
     def _queue(self, name: str, queue_id: int, arguments: Arguments) -> Queue:
-        return Queue(name, queue_id, self.memory, self.reader, arguments)
+        return Queue(self, name, queue_id, arguments)
 
     # ---- addresses ------------------------------------------------------------------------------------------------
 
@@ -279,6 +279,12 @@ class Broker:
     def durable(self) -> None:
         """The store's durable LSN has moved."""
         self.line.move()
+
+    def due_s(self) -> float:
+        return self.timers.due_s
+
+    def on_time(self) -> None:
+        self.timers.run()
 
     def finish_step(self) -> None:
         if self.memory.starved:

@@ -11,7 +11,7 @@ from .backlog import Page
 from .consumer import Receiving
 from .entry import Entry, LookedAtContent
 from .queue import Queue
-from .reading import Content
+from .reading import Loaded
 
 if TYPE_CHECKING:
     from .broker import Broker
@@ -68,12 +68,12 @@ class Browser(Receiving):
         page = self._queue.backlog.page(self._seen, PAGE_MESSAGES)
         if page.ids:
             self._reading = True
-            self._broker.reader.load(page.stored, lambda contents: self._read(page, contents))
+            self._broker.reader.load(self._queue, page.stored, lambda contents: self._read(page, contents))
         return False
 
-    def _read(self, page: Page, contents: list[Content]) -> None:
+    def _read(self, page: Page, contents: list[Loaded]) -> None:
         self._reading = False
-        entries, done = self._broker.reader.entries(page, contents, self._queue.name)
+        entries, done = self._broker.reader.entries(page, contents, self._queue)
         self._ahead.extend(entries)
         self._seen = page.first + done - 1
         if self in self._queue.browsers:

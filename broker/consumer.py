@@ -9,8 +9,8 @@ from ..amqp.proton import ACCEPTED, MODIFIED, REJECTED
 from ..base.errors import CairnError
 from ..channel.words import Delivery, Forward, Fragment, Outcome, TerminalEnd
 from .entry import Entry
+from .policy import REJECTION, TOO_OFTEN
 from .queue import Queue
-from .returns import REJECTION, TOO_OFTEN
 
 if TYPE_CHECKING:
     from .broker import Broker

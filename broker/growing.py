@@ -10,6 +10,7 @@ from ..amqp.codec import Malformed
 from .entry import Entry, HeldContent
 from .memory import ENTRY_BYTES
 from .queue import Queue
+from .times import TimedEntry, may_have_times, stamped, times_of
 
 if TYPE_CHECKING:
     from .broker import Broker
@@ -34,6 +35,8 @@ class Growing:
         """Enough has arrived, and where it goes is not known yet: all of it is held until it is complete."""
         self._broker = broker
         self._held: list[bytes] = []
+        self._beginning = b""
+        """The first piece of a message that may have times."""
         self._message_id = 0
         self._stores = False
         self._holds = False
@@ -53,8 +56,14 @@ class Growing:
     def settle_on(self, queues: Sequence[Queue]) -> None:
         """Where it goes is known; the first piece of it is there."""
         self.queues = queues
+        piece = self.whole()
+        lives = any(queue.policy.message_ttl_ms for queue in queues)
         try:
-            self._stores = header.parse(self.whole()).durable and any(queue.queue_id for queue in queues)
+            head = header.parse(piece)
+            if lives or may_have_times(piece, head):
+                self._beginning = stamped(piece, head, self._broker.clock.wall_us(), always=lives)
+                self._held = [self._beginning]
+            self._stores = head.durable and any(queue.queue_id for queue in queues)
         except Malformed as error:
             self.malformed = str(error)
             return
@@ -79,14 +88,21 @@ class Growing:
                 continue
             if self._is_held_for(queue):
                 size_bytes = sum(map(len, self._pieces)) + ENTRY_BYTES
-                entry = Entry(0, next(queue.positions), HeldContent(self._pieces), size_bytes)
+                entry = self._entry(queue, 0, HeldContent(self._pieces), size_bytes)
             else:
                 lsn = self._broker.store.enqueue(self._message_id, queue.queue_id, now_us)
-                entry = Entry(self._message_id, next(queue.positions), None, ENTRY_BYTES)
+                entry = self._entry(queue, self._message_id, None, ENTRY_BYTES)
             shown.append((queue, [entry]))
         if self._message_id and not lsn:
             self._destroy()
         return lsn, shown
+
+    def _entry(self, queue: Queue, message_id: int, content: HeldContent | None, held_bytes: int) -> Entry:
+        times = times_of(self._beginning, queue.policy.message_ttl_ms) if self._beginning else None
+        if times is None:
+            return Entry(message_id, next(queue.positions), content, held_bytes)
+        queue.begin_timing()
+        return TimedEntry(message_id, next(queue.positions), content, held_bytes, times)
 
     def drop(self) -> None:
         """It is not wanted any more, or its sender took it back."""

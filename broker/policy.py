@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 from ..base.errors import StoreError
 
+REJECTION, TOO_OFTEN, EXPIRY = "rejected", "delivery_limit", "expired"
+"""Why a message leaves its queue for another address."""
 OVERFLOWS = ("reject", "block", "ring", "drop")
 AUTO_DELETES = ("close", "no-links", "no-messages", "no-links-or-messages")
 MOST_MS = 1 << 44

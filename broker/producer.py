@@ -15,6 +15,7 @@ from .entry import Entry
 from .growing import NO_MEMORY, PIECE_BYTES, Growing
 from .memory import ENTRY_BYTES
 from .queue import Queue
+from .times import TimedEntry, may_have_times, stamped, times_of
 
 if TYPE_CHECKING:
     from .broker import Broker
@@ -116,13 +117,19 @@ class Producer:
         full = store.full() if lasting else ""
         some_do_not_last = len(lasting) < len(queues)
         spare_bytes = queues[0].spare_bytes() if alone else min([queue.spare_bytes() for queue in queues])
+        lives = any(queue.policy.message_ttl_ms for queue in queues)
+        timed = False
         kept: list[tuple[bytes, bool]] = []
         confirmed: list[Delivery] = []
         unwanted: list[Delivery] = []
         refused: list[Delivery] = []
         for delivery, content, flags in fragments:
             try:
-                stored = header.parse(content).durable and bool(lasting)
+                head = header.parse(content)
+                stored = head.durable and bool(lasting)
+                if lives or may_have_times(content, head):
+                    content = stamped(content, head, now_us, always=lives)
+                    timed = True
             except Malformed as error:
                 self.terminal.reject((delivery,), 1, "amqp:decode-error", str(error))
                 continue
@@ -151,7 +158,7 @@ class Producer:
             for queue in lasting[1:]:
                 for message_id in ids:
                     lsn = store.enqueue(message_id, queue.queue_id, now_us)
-        shown = [(queue, _entries(queue, kept, ids)) for queue in queues]
+        shown = [(queue, _entries(queue, kept, ids, timed)) for queue in queues]
         self._broker.line.show(lsn, shown, self._answer, queues, confirmed, unwanted)
 
     def _answer(self, queues: Queues, confirmed: list[Delivery], unwanted: list[Delivery]) -> None:
@@ -213,18 +220,24 @@ class Producer:
             self._broker.line.show(lsn, shown, self._answer, queues, confirmed, unwanted)
 
 
-def _entries(queue: Queue, kept: Sequence[tuple[bytes, bool]], ids: Sequence[int]) -> list[Entry]:
-    """The places on *queue* of messages, and whether each is stored, in the order of *ids*."""
+def _entries(queue: Queue, kept: Sequence[tuple[bytes, bool]], ids: Sequence[int], timed: bool) -> list[Entry]:
+    """The places on *queue* of messages, and whether each is stored, in the order of *ids*; some may have times."""
     positions = queue.positions
     if not queue.queue_id:
         ids = ()
-    if len(ids) == len(kept):
+    if len(ids) == len(kept) and not timed:
         return [
             Entry(message_id, next(positions), content, len(content) + ENTRY_BYTES)
             for (content, _), message_id in zip(kept, ids, strict=True)
         ]
     fresh = iter(ids)
-    return [
-        Entry(next(fresh) if stored and ids else 0, next(positions), content, len(content) + ENTRY_BYTES)
-        for content, stored in kept
-    ]
+    entries: list[Entry] = []
+    for content, stored in kept:
+        message_id, position = next(fresh) if stored and ids else 0, next(positions)
+        times = times_of(content, queue.policy.message_ttl_ms) if timed else None
+        if times is None:
+            entries.append(Entry(message_id, position, content, len(content) + ENTRY_BYTES))
+        else:
+            queue.begin_timing()
+            entries.append(TimedEntry(message_id, position, content, len(content) + ENTRY_BYTES, times))
+    return entries

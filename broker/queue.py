@@ -15,15 +15,19 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from heapq import heapify, heappop, heappush, nsmallest
 from itertools import count, groupby, islice
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..base.errors import CairnError
 from ..channel.words import TerminalEnd
 from .backlog import Backlog, Page
 from .entry import Entry
-from .memory import ALLOWANCE_BYTES, Memory
+from .memory import ALLOWANCE_BYTES
 from .policy import policy_of
-from .reading import BATCH_MESSAGES, Content, Reader
+from .reading import BATCH_MESSAGES, Loaded
+from .timing import Timing
+
+if TYPE_CHECKING:
+    from .broker import Broker
 
 Driver = Any
 """Of a producer; the queue only knows that it is there."""
@@ -33,6 +37,7 @@ class Taker(Protocol):
     """A consumer, as the queue sees it."""
 
     terminal: TerminalEnd
+    unsettled: dict[Entry, None]
 
     def room(self) -> int:
         """How many messages it wants now."""
@@ -59,6 +64,8 @@ class Looker(Protocol):
 
 class Selecting(Looker, Protocol):
     """A consumer that takes only some of the messages, from wherever they stand."""
+
+    unsettled: dict[Entry, None]
 
     def look_again(self, entry: Entry) -> None:
         """A message came back."""
@@ -88,9 +95,7 @@ class Gate(Protocol):
 class Queue:
     """One queue. Core only."""
 
-    def __init__(
-        self, name: str, queue_id: int, memory: Memory, reader: Reader, arguments: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, broker: Broker, name: str, queue_id: int, arguments: Mapping[str, Any]) -> None:
         """*arguments* say its policy. Raises `StoreError` if they are not right."""
         self.name = name
         self.queue_id = queue_id
@@ -129,8 +134,11 @@ class Queue:
         self.when_gone: list[Callable[[], None]] = []
         """What waits for that."""
         self.gone = False
-        self._memory = memory
-        self._reader = reader
+        self.timing: Timing | None = None
+        """The clockwork, once there was a message with a time."""
+        self._broker = broker
+        self._memory = broker.memory
+        self._reader = broker.reader
         self._reading = False
         """A batch of the backlog is being read."""
         self.reading_end = 0
@@ -197,16 +205,22 @@ class Queue:
 
     def add(self, entries: Sequence[Entry]) -> None:
         """New messages, durable now if they are to be."""
-        backlog = self.backlog
+        backlog, timing = self.backlog, self.timing
+        early = {} if timing is None else timing.hold_up(entries)
         if not backlog.count and self.has_room():
-            self._admit(entries)
+            self._admit([entry for entry in entries if entry not in early] if early else entries)
             return
         # what comes while the last of the backlog is being read stays in memory, or it would never end under traffic
         keep = 0 < backlog.stored <= BATCH_MESSAGES and self.has_room()
-        for held, group in groupby(entries, lambda entry: keep or not entry.message_id):
+        for (is_early, held), group in groupby(entries, lambda entry: (entry in early, keep or not entry.message_id)):
             alike = list(group)
-            if not held:
+            if is_early:
+                for entry in alike:
+                    backlog.leave_hole(entry.position)
+            elif not held:
                 backlog.extend(alike[0].position, [entry.message_id for entry in alike])
+                if timing is not None:
+                    timing.watch_stored(alike)
             elif backlog.count:
                 for entry in alike:
                     backlog.hold(entry)
@@ -217,10 +231,14 @@ class Queue:
     def _admit(self, entries: Sequence[Entry]) -> None:
         self.ready.extend(entries)
         self.hold(sum([entry.held_bytes for entry in entries]))
+        if self.timing is not None:
+            self.timing.watch(entries)
 
     def give_back(self, entry: Entry) -> None:
         """It is not wanted after all: back to where it was, before all or in the middle."""
         position = entry.position
+        if self.timing is not None:
+            self.timing.watch((entry,))
         if self.backlog.count and position >= self.backlog.first:
             self.backlog.put_back(entry)
         elif self.ready and position > self.ready[0].position:
@@ -254,6 +272,21 @@ class Queue:
         """The place in `ready` of the first message behind *position*."""
         return bisect_right(self.ready, position, key=lambda entry: entry.position)
 
+    def is_held(self, entry: Entry) -> bool:
+        """Whether a consumer has it."""
+        return any(entry in taker.unsettled for taker in self.consumers) or any(
+            entry in taker.unsettled for taker in self.selecting
+        )
+
+    def begin_timing(self) -> None:
+        """There is a message with a time."""
+        if self.timing is None:
+            self.timing = Timing(self._broker, self)
+
+    def is_timely(self, entry: Entry) -> bool:
+        """Whether it may be handed out now."""
+        return self.timing is None or self.timing.is_timely(entry)
+
     def has_failed_too_often(self, entry: Entry) -> bool:
         return 0 < self.policy.max_deliveries <= entry.failures
 
@@ -266,6 +299,8 @@ class Queue:
 
     def dispatch(self) -> None:
         """Hand out what there is to those who want it, in turns."""
+        if self.timing is not None:
+            self.timing.expire()
         if self.consumers:
             if self.returned:
                 self._dispatch_returned()
@@ -285,23 +320,49 @@ class Queue:
     def _read_ahead(self) -> None:
         if self._reading or len(self.ready) >= self._mark:
             return
-        if not self.may_read():
+        if self.may_read():
+            self.read_first(self._read)
+        else:
             self._memory.starved[self] = None
-            return
+
+    def read_first(self, then: Callable[[Page, list[Entry], int], None]) -> None:
+        """Read the first page of the backlog; *then* gets it, its messages, and how many places these are.
+
+        Nothing of it is taken out meanwhile. Not while another one is being read.
+        """
+        assert not self._reading
         self._reading = True
         page = self.backlog.page(self.backlog.first - 1, BATCH_MESSAGES)
         self.reading_end = page.first + len(page.ids)
-        self._reader.load(page.stored, lambda contents: self._read(page, contents))
+        self._reader.load(self, page.stored, lambda contents: self._read_first(page, contents, then))
 
-    def _read(self, page: Page, contents: list[Content]) -> None:
+    def _read_first(
+        self, page: Page, contents: list[Loaded], then: Callable[[Page, list[Entry], int], None]
+    ) -> None:
         self._reading = False
         self.reading_end = 0
         page = self.backlog.page(page.first - 1, len(page.ids))  # again, with what was put back there meanwhile
-        entries, done = self._reader.entries(page, contents, self.name)
-        page = page.cut(done)
+        entries, done = self._reader.entries(page, contents, self)
+        then(page, entries, done)
+
+    def leave_out(self, page: Page, entries: Sequence[Entry]) -> None:
+        """Take *page*, the first one, from the backlog: *entries* are what was read of it, and are held from now on."""
         self.backlog.drop(page)
         self.hold(sum([entry.held_bytes for entry in entries]))
         self.let_go(sum([entry.held_bytes for entry in page.held.values()]))  # they were counted before
+
+    @property
+    def is_reading(self) -> bool:
+        return self._reading
+
+    def _read(self, page: Page, entries: list[Entry], done: int) -> None:
+        self.leave_out(page.cut(done), entries)
+        timing = self.timing
+        if timing is not None:
+            early = timing.hold_up(entries)
+            self.let_go(sum([entry.held_bytes for entry in early]))  # held twice
+            entries = [entry for entry in entries if entry not in early]
+            timing.watch(entries)
         self.ready.extend(entries)
         self.ready.extend(self.backlog.take_held())
         self._mark = max(1, len(entries))

@@ -9,13 +9,17 @@ from __future__ import annotations
 import logging
 from array import array
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..base.errors import CairnError
 from ..store.interface import MessageStore
 from .backlog import Page
 from .entry import Entry
 from .memory import ENTRY_BYTES
+from .times import TimedEntry, times_of
+
+if TYPE_CHECKING:
+    from .queue import Queue
 
 log = logging.getLogger(__name__)
 
@@ -26,8 +30,15 @@ BATCH_BYTES = 1 << 20
 BEGINNING_BYTES = 64 << 10
 """What stands before the body of a long message is looked for in so much of it."""
 
-Content = bytes | CairnError | None
-"""As `MessageStore.load_many` gives it."""
+
+class Beginning(NamedTuple):
+    """The beginning of a message in several pieces, of which the times are wanted."""
+
+    content: bytes
+
+
+Loaded = bytes | CairnError | Beginning | None
+"""A content; an error if it can't be read; None, or its beginning, if it is in several pieces."""
 _NOT_LOADED = object()
 
 
@@ -47,9 +58,19 @@ class Reader:
         self._recovered_below = store.durable_lsn
         """Messages with smaller ids were there when the store was opened: the id is the place in the log."""
 
-    def load(self, ids: array[int], then: Callable[[list[Content]], None]) -> None:
+    def load(self, queue: Queue, ids: array[int], then: Callable[[list[Loaded]], None]) -> None:
         """Load a batch; *then* gets the contents, on the core. There may be fewer than asked for, but not none."""
-        self._submit(self._work, lambda: self._store.load_many(ids, BATCH_BYTES), then)
+        timed = queue.timing is not None or (len(ids) > 0 and ids[0] < self._recovered_below)
+        self._submit(self._work, lambda: self._load(ids, timed), then)
+
+    def _load(self, ids: array[int], timed: bool) -> list[Loaded]:
+        found: list[Loaded] = [*self._store.load_many(ids, BATCH_BYTES)]
+        if timed:
+            for number, content in enumerate(found):
+                if content is None:
+                    beginning = self._beginning(ids[number])
+                    found[number] = beginning if isinstance(beginning, CairnError) else Beginning(beginning)
+        return found
 
     def load_whole(self, ids: Sequence[int], then: Callable[[list[bytes | CairnError]], None]) -> None:
         """Load contents of any number of pieces, all of them; *then* gets them, on the core."""
@@ -59,7 +80,7 @@ class Reader:
         """Load the first `BEGINNING_BYTES` of contents; *then* gets them, on the core."""
         self._submit(self._work, lambda: [self._beginning(message_id) for message_id in ids], then)
 
-    def entries(self, page: Page, contents: Sequence[Content], queue: str) -> tuple[list[Entry], int]:
+    def entries(self, page: Page, contents: Sequence[Loaded], queue: Queue) -> tuple[list[Entry], int]:
         """The messages of *page*, as far as *contents* go, and how many of the page these are.
 
         Those that can't be read are reported and left out.
@@ -78,16 +99,20 @@ class Reader:
                 content = next(loaded, _NOT_LOADED)
                 if type(content) is bytes:
                     entry = Entry(message_id, position, content, len(content) + ENTRY_BYTES)
-                elif content is None:
+                elif content is None or type(content) is Beginning:
                     entry = Entry(message_id, position, None, ENTRY_BYTES)
                 elif content is _NOT_LOADED:
                     break
                 else:
+                    assert isinstance(content, CairnError)
                     done += 1
                     if self._store.holds(message_id):  # else it went while a browser looked
-                        self.report(queue, message_id, content)
+                        self.report(queue.name, message_id, content)
                     continue
-                if message_id < self._recovered_below:
+                recovered = message_id < self._recovered_below
+                if recovered or queue.timing is not None:
+                    entry = _with_times(entry, queue, content)
+                if recovered:
                     # whether it had been sent to somebody before the restart is not known: say that it may have been
                     entry.acquired = True
                     entry.failures = 1
@@ -127,6 +152,16 @@ class Reader:
             self._post(_raise, error)
         else:
             self._post(then, found)
+
+
+def _with_times(entry: Entry, queue: Queue, content: object) -> Entry:
+    """*entry*, or a timed one in its place if its message has times."""
+    start = content.content if isinstance(content, Beginning) else content
+    times = times_of(start, queue.policy.message_ttl_ms) if isinstance(start, bytes) else None
+    if times is None:
+        return entry
+    queue.begin_timing()
+    return TimedEntry(entry.message_id, entry.position, entry.content, entry.held_bytes, times)
 
 
 def _raise(error: Exception) -> None:

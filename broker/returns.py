@@ -20,6 +20,7 @@ from .entry import Entry
 from .line import Shown
 from .memory import ENTRY_BYTES
 from .places import ExchangePlace, Place
+from .policy import EXPIRY
 from .queue import Queue
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-REJECTION, TOO_OFTEN, EXPIRY = "rejected", "delivery_limit", "expired"
 Then = Callable[[int], None]
 """Gets the LSN to wait for before anyone is told that the message is away."""
 

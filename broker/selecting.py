@@ -24,7 +24,7 @@ from .browser import PAGE_MESSAGES, Browser
 from .consumer import Consumer
 from .entry import Entry, HeldContent, LookedAtContent
 from .queue import Queue
-from .reading import BEGINNING_BYTES, Content
+from .reading import BEGINNING_BYTES, Loaded
 from .selector import Selector, selector
 
 if TYPE_CHECKING:
@@ -192,17 +192,19 @@ class SelectingConsumer(Consumer):
         if not page.ids:
             return True
         self._reading = True
-        self._broker.reader.load(page.stored, lambda contents: self._read(page, contents))
+        self._broker.reader.load(self._queue, page.stored, lambda contents: self._read(page, contents))
         return False
 
     def _wants(self, entry: Entry) -> bool:
         self._left -= 1
-        return not entry.gone and not (entry.excluded and self in entry.excluded) and self._judge.wants(entry)
+        if entry.gone or (entry.excluded and self in entry.excluded) or not self._queue.is_timely(entry):
+            return False
+        return self._judge.wants(entry)
 
-    def _read(self, page: Page, contents: list[Content]) -> None:
+    def _read(self, page: Page, contents: list[Loaded]) -> None:
         """What went from the backlog into memory meanwhile is looked for there."""
         self._reading = False
-        entries, done = self._broker.reader.entries(page, contents, self._queue.name)
+        entries, done = self._broker.reader.entries(page, contents, self._queue)
         if self._queue.backlog.first <= page.first:
             self._waiting.extend(entries)
             self._seen = page.first + done - 1

@@ -142,6 +142,14 @@ class Drivers(Protocol):
         """Do *action* once all that was posted so far is durable and its confirmation noted down."""
         ...
 
+    def due_s(self) -> float:
+        """When `on_time` is to be called, in the clock's monotonic seconds. Any thread."""
+        ...
+
+    def on_time(self) -> None:
+        """The time that `due_s` told has come."""
+        ...
+
     def finish_step(self) -> None:
         """A batch of actions was handled: hand out messages, have what was recorded made durable."""
         ...

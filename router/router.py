@@ -58,6 +58,7 @@ class Router:
         self._workers = [Worker(number, core, self._clock) for number in range(self._options.worker_threads)]
         self._listener.listen(512)
         self._workers[0].listen(self._listener.fileno(), self._accept)
+        self._workers[0].keep_time(drivers)
         for worker in self._workers:
             worker.thread.start()
 

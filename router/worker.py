@@ -17,6 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from ..base.clock import Clock
+from ..channel.words import Drivers
 from .core import Core
 from .terminal import Terminal
 
@@ -63,6 +64,7 @@ class Worker:
         self._buffer = bytearray(READ_BYTES)
         self._view = memoryview(self._buffer)
         self._next_tick_s = 0.0
+        self._timed: Drivers | None = None
         self._stopping = False
         self._give_up_s = 0.0
         self.thread = threading.Thread(target=self._run, name=f"cairnmq-worker-{number}", daemon=True)
@@ -78,6 +80,10 @@ class Worker:
         """Call *accept* on this worker whenever *fd* is readable. Before the thread starts."""
         self._acceptors[fd] = accept
         self._epoll.register(fd, _READ)
+
+    def keep_time(self, drivers: Drivers) -> None:
+        """Have the drivers' timers run in time. Before the thread starts."""
+        self._timed = drivers
 
     def adopt(self, sock: socket.socket, terminal: Terminal) -> None:
         """Take over a new connection."""
@@ -104,7 +110,7 @@ class Worker:
     def _run(self) -> None:
         try:
             while not (self._stopping and self._ended()):
-                self._step(min(TICK_S, max(0.0, self._next_tick_s - self._clock.monotonic_s())))
+                self._step(min(TICK_S, max(0.0, self._next_due_s() - self._clock.monotonic_s())))
             for held in list(self._sockets.values()):
                 self._drop(held)
             self._settle(set())
@@ -113,6 +119,9 @@ class Worker:
             self._core.fail(error)
         finally:
             self._epoll.close()
+
+    def _next_due_s(self) -> float:
+        return self._next_tick_s if self._timed is None else min(self._next_tick_s, self._timed.due_s())
 
     def _ended(self) -> bool:
         now_s = self._clock.monotonic_s()
@@ -143,6 +152,8 @@ class Worker:
         while self._adopted:
             active.add(self._begin(*self._adopted.popleft()))
         now_s = self._clock.monotonic_s()
+        if self._timed is not None and now_s >= self._timed.due_s():
+            self._core.post(self._timed.on_time)
         if now_s >= self._next_tick_s:
             self._next_tick_s = max(self._tick(now_s), now_s + SHORTEST_TICK_S)
             active.update(self._sockets.values())

@@ -73,6 +73,7 @@ class World:
 
     def __init__(self, memory_limit_bytes: int) -> None:
         self.disk = MemoryDirectory()
+        self.clock = ManualClock()
         self._wiring = MemoryWiring()
         self._limit_bytes = memory_limit_bytes
         self.readings: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
@@ -82,11 +83,11 @@ class World:
         """Recover the store, and start a broker on it."""
         self._actions: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self.readings.clear()
-        self.store, _ = recover(self.disk, self._wiring, ManualClock(), OPTIONS)
+        self.store, _ = recover(self.disk, self._wiring, self.clock, OPTIONS)
         self.store.run_inline(lambda lsn: self._actions.append((self._durable, (lsn,))))
         self.broker = Broker(
             self.store,
-            ManualClock(),
+            self.clock,
             lambda action, *args: self._actions.append((action, args)),
             lambda work, *args: self.readings.append((work, args)),
             memory_limit_bytes=self._limit_bytes,
@@ -110,6 +111,12 @@ class World:
             action, args = self._actions.popleft()
             action(*args)
             self.broker.finish_step()
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, and the core do what is due then."""
+        self.clock.advance(seconds)
+        if self.broker.due_s() <= self.clock.monotonic_s():
+            self.do(self.broker.on_time)
 
     def read_one(self) -> None:
         """The reader's thread does what it was told first."""
