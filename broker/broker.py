@@ -87,6 +87,8 @@ class Broker:
         """Where *address* leads; None if there is nothing yet."""
         kind, name = asked = addresses.parse(address, capabilities)
         nodes = self.nodes
+        if name.startswith("$"):  # the broker's own
+            return None
         if kind is not Kind.TOPIC:
             queue = nodes.queues.get(name)
             if queue is not None or kind is Kind.QUEUE:
@@ -240,6 +242,18 @@ class Broker:
         if queue.queue_id:
             lsn = self.store.purge(queue.queue_id, self.clock.wall_us(), is_final=True)
             self.line.when_durable(lsn, self.store.finish_destroy_queue, queue.queue_id, _ignore)
+
+    def purge(self, queue: Queue, done: Callable[[int | Exception], None]) -> None:
+        """Take all messages off *queue* but those that consumers and transactions have; *done* gets how many."""
+        lsn = 0
+        if queue.queue_id:
+            keep = [entry.message_id for entry in queue.with_consumers() if entry.message_id]
+            try:
+                lsn = self.store.purge(queue.queue_id, self.clock.wall_us(), keep=keep)
+            except CairnError as error:
+                done(error)
+                return
+        self.line.when_durable(lsn, done, queue.clear())
 
     # ---- credit ---------------------------------------------------------------------------------------------------
 

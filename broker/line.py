@@ -38,6 +38,8 @@ class Line:
         waits = lsn > 0
         for queue, entries in shown:
             queue.messages += len(entries)
+            if queue.gate is not None:
+                queue.gate.put(entries)
             waits = waits or queue.waiting > 0
         if waits:
             for queue, _ in shown:
@@ -50,6 +52,8 @@ class Line:
         for queue, entries in shown:
             queue.waiting -= waited
             queue.add(entries)
+            if queue.gate is not None:
+                queue.gate.shown()
             self.dirty[queue] = None
         then(*args)
 

@@ -62,8 +62,9 @@ class Policy(NamedTuple):
         return bool(self.priorities or self.last_value_key or self.message_groups or self.single_active_consumer)
 
     @property
-    def has_limit(self) -> bool:
-        return bool(self.max_messages or self.max_bytes)
+    def has_gate(self) -> bool:
+        """Whether messages are looked at before they are taken."""
+        return bool(self.max_messages or self.max_bytes or self.duplicate_window)
 
 
 PLAIN = Policy()

@@ -12,6 +12,7 @@ from ..amqp import header
 from ..amqp.codec import Malformed
 from ..channel.words import ABORTED, MORE, SETTLED, Delivery, Fragment, Outcome, TerminalEnd
 from .entry import Entry
+from .gate import Gate
 from .growing import NO_MEMORY, PIECE_BYTES, Growing
 from .memory import ENTRY_BYTES
 from .queue import Queue
@@ -32,6 +33,8 @@ class Producer:
         self._broker = broker
         self._store = broker.store
         self._growing: Growing | None = None
+        self._blocked_by: dict[Gate, None] = {}
+        """Gates that withhold credit of this channel, or did."""
 
     def post(self, fragments: Sequence[Fragment]) -> None:
         whole: list[Fragment] = []
@@ -57,6 +60,8 @@ class Producer:
             self._growing.drop()
             self._growing = None
         self._broker.no_credit(self.terminal)
+        for gate in self._blocked_by:
+            gate.no_credit(self.terminal)
 
     # ---- for the kinds --------------------------------------------------------------------------------------------
 
@@ -171,8 +176,9 @@ class Producer:
     def _credit(self, queues: Sequence[Queue], wanted: int) -> int:
         """What the client gets back for *wanted* messages to *queues*."""
         for queue in queues:
-            if queue.gate is not None:
+            if queue.gate is not None and wanted:
                 wanted = queue.gate.credit(self.terminal, wanted)
+                self._blocked_by[queue.gate] = None
         if any(queue.queue_id for queue in queues):
             return self._broker.credit(self.terminal, wanted)
         return wanted

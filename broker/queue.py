@@ -13,6 +13,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from heapq import heapify, heappop, heappush, nsmallest
 from itertools import count, groupby, islice
 from typing import TYPE_CHECKING, Any, Protocol
@@ -21,6 +22,7 @@ from ..base.errors import CairnError
 from ..channel.words import TerminalEnd
 from .backlog import Backlog, Page
 from .entry import Entry
+from .gate import Gate
 from .memory import ALLOWANCE_BYTES
 from .policy import policy_of
 from .reading import BATCH_MESSAGES, Loaded
@@ -72,26 +74,6 @@ class Selecting(Looker, Protocol):
         ...
 
 
-class Gate(Protocol):
-    """What looks at messages before a queue takes them."""
-
-    def look_at(self, content: bytes) -> str | None:
-        """Whether to take it: an empty text. Else why it is refused, or None to drop it without a word."""
-        ...
-
-    def credit(self, terminal: TerminalEnd, wanted: int) -> int:
-        """How much credit its sender gets back of *wanted*; the rest is given when there is room."""
-        ...
-
-    def no_credit(self, terminal: TerminalEnd) -> None:
-        """The channel is gone, and what was withheld from it."""
-        ...
-
-    def took(self, entries: Sequence[Entry]) -> None:
-        """These are off the queue for good."""
-        ...
-
-
 class Queue:
     """One queue. Core only."""
 
@@ -102,7 +84,7 @@ class Queue:
         """The wiring's id; 0 for a queue that is not durable."""
         self.arguments = arguments
         self.policy = policy_of(name, arguments)
-        self.gate: Gate | None = None
+        self.gate = Gate(broker, self) if self.policy.has_gate else None
         """Looks at messages before they are taken, if the policy asks for that."""
         self.maker: object = None
         """The driver it goes away with, if it was made for one channel."""
@@ -139,8 +121,10 @@ class Queue:
         self._broker = broker
         self._memory = broker.memory
         self._reader = broker.reader
-        self._reading = False
-        """A batch of the backlog is being read."""
+        self._reading: Page | None = None
+        """The part of the backlog that is being read."""
+        self._purged_below = 0
+        """Messages at positions below it went before they were shown."""
         self.reading_end = 0
         """Behind its last position: nothing before that is taken out of the backlog meanwhile."""
         self._mark = BATCH_MESSAGES
@@ -194,17 +178,23 @@ class Queue:
         """The queue is gone, with all that is on it."""
         self.let_go(self.held_bytes)
         self.going = self.gone = True
+        for entry in (*self.ready, *self.returned, *self.away, *self.with_consumers()):
+            entry.gone = True
 
     # ---- messages -------------------------------------------------------------------------------------------------
 
     def recovered(self, ids: Sequence[int]) -> None:
         """What was on the queue when the store was opened."""
         self.messages = len(ids)
+        if self.gate is not None:
+            self.gate.recovered(ids)
         self.backlog.extend(1, ids)
         self.positions = count(1 + len(ids))
 
     def add(self, entries: Sequence[Entry]) -> None:
         """New messages, durable now if they are to be."""
+        if entries[0].position < self._purged_below:
+            return
         backlog, timing = self.backlog, self.timing
         early = {} if timing is None else timing.hold_up(entries)
         if not backlog.count and self.has_room():
@@ -272,11 +262,48 @@ class Queue:
         """The place in `ready` of the first message behind *position*."""
         return bisect_right(self.ready, position, key=lambda entry: entry.position)
 
+    def take_oldest(self) -> Entry | None:
+        """The first message that nobody has; it is among the others no longer."""
+        if self.returned:
+            return heappop(self.returned)
+        if self.ready:
+            return self.ready.popleft()
+        if not self.backlog.count or self._reading is not None:
+            return None
+        page = self.backlog.page(self.backlog.first - 1, 1)
+        self.backlog.drop(page)
+        return page.held.get(page.first) or Entry(page.ids[0], page.first, None, 0)
+
+    def clear(self) -> int:
+        """All messages that nobody has are gone; those that are not durable yet, as soon as they are."""
+        count = self.messages
+        kept = self.with_consumers()
+        held_bytes = sum([entry.held_bytes for entry in kept])
+        for entry in (*self.ready, *self.returned, *self.away):
+            entry.gone = True
+        self.ready.clear()
+        self.returned.clear()
+        self.away.clear()
+        self.backlog = Backlog()
+        self._purged_below = next(copy(self.positions))
+        self._reading = None
+        self.reading_end = 0
+        self.messages = len(kept)
+        self.let_go(self.held_bytes - held_bytes)
+        if self.gate is not None:
+            self.gate.emptied()
+        return count - len(kept)
+
     def is_held(self, entry: Entry) -> bool:
         """Whether a consumer has it."""
-        return any(entry in taker.unsettled for taker in self.consumers) or any(
-            entry in taker.unsettled for taker in self.selecting
-        )
+        return any(entry in unsettled for unsettled in self._unsettled())
+
+    def with_consumers(self) -> list[Entry]:
+        """The messages that consumers have."""
+        return [entry for unsettled in self._unsettled() for entry in unsettled]
+
+    def _unsettled(self) -> list[dict[Entry, None]]:
+        return [*[taker.unsettled for taker in self.consumers], *[taker.unsettled for taker in self.selecting]]
 
     def begin_timing(self) -> None:
         """There is a message with a time."""
@@ -315,10 +342,10 @@ class Queue:
 
     def is_reading_for(self, taker: Taker) -> bool:
         """Whether *taker* may get more than it has been given: a batch is under way."""
-        return self._reading and not self.ready and taker.room() > 0
+        return self._reading is not None and not self.ready and taker.room() > 0
 
     def _read_ahead(self) -> None:
-        if self._reading or len(self.ready) >= self._mark:
+        if self._reading is not None or len(self.ready) >= self._mark:
             return
         if self.may_read():
             self.read_first(self._read)
@@ -330,16 +357,17 @@ class Queue:
 
         Nothing of it is taken out meanwhile. Not while another one is being read.
         """
-        assert not self._reading
-        self._reading = True
-        page = self.backlog.page(self.backlog.first - 1, BATCH_MESSAGES)
+        assert self._reading is None
+        self._reading = page = self.backlog.page(self.backlog.first - 1, BATCH_MESSAGES)
         self.reading_end = page.first + len(page.ids)
         self._reader.load(self, page.stored, lambda contents: self._read_first(page, contents, then))
 
     def _read_first(
         self, page: Page, contents: list[Loaded], then: Callable[[Page, list[Entry], int], None]
     ) -> None:
-        self._reading = False
+        if self._reading is not page:  # the queue was purged meanwhile
+            return
+        self._reading = None
         self.reading_end = 0
         page = self.backlog.page(page.first - 1, len(page.ids))  # again, with what was put back there meanwhile
         entries, done = self._reader.entries(page, contents, self)
@@ -353,7 +381,7 @@ class Queue:
 
     @property
     def is_reading(self) -> bool:
-        return self._reading
+        return self._reading is not None
 
     def _read(self, page: Page, entries: list[Entry], done: int) -> None:
         self.leave_out(page.cut(done), entries)

@@ -98,6 +98,7 @@ class StoreConformance(QueueLaws):
         assert store.load_content(message_id, size, 5) == b""
         [loaded] = store.load_many([message_id], 1 << 30)
         assert loaded == (content if store.piece_count(message_id) == 1 else None)
+        assert store.size_of(message_id) == len(content)
 
     def test_a_message_arrives_in_pieces(self, subject: Subject) -> None:
         store, q = subject.store, subject.queue()

@@ -155,6 +155,10 @@ class MessageStore(Protocol):
         """Delete a message that is on no queue."""
         ...
 
+    def size_of(self, message_id: int) -> int:
+        """How many bytes its content has; 0 for one that does not exist. Any thread."""
+        ...
+
     def piece_count(self, message_id: int) -> int:
         """In how many pieces `load_piece` gives the content."""
         ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import compress
 
-from ..base.errors import CairnError, JournalError
+from ..base.errors import CairnError, JournalError, StoreError
 from ..journal.log import Journal
 from .parts import part_of
 from .state import State
@@ -16,6 +16,12 @@ class JournalReading:
 
     journal: Journal
     state: State
+
+    def size_of(self, message_id: int) -> int:
+        try:
+            return sum(self.state.piece_sizes(message_id))
+        except (LookupError, StoreError):
+            return 0
 
     def piece_count(self, message_id: int) -> int:
         message = self.state.odd.get(message_id)

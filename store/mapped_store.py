@@ -216,6 +216,10 @@ class MappedStore(WiringCalls):
     def holds(self, message_id: int) -> bool:
         return message_id in self.maps.messages
 
+    def size_of(self, message_id: int) -> int:
+        message = self.maps.messages.get(message_id)
+        return 0 if message is None else sum(message.sizes)
+
     def piece_count(self, message_id: int) -> int:
         return len(self._message(message_id).sizes)
 

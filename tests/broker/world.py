@@ -41,6 +41,7 @@ class FakeTerminal:
         self.rejected: dict[Delivery, str] = {}
         self.failures: list[str] = []
         self.drains: list[int] = []
+        self.granted: list[int] = []
 
     def opened(self, driver: DriverEnd, address: str | None, credit: int, **answer: Any) -> None:
         self.driver = driver
@@ -58,6 +59,9 @@ class FakeTerminal:
 
     def reject(self, deliveries: Sequence[Delivery], credit: int, condition: str, description: str) -> None:
         self.rejected.update(dict.fromkeys(deliveries, condition))
+
+    def grant(self, credit: int) -> None:
+        self.granted.append(credit)
 
     def forward(self, messages: Sequence[Forward]) -> None:
         self.forwarded += messages

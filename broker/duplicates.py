@@ -1,0 +1,98 @@
+"""Duplicate detection: a queue remembers the message-ids it has taken, and takes none of them twice. Core only.
+
+The newest `duplicate-window` ids are remembered, whatever has become of the messages. They are messages of a queue
+of their own, `$duplicates:` and the name, so they last as messages do: an id is recorded right behind its message, and
+both are durable before the sender is told. A crash between the two can let that one message in again, never lose it.
+Messages without a message-id are always taken, and long ones that arrive in pieces are not looked at.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..amqp import sections
+from ..amqp.codec import Malformed
+from ..base.errors import CairnError
+from .entry import Entry
+
+if TYPE_CHECKING:
+    from .broker import Broker
+    from .queue import Queue
+
+PREFIX = "$duplicates:"
+
+
+class Duplicates:
+    """The ids that one queue remembers."""
+
+    def __init__(self, broker: Broker, queue: Queue) -> None:
+        self._broker = broker
+        self._queue = queue
+        self._most = queue.policy.duplicate_window
+        self._keys: set[bytes] = set()
+        self._order: deque[tuple[bytes, int]] = deque()
+        """Keys, the oldest first, and the ids of the messages that keep them, 0 for none."""
+        self._kept_on = 0
+        """The wiring's id of the queue that they are on."""
+        if queue.queue_id:
+            broker.later(self._begin)
+
+    def _begin(self) -> None:
+        nodes = self._broker.nodes
+        name = PREFIX + self._queue.name
+        there = nodes.queues.get(name)
+        if there is not None:
+            self._recall(there)
+        else:
+            nodes.create_queue(name, {}, self._made)
+
+    def _made(self, made: Queue | Exception) -> None:
+        if not isinstance(made, Exception):  # else they are remembered as long as the broker runs: the log says why
+            self._kept_on = made.queue_id
+
+    def _recall(self, kept: Queue) -> None:
+        """What was remembered when the store was opened."""
+        self._kept_on = kept.queue_id
+        store = self._broker.store
+        before = [message_id for message_id in kept.backlog.page(0, kept.backlog.count).ids if message_id]
+        while before:
+            loaded = store.load_many(before, 1 << 20)
+            for message_id, key in zip(before, loaded, strict=False):
+                if isinstance(key, bytes):
+                    self._keys.add(key)
+                    self._order.append((key, message_id))
+            before = before[len(loaded) :]
+
+    def knows(self, content: bytes) -> bool:
+        key = _key(content)
+        return key is not None and key in self._keys
+
+    def remember(self, entries: Sequence[Entry]) -> None:
+        keys = [key for entry in entries if isinstance(entry.content, bytes) and (key := _key(entry.content))]
+        if not keys:
+            return
+        store, now_us = self._broker.store, self._broker.clock.wall_us()
+        ids: Sequence[int] = [0] * len(keys)
+        try:
+            if self._kept_on and not store.full():
+                ids, _ = store.put_all(self._kept_on, keys, now_us)
+        except CairnError:  # without room they are remembered as long as the broker runs
+            pass
+        self._keys.update(keys)
+        self._order.extend(zip(keys, ids, strict=True))
+        while len(self._order) > self._most:
+            key, message_id = self._order.popleft()
+            self._keys.discard(key)
+            if message_id:
+                store.dequeue(message_id, self._kept_on, now_us)
+
+
+def _key(content: bytes) -> bytes | None:
+    """What tells a message from others: its message-id, and of what type that is."""
+    try:
+        found = sections.properties(content, sections.find(content, sections.PROPERTIES)).message_id
+    except Malformed:
+        return None
+    return None if found is None else f"{type(found).__name__} {found!r}".encode()
