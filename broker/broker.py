@@ -16,7 +16,7 @@ from ..base.clock import Clock
 from ..base.errors import CairnError, DiskFull, SqlDenied, SqlReadOnly, SqlUnreachable
 from ..channel.words import DriverEnd, Open, TerminalEnd
 from ..store.interface import MessageStore
-from . import addresses
+from . import addresses, lifetimes
 from .addresses import Kind
 from .browser import Browser
 from .consumer import Consumer
@@ -25,12 +25,14 @@ from .line import Line
 from .memory import DEFAULT_LIMIT_BYTES, Memory
 from .nodes import MAX_NAME_BYTES, Arguments, Nodes
 from .places import ExchangePlace, Place
+from .policy import policy_of
 from .queue import Queue
 from .reading import Reader, Submit
 from .returns import Returns
 from .selecting import SelectingBrowser, SelectingConsumer, asked_for
 from .selector import SelectorError
 from .senders import AnonymousProducer, ExchangeProducer, QueueProducer
+from .shaped import ShapedQueue
 from .subscriptions import Subscriptions
 from .timers import Timers
 
@@ -79,7 +81,8 @@ class Broker:
         self.nodes = Nodes(store, post, self._queue, self._gone)
 
     def _queue(self, name: str, queue_id: int, arguments: Arguments) -> Queue:
-        return Queue(self, name, queue_id, arguments)
+        kind = ShapedQueue if policy_of(name, arguments).is_shaped else Queue
+        return kind(self, name, queue_id, arguments)
 
     # ---- addresses ------------------------------------------------------------------------------------------------
 
@@ -139,11 +142,12 @@ class Broker:
         terminus = wish.terminus
         try:
             asked_for(terminus.filters)
+            lifetimes.asked_for(terminus.properties)
         except (Malformed, SelectorError) as error:
             terminal.failure("amqp:invalid-field", str(error))
             return
         if terminus.dynamic:
-            self._open_on(self._make_dynamic(wish.connection), wish, terminal, made=True)
+            self._open_on(self._make_dynamic(wish), wish, terminal, made=True)
         elif terminus.address is None:
             if wish.to_client and terminus.absent:
                 self.subscriptions.find(wish, terminal)
@@ -173,9 +177,13 @@ class Broker:
         elif queue.policy.exclusive and (queue.consumers or queue.selecting) and not wish.terminus.browse:
             terminal.failure("amqp:resource-locked", f"the queue {queue.name!r} has a consumer, and may have only one")
             return
+        elif wish.terminus.filters and not wish.terminus.browse and queue.policy.assigns:
+            terminal.failure("amqp:not-implemented", f"the queue {queue.name!r} says who gets what: nobody can select")
+            return
         else:
             driver, filters = self._receiver(queue, wish, terminal)
-        if made:
+        queue.was_linked = True
+        if made and queue.policy.auto_delete == lifetimes.CLOSE:
             queue.maker = driver
         credit = 0 if wish.to_client else self._credit
         if queue.gate is not None:
@@ -202,18 +210,28 @@ class Broker:
         else:
             self.subscriptions.open(place, wish, terminal)
 
-    def _make_dynamic(self, connection: object) -> Queue:
-        queue = self.nodes.add_queue(f"{DYNAMIC_PREFIX}{uuid4()}", {})
-        queue.owner = connection
-        self._owned.setdefault(connection, []).append(queue)
+    def _make_dynamic(self, wish: Open) -> Queue:
+        """A node of the client's own, which goes with the link unless another policy was asked for."""
+        lifetime = lifetimes.asked_for(wish.terminus.properties)
+        queue = self.nodes.add_queue(f"{DYNAMIC_PREFIX}{uuid4()}", {"auto-delete": lifetime})
+        if lifetime == lifetimes.CLOSE:
+            queue.owner = wish.connection
+            self._owned.setdefault(wish.connection, []).append(queue)
         return queue
 
     def driver_closed(self, driver: DriverEnd, queue: Queue, *, for_good: bool) -> None:
-        """A dynamic node goes with the link it was made for, as AMQP's delete-on-close says."""
+        """A link has gone, and perhaps the queue goes with it."""
         if queue.maker is driver and not queue.gone:
             self.nodes.delete_queue(queue, _ignore, "it went with what it was made for")
+        elif queue.policy.auto_delete:
+            self.touch(queue)
         elif isinstance(driver, Consumer):
             self.subscriptions.channel_closed(queue, for_good=for_good)
+
+    def _look_whether_over(self, queue: Queue) -> None:
+        queue.was_filled = queue.was_filled or queue.messages > 0
+        if not queue.going and lifetimes.is_over(queue):
+            self.nodes.delete_queue(queue, _ignore, "it is not needed any more")
 
     def connection_closed(self, connection: object) -> None:
         for node in list(self._owned.get(connection, ())):
@@ -310,6 +328,8 @@ class Broker:
             for queue in dirty:
                 if not queue.gone:
                     queue.dispatch()
+                    if queue.policy.auto_delete:
+                        self._look_whether_over(queue)
         self.store.kick()
 
 

@@ -7,11 +7,28 @@ from ..base.errors import CairnError
 from ..channel.words import Content, Gone
 from ..store.interface import MessageStore
 
+ARRIVAL_BITS = 56
+ARRIVAL_MASK = (1 << ARRIVAL_BITS) - 1
+"""The part of a position that tells the order of arrival; above it, a priority may stand."""
+
 
 class Entry:
     """One message on one queue. `message_id` is 0 if it is not stored; `content` None if only the store holds it."""
 
-    __slots__ = ("acquired", "content", "excluded", "failures", "gone", "held_bytes", "message_id", "position")
+    __slots__ = (
+        "acquired",
+        "beginning",
+        "content",
+        "excluded",
+        "failures",
+        "gone",
+        "held_bytes",
+        "message_id",
+        "position",
+    )
+
+    beginning: bytes
+    """How a long message begins that is on its way to a queue which wants to know; else it is not set at all."""
 
     def __init__(self, message_id: int, position: int, content: bytes | Content | None, held_bytes: int) -> None:
         self.message_id = message_id

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..channel.words import TerminalEnd
 from .duplicates import Duplicates
-from .entry import Entry
+from .entry import ARRIVAL_MASK, Entry
 
 if TYPE_CHECKING:
     from .broker import Broker
@@ -62,7 +62,7 @@ class Gate:
         if self._most_bytes:
             for entry in entries:
                 size = self._size_of(entry)
-                self._sizes[entry.position] = size
+                self._sizes[entry.position & ARRIVAL_MASK] = size
                 self.bytes += size
         if self._duplicates is not None:
             self._duplicates.remember(entries)
@@ -84,7 +84,7 @@ class Gate:
         """These are off the queue for good."""
         if self._most_bytes:
             for entry in entries:
-                self.bytes -= self._sizes.pop(entry.position, 0)
+                self.bytes -= self._sizes.pop(entry.position & ARRIVAL_MASK, 0)
         if self._withheld and self._use() <= LOW_MARK:
             withheld, self._withheld = self._withheld, {}
             for terminal, credit in withheld.items():
@@ -92,7 +92,7 @@ class Gate:
 
     def emptied(self) -> None:
         """The queue was purged."""
-        kept = {entry.position for entry in self._queue.with_consumers()}
+        kept = {entry.position & ARRIVAL_MASK for entry in self._queue.with_consumers()}
         self._sizes = {position: size for position, size in self._sizes.items() if position in kept}
         self.bytes = sum(self._sizes.values())
         self.took(())

@@ -36,7 +36,7 @@ class Growing:
         self._broker = broker
         self._held: list[bytes] = []
         self._beginning = b""
-        """The first piece of a message that may have times."""
+        """The first piece, where one of its queues wants to know what is in it."""
         self._message_id = 0
         self._stores = False
         self._holds = False
@@ -61,8 +61,11 @@ class Growing:
         try:
             head = header.parse(piece)
             if lives or may_have_times(piece, head):
-                self._beginning = stamped(piece, head, self._broker.clock.wall_us(), always=lives)
-                self._held = [self._beginning]
+                piece = stamped(piece, head, self._broker.clock.wall_us(), always=lives)
+                self._held = [piece]
+                self._beginning = piece
+            elif any(queue.policy.is_shaped for queue in queues):
+                self._beginning = piece
             self._stores = head.durable and any(queue.queue_id for queue in queues)
         except Malformed as error:
             self.malformed = str(error)
@@ -99,10 +102,13 @@ class Growing:
 
     def _entry(self, queue: Queue, message_id: int, content: HeldContent | None, held_bytes: int) -> Entry:
         times = times_of(self._beginning, queue.policy.message_ttl_ms) if self._beginning else None
-        if times is None:
-            return Entry(message_id, next(queue.positions), content, held_bytes)
-        queue.begin_timing()
-        return TimedEntry(message_id, next(queue.positions), content, held_bytes, times)
+        entry = Entry(message_id, next(queue.positions), content, held_bytes)
+        if times is not None:
+            queue.begin_timing()
+            entry = TimedEntry(message_id, entry.position, content, held_bytes, times)
+        if queue.policy.is_shaped:
+            entry.beginning = self._beginning
+        return entry
 
     def drop(self) -> None:
         """It is not wanted any more, or its sender took it back."""

@@ -62,6 +62,11 @@ class Policy(NamedTuple):
         return bool(self.priorities or self.last_value_key or self.message_groups or self.single_active_consumer)
 
     @property
+    def assigns(self) -> bool:
+        """Whether the queue says which consumer gets a message."""
+        return self.message_groups or self.single_active_consumer
+
+    @property
     def has_gate(self) -> bool:
         """Whether messages are looked at before they are taken."""
         return bool(self.max_messages or self.max_bytes or self.duplicate_window)

@@ -110,6 +110,8 @@ class Queue:
         self.selecting: list[Selecting] = []
         """Those of them that take messages."""
         self.producers: dict[Driver, None] = {}
+        self.was_linked = self.was_filled = False
+        """There was a link, or a message, since the broker started; kept if the queue goes by itself."""
         self.positions = count(1)
         self.going = False
         """It is being deleted: nothing is put here any more."""
@@ -193,10 +195,13 @@ class Queue:
 
     def add(self, entries: Sequence[Entry]) -> None:
         """New messages, durable now if they are to be."""
-        if entries[0].position < self._purged_below:
+        if self.is_purged(entries[0]):
             return
         backlog, timing = self.backlog, self.timing
-        early = {} if timing is None else timing.hold_up(entries)
+        early: dict[Entry, None] = {}
+        if timing is not None:
+            early = timing.early(entries)
+            timing.hold_up(early)
         if not backlog.count and self.has_room():
             self._admit([entry for entry in entries if entry not in early] if early else entries)
             return
@@ -217,6 +222,10 @@ class Queue:
                 self.hold(sum([entry.held_bytes for entry in alike]))
             else:
                 self._admit(alike)
+
+    def is_purged(self, entry: Entry) -> bool:
+        """Whether it went before it was shown, and all that came with it."""
+        return entry.position < self._purged_below
 
     def _admit(self, entries: Sequence[Entry]) -> None:
         self.ready.extend(entries)
@@ -329,7 +338,7 @@ class Queue:
         if self.timing is not None:
             self.timing.expire()
         if self.consumers:
-            if self.returned:
+            if self.returned or self.policy.is_shaped:
                 self._dispatch_returned()
             if self.ready and not self.returned:
                 self._dispatch_ready()
@@ -387,8 +396,9 @@ class Queue:
         self.leave_out(page.cut(done), entries)
         timing = self.timing
         if timing is not None:
-            early = timing.hold_up(entries)
-            self.let_go(sum([entry.held_bytes for entry in early]))  # held twice
+            early = timing.early(entries)
+            self.let_go(sum([entry.held_bytes for entry in early]))
+            timing.hold_up(early)
             entries = [entry for entry in entries if entry not in early]
             timing.watch(entries)
         self.ready.extend(entries)

@@ -158,10 +158,12 @@ def _with_times(entry: Entry, queue: Queue, content: object) -> Entry:
     """*entry*, or a timed one in its place if its message has times."""
     start = content.content if isinstance(content, Beginning) else content
     times = times_of(start, queue.policy.message_ttl_ms) if isinstance(start, bytes) else None
-    if times is None:
-        return entry
-    queue.begin_timing()
-    return TimedEntry(entry.message_id, entry.position, entry.content, entry.held_bytes, times)
+    if times is not None:
+        queue.begin_timing()
+        entry = TimedEntry(entry.message_id, entry.position, entry.content, entry.held_bytes, times)
+    if isinstance(content, Beginning):
+        entry.beginning = content.content
+    return entry
 
 
 def _raise(error: Exception) -> None:

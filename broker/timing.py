@@ -8,7 +8,7 @@ later waits apart, without its content if that can be read back.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from math import inf
 from typing import TYPE_CHECKING
@@ -36,15 +36,17 @@ class Timing:
         self._dead = 0
         """Entries that have expired and are still among the others."""
 
-    def hold_up(self, entries: Sequence[Entry]) -> dict[Entry, None]:
-        """Those of *entries* that are to be delivered later; they come back by themselves."""
+    def early(self, entries: Iterable[Entry]) -> dict[Entry, None]:
+        """Those of *entries* that are to be delivered later."""
         now_us = self._broker.clock.wall_us()
-        early = dict.fromkeys(
-            entry for entry in entries if isinstance(entry, TimedEntry) and entry.due_us > now_us
-        )
+        return dict.fromkeys(entry for entry in entries if isinstance(entry, TimedEntry) and entry.due_us > now_us)
+
+    def hold_up(self, early: Iterable[Entry]) -> None:
+        """These come back by themselves, when it is time."""
+        now_us = self._broker.clock.wall_us()
         for entry in early:
+            assert isinstance(entry, TimedEntry)
             self._hold_up(entry, now_us)
-        return dict.fromkeys(early)
 
     def is_timely(self, entry: Entry) -> bool:
         """Whether it may be handed out now."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from proton import Delivery, Described, Link, Message, Terminus, symbol
+from proton import Delivery, Described, Link, Message, Terminus, symbol, ulong
 from proton.utils import LinkDetached, SendException
 
 from .conftest import Connect, NewPeer, StartBroker
@@ -127,7 +127,7 @@ def test_a_coordinator_is_refused(peer: Peer) -> None:
 
 
 def test_a_source_is_needed(peer: Peer) -> None:
-    assert peer.refusal(peer.receiver(None)) == "amqp:invalid-field"
+    assert peer.refusal(peer.receiver(None)) == "amqp:not-found"  # nor a subscription of that name
 
 
 # ---- the anonymous relay -------------------------------------------------------------------------------------------
@@ -290,3 +290,48 @@ def test_a_filter_that_is_not_applied_is_not_confirmed(peer: Peer) -> None:
     peer.attach(link, "q")
     assert link.source.filter.format()
     assert not link.remote_source.filter.format()
+
+
+# ---- nodes that go by themselves ------------------------------------------------------------------------------------
+
+
+def lasting_node(peer: Peer, lifetime: int) -> Any:
+    """A receiver on a dynamic node with a lifetime policy."""
+    link = peer.session.receiver(f"dynamic-{lifetime}")
+    link.source.properties.put_object({symbol("lifetime-policy"): Described(ulong(lifetime), [])})
+    return peer.attach(link, None, dynamic=True)
+
+
+def test_a_node_that_goes_without_links(new_peer: NewPeer) -> None:
+    peer, other = new_peer(), new_peer()
+    link = lasting_node(peer, 0x2C)
+    address = link.remote_source.address
+    sender = other.sender(address)
+    peer.detach(link)
+    other.put(sender, ["still there"])
+    other.detach(sender)
+    assert other.refusal(other.receiver(address)) == "amqp:not-found"
+
+
+def test_a_node_that_goes_without_links_and_messages(new_peer: NewPeer) -> None:
+    peer, other = new_peer(), new_peer()
+    link = lasting_node(peer, 0x2E)
+    address = link.remote_source.address
+    sender = other.sender(address)
+    other.put(sender, ["kept"])
+    other.detach(sender)
+    peer.close()
+    link = other.receiver(address, 1)
+    other.take(link)[0].accept()
+    other.settle_down()
+    other.detach(link)
+    assert other.refusal(other.receiver(address)) == "amqp:not-found"
+
+
+def test_a_node_that_goes_without_messages(new_peer: NewPeer) -> None:
+    peer = new_peer()
+    link = lasting_node(peer, 0x2D)
+    link.flow(1)
+    peer.put(peer.sender(link.remote_source.address), ["only"])
+    peer.take(link)[0].accept()
+    assert peer.refusal(link) == "amqp:resource-deleted"

@@ -1,0 +1,47 @@
+"""When a node goes by itself: AMQP's lifetime policies, of dynamic nodes and of queues with `auto-delete`.
+
+| `auto-delete` | AMQP | it goes |
+|---|---|---|
+| `close` | delete-on-close, 0x2b | with the link it was made for; a dynamic node, unless it says otherwise |
+| `no-links` | delete-on-no-links, 0x2c | when the last link on it has gone |
+| `no-messages` | delete-on-no-messages, 0x2d | when the last message has |
+| `no-links-or-messages` | delete-on-no-links-or-messages, 0x2e | when there is neither |
+
+Before it has had what it goes without, it stays.
+"""
+
+from __future__ import annotations
+
+from ..amqp import decode
+from ..amqp.values import Described
+from .queue import Queue
+
+CLOSE, NO_LINKS, NO_MESSAGES, NEITHER = "close", "no-links", "no-messages", "no-links-or-messages"
+_POLICIES = {
+    0x2B: CLOSE,
+    0x2C: NO_LINKS,
+    0x2D: NO_MESSAGES,
+    0x2E: NEITHER,
+    "amqp:delete-on-close:list": CLOSE,
+    "amqp:delete-on-no-links:list": NO_LINKS,
+    "amqp:delete-on-no-messages:list": NO_MESSAGES,
+    "amqp:delete-on-no-links-or-messages:list": NEITHER,
+}
+
+
+def asked_for(properties: bytes) -> str:
+    """The policy that the properties of a dynamic node ask for, an encoded map. Raises `Malformed`."""
+    asked = decode.read_map(properties, 0).get("lifetime-policy") if properties else None
+    found = _POLICIES.get(asked.descriptor) if isinstance(asked, Described) else None
+    return found or CLOSE
+
+
+def is_over(queue: Queue) -> bool:
+    """Whether the queue is to go now, by its policy."""
+    has_links = bool(queue.producers or queue.consumers or queue.browsers)
+    policy = queue.policy.auto_delete
+    if policy == NO_LINKS:
+        return queue.was_linked and not has_links
+    if policy == NO_MESSAGES:
+        return queue.was_filled and not queue.messages
+    return policy == NEITHER and (queue.was_linked or queue.was_filled) and not has_links and not queue.messages
