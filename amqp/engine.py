@@ -14,11 +14,15 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from . import proton
+from .buckets import Buckets
 from .link import ABORTED, MORE, SETTLED, Link, Outcome, Terminus
 from .outgoing import Outgoing
 from .proton import MODIFIED, NULL, RECEIVED, Pointer, ffi, lib, text
 
 SESSION_WINDOW_BYTES = 64 << 20
+"""What a client may send before it hears of more room. Proton counts it in frames of the largest size, so it also is
+how many small messages may be under way. It takes no memory: what came is taken out of proton at once.
+"""
 CAPABILITIES = ("ANONYMOUS-RELAY",)
 
 _DELIVERY = int(lib.PN_DELIVERY)
@@ -63,7 +67,7 @@ class Limits(NamedTuple):
 class Engine:
     """Proton's connection and transport, driven through C functions."""
 
-    def __init__(self, container_id: str, limits: Limits) -> None:
+    def __init__(self, container_id: str, limits: Limits, buckets: Buckets) -> None:
         self.links: dict[Pointer, Link] = {}
         self.touched: list[Link] = []
         """Links with something in their `inbox` or `outcomes`; the terminal empties it."""
@@ -88,7 +92,9 @@ class Engine:
         self._buffer_bytes = limits.max_frame_bytes
         self._out = bytearray(limits.max_frame_bytes)
         self._out_pointer = ffi.from_buffer("char[]", self._out)
-        self.outgoing = Outgoing(self._transport)
+        self.outgoing = Outgoing(self._transport, buckets)
+        self.asked = 0
+        """How often the peer asked for something that takes an answer, since it took all answers last."""
         self._handlers: dict[int, Callable[[Pointer], None]] = {
             int(lib.PN_CONNECTION_REMOTE_OPEN): self._on_open,
             int(lib.PN_CONNECTION_REMOTE_CLOSE): self._on_close,
@@ -127,6 +133,7 @@ class Engine:
         """The next bytes to send, empty if there are none now. Valid until the next call of anything."""
         pending = lib.pn_transport_pending(self._transport)
         if pending <= 0:
+            self.asked = 0
             return memoryview(b"")
         size = lib.pn_transport_peek(self._transport, self._out_pointer, min(pending, len(self._out)))
         return memoryview(self._out)[: max(size, 0)]
@@ -134,6 +141,8 @@ class Engine:
     def consumed(self, size_bytes: int) -> None:
         """So much of `output` was sent."""
         lib.pn_transport_pop(self._transport, size_bytes)
+        if self.outgoing.held_bytes:
+            self.outgoing.taken(size_bytes)
 
     def output_ended(self) -> bool:
         """Whether nothing will ever be sent again."""
@@ -164,6 +173,7 @@ class Engine:
                 self._touch(early)
         collector, peek, pop = self._collector, lib.pn_collector_peek, lib.pn_collector_pop
         type_of, delivery_of, link_of = lib.pn_event_type, lib.pn_event_delivery, lib.pn_delivery_link
+        owner_is_sender, settle = lib.pn_link_is_sender, lib.pn_delivery_settle
         links, handlers = self.links, self._handlers
         pn_link: Pointer = NULL
         link: Link | None = None
@@ -183,6 +193,8 @@ class Engine:
                     else:
                         self._transfer(link, delivery)
                     self._touch(link)
+                elif not owner_is_sender(owner):  # what still comes on a link that was closed would stay in proton
+                    settle(delivery)
             else:
                 handler = handlers.get(kind)
                 if handler is not None:
@@ -253,6 +265,7 @@ class Engine:
         self._closed(error)
 
     def _on_begin(self, event: Pointer) -> None:
+        self.asked += 1
         session = lib.pn_event_session(event)
         lib.pn_session_set_incoming_capacity(session, SESSION_WINDOW_BYTES)
         lib.pn_session_open(session)
@@ -265,10 +278,13 @@ class Engine:
         lib.pn_session_free(session)
 
     def _on_attach(self, event: Pointer) -> None:
+        self.asked += 1
         pn = lib.pn_event_link(event)
         name, sender = text(lib.pn_link_name(pn)) or "", bool(lib.pn_link_is_sender(pn))
         link = Link(pn, lib.pn_link_session(pn), name, sender=sender)
         self.links[pn] = link
+        if sender:
+            self.outgoing.add_link(link)
         link.presettled = int(lib.pn_link_remote_snd_settle_mode(pn)) == int(lib.PN_SND_SETTLED)
         lib.pn_link_set_snd_settle_mode(pn, lib.pn_link_remote_snd_settle_mode(pn))
         lib.pn_link_set_rcv_settle_mode(pn, lib.pn_link_remote_rcv_settle_mode(pn))
@@ -321,7 +337,8 @@ class Engine:
         """The link is gone for good; tell the terminal, once."""
         if self.links.pop(link.pn, None) is not None:
             link.closed = True
-            self.outgoing.blocked.pop(link, None)
+            if link.sender:
+                self.outgoing.drop_link(link)
             self._events.append(Event(Kind.DETACHED, link, closed=closed))
 
     def _lose_links(self) -> None:
@@ -409,6 +426,7 @@ class Engine:
     def free(self) -> None:
         """Give everything back to proton. Nothing may be called afterwards."""
         self.links.clear()
+        self.outgoing.give_up()
         lib.pn_transport_unbind(self._transport)
         lib.pn_decref(self._transport)
         lib.pn_collector_release(self._collector)

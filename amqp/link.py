@@ -10,6 +10,8 @@ from .proton import Pointer
 if TYPE_CHECKING:
     from .outgoing import Sending
 
+DEFAULT_PRIORITY = 4
+"""Of 0 to 9; links of a connection on which messages go out are served highest first (router guide C46)."""
 MORE = 1
 SETTLED = 2
 ABORTED = 4
@@ -86,6 +88,7 @@ class Link:
         "outcomes",
         "pn",
         "presettled",
+        "priority",
         "sender",
         "sending",
         "sent",
@@ -103,6 +106,7 @@ class Link:
         self.closed = False
         """The link is gone: nothing may be done on it or its deliveries any more."""
         self.presettled = False
+        self.priority = DEFAULT_PRIORITY
         self.touched = False
         self.channel: Any = None
         """The terminal's own."""

@@ -3,17 +3,26 @@
 A message that fits one frame is handed to proton whole. A longer one is handed over a frame at a time, the next one
 when proton has none of it left: proton keeps a delivery's bytes in a ring and turns it byte by byte before each frame,
 so a buffered megabyte would be turned over and over. It also keeps memory bounded and lets links take turns.
+
+What proton holds is bounded three times: for each session, because a client may keep its window closed; for the
+connection, because a client may not read; for all connections of a worker, by its `Buckets`. Content that has to wait
+waits as references to bytes, or to a place in the store.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from .buckets import Buckets
 from .link import Content, Gone, Link
 from .proton import Pointer, ffi, lib
 
 ROOM_BYTES = 1 << 20
-"""So many bytes of a session may wait in proton; the rest waits as references to content that exists anyway."""
+"""So many bytes of a connection may wait in proton to be sent, and as many for closed windows of its sessions."""
+_LEAST_ROOM_BYTES = 64 << 10
+"""What a session may have waiting, however many there are."""
+_HEAD_BYTES = 64
+"""What a message is counted for beside its content."""
 _TRANSFER_BYTES = 128
 """More than a frame's head and transfer performative take."""
 _LARGEST_PART_BYTES = 64 << 10
@@ -64,9 +73,19 @@ class Sending:
 class Outgoing:
     """The outgoing side of one connection. Used by the thread that uses its engine."""
 
-    def __init__(self, transport: Pointer) -> None:
+    def __init__(self, transport: Pointer, buckets: Buckets) -> None:
         self.blocked: dict[Link, None] = {}
-        """Links that wait for room in proton, the one that waits longest first."""
+        """Links with messages that wait for room in proton, the one that was served longest ago first."""
+        self.ranked = False
+        """The links are not all of the same priority."""
+        self.held_bytes = 0
+        """What proton holds, as far as is known without asking; taken from the buckets."""
+        self._shut_in_bytes = 0
+        """So much of it waits for closed windows."""
+        self._sessions: dict[Pointer, int] = {}
+        """How many links each session has on which messages go out."""
+        self._session_room_bytes = ROOM_BYTES
+        self._buckets = buckets
         self.answered: list[tuple[Link, Pointer]] = []
         """Long messages whose outcome came before their last byte had gone out."""
         self._transport = transport
@@ -81,14 +100,17 @@ class Outgoing:
         True if there is credit the driver doesn't know of, such as of a message that was `Gone`. What else reading
         content raises goes through, and `abort` is then the way on.
         """
-        self.blocked.pop(link, None)
         if link.closed:
             return False
+        room = free = self._room(link)
+        if room <= 0 and (link.outbox or link.sending is not None):
+            self.blocked.setdefault(link)  # it keeps its place in the line
+            return False
+        self.blocked.pop(link, None)
         outbox, pn = link.outbox, link.pn
         make, put, advance, settle = lib.pn_delivery, lib.pn_link_send, lib.pn_link_advance, lib.pn_delivery_settle
         unsettled, presettled = link.unsettled, link.presettled
         part_bytes = self._part_bytes or self._learn_part_bytes()
-        room = ROOM_BYTES - lib.pn_session_outgoing_bytes(link.session)
         credit_left = False
         if link.sending is not None:
             credit_left = self._send_part(link, link.sending)
@@ -105,11 +127,14 @@ class Outgoing:
                     settle(delivery)
                 else:
                     unsettled[delivery] = tag
-                room -= len(content) + 64
+                room -= len(content) + _HEAD_BYTES
             else:
                 link.sending = Sending(delivery, tag, _Bytes(content) if isinstance(content, bytes) else content)
+                self._take(free - room)
                 credit_left |= self._send_part(link, link.sending)
-                room = ROOM_BYTES - lib.pn_session_outgoing_bytes(link.session)
+                room = free = self._room(link)
+        if room < free:
+            self._take(free - room)
         if outbox or link.sending is not None:
             self.blocked[link] = None
         elif link.drain_due is not None:
@@ -147,6 +172,7 @@ class Outgoing:
             link.sent += 1
             return True
         lib.pn_link_send(link.pn, part, len(part))
+        self._take(len(part))
         if not sending.complete:
             return False
         link.sending = None
@@ -159,6 +185,59 @@ class Outgoing:
         if lib.pn_delivery_remote_state(sending.delivery) or lib.pn_delivery_settled(sending.delivery):
             self.answered.append((link, sending.delivery))
         return False
+
+    # ---- room -----------------------------------------------------------------------------------------------------
+
+    def _room(self, link: Link) -> int:
+        """How much may be handed to proton now. With no bucket left, the next part goes when the last one is gone."""
+        held_bytes = int(lib.pn_session_outgoing_bytes(link.session))
+        waiting_bytes = self.held_bytes - self._shut_in_bytes
+        if self._buckets.free_bytes <= 0:
+            return 0 if held_bytes or waiting_bytes > 0 else 1
+        return min(ROOM_BYTES - waiting_bytes, self._session_room_bytes - held_bytes)
+
+    def _take(self, size_bytes: int) -> None:
+        self.held_bytes += size_bytes
+        self._buckets.take(size_bytes)
+
+    def taken(self, size_bytes: int) -> None:
+        """So many bytes have left proton; some of them were not content."""
+        freed_bytes = min(size_bytes, self.held_bytes)
+        self.held_bytes -= freed_bytes
+        self._buckets.give_back(freed_bytes)
+
+    def recount(self) -> bool:
+        """Proton has nothing to send: what it still holds waits for closed windows. Whether there is more room now."""
+        before_bytes, self._shut_in_bytes = self.held_bytes, sum(map(lib.pn_session_outgoing_bytes, self._sessions))
+        self._take(self._shut_in_bytes - before_bytes)
+        return self._shut_in_bytes < before_bytes
+
+    def give_up(self) -> None:
+        """Proton is given back, and all that it holds."""
+        self._take(-self.held_bytes)
+        self._sessions.clear()
+
+    def add_link(self, link: Link) -> None:
+        """Messages will go out on it."""
+        self._sessions[link.session] = self._sessions.get(link.session, 0) + 1
+        self._share_room()
+
+    def drop_link(self, link: Link) -> None:
+        """It is gone."""
+        self.blocked.pop(link, None)
+        self._sessions[link.session] -= 1
+        if not self._sessions[link.session]:
+            del self._sessions[link.session]
+            self._share_room()
+
+    def _share_room(self) -> None:
+        self._session_room_bytes = max(ROOM_BYTES // max(1, len(self._sessions)), _LEAST_ROOM_BYTES)
+
+    def in_turn(self) -> list[Link]:
+        """The links that wait: highest priority first, then the one served longest ago (router guide C44, C45)."""
+        if self.ranked:
+            return sorted(self.blocked, key=lambda link: -link.priority)
+        return list(self.blocked)
 
     def _learn_part_bytes(self) -> int:
         """What fits one frame of the peer's. Known once it has opened the connection."""

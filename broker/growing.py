@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 PIECE_BYTES = 64 * 1024
 """A message that grows past this while it arrives is stored piece by piece."""
+LEAST_PIECE_BYTES = 4 * 1024
+"""With no memory left pieces are that small, so that many messages that go on and on hold little each."""
 NO_MEMORY = "no memory is left for messages that are not durable; see --memory-limit"
 
 
@@ -32,7 +34,7 @@ class Growing:
         self.queues: Sequence[Queue] | None = None
         """Known once enough has arrived to tell; then pieces are stored, or held if they need no storing."""
         self.homeless = False
-        """Enough has arrived, and where it goes is not known yet: all of it is held until it is complete."""
+        """Enough has arrived, and where it goes is not known yet: all of it is held until it is complete, or refused."""
         self._broker = broker
         self._held: list[bytes] = []
         self._beginning = b""
@@ -46,8 +48,20 @@ class Growing:
         """What they count for on the account of each of these queues."""
 
     def add(self, data: bytes) -> None:
-        self._held.append(data)
-        self.held_bytes += len(data)
+        """Until it is stored or on a queue it counts in the memory budget, on no queue's account."""
+        if not (self.homeless and self.full):
+            self._held.append(data)
+            self.held_bytes += len(data)
+            self._broker.memory.used_bytes += len(data)
+
+    def has_piece(self) -> bool:
+        """Whether what arrived since the last piece is the next one."""
+        scarce = self._broker.memory.free_bytes <= 0
+        if self.homeless:
+            if scarce and not self.full:
+                self._refuse(NO_MEMORY)
+            return False
+        return self.held_bytes >= (LEAST_PIECE_BYTES if scarce else PIECE_BYTES)
 
     def whole(self) -> bytes:
         """All of it, as long as it goes nowhere."""
@@ -74,13 +88,16 @@ class Growing:
 
     def end_piece(self) -> None:
         """What arrived since the last one is a piece."""
-        self._take(self.whole(), last=False)
-        self._held, self.held_bytes = [], 0
+        piece = self.whole()
+        self._let_go_held()
+        self._take(piece, last=False)
 
     def finish(self, now_us: int) -> tuple[int, list[tuple[Queue, list[Entry]]]]:
         """It is complete: the LSN to wait for, and what is on which queue then. Not if it is `full` or `malformed`."""
         assert self.queues is not None
-        self._take(self.whole(), last=True)
+        rest = self.whole()
+        self._let_go_held()
+        self._take(rest, last=True)
         self._let_go()
         if self.full:
             return 0, []
@@ -111,7 +128,8 @@ class Growing:
         return entry
 
     def drop(self) -> None:
-        """It is not wanted any more, or its sender took it back."""
+        """It is not wanted any more, its sender took it back, or it goes its way whole."""
+        self._let_go_held()
         self._let_go()
         if self._message_id:
             self._destroy()
@@ -150,6 +168,10 @@ class Growing:
         """No more is taken of it, and what there is of it goes."""
         self.full = why
         self.drop()
+
+    def _let_go_held(self) -> None:
+        self._broker.memory.used_bytes -= self.held_bytes
+        self._held, self.held_bytes = [], 0
 
     def _let_go(self) -> None:
         """Its pieces are not held for it any more."""

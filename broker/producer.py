@@ -13,7 +13,7 @@ from ..amqp.codec import Malformed
 from ..channel.words import ABORTED, MORE, SETTLED, Delivery, Fragment, Outcome, TerminalEnd
 from .entry import Entry
 from .gate import Gate
-from .growing import NO_MEMORY, PIECE_BYTES, Growing
+from .growing import NO_MEMORY, Growing
 from .memory import ENTRY_BYTES
 from .queue import Queue
 from .times import TimedEntry, may_have_times, stamped, times_of
@@ -198,11 +198,15 @@ class Producer:
         growing.add(data)
         if not flags & MORE:
             self._growing = None
-            if growing.queues is None:
-                self._accept([(delivery, growing.whole(), flags)])
-            else:
+            if growing.queues is not None:
                 self._finish(growing, tuple(growing.queues), delivery, flags)
-        elif growing.held_bytes >= PIECE_BYTES and not growing.homeless:
+            elif growing.full:
+                self._refuse((), (delivery,), growing.full)
+            else:
+                content = growing.whole()
+                growing.drop()
+                self._accept([(delivery, content, flags)])
+        elif growing.has_piece():
             if growing.queues is None:
                 queues = self._queues_of(growing.whole())
                 if queues is None:

@@ -54,6 +54,13 @@ def _option(name: str, default: float, kind: click.ParamType[Any], text: str) ->
     type=SIZE_OR_NONE,
     help="Content of waiting messages to hold in memory; the rest of a deep queue stays on the disk.",
 )
+@click.option(
+    "--buffer-limit",
+    default="64M",
+    show_default=True,
+    type=SIZE,
+    help="Content on its way between sockets and queues; connections wait when it is reached.",
+)
 @click.option("--archive-dir", type=click.Path(file_okay=False), help="Keep there what leaves the journal.")
 @click.option("--archive-max-size", type=SIZE, help="Like 20G: then the oldest is removed. Any size, by default.")
 @click.option("--archive-max-age", type=AGE, help="Like 7d or 12h: what is older is removed. Any age, by default.")
@@ -80,6 +87,7 @@ def broker(
     max_write_buffers: int,
     checkpoint_interval: int,
     memory_limit: int,
+    buffer_limit: int,
     archive_dir: str | None,
     archive_max_size: int | None,
     archive_max_age: int | None,
@@ -119,6 +127,7 @@ def broker(
             port,
             worker_threads,
             limits=Limits(max_frame_size, max_message_size, idle_timeout_ms=idle_timeout * 1000),
+            buffer_limit_bytes=buffer_limit,
         ),
         () if no_auto_create else auto_create,
         credit,

@@ -7,6 +7,7 @@ import resource
 import socket
 from dataclasses import dataclass
 
+from ..amqp.buckets import DEFAULT_LIMIT_BYTES
 from ..amqp.engine import Limits
 from ..base.clock import Clock
 from ..base.errors import CairnError
@@ -33,6 +34,8 @@ class RouterOptions:
     """Let clients in without a name."""
     max_connections: int = 5000
     limits: Limits = Limits()
+    buffer_limit_bytes: int = DEFAULT_LIMIT_BYTES
+    """How much content may be on its way between sockets and queues."""
 
 
 class Router:
@@ -55,7 +58,9 @@ class Router:
         """Start the workers and let clients in."""
         self._drivers, self._core = drivers, core
         self._most = min(self._options.max_connections, _most_files() - FILES_FOR_OTHERS)
-        self._workers = [Worker(number, core, self._clock) for number in range(self._options.worker_threads)]
+        threads = self._options.worker_threads
+        share_bytes = max(2, self._options.buffer_limit_bytes // threads)
+        self._workers = [Worker(number, core, self._clock, share_bytes) for number in range(threads)]
         self._listener.listen(512)
         self._workers[0].listen(self._listener.fileno(), self._accept)
         self._workers[0].keep_time(drivers)
@@ -99,6 +104,7 @@ class Router:
             self._drivers,
             self._container_id,
             self._options.limits,
+            worker.outgoing,
             anonymous=self._options.anonymous,
             wake=worker.wake,
         )

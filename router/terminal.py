@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..amqp import settling
+from ..amqp.buckets import Buckets
 from ..amqp.engine import Engine, Event, Kind, Limits
 from ..amqp.front import Front, Stage
 from ..amqp.link import Link, Terminus
@@ -37,6 +38,7 @@ class Terminal:
         drivers: Drivers,
         container_id: str,
         limits: Limits,
+        buckets: Buckets,
         *,
         anonymous: bool,
         wake: Callable[[Terminal], None],
@@ -45,7 +47,7 @@ class Terminal:
         self.name = name
         self.core = core
         self.closed = False
-        self.engine = Engine(container_id, limits)
+        self.engine = Engine(container_id, limits, buckets)
         self._drivers = drivers
         self._front: Front | None = Front(anonymous=anonymous)
         self._prelude = b""  # what the front answers, to be sent before anything of the engine
@@ -87,7 +89,13 @@ class Terminal:
             return self._prelude
         if self._front is not None:
             return b""
-        return self.engine.output()
+        data = self.engine.output()
+        if not data:
+            outgoing = self.engine.outgoing
+            if outgoing.held_bytes and outgoing.recount() and outgoing.blocked:
+                self._pump_blocked()
+                data = self.engine.output()
+        return data
 
     def sent(self, size_bytes: int) -> None:
         """So much of `output` was sent."""
@@ -96,10 +104,14 @@ class Terminal:
             return
         self.engine.consumed(size_bytes)
         outgoing = self.engine.outgoing
-        for link in list(outgoing.blocked):
-            self.pump(link)
+        if outgoing.blocked:
+            self._pump_blocked()
         if outgoing.answered:
             self._digest()
+
+    def unanswered(self) -> int:
+        """How often the client asked for something since it took all that was to be sent to it."""
+        return self.engine.asked
 
     def finished(self) -> bool:
         """Whether the socket can be closed: everything was said."""
@@ -231,8 +243,14 @@ class Terminal:
         while work:
             action, args = work.popleft()
             action(*args)
+        if self.engine.outgoing.ranked:
+            self._pump_blocked()
         if self._front is None and not self.closed:
             self._digest()
+
+    def _pump_blocked(self) -> None:
+        for link in self.engine.outgoing.in_turn():
+            self.pump(link)
 
     def pump(self, link: Link) -> None:
         """Send what waits on *link*; if its content can't be read back, that link is closed and says so."""
@@ -344,7 +362,10 @@ class ChannelEnd:
             terminal.core.post(self.driver.close, [tag for tag, _ in messages], False, self.for_good)
             return
         link.outbox.extend(messages)
-        terminal.pump(link)
+        if self._engine.outgoing.ranked:  # first hear what there is for links of a higher priority
+            self._engine.outgoing.blocked.setdefault(link)
+        else:
+            terminal.pump(link)
 
 
 def _refusal(link: Link, terminus: Terminus) -> tuple[str, str] | None:

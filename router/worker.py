@@ -2,6 +2,11 @@
 
 Its loop: wait for sockets; let every terminal digest what came; play the core, or leave it to who does; do the work
 that came back; write. Everything one turn of the loop brought goes through the core as one step.
+
+A connection gets no more than `READ_BYTES` and `WRITE_BYTES` of a turn, so that one with a long message leaves the
+others theirs (RFC005 F27). What is read takes buckets until the core has taken it over; when none is left, connections
+wait unread, the one that waits longest comes first, and TCP pushes back (F26). A connection that takes no answers while
+it asks for more is not read either.
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
+from ..amqp.buckets import Buckets
 from ..base.clock import Clock
 from ..channel.words import Drivers
 from .core import Core
@@ -24,6 +30,9 @@ from .terminal import Terminal
 log = logging.getLogger(__name__)
 
 READ_BYTES = 256 << 10
+WRITE_BYTES = 512 << 10
+MOST_UNANSWERED = 4096
+"""Sessions and links that a client may ask for and not take the answers to, before it is not read any more."""
 TICK_S = 1.0
 """Heartbeats and time-outs are looked at this often, and sooner where a client asked for it."""
 SHORTEST_TICK_S = 0.05
@@ -36,20 +45,29 @@ _READ, _WRITE = select.EPOLLIN, select.EPOLLOUT
 
 
 class _Socket:
-    __slots__ = ("closed_s", "opened_s", "sock", "terminal", "writing")
+    __slots__ = ("blocked", "closed_s", "events", "more", "opened_s", "sock", "terminal", "waiting")
 
     def __init__(self, sock: socket.socket, terminal: Terminal, now_s: float) -> None:
         self.sock = sock
         self.terminal = terminal
         self.opened_s = now_s
         self.closed_s = 0.0
-        self.writing = False
+        self.blocked = False
+        """The peer takes nothing just now."""
+        self.more = False
+        """There is more to write, for the next turn."""
+        self.waiting = False
+        """It is to be read, and there is no bucket for it."""
+        self.events = _READ
+        """What it is watched for."""
 
 
 class Worker:
     """One worker. Only `adopt`, `wake`, `stop` and `listen` are for other threads."""
 
-    def __init__(self, number: int, core: Core, clock: Clock) -> None:
+    def __init__(self, number: int, core: Core, clock: Clock, limit_bytes: int) -> None:
+        """*limit_bytes*: how much content may be on its way through it."""
+        self.incoming, self.outgoing = Buckets(limit_bytes // 2), Buckets(limit_bytes // 2)
         self._core = core
         self._clock = clock
         self._epoll = select.epoll()
@@ -63,6 +81,11 @@ class Worker:
         self._acceptors: dict[int, Callable[[], None]] = {}
         self._buffer = bytearray(READ_BYTES)
         self._view = memoryview(self._buffer)
+        self._waiting: deque[_Socket] = deque()
+        self._read_bytes = 0
+        """What the buckets hold that this turn read."""
+        self._taken_over: deque[int] = deque()
+        """What the core has taken over of that; noted by the core."""
         self._next_tick_s = 0.0
         self._timed: Drivers | None = None
         self._stopping = False
@@ -138,10 +161,14 @@ class Worker:
 
     def _step(self, timeout_s: float) -> None:
         active: set[_Socket] = set()
-        for fd, mask in self._epoll.poll(timeout_s):
+        if self._taken_over:
+            self._give_back(active)
+        for fd, mask in self._epoll.poll(0 if active else timeout_s):
             held = self._sockets.get(fd)
             if held is not None:
                 active.add(held)
+                if mask & _WRITE:
+                    held.blocked = False
                 if mask & ~_WRITE:
                     self._read(held)
             elif fd == self._bell:
@@ -162,6 +189,9 @@ class Worker:
     def _settle(self, active: set[_Socket]) -> None:
         """Let the core decide, do the work, and write, until nothing is left to do here."""
         core, pending, by_terminal = self._core, self._pending, self._by_terminal
+        if self._read_bytes:
+            core.post(self._note_taken_over, self._read_bytes)
+            self._read_bytes = 0
         while True:
             core.run()
             if pending:
@@ -180,6 +210,23 @@ class Worker:
             else:
                 return
 
+    def _note_taken_over(self, size_bytes: int) -> None:
+        """On the core: all that this worker read in one turn has been handled."""
+        self._taken_over.append(size_bytes)
+        if self._waiting:
+            self.ring()
+
+    def _give_back(self, active: set[_Socket]) -> None:
+        """Buckets came back: read those that wait, in order, as far as these go."""
+        while self._taken_over:
+            self.incoming.give_back(self._taken_over.popleft())
+        waiting, self._waiting = self._waiting, deque()
+        for held in waiting:
+            held.waiting = False
+            if held.sock.fileno() >= 0:
+                active.add(held)
+                self._read(held)
+
     def _begin(self, sock: socket.socket, terminal: Terminal) -> _Socket:
         held = _Socket(sock, terminal, self._clock.monotonic_s())
         self._sockets[sock.fileno()] = held
@@ -188,8 +235,15 @@ class Worker:
         return held
 
     def _read(self, held: _Socket) -> None:
+        if held.waiting:
+            return
+        room = self.incoming.free_bytes
+        if room <= 0:
+            held.waiting = True
+            self._waiting.append(held)
+            return
         try:
-            size = held.sock.recv_into(self._buffer)
+            size = held.sock.recv_into(self._buffer, min(room, READ_BYTES))
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
@@ -198,6 +252,8 @@ class Worker:
             if not size:
                 self._drop(held)
         elif size:
+            self.incoming.take(size)
+            self._read_bytes += size
             opening = held.terminal.opening()
             self._guard(held, held.terminal.feed, self._view[:size])
             if opening and not held.terminal.opening():  # now it is known how often it wants to hear something
@@ -218,20 +274,33 @@ class Worker:
         if held.sock.fileno() < 0:
             return
         terminal, sock = held.terminal, held.sock
-        blocked = False
-        try:
-            while data := terminal.output():
-                terminal.sent(sock.send(data))
-        except (BlockingIOError, InterruptedError):
-            blocked = True
-        except OSError:
-            self._drop(held)
-            return
-        if terminal.finished():
-            self._drop(held)
-        elif blocked != held.writing:
-            held.writing = blocked
-            self._epoll.modify(sock.fileno(), _READ | (_WRITE if blocked else 0))
+        held.more = False
+        if not held.blocked:
+            left = WRITE_BYTES
+            try:
+                while left > 0 and (data := terminal.output()):
+                    size = sock.send(data)
+                    terminal.sent(size)
+                    left -= size
+                held.more = left <= 0
+            except (BlockingIOError, InterruptedError):
+                held.blocked = True
+            except OSError:
+                self._drop(held)
+                return
+            if terminal.finished():
+                self._drop(held)
+                return
+        self._watch(held)
+
+    def _watch(self, held: _Socket) -> None:
+        """Have epoll tell what is of use now."""
+        events = _WRITE if held.blocked or held.more else 0
+        if not held.waiting and not (held.blocked and held.terminal.unanswered() > MOST_UNANSWERED):
+            events |= _READ
+        if events != held.events:
+            held.events = events
+            self._epoll.modify(held.sock.fileno(), events)
 
     def _tick(self, now_s: float) -> float:
         """Let time pass for all connections; when to do so again."""

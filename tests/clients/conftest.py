@@ -38,9 +38,10 @@ def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
         worker_threads: int = 1,
         limits: Limits = DEFAULTS,
         memory_limit_bytes: int = DEFAULT_LIMIT_BYTES,
+        **router_options: Any,
     ) -> RunningBroker:
         store_dir = str(tmp_path / f"store-{len(running)}")
-        router = RouterOptions(port=0, worker_threads=worker_threads, limits=limits)
+        router = RouterOptions(port=0, worker_threads=worker_threads, limits=limits, **router_options)
         options = BrokerOptions(store_dir, StoreOptions(), router, auto_create, credit, memory_limit_bytes)
         broker = RunningBroker(options)
         running.append(broker)
