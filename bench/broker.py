@@ -99,6 +99,16 @@ class Broker:
             fields = stat.read().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
+    def reset_peak(self) -> None:
+        """Forget how much memory it once took."""
+        with open(f"/proc/{self._process.pid}/clear_refs", "w") as peaks:
+            peaks.write("5")
+
+    def peak_bytes(self) -> int:
+        """The most memory that it had in use since then."""
+        with open(f"/proc/{self._process.pid}/status") as status:
+            return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmHWM"))
+
     def _log(self) -> str:
         with open(self._log_path) as log:
             return log.read()[-2000:]

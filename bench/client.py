@@ -187,6 +187,14 @@ class Wire:
             self._writing = blocked
             self._poll.modify(self._sock, select.POLLIN | (select.POLLOUT if blocked else 0))
 
+    def flush(self) -> None:
+        """Write all that is due, and wait for the socket to take it."""
+        self.write()
+        while self._writing:
+            if not select.select([], [self._sock], [], SILENCE_S)[1]:
+                raise BenchError(f"nothing was taken for {SILENCE_S:.0f} s")
+            self.write()
+
     def check(self) -> None:
         """Raise `BenchError` if the peer gave up the link or the connection."""
         if self.link and lib.pn_link_state(self.link) & REMOTE_CLOSED:
