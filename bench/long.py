@@ -2,8 +2,8 @@
 
 One durable message is streamed in and then out again, each by a client of its own, while small durable messages go one
 at a time over other connections. Told are the 99th percentile of these, sent until settled, beside an idle broker,
-beside the long message coming and beside it going, and how much memory the broker took meanwhile. A yardstick for a disk
-and cores that are busy: the same while a file of that length is written and synced, with no broker in between.
+beside the long message coming and beside it going, and how much memory the broker took meanwhile. A yardstick for a
+disk and cores that are busy: the same while a file of that length is written and synced, with no broker in between.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class Growing:
         self.queues: Sequence[Queue] | None = None
         """Known once enough has arrived to tell; then pieces are stored, or held if they need no storing."""
         self.homeless = False
-        """Enough has arrived, and where it goes is not known yet: all of it is held until it is complete, or refused."""
+        """Enough has arrived, and where it goes is not known yet: all of it is held until its end, or it is refused."""
         self._broker = broker
         self._held: list[bytes] = []
         self._beginning = b""
