@@ -13,10 +13,11 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import NamedTuple
 
-from . import proton
+from . import proton, settling
 from .buckets import Buckets
-from .link import ABORTED, MORE, SETTLED, Link, Outcome, Terminus
+from .link import ABORTED, DEFAULT_PRIORITY, MORE, SETTLED, Link, Outcome, Terminus
 from .outgoing import Outgoing
+from .priorities import asked_priority
 from .proton import MODIFIED, NULL, RECEIVED, Pointer, ffi, lib, text
 
 SESSION_WINDOW_BYTES = 64 << 20
@@ -24,6 +25,7 @@ SESSION_WINDOW_BYTES = 64 << 20
 how many small messages may be under way. It takes no memory: what came is taken out of proton at once.
 """
 CAPABILITIES = ("ANONYMOUS-RELAY",)
+"""What is offered to every client that opens a connection."""
 
 _DELIVERY = int(lib.PN_DELIVERY)
 _EXPIRIES = {
@@ -75,14 +77,17 @@ class Engine:
         self._events: list[Event] = []
         self.container = ""
         """The peer's container id, once it has opened the connection."""
+        self.desired: tuple[str, ...] = ()
+        """The capabilities that it desires."""
+        self._open_seen = False
         self._closed_seen = False
+        self._sessions = 0
         self._input_ended = False
         self._connection = lib.pn_connection()
         self._collector = lib.pn_collector()
         self._transport = lib.pn_transport()
         lib.pn_connection_set_container(self._connection, container_id.encode())
         lib.pn_connection_collect(self._connection, self._collector)
-        proton.put_symbols(lib.pn_connection_offered_capabilities(self._connection), CAPABILITIES)
         lib.pn_transport_set_server(self._transport)
         lib.pn_transport_set_max_frame(self._transport, limits.max_frame_bytes)
         lib.pn_transport_set_channel_max(self._transport, limits.channel_max)
@@ -144,6 +149,10 @@ class Engine:
         if self.outgoing.held_bytes:
             self.outgoing.taken(size_bytes)
 
+    def peer_is_done(self) -> bool:
+        """Whether the peer has said that it sends nothing more."""
+        return self._input_ended or bool(lib.pn_connection_state(self._connection) & proton.REMOTE_CLOSED)
+
     def output_ended(self) -> bool:
         """Whether nothing will ever be sent again."""
         return bool(lib.pn_transport_pending(self._transport) < 0)
@@ -204,6 +213,8 @@ class Engine:
 
     def _transfer(self, link: Link, delivery: Pointer) -> None:
         if not lib.pn_delivery_readable(delivery):
+            if link.settles_second and lib.pn_delivery_settled(delivery):
+                settling.answered(link, delivery)
             return  # the sender settled a delivery that was read before
         size = lib.pn_delivery_pending(delivery)
         flags = MORE if lib.pn_delivery_partial(delivery) else 0
@@ -255,7 +266,12 @@ class Engine:
             link.outcomes.append(Outcome(delivery, tag, state, failed, undeliverable))
 
     def _on_open(self, event: Pointer) -> None:
+        if self._open_seen:
+            self._refuse("amqp:not-allowed", "the connection is open already")
+            return
+        self._open_seen = True
         self.container = text(lib.pn_connection_remote_container(self._connection)) or ""
+        self.desired = proton.symbols(lib.pn_connection_remote_desired_capabilities(self._connection))
         self._events.append(Event(Kind.OPENED))
 
     def _on_close(self, event: Pointer) -> None:
@@ -266,6 +282,10 @@ class Engine:
 
     def _on_begin(self, event: Pointer) -> None:
         self.asked += 1
+        self._sessions += 1
+        if self._sessions > self._limits.channel_max + 1:  # proton takes any number of them on one channel
+            self._refuse("amqp:resource-limit-exceeded", f"there may be {self._limits.channel_max + 1} sessions")
+            return
         session = lib.pn_event_session(event)
         lib.pn_session_set_incoming_capacity(session, SESSION_WINDOW_BYTES)
         lib.pn_session_open(session)
@@ -274,6 +294,7 @@ class Engine:
         session = lib.pn_event_session(event)
         for link in [link for link in self.links.values() if link.session == session]:
             self._lose(link)
+        self._sessions -= 1
         lib.pn_session_close(session)
         lib.pn_session_free(session)
 
@@ -282,10 +303,18 @@ class Engine:
         pn = lib.pn_event_link(event)
         name, sender = text(lib.pn_link_name(pn)) or "", bool(lib.pn_link_is_sender(pn))
         link = Link(pn, lib.pn_link_session(pn), name, sender=sender)
+        for other in self.links.values():
+            if other.name == name and other.sender == sender:  # on another session: else proton would have refused it
+                self.close_link(other, "amqp:link:stolen", f"link {name!r} was attached again")
+                break
         self.links[pn] = link
         if sender:
             self.outgoing.add_link(link)
+        link.priority = asked_priority(lib.pn_link_remote_properties(pn))
+        if link.priority != DEFAULT_PRIORITY:
+            self.outgoing.ranked = True
         link.presettled = int(lib.pn_link_remote_snd_settle_mode(pn)) == int(lib.PN_SND_SETTLED)
+        link.settles_second = not sender and lib.pn_link_remote_rcv_settle_mode(pn) == lib.PN_RCV_SECOND
         lib.pn_link_set_snd_settle_mode(pn, lib.pn_link_remote_snd_settle_mode(pn))
         lib.pn_link_set_rcv_settle_mode(pn, lib.pn_link_remote_rcv_settle_mode(pn))
         if len(self.links) > self._limits.max_links:
@@ -321,9 +350,13 @@ class Engine:
         if self._input_ended or lib.pn_condition_is_set(lib.pn_transport_condition(self._transport)):
             return
         if not lib.pn_connection_state(self._connection) & proton.REMOTE_CLOSED:
-            self._lose_links()
-            self.close("amqp:decode-error", "a frame that is none of AMQP 1.0's")
-            self._closed("amqp:decode-error: a frame that is none of AMQP 1.0's")
+            self._refuse("amqp:decode-error", "a frame that is none of AMQP 1.0's")
+
+    def _refuse(self, condition: str, description: str) -> None:
+        """End the connection because of what the peer sent."""
+        self._lose_links()
+        self.close(condition, description)
+        self._closed(f"{condition}: {description}")
 
     def _on_transport_closed(self, event: Pointer) -> None:
         self._closed("")
@@ -347,15 +380,20 @@ class Engine:
 
     # ---- what the terminal asks for -------------------------------------------------------------------------------
 
-    def open(self) -> None:
-        """Answer the peer's open, unless the connection was closed before it came to that."""
-        if lib.pn_connection_state(self._connection) & proton.LOCAL_UNINIT:
-            lib.pn_connection_open(self._connection)
+    def open(self, capabilities: tuple[str, ...] = (), properties: bytes = b"") -> None:
+        """Answer the peer's open, unless the connection was closed before it came to that. *properties*: as a map."""
+        if not lib.pn_connection_state(self._connection) & proton.LOCAL_UNINIT:
+            return
+        if capabilities:
+            proton.put_symbols(lib.pn_connection_offered_capabilities(self._connection), capabilities)
+        if properties:
+            proton.put_encoded(lib.pn_connection_properties(self._connection), properties)
+        lib.pn_connection_open(self._connection)
 
-    def close(self, condition: str = "", description: str = "") -> None:
-        """Close the connection, with an error if *condition* names one."""
+    def close(self, condition: str = "", description: str = "", info: bytes = b"") -> None:
+        """Close the connection, with an error if *condition* names one; *info* is a map."""
         if condition:
-            proton.set_condition(lib.pn_connection_condition(self._connection), condition, description)
+            proton.set_condition(lib.pn_connection_condition(self._connection), condition, description, info)
         self.open()
         lib.pn_connection_close(self._connection)
 
@@ -413,8 +451,21 @@ class Engine:
         lib.pn_link_close(link.pn)
         self._lose(link)
 
+    def check_credit(self, link: Link) -> None:
+        """Close *link* if its peer sent more messages than it may; what was too much is not taken."""
+        excess = -int(lib.pn_link_credit(link.pn))
+        if excess <= 0:
+            return
+        while excess and link.inbox:
+            excess -= not link.inbox.pop()[2] & MORE
+        self.close_link(link, "amqp:link:transfer-limit-exceeded", "more messages were sent than there was credit for")
+
     def grant(self, link: Link, credit: int) -> None:
-        """Allow the peer to send so many messages more."""
+        """Allow the peer to send so many messages more: now, or when it has settled those that were sent."""
+        if link.told:
+            now = max(0, credit - (len(link.told) - link.owed))
+            link.owed += credit - now
+            credit = now
         if not link.closed:
             lib.pn_link_flow(link.pn, credit)
 

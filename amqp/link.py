@@ -86,6 +86,7 @@ class Link:
         "name",
         "outbox",
         "outcomes",
+        "owed",
         "pn",
         "presettled",
         "priority",
@@ -93,7 +94,9 @@ class Link:
         "sending",
         "sent",
         "session",
+        "settles_second",
         "spent",
+        "told",
         "touched",
         "unsettled",
     )
@@ -107,6 +110,12 @@ class Link:
         """The link is gone: nothing may be done on it or its deliveries any more."""
         self.presettled = False
         self.priority = DEFAULT_PRIORITY
+        self.settles_second = False
+        """Of an incoming link: this side settles a delivery after the peer has (receiver-settle-mode second)."""
+        self.told: set[Pointer] = set()
+        """Deliveries that such a link's peer was told the outcome of, and has not settled."""
+        self.owed = 0
+        """Credit that is given back when it has."""
         self.touched = False
         self.channel: Any = None
         """The terminal's own."""

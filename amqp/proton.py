@@ -34,10 +34,12 @@ def text(chars: Pointer) -> str | None:
     return None if not chars else ffi.string(chars).decode("utf-8", "replace")
 
 
-def set_condition(condition: Pointer, name: str, description: str) -> None:
-    """Fill in an AMQP error."""
+def set_condition(condition: Pointer, name: str, description: str, info: bytes = b"") -> None:
+    """Fill in an AMQP error; *info* is an encoded map."""
     lib.pn_condition_set_name(condition, name.encode())
     lib.pn_condition_set_description(condition, description.encode())
+    if info:
+        put_encoded(lib.pn_condition_info(condition), info)
 
 
 def condition_text(condition: Pointer) -> str:

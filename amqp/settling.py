@@ -22,9 +22,31 @@ def _settle(link: Link, deliveries: Iterable[Pointer], outcome: int) -> None:
     if link.closed:
         return
     update, settle = lib.pn_delivery_update, lib.pn_delivery_settle
+    if link.settles_second:
+        for delivery in deliveries:
+            update(delivery, outcome)
+            _await(link, delivery)
+        return
     for delivery in deliveries:
         update(delivery, outcome)
         settle(delivery)
+
+
+def _await(link: Link, delivery: Pointer) -> None:
+    """The peer was told the outcome; it settles first, and may have done so already."""
+    link.told.add(delivery)
+    if lib.pn_delivery_settled(delivery):
+        answered(link, delivery)
+
+
+def answered(link: Link, delivery: Pointer) -> None:
+    """The peer has settled *delivery*: so does this side, if the outcome was told, and gives back the credit."""
+    if delivery in link.told:
+        link.told.remove(delivery)
+        lib.pn_delivery_settle(delivery)
+        if link.owed:
+            link.owed -= 1
+            lib.pn_link_flow(link.pn, 1)
 
 
 def reject(link: Link, deliveries: Iterable[Pointer], condition: str, description: str) -> None:
@@ -35,7 +57,10 @@ def reject(link: Link, deliveries: Iterable[Pointer], condition: str, descriptio
         local = lib.pn_delivery_local(delivery)
         set_condition(lib.pn_disposition_condition(local), condition, description)
         lib.pn_delivery_update(delivery, REJECTED)
-        lib.pn_delivery_settle(delivery)
+        if link.settles_second:
+            _await(link, delivery)
+        else:
+            lib.pn_delivery_settle(delivery)
 
 
 def forget(link: Link, deliveries: Iterable[Pointer]) -> None:

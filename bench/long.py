@@ -128,7 +128,7 @@ def measure_once(broker: Broker, clients: Clients, path: str, size_bytes: int, m
     address = f"long-{number}"
 
     def p99_us(done: Callable[[], bool]) -> float:
-        found = []
+        found: list[float] = []
         while not found or not done():
             found.append(clients.run(broker.port, next(names), messages, 256, 1, durable=True)[0].latency.p99_us)
         return median(found)
@@ -137,7 +137,7 @@ def measure_once(broker: Broker, clients: Clients, path: str, size_bytes: int, m
     broker.reset_peak()
     before_bytes = broker.peak_bytes()
     idle = median([p99_us(lambda: True) for _ in range(3)])
-    found = [idle]
+    found: list[float] = []
     for work in (
         (write_beside, os.path.join(path, "beside"), size_bytes),
         (stream_in, broker.port, address, size_bytes),
@@ -146,7 +146,8 @@ def measure_once(broker: Broker, clients: Clients, path: str, size_bytes: int, m
         beside = _Beside(*work)
         found.append(p99_us(beside.done))
         beside.finish()
-    return Found(*found, broker.peak_bytes() - before_bytes)
+    disk, coming, going = found
+    return Found(idle, disk, coming, going, broker.peak_bytes() - before_bytes)
 
 
 def main(path: str, size_bytes: int, rounds: int, messages: int = 300) -> None:
@@ -161,4 +162,3 @@ def main(path: str, size_bytes: int, rounds: int, messages: int = 300) -> None:
                 f" memory {found.grown_bytes / (1 << 20):+.0f} MiB",
                 flush=True,
             )
-

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from ..amqp.engine import Limits
 from ..broker.memory import DEFAULT_LIMIT_BYTES
 from ..journal.archive import ArchiveLimits
+from ..router.admission import AdmissionOptions
 from ..router.router import RouterOptions
 from ..store.kind import JOURNAL
 from ..store.options import StoreOptions
 
-__all__ = ["ArchiveLimits", "BrokerOptions", "Limits", "RouterOptions", "StoreOptions"]
+__all__ = ["AdmissionOptions", "ArchiveLimits", "BrokerOptions", "Limits", "RouterOptions", "StoreOptions"]
 
 
 @dataclass(frozen=True)

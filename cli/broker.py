@@ -14,10 +14,10 @@ from typing import Any
 import click
 
 from ..base.errors import CairnError
-from ..broker_plugin.options import ArchiveLimits, BrokerOptions, Limits, RouterOptions, StoreOptions
+from ..broker_plugin.options import AdmissionOptions, ArchiveLimits, BrokerOptions, Limits, RouterOptions, StoreOptions
 from ..broker_plugin.run import RunningBroker
 from .connect import connect_options
-from .units import AGE, SIZE, SIZE_OR_NONE
+from .units import AGE, SIZE, SIZE_OR_NONE, host_port
 
 Command = Callable[..., Any]
 
@@ -71,6 +71,10 @@ def _option(name: str, default: float, kind: click.ParamType[Any], text: str) ->
 @_option("--idle-timeout", 60, click.IntRange(0, 86_400), "Seconds of silence a connection survives; 0 for any number.")
 @click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve Prometheus metrics; 0 for any free port.")
 @click.option("--metrics-listen", "metrics_host", default="127.0.0.1", show_default=True, help="The address for that.")
+@click.option(
+    "--failover-server", "failover", multiple=True, metavar="HOST:PORT", help="Another broker to tell clients of."
+)
+@click.option("--redirect-to", metavar="HOST:PORT", help="Send all clients on to another broker.")
 @click.option("-v", "--verbose", is_flag=True, help="Say more on standard error.")
 def broker(
     store_dir: str | None,
@@ -98,6 +102,8 @@ def broker(
     idle_timeout: int,
     metrics_port: int | None,
     metrics_host: str,
+    failover: tuple[str, ...],
+    redirect_to: str | None,
     verbose: bool,
 ) -> None:
     """Run a durable AMQP 1.0 broker until SIGTERM or Ctrl-C."""
@@ -128,6 +134,10 @@ def broker(
             worker_threads,
             limits=Limits(max_frame_size, max_message_size, idle_timeout_ms=idle_timeout * 1000),
             buffer_limit_bytes=buffer_limit,
+            admission=AdmissionOptions(
+                tuple(host_port("--failover-server", text) for text in failover),
+                host_port("--redirect-to", redirect_to) if redirect_to else None,
+            ),
         ),
         () if no_auto_create else auto_create,
         credit,

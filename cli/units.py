@@ -34,3 +34,12 @@ class Quantity(click.ParamType[int]):
 SIZE = Quantity("size", _SIZES, "give bytes, or a number with K, M, G or T, like 20G")
 SIZE_OR_NONE = Quantity("size", _SIZES, "give bytes, or a number with K, M, G or T, like 256M; or 0", least=0)
 AGE = Quantity("age", _TIMES, "give a number with s, m, h, d or w, like 7d")
+
+
+def host_port(option: str, text: str) -> tuple[str, int]:
+    """HOST:PORT as a pair; an IPv6 address stands in brackets."""
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]") if host.startswith("[") else host
+    if not host or not re.fullmatch(r"\d{1,5}", port, re.ASCII) or not 0 < int(port) < 65536:
+        raise CairnError(f"{option} {text}", "it is no address", "give a host and a port, like mq2.example.org:5672")
+    return host, int(port)

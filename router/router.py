@@ -12,6 +12,7 @@ from ..amqp.engine import Limits
 from ..base.clock import Clock
 from ..base.errors import CairnError
 from ..channel.words import Drivers
+from .admission import Admission, AdmissionOptions
 from .core import Core
 from .terminal import Terminal
 from .worker import Worker
@@ -34,6 +35,7 @@ class RouterOptions:
     """Let clients in without a name."""
     max_connections: int = 5000
     limits: Limits = Limits()
+    admission: AdmissionOptions = AdmissionOptions()
     buffer_limit_bytes: int = DEFAULT_LIMIT_BYTES
     """How much content may be on its way between sockets and queues."""
 
@@ -45,7 +47,7 @@ class Router:
         """Bind the socket, so that a wrong address or a port in use is known at once. Raises `CairnError`."""
         self._options = options
         self._clock = clock
-        self._container_id = container_id
+        self._admission = Admission(container_id, options.admission)
         self._listener = _bind(options.host, options.port)
         self.address = _show(self._listener.getsockname())
         self.port = int(self._listener.getsockname()[1])
@@ -102,7 +104,7 @@ class Router:
             _show(peer),
             self._core,
             self._drivers,
-            self._container_id,
+            self._admission,
             self._options.limits,
             worker.outgoing,
             anonymous=self._options.anonymous,

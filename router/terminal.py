@@ -21,6 +21,7 @@ from ..base.errors import CairnError
 from ..channel.words import Delivery, DriverEnd, Drivers, Forward, Open
 
 if TYPE_CHECKING:
+    from .admission import Admission
     from .core import Core
 
 log = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ class Terminal:
         name: str,
         core: Core,
         drivers: Drivers,
-        container_id: str,
+        admission: Admission,
         limits: Limits,
         buckets: Buckets,
         *,
@@ -47,7 +48,8 @@ class Terminal:
         self.name = name
         self.core = core
         self.closed = False
-        self.engine = Engine(container_id, limits, buckets)
+        self.engine = Engine(admission.container_id, limits, buckets)
+        self._admission = admission
         self._drivers = drivers
         self._front: Front | None = Front(anonymous=anonymous)
         self._prelude = b""  # what the front answers, to be sent before anything of the engine
@@ -117,6 +119,10 @@ class Terminal:
         """Whether the socket can be closed: everything was said."""
         return self.closed and not self._prelude and (self._front is not None or self.engine.output_ended())
 
+    def client_is_done(self) -> bool:
+        """Whether the client has said that it sends nothing more; else what it still sends is to be read, unheard."""
+        return self.engine.peer_is_done()
+
     def tick(self, now_ms: int) -> int:
         """Time has passed: send a heartbeat, or notice a silent client. When to say so again; 0 for any time."""
         if self._front is not None or self.closed:
@@ -136,6 +142,8 @@ class Terminal:
         # transfers and outcomes first: a detach behind them in the same read must not overtake them
         for link in self.engine.touched:
             link.touched = False
+            if link.inbox:
+                self.engine.check_credit(link)
             self._hand_over(link)
         self.engine.touched.clear()
         for event in events:
@@ -155,10 +163,12 @@ class Terminal:
 
     def _on_event(self, event: Event) -> None:
         link = event.link
+        if self.closed:
+            return
         if event.kind is Kind.OPENED:
             log.debug("%s: opened by container %r", self.name, self.engine.container)
             self._opened = True
-            self.engine.open()
+            self._open()
         elif event.kind is Kind.CLOSED:
             if event.text:  # that a client just leaves is nothing to talk about
                 level = logging.DEBUG if event.text.endswith("connection aborted") else logging.INFO
@@ -172,6 +182,14 @@ class Terminal:
             self.request(link)
         elif event.kind is Kind.DETACHED:
             self._detached(link, lost=False, for_good=event.closed)
+
+    def _open(self) -> None:
+        answer = self._admission.admit(self, self.engine.container, self.engine.desired)
+        self.engine.open(answer.capabilities, answer.properties)
+        if answer.error is not None:
+            log.info("%s: refused: %s", self.name, answer.error.description)
+            self.engine.close(*answer.error)
+            self.give_up()
 
     def _attach(self, link: Link) -> None:
         terminus = self.engine.terminus_of(link)
@@ -206,6 +224,7 @@ class Terminal:
         if self.closed:
             return
         self.closed = True
+        self._admission.leave(self, self.engine.container)
         for link in list(self._channels):
             link.closed = True
             self._detached(link, lost=True, for_good=False)
@@ -230,7 +249,8 @@ class Terminal:
     # ---- from the core to the client ------------------------------------------------------------------------------
 
     def note(self, action: Callable[..., None], *args: Any) -> None:
-        """Note work down for the worker. On the core."""
+        """Note work down for the worker. On the core (C9)."""
+        assert self.core.is_current()
         self._work.append((action, args))
         if not self._scheduled:
             self._scheduled = True

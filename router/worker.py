@@ -45,7 +45,7 @@ _READ, _WRITE = select.EPOLLIN, select.EPOLLOUT
 
 
 class _Socket:
-    __slots__ = ("blocked", "closed_s", "events", "more", "opened_s", "sock", "terminal", "waiting")
+    __slots__ = ("blocked", "closed_s", "ended", "events", "more", "opened_s", "sock", "terminal", "waiting")
 
     def __init__(self, sock: socket.socket, terminal: Terminal, now_s: float) -> None:
         self.sock = sock
@@ -54,6 +54,8 @@ class _Socket:
         self.closed_s = 0.0
         self.blocked = False
         """The peer takes nothing just now."""
+        self.ended = False
+        """All was written."""
         self.more = False
         """There is more to write, for the next turn."""
         self.waiting = False
@@ -275,7 +277,7 @@ class Worker:
             return
         terminal, sock = held.terminal, held.sock
         held.more = False
-        if not held.blocked:
+        if not held.blocked and not held.ended:
             left = WRITE_BYTES
             try:
                 while left > 0 and (data := terminal.output()):
@@ -289,8 +291,18 @@ class Worker:
                 self._drop(held)
                 return
             if terminal.finished():
-                self._drop(held)
+                self._finish(held)
                 return
+        self._watch(held)
+
+    def _finish(self, held: _Socket) -> None:
+        """All was said. What the client is still sending would, unread, have its system throw away our last words."""
+        if held.terminal.client_is_done() or self._stopping:
+            self._drop(held)
+            return
+        with suppress(OSError):
+            held.sock.shutdown(socket.SHUT_WR)
+        held.ended = True
         self._watch(held)
 
     def _watch(self, held: _Socket) -> None:

@@ -11,6 +11,7 @@ from itertools import count
 import pytest
 from _pytest.terminal import TerminalReporter
 
+from .core_only import guard
 from .postgresql import Server, why_not
 
 Tell = Callable[[str], None]
@@ -27,6 +28,7 @@ _SAID = pytest.StashKey[list[str]]()
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_SAID] = []
+    guard()
 
 
 @pytest.fixture(scope="session")

@@ -101,9 +101,7 @@ def test_a_kill_and_a_start_right_after_it(
     assert server.sql(f"SELECT name FROM {name}.queue ORDER BY id") == "orders\nbills"
 
 
-def test_a_server_that_dies_does_not_end_message_service(
-    server: Server, store: Path, where: tuple[str, ...]
-) -> None:
+def test_a_server_that_dies_does_not_end_message_service(server: Server, store: Path, where: tuple[str, ...]) -> None:
     with broker(store, *where) as running:
         server.stop()
         try:

@@ -32,6 +32,7 @@ MAKERS: dict[str, Callable[[Path], Directory]] = {
 def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Directory:
     return MAKERS[request.param](tmp_path)
 
+
 T = TypeVar("T")
 
 

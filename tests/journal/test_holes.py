@@ -57,7 +57,6 @@ def retire(journal: Journal, *slots: int) -> None:
     assert not set(slots) & set(journal.pool.slots())
 
 
-
 def messages(found: list[Read]) -> list[int]:
     return [read.lsn for read in found if read.head.type == RecordType.START and len(read.payload) > 1000]
 

@@ -217,9 +217,7 @@ def test_a_container_of_the_log(stores: Stores, place: Path, slot: int, name: st
         else:
             assert (name, file in str(error)) == ("a dangling link", True)
         assert "salvage" in str(error)
-    check_salvage(
-        path, stores, lambda lsn: not kind.harmless and not same and lsn // CONTAINER_BYTES == slot
-    )
+    check_salvage(path, stores, lambda lsn: not kind.harmless and not same and lsn // CONTAINER_BYTES == slot)
     if same or kind.opens:
         assert open_and_show(path) == whole.shown
 

@@ -24,9 +24,7 @@ def block_of(payloads: list[bytes]) -> tuple[bytes, list[tuple[int, RecordHead]]
     _, journal = new_log(directory)
     assert journal.next_lsn == LSN
     lsns = [
-        journal.append(
-            RecordType.START, payload, flags=Flag.ENQUEUE, message_id=OWN_LSN, queue_id=7, time_us=5
-        )
+        journal.append(RecordType.START, payload, flags=Flag.ENQUEUE, message_id=OWN_LSN, queue_id=7, time_us=5)
         for payload in payloads
     ]
     lsns.append(

@@ -91,5 +91,3 @@ def live_records(store: JournalStore) -> dict[int, int]:
             slot = lsn // store.journal.container_bytes
             live[slot] = live.get(slot, 0) + HEAD_BYTES + size_bytes
     return live
-
-

@@ -46,9 +46,7 @@ class Home:
         self.on[row.id] = []
 
     def open(self) -> tuple[JournalStore, RecoveryReport]:
-        self.store, self.report = recover(
-            self.disk, self.wiring, ManualClock(), self.options, checkpoint=self.file
-        )
+        self.store, self.report = recover(self.disk, self.wiring, ManualClock(), self.options, checkpoint=self.file)
         self.store.run_inline(self.store.became_durable)
         return self.store, self.report
 

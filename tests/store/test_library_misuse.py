@@ -242,9 +242,7 @@ def test_a_deletion_that_is_under_way_when_the_store_is_closed_is_told_of(kind: 
         assert deleted.result(DEADLINE_S) is None
 
 
-def test_a_deletion_that_sql_refuses_leaves_the_queue_as_it_was(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_deletion_that_sql_refuses_leaves_the_queue_as_it_was(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     orders = store.queue("orders")
     orders.put(b"0").result(DEADLINE_S)
 

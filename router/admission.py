@@ -1,0 +1,111 @@
+"""Who is let in, and what a client is told of the broker when it opens its connection.
+
+All connections of a router share one `Admission`: it knows what the open says (properties, capabilities), whether
+everybody is sent on to another broker, and which container ids are taken by a client that wants to be the only one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from ..amqp import encode
+from ..amqp.engine import CAPABILITIES
+from ..amqp.values import Symbol, Uint
+
+SOLE_CONNECTION = "sole-connection-for-container"
+"""Desired by a client that wants no second connection of its container id; offered back where that is looked after."""
+FAILED = "amqp:connection-establishment-failed"
+"""The property of an open behind which a close with an error comes, so that clients don't believe they are in."""
+
+HostPort = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class AdmissionOptions:
+    """What clients are told."""
+
+    failover: tuple[HostPort, ...] = ()
+    """Brokers to go to when this one is gone."""
+    redirect_to: HostPort | None = None
+    """Send everybody on to this broker: this one is being emptied."""
+    queue_prefix: str = ""
+    """What clients that tell queues from topics put before a queue's name; empty for nothing."""
+    topic_prefix: str = ""
+
+
+class Error(NamedTuple):
+    """An AMQP error."""
+
+    condition: str
+    description: str
+    info: bytes = b""
+    """An encoded map."""
+
+
+class Answer(NamedTuple):
+    """To an open."""
+
+    capabilities: tuple[str, ...]
+    properties: bytes
+    """An encoded map."""
+    error: Error | None = None
+    """Why the connection is closed right behind it."""
+
+
+class Admission:
+    """One router's. Any thread: openings are rare, so they share a lock."""
+
+    def __init__(self, container_id: str, options: AdmissionOptions) -> None:
+        self.container_id = container_id
+        self._redirect_to = options.redirect_to
+        self._properties = _properties(options)
+        self._lock = threading.Lock()
+        self._sole: dict[str, object] = {}
+        """Container ids that have a connection which wants to be the only one."""
+
+    def admit(self, connection: object, container: str, desired: tuple[str, ...]) -> Answer:
+        """*container* has opened *connection* and desires these capabilities."""
+        if self._redirect_to is not None:
+            host, port = self._redirect_to
+            info = {"network-host": host, "port": Uint(port), "hostname": host}
+            return self._refuse("amqp:connection:redirect", f"go to {host}:{port}", info)
+        capabilities: tuple[str, ...] = CAPABILITIES
+        if SOLE_CONNECTION in desired:
+            with self._lock:
+                if self._sole.setdefault(container, connection) is not connection:
+                    info = {"invalid-field": Symbol("container-id")}
+                    return self._refuse("amqp:invalid-field", f"container {container!r} is connected already", info)
+            capabilities += (SOLE_CONNECTION,)
+        return Answer(capabilities, encode.value(self._properties))
+
+    def leave(self, connection: object, container: str) -> None:
+        """*connection* is over."""
+        with self._lock:
+            if self._sole.get(container) is connection:
+                del self._sole[container]
+
+    def _refuse(self, condition: str, description: str, info: Mapping[str, Any]) -> Answer:
+        error = Error(condition, description, encode.value(_symbols(info)))
+        return Answer((), encode.value({**self._properties, Symbol(FAILED): True}), error)
+
+
+def _properties(options: AdmissionOptions) -> dict[Symbol, Any]:
+    found: dict[str, Any] = {"product": "CairnMQ", "version": version("cairnmq"), "instance": str(uuid4())}
+    if options.queue_prefix:
+        found["queue-prefix"] = options.queue_prefix
+    if options.topic_prefix:
+        found["topic-prefix"] = options.topic_prefix
+    if options.failover:
+        found["failover-server-list"] = [
+            _symbols({"network-host": host, "port": Uint(port), "hostname": host}) for host, port in options.failover
+        ]
+    return _symbols(found)
+
+
+def _symbols(found: Mapping[str, Any]) -> dict[Symbol, Any]:
+    return {Symbol(key): value for key, value in found.items()}

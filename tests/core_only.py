@@ -1,0 +1,77 @@
+"""The thorough check of router guide C9: core-only code runs on the core only.
+
+The guide marks such functions by their names (`_CT`) and trusts the reader. Here a run-time check does it: always on
+where it costs nothing that can be measured (`Terminal.note` and the end of each step), and thorough in tests: `guard`
+wraps every public method of the broker floor's classes. A thread of the broker's that calls one must play the core;
+threads of tests may, since where there is no core (`tests/broker`) they are it.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+import threading
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import cairnmq.broker
+from cairnmq.router.core import Core
+
+FREE = {"Selector", "StoredContent", "HeldContent", "RedeliveredContent", "LookedAtContent"}
+"""What any thread may use: content is read by workers, a selector is a pure function."""
+_playing = threading.local()
+
+
+class OffTheCore(AssertionError):
+    """Core-only code was called by a thread that does not play the core."""
+
+
+def guard() -> int:
+    """Check all of it from now on; how many methods that are."""
+    _mark_steps()
+    wrapped = 0
+    for module_info in pkgutil.iter_modules(cairnmq.broker.__path__):
+        module = importlib.import_module(f"cairnmq.broker.{module_info.name}")
+        for kind in list(vars(module).values()):
+            if isinstance(kind, type) and kind.__module__ == module.__name__ and _is_core_only(kind):
+                wrapped += _wrap(kind)
+    return wrapped
+
+
+def _is_core_only(kind: type) -> bool:
+    plain = kind.__bases__ == (object,) or all(base.__module__.startswith("cairnmq.broker") for base in kind.__bases__)
+    return plain and kind.__name__ not in FREE and not getattr(kind, "_is_protocol", False)
+
+
+def _wrap(kind: type) -> int:
+    wrapped = 0
+    for name, found in list(vars(kind).items()):
+        if isinstance(found, FunctionType) and not name.startswith("_"):
+            setattr(kind, name, _checked(found))
+            wrapped += 1
+    return wrapped
+
+
+def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
+        if not getattr(_playing, "depth", 0) and threading.current_thread().name.startswith("cairnmq-"):
+            raise OffTheCore(f"{function.__qualname__} was called by {threading.current_thread().name}")
+        return function(*args, **options)
+
+    return call
+
+
+def _mark_steps() -> None:
+    step = Core._step
+
+    def marked(core: Core) -> None:
+        _playing.depth = 1
+        try:
+            step(core)
+        finally:
+            _playing.depth = 0
+
+    setattr(Core, "_step", marked)  # noqa: B010  # mypy knows it for a method

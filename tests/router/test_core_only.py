@@ -1,0 +1,67 @@
+"""Core-only code that another thread calls is found, in production at the first thing it says, in tests at once."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from cairnmq.broker.queue import Queue
+from cairnmq.broker_plugin.run import RunningBroker
+from cairnmq.router.core import Core
+from tests import core_only
+from tests.clients.peers import Peer
+
+
+def on_thread(name: str, call: Any) -> Any:
+    """What *call* raised on a thread of that name."""
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            call()
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run, name=name)
+    thread.start()
+    thread.join()
+    return raised[0] if raised else None
+
+
+def test_one_thread_at_a_time_is_the_core(broker: RunningBroker) -> None:  # C2, C9
+    core = Core(lambda: None, lambda error: None)
+    seen: list[bool] = []
+    core.post(lambda: seen.append(core.is_current()))
+    core.post(lambda: seen.append(on_thread("other", lambda: seen.append(core.is_current())) is None))
+    assert not core.is_current()
+    core.run()
+    assert seen == [True, False, True]
+
+
+def test_who_finds_the_core_busy_leaves_the_action_to_it() -> None:  # C3, C7
+    order: list[str] = []
+    core = Core(lambda: order.append("end of step"), lambda error: None)
+
+    def first() -> None:
+        core.post(order.append, "second")
+        assert on_thread("other", core.run) is None, "it returns, and the one who is at it goes on"
+        order.append("first")
+
+    core.post(first)
+    core.run()
+    assert order == ["first", "second", "end of step"]
+
+
+def test_a_worker_off_the_core_is_caught(broker: RunningBroker, peer: Peer) -> None:  # C9
+    peer.put(peer.sender("q"), ["one"])
+    queue: Queue = broker._broker.nodes.queues["q"]
+    assert isinstance(on_thread("cairnmq-worker-9", queue.dispatch), core_only.OffTheCore)
+    (terminal,) = broker._router._workers[0]._by_terminal
+    assert isinstance(on_thread("anybody", lambda: terminal.note(print)), AssertionError)
+
+
+@pytest.mark.parametrize("name", ["dispatch", "add", "give_back", "hold"])
+def test_the_check_covers_a_queue(name: str) -> None:
+    assert hasattr(getattr(Queue, name), "__wrapped__")
