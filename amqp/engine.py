@@ -182,7 +182,7 @@ class Engine:
                 self._touch(early)
         collector, peek, pop = self._collector, lib.pn_collector_peek, lib.pn_collector_pop
         type_of, delivery_of, link_of = lib.pn_event_type, lib.pn_event_delivery, lib.pn_delivery_link
-        owner_is_sender, settle = lib.pn_link_is_sender, lib.pn_delivery_settle
+        owner_is_sender = lib.pn_link_is_sender
         links, handlers = self.links, self._handlers
         pn_link: Pointer = NULL
         link: Link | None = None
@@ -202,14 +202,21 @@ class Engine:
                     else:
                         self._transfer(link, delivery)
                     self._touch(link)
-                elif not owner_is_sender(owner):  # what still comes on a link that was closed would stay in proton
-                    settle(delivery)
+                elif not owner_is_sender(owner):
+                    self._discard(owner, delivery)
             else:
                 handler = handlers.get(kind)
                 if handler is not None:
                     handler(event)
                     pn_link = NULL
             pop(collector)
+
+    def _discard(self, pn: Pointer, delivery: Pointer) -> None:
+        """What still comes on a link that was closed would stay in proton, and its session's window would close."""
+        while lib.pn_delivery_readable(delivery) and lib.pn_link_recv(pn, self._buffer, self._buffer_bytes) > 0:
+            pass
+        if not lib.pn_delivery_partial(delivery):
+            lib.pn_delivery_settle(delivery)
 
     def _transfer(self, link: Link, delivery: Pointer) -> None:
         if not lib.pn_delivery_readable(delivery):

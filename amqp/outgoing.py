@@ -192,9 +192,10 @@ class Outgoing:
         """How much may be handed to proton now. With no bucket left, the next part goes when the last one is gone."""
         held_bytes = int(lib.pn_session_outgoing_bytes(link.session))
         waiting_bytes = self.held_bytes - self._shut_in_bytes
-        if self._buckets.free_bytes <= 0:
+        free_bytes = self._buckets.free_bytes
+        if free_bytes <= 0:
             return 0 if held_bytes or waiting_bytes > 0 else 1
-        return min(ROOM_BYTES - waiting_bytes, self._session_room_bytes - held_bytes)
+        return min(ROOM_BYTES - waiting_bytes, self._session_room_bytes - held_bytes, free_bytes)
 
     def _take(self, size_bytes: int) -> None:
         self.held_bytes += size_bytes

@@ -1,0 +1,222 @@
+"""Content on its way counts against a pool; who brings more than there is room for waits, and goes on."""
+
+from __future__ import annotations
+
+import select
+import threading
+from typing import Any
+
+import pytest
+from proton import Delivery, Message
+
+from cairnmq.amqp.buckets import Buckets
+from cairnmq.amqp.proton import lib
+from cairnmq.amqp.values import Uint
+from cairnmq.broker_plugin.options import Limits
+from cairnmq.broker_plugin.run import RunningBroker
+from tests.clients.conftest import NewPeer, StartBroker
+from tests.clients.peers import DEADLINE_S, Peer
+
+from . import raw
+from .raw import Raw, attach, begin, frame, opening
+
+KIB, MIB = 1 << 10, 1 << 20
+FRAME_BYTES = 64 * KIB
+
+
+@pytest.fixture
+def most(monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
+    """The most that each pool has held, by its id."""
+    found: dict[int, int] = {}
+    take = Buckets.take
+
+    def note(self: Buckets, size_bytes: int) -> None:
+        take(self, size_bytes)
+        found[id(self)] = max(found.get(id(self), 0), self.used_bytes)
+
+    monkeypatch.setattr(Buckets, "take", note)
+    return found
+
+
+def worker_of(broker: RunningBroker) -> Any:
+    (worker,) = broker._router._workers
+    return worker
+
+
+def content(size_bytes: int, durable: bool = True) -> bytes:
+    return bytes(Message(body=bytes(size_bytes), durable=durable).encode())
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_many_long_messages_pass_through_a_small_pool(
+    start_broker: StartBroker, peer_at: NewPeer, most: dict[int, int], durable: bool
+) -> None:  # F2, F24, F25, F26
+    broker = start_broker(buffer_limit_bytes=256 * KIB)
+    worker = worker_of(broker)
+    peers = [peer_at(broker.port) for _ in range(8)]
+    sent = content(MIB, durable)
+    posted = [(peer, peer.post(peer.sender(f"q{number}"), sent)) for number, peer in enumerate(peers)]
+    for peer, delivery in posted:
+        peer.wait(lambda delivery=delivery: delivery.settled)  # type: ignore[misc]
+        assert delivery.remote_state == Delivery.ACCEPTED
+    for number, peer in enumerate(peers):
+        (received,) = peer.take(peer.receiver(f"q{number}", 1))
+        assert received.content == sent
+        received.accept()
+        peer.settle_down()
+    assert 0 < most[id(worker.incoming)] <= 128 * KIB
+    assert most[id(worker.outgoing)] <= 128 * KIB + len(peers) * FRAME_BYTES
+    assert worker.outgoing.used_bytes == 0
+    assert not broker._broker.memory.used_bytes
+
+
+def test_connections_wait_unread_while_the_core_is_held_up(
+    start_broker: StartBroker, peer_at: NewPeer, most: dict[int, int]
+) -> None:  # F20, F26
+    """Nothing is dropped, nothing fails, and what waited goes on in order when buckets come back."""
+    broker = start_broker(buffer_limit_bytes=512 * KIB)
+    worker = worker_of(broker)
+    peers = [peer_at(broker.port) for _ in range(3)]
+    senders = [peer.sender("q") for peer in peers]
+    held_up, go_on = threading.Event(), threading.Event()
+
+    def hold_up() -> None:
+        held_up.set()
+        go_on.wait(DEADLINE_S)
+
+    broker._core.post(hold_up)
+    other = threading.Thread(target=broker._core.run)
+    other.start()
+    assert held_up.wait(DEADLINE_S)
+    sent = content(4 * MIB)
+    posted = [peer.post(sender, sent) for peer, sender in zip(peers, senders, strict=True)]
+
+    def all_wait() -> bool:
+        for peer in peers:
+            peer._exchange()
+        return len(worker._waiting) == len(peers)
+
+    peers[0].wait(all_wait)
+    assert worker.incoming.free_bytes <= 0
+    go_on.set()
+    other.join()
+    broker._router.ring()
+    for peer, delivery in zip(peers, posted, strict=True):
+        peer.wait(lambda delivery=delivery: delivery.settled)  # type: ignore[misc]
+    assert most[id(worker.incoming)] <= 256 * KIB
+    assert not worker._waiting
+
+
+def test_consumers_that_take_nothing_hold_little(
+    start_broker: StartBroker, peer_at: NewPeer, most: dict[int, int]
+) -> None:  # F26, F27
+    broker = start_broker(buffer_limit_bytes=2 * MIB)
+    worker = worker_of(broker)
+    count, peers = 300, [peer_at(broker.port) for _ in range(6)]
+    for number, peer in enumerate(peers):
+        sender = peer.sender(f"q{number}", settled=True)
+        for _ in range(count):
+            peer.post(sender, content(30_000), settled=True)
+        peer.settle_down()
+    receivers = [peer.receiver(f"q{number}", count) for number, peer in enumerate(peers)]
+    for peer in peers:
+        peer.stall()
+    lively = peer_at(broker.port)
+    lively.put(lively.sender("other"), range(100))
+    assert len(lively.take(lively.receiver("other", 100), 100)) == 100
+    for peer, receiver in zip(peers, receivers, strict=True):
+        assert len(peer.take(receiver, count)) == count
+        peer.settle_down()
+    assert most[id(worker.outgoing)] <= MIB + (len(peers) + 1) * FRAME_BYTES
+    assert worker.outgoing.used_bytes == 0
+
+
+def test_sessions_with_closed_windows_share_the_room(start_broker: StartBroker, peer_at: NewPeer) -> None:
+    """However many sessions a client opens and keeps shut, proton holds little for it."""
+    broker = start_broker()
+    worker = worker_of(broker)
+    filler, peer = peer_at(broker.port), peer_at(broker.port, max_frame_bytes=1024)
+    for _ in range(20):
+        filler.put(filler.sender("q"), [bytes(20_000)] * 40)
+    sessions = [peer.new_session(window_bytes=1024) for _ in range(20)]
+    receivers = [peer.receiver("q", session=session) for session in sessions]
+    for receiver in receivers:
+        receiver.flow(40)
+    peer.settle_down()
+    assert worker.outgoing.used_bytes <= 20 * (FRAME_BYTES + 21_000)
+    peer.wait(lambda: sum(len(found) for found in peer.received.values()) == 800)
+
+
+def test_a_client_that_takes_no_answers_is_not_read(broker: RunningBroker, peer: Peer) -> None:
+    """Attach upon attach is read only as long as somebody takes what is said to it; then it goes on."""
+    worker = worker_of(broker)
+    with Raw(broker.port, opening(), begin()) as one:
+        one.until("begin")
+        (held,) = [held for held in worker._sockets.values() if held.terminal.engine.container == "raw"]
+        cycle = attach("l" * 200, 0, "q") + frame(raw.DETACH, Uint(0), True)
+        said = 0
+        one.sock.setblocking(False)
+        rest = b""
+        while held.events & select.EPOLLIN:
+            rest = rest or cycle * 100
+            try:
+                rest = rest[one.sock.send(rest) :]
+                said += 100 * (not rest)
+            except BlockingIOError:
+                select.select([], [one.sock], [], 0.05)
+            assert said < 5_000_000
+        peer.put(peer.sender("others"), ["go on"])
+        assert len(held.terminal.engine.links) <= Limits().max_links
+        one.sock.setblocking(True)
+        while not held.events & select.EPOLLIN:
+            one.until("detach")
+
+
+def test_what_comes_on_a_closed_link_is_thrown_away(start_broker: StartBroker, peer_at: NewPeer) -> None:
+    broker = start_broker(limits=Limits(max_message_bytes=100_000))
+    peer = peer_at(broker.port)
+    sender = peer.sender("q")
+    endless = sender.delivery(sender.delivery_tag())
+    for _ in range(100):
+        sender.stream(bytes(100_000))
+        peer.wait(lambda: endless.pending == 0)
+    assert peer.refusal(sender) == "amqp:link:message-size-exceeded"
+    peer.settle_down()
+    (held,) = worker_of(broker)._sockets.values()
+    session = lib.pn_session_head(held.terminal.engine._connection, 0)
+    assert lib.pn_session_incoming_bytes(session) == 0
+
+
+def test_half_sent_messages_count_and_are_given_back(start_broker: StartBroker, peer_at: NewPeer) -> None:
+    broker = start_broker(memory_limit_bytes=600_000)
+    memory = broker._broker.memory
+    peer = peer_at(broker.port)
+    senders = [peer.sender("q") for _ in range(50)]
+    whole = content(40_000)
+    for sender in senders:
+        sender.delivery(sender.delivery_tag())
+        sender.stream(whole[:30_000])
+    peer.settle_down()
+    assert 300_000 < memory.used_bytes <= 700_000, "what is beyond the limit was stored early"
+    for sender in senders[:25]:
+        sender.stream(whole[30_000:])
+        sender.advance()
+    assert len(peer.take(peer.receiver("q", 25), 25)) == 25
+    peer.cut()
+    peer = peer_at(broker.port)
+    assert len(peer.drain(peer.receiver("q"), 100)) == 25
+    peer.close()
+    peer_at(broker.port).wait(lambda: memory.used_bytes <= 25 * 50_000)
+
+
+def test_a_long_message_to_nowhere_yet_is_refused_without_memory(start_broker: StartBroker, peer_at: NewPeer) -> None:
+    broker = start_broker(memory_limit_bytes=300_000)
+    peer = peer_at(broker.port)
+    sender = peer.sender(None)
+    delivery = peer.post(sender, bytes(Message(address="new", body=bytes(MIB), durable=True).encode()))
+    peer.wait(lambda: delivery.settled)
+    assert delivery.remote_state == Delivery.REJECTED
+    assert delivery.remote.condition.name == "amqp:resource-limit-exceeded"
+    assert broker._broker.memory.used_bytes == 0
+    peer.put(peer.sender("new"), ["made now"])
+    (_,) = peer.send(sender, Message(address="new", body=bytes(MIB), durable=True))
