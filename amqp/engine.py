@@ -75,6 +75,8 @@ class Engine:
         """Links with something in their `inbox` or `outcomes`; the terminal empties it."""
         self._limits = limits
         self._events: list[Event] = []
+        self.has_long = False
+        """Since `push`: a part of a message came that more of is to come of."""
         self.container = ""
         """The peer's container id, once it has opened the connection."""
         self.desired: tuple[str, ...] = ()
@@ -118,6 +120,7 @@ class Engine:
 
     def push(self, data: bytes | memoryview) -> None:
         """Feed bytes that arrived. Call `process` afterwards."""
+        self.has_long = False
         size = len(data)
         pointer = ffi.from_buffer("char[]", data)
         done = 0
@@ -243,6 +246,7 @@ class Engine:
             self.close_link(link, "amqp:link:message-size-exceeded", f"messages have up to {most} bytes here")
             return
         if flags & MORE:
+            self.has_long = True
             link.grown_bytes += size
         else:
             link.grown_bytes = 0

@@ -308,6 +308,9 @@ class Broker:
     def when_answered(self, action: Callable[[], None]) -> None:
         self.line.when_durable(0, action)
 
+    def held_up(self, then: Callable[[], None]) -> bool:
+        return self.line.held_up(then)
+
     def durable(self) -> None:
         """The store's durable LSN has moved."""
         self.line.move()

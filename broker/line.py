@@ -10,6 +10,8 @@ from ..store.interface import MessageStore
 from .entry import Entry
 from .queue import Queue
 
+AHEAD_BYTES = 512 << 10
+"""With more than this on its way to the disk, long messages wait for it before more of them is read."""
 Shown = list[tuple[Queue, list[Entry]]]
 """What is on which queue once it is durable."""
 
@@ -20,6 +22,7 @@ class Line:
     def __init__(self, store: MessageStore) -> None:
         self._store = store
         self._waiting: deque[tuple[int, Callable[..., None], tuple[Any, ...]]] = deque()
+        self._held_up: list[Callable[[], None]] = []
         self.dirty: dict[Queue, None] = {}
         """Queues where something changed: their messages are handed out at the end of the step."""
 
@@ -57,8 +60,22 @@ class Line:
             self.dirty[queue] = None
         then(*args)
 
+    def held_up(self, then: Callable[[], None]) -> bool:
+        """Whether so much is on its way to the disk that what is small would wait long; if so, *then* tells the end."""
+        if not self._is_long():
+            return False
+        self._held_up.append(then)
+        return True
+
+    def _is_long(self) -> bool:
+        return self._store.next_lsn - self._store.durable_lsn > AHEAD_BYTES
+
     def move(self) -> None:
         """The store's durable LSN has moved: do what waited for it."""
+        if self._held_up and not self._is_long():
+            relieved, self._held_up = self._held_up, []
+            for then in relieved:
+                then()
         waiting, durable_lsn = self._waiting, self._store.durable_lsn
         while waiting and waiting[0][0] < durable_lsn:
             _, action, args = waiting.popleft()

@@ -150,6 +150,13 @@ class Drivers(Protocol):
         """The time that `due_s` told has come."""
         ...
 
+    def held_up(self, then: Callable[[], None]) -> bool:
+        """Whether long messages should wait with more, so that small ones need not (F27). If so, *then* is done later.
+
+        By then they may go on.
+        """
+        ...
+
     def finish_step(self) -> None:
         """A batch of actions was handled: hand out messages, have what was recorded made durable."""
         ...

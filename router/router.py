@@ -62,7 +62,7 @@ class Router:
         self._most = min(self._options.max_connections, _most_files() - FILES_FOR_OTHERS)
         threads = self._options.worker_threads
         share_bytes = max(2, self._options.buffer_limit_bytes // threads)
-        self._workers = [Worker(number, core, self._clock, share_bytes) for number in range(threads)]
+        self._workers = [Worker(number, core, drivers, self._clock, share_bytes) for number in range(threads)]
         self._listener.listen(512)
         self._workers[0].listen(self._listener.fileno(), self._accept)
         self._workers[0].keep_time(drivers)

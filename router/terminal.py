@@ -111,6 +111,10 @@ class Terminal:
         if outgoing.answered:
             self._digest()
 
+    def brings_long(self) -> bool:
+        """Whether what was read last had a part of a long message, and not its end."""
+        return self.engine.has_long
+
     def unanswered(self) -> int:
         """How often the client asked for something since it took all that was to be sent to it."""
         return self.engine.asked

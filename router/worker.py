@@ -6,7 +6,8 @@ that came back; write. Everything one turn of the loop brought goes through the 
 A connection gets no more than `READ_BYTES` and `WRITE_BYTES` of a turn, so that one with a long message leaves the
 others theirs (RFC005 F27). What is read takes buckets until the core has taken it over; when none is left, connections
 wait unread, the one that waits longest comes first, and TCP pushes back (F26). A connection that takes no answers while
-it asks for more is not read either.
+it asks for more is not read either, and one that brings a long message waits while the disk is busy with what came of
+it: else small messages of others, which have to be durable before they are confirmed, would wait behind all of that.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from .terminal import Terminal
 log = logging.getLogger(__name__)
 
 READ_BYTES = 256 << 10
-WRITE_BYTES = 512 << 10
+WRITE_BYTES = 256 << 10
 MOST_UNANSWERED = 4096
 """Sessions and links that a client may ask for and not take the answers to, before it is not read any more."""
 TICK_S = 1.0
@@ -67,8 +68,9 @@ class _Socket:
 class Worker:
     """One worker. Only `adopt`, `wake`, `stop` and `listen` are for other threads."""
 
-    def __init__(self, number: int, core: Core, clock: Clock, limit_bytes: int) -> None:
+    def __init__(self, number: int, core: Core, drivers: Drivers, clock: Clock, limit_bytes: int) -> None:
         """*limit_bytes*: how much content may be on its way through it."""
+        self._drivers = drivers
         self.incoming, self.outgoing = Buckets(limit_bytes // 2), Buckets(limit_bytes // 2)
         self._core = core
         self._clock = clock
@@ -86,6 +88,8 @@ class Worker:
         self._waiting: deque[_Socket] = deque()
         self._read_bytes = 0
         """What the buckets hold that this turn read."""
+        self._held_up = False
+        """Long messages wait for the disk. Only the core writes it."""
         self._taken_over: deque[int] = deque()
         """What the core has taken over of that; noted by the core."""
         self._next_tick_s = 0.0
@@ -215,8 +219,16 @@ class Worker:
     def _note_taken_over(self, size_bytes: int) -> None:
         """On the core: all that this worker read in one turn has been handled."""
         self._taken_over.append(size_bytes)
+        if not self._held_up:
+            self._held_up = self._drivers.held_up(self._go_on)
         if self._waiting:
             self.ring()
+
+    def _go_on(self) -> None:
+        """On the core: the disk has caught up."""
+        self._held_up = False
+        self._taken_over.append(0)
+        self.ring()
 
     def _give_back(self, active: set[_Socket]) -> None:
         """Buckets came back: read those that wait, in order, as far as these go."""
@@ -240,7 +252,7 @@ class Worker:
         if held.waiting:
             return
         room = self.incoming.free_bytes
-        if room <= 0:
+        if room <= 0 or (self._held_up and held.terminal.brings_long()):
             held.waiting = True
             self._waiting.append(held)
             return

@@ -1,0 +1,126 @@
+"""Who does what: workers speak AMQP and answer what is theirs, the core decides, and neither waits for the other."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from proton import Endpoint, Message
+
+from cairnmq.broker_plugin.run import RunningBroker
+from cairnmq.router.terminal import Terminal
+from tests.clients.conftest import NewPeer, StartBroker
+from tests.clients.peers import DEADLINE_S, Peer
+
+
+@contextmanager
+def core_held_up(broker: RunningBroker) -> Iterator[None]:
+    """The core is played by a thread that does not come to an end; the workers go on."""
+    held_up, go_on = threading.Event(), threading.Event()
+
+    def hold_up() -> None:
+        held_up.set()
+        go_on.wait(DEADLINE_S)
+
+    broker._core.post(hold_up)
+    other = threading.Thread(target=broker._core.run)
+    other.start()
+    assert held_up.wait(DEADLINE_S)
+    try:
+        yield
+    finally:
+        go_on.set()
+        other.join()
+        broker._router.ring()
+
+
+def test_a_connection_is_one_workers_at_a_time(
+    start_broker: StartBroker, peer_at: NewPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:  # C1, C2, C4, C5
+    """And only workers get at proton, which is behind these three methods."""
+    users: defaultdict[Any, set[str]] = defaultdict(set)
+
+    def watched(method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(terminal: Terminal, *args: Any) -> Any:
+            users[terminal].add(threading.current_thread().name)
+            return method(terminal, *args)
+
+        return call
+
+    for name in ("feed", "do_work", "output"):
+        monkeypatch.setattr(Terminal, name, watched(getattr(Terminal, name)))
+    broker = start_broker(worker_threads=4)
+    peers = [peer_at(broker.port) for _ in range(8)]
+    for number, peer in enumerate(peers):
+        peer.put(peer.sender("q"), range(number * 10, number * 10 + 10))
+    found = [one.body for peer in peers for one in peer.take(peer.receiver("q", 10), 10)]
+    assert sorted(found) == list(range(80))
+    assert len(users) == 8
+    assert all(len(names) == 1 for names in users.values())
+    assert {name for names in users.values() for name in names} == {f"cairnmq-worker-{n}" for n in range(4)}
+
+
+def test_sessions_are_the_workers_own_and_attaches_the_cores(
+    broker: RunningBroker, peer: Peer
+) -> None:  # C47, C49, C50, C51, F5, F21
+    with core_held_up(broker):
+        link = peer.session.sender("early")
+        link.target.address = "q"
+        link.open()
+        peer.settle_down()  # a session is begun, answered and ended meanwhile
+        assert link.state & Endpoint.REMOTE_UNINIT
+        assert not link.credit
+    peer.wait(lambda: link.state & Endpoint.REMOTE_ACTIVE)
+    peer.put(link, ["late"])
+
+
+def test_credit_comes_with_the_address_and_not_before(
+    start_broker: StartBroker, peer_at: NewPeer
+) -> None:  # C13, C15, C17
+    broker = start_broker(auto_create=("made-*",), credit=7)
+    peer = peer_at(broker.port)
+    for address in ("made-1", None):
+        link = peer.sender(address)
+        peer.settle_down()
+        assert link.credit == 7
+    refused = peer.attach(peer.session.sender("x"), "nowhere")
+    assert peer.refusal(refused) == "amqp:not-found"
+    assert not refused.credit
+
+
+def test_credit_is_given_back_one_for_one_with_settlement(
+    start_broker: StartBroker, peer_at: NewPeer
+) -> None:  # C16, C17
+    broker = start_broker(credit=5)
+    peer = peer_at(broker.port)
+    sender = peer.sender("q")
+    with core_held_up(broker):
+        deliveries = [peer.post(sender, Message(body="m", durable=True)) for _ in range(5)]
+        peer.settle_down()
+        assert sender.credit == 0, "received is not settled"
+    peer.wait(lambda: all(one.settled for one in deliveries))
+    peer.settle_down()
+    assert sender.credit == 5
+
+
+def test_a_terminal_takes_words_of_any_number_while_its_driver_is_busy(
+    start_broker: StartBroker, peer_at: NewPeer
+) -> None:  # F3, F4, F20
+    """Channels by the hundred on one socket, and nobody waits for the one who decides."""
+    broker = start_broker()
+    peer = peer_at(broker.port)
+    links = [peer.sender(f"q{number % 7}", settled=True) for number in range(300)]
+    with core_held_up(broker):
+        for link in links:
+            for number in range(20):
+                peer.post(link, Message(body=number), settled=True)
+        peer.settle_down()
+    total = 0
+    for number in range(7):
+        receiver = peer.receiver(f"q{number}", 10_000)
+        total += len(peer.take(receiver, 20 * len(range(number, 300, 7))))
+    assert total == 300 * 20
