@@ -31,7 +31,7 @@ from .terminal import Terminal
 log = logging.getLogger(__name__)
 
 READ_BYTES = 256 << 10
-WRITE_BYTES = 256 << 10
+WRITE_BYTES = 128 << 10
 MOST_UNANSWERED = 4096
 """Sessions and links that a client may ask for and not take the answers to, before it is not read any more."""
 TICK_S = 1.0
@@ -159,9 +159,12 @@ class Worker:
             for fd in self._acceptors:
                 self._epoll.unregister(fd)
             self._acceptors.clear()
-            for held in self._sockets.values():
-                held.terminal.shut_down()
-                self._pending.append(held.terminal)
+            for held in list(self._sockets.values()):
+                if held.ended:
+                    self._drop(held)
+                else:
+                    held.terminal.shut_down()
+                    self._pending.append(held.terminal)
             self._settle(set())
         return not self._sockets or now_s >= self._give_up_s
 

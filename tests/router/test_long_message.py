@@ -27,6 +27,7 @@ def test_1_gib_takes_little_memory_and_holds_nobody_up(process: Broker, peer_at:
     peer = peer_at(process.port)
     sender, receiver = peer.sender("small"), peer.receiver("small", 100_000)
     peer.put(sender, ["warm"])
+    peer.take(receiver)
     process.reset_peak()
     before_bytes = process.peak_bytes()
     for stream in (stream_in, stream_out):
