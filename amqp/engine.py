@@ -314,10 +314,6 @@ class Engine:
         pn = lib.pn_event_link(event)
         name, sender = text(lib.pn_link_name(pn)) or "", bool(lib.pn_link_is_sender(pn))
         link = Link(pn, lib.pn_link_session(pn), name, sender=sender)
-        for other in self.links.values():
-            if other.name == name and other.sender == sender:  # on another session: else proton would have refused it
-                self.close_link(other, "amqp:link:stolen", f"link {name!r} was attached again")
-                break
         self.links[pn] = link
         if sender:
             self.outgoing.add_link(link)

@@ -31,7 +31,7 @@ from .terminal import Terminal
 log = logging.getLogger(__name__)
 
 READ_BYTES = 256 << 10
-WRITE_BYTES = 128 << 10
+WRITE_BYTES = 256 << 10
 MOST_UNANSWERED = 4096
 """Sessions and links that a client may ask for and not take the answers to, before it is not read any more."""
 TICK_S = 1.0

@@ -21,6 +21,8 @@ from cairnmq.router.core import Core
 
 FREE = {"Selector", "StoredContent", "HeldContent", "RedeliveredContent", "LookedAtContent"}
 """What any thread may use: content is read by workers, a selector is a pure function."""
+FREE_METHODS = {"due_s"}
+"""What any thread may ask a class of the core's."""
 _playing = threading.local()
 
 
@@ -48,7 +50,7 @@ def _is_core_only(kind: type) -> bool:
 def _wrap(kind: type) -> int:
     wrapped = 0
     for name, found in list(vars(kind).items()):
-        if isinstance(found, FunctionType) and not name.startswith("_"):
+        if isinstance(found, FunctionType) and not name.startswith("_") and name not in FREE_METHODS:
             setattr(kind, name, _checked(found))
             wrapped += 1
     return wrapped

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import select
-import threading
 from typing import Any
 
 import pytest
@@ -15,10 +14,11 @@ from cairnmq.amqp.values import Uint
 from cairnmq.broker_plugin.options import Limits
 from cairnmq.broker_plugin.run import RunningBroker
 from tests.clients.conftest import NewPeer, StartBroker
-from tests.clients.peers import DEADLINE_S, Peer
+from tests.clients.peers import Peer
 
 from . import raw
 from .raw import Raw, attach, begin, frame, opening
+from .test_threads import core_held_up
 
 KIB, MIB = 1 << 10, 1 << 20
 FRAME_BYTES = 64 * KIB
@@ -78,29 +78,17 @@ def test_connections_wait_unread_while_the_core_is_held_up(
     worker = worker_of(broker)
     peers = [peer_at(broker.port) for _ in range(3)]
     senders = [peer.sender("q") for peer in peers]
-    held_up, go_on = threading.Event(), threading.Event()
-
-    def hold_up() -> None:
-        held_up.set()
-        go_on.wait(DEADLINE_S)
-
-    broker._core.post(hold_up)
-    other = threading.Thread(target=broker._core.run)
-    other.start()
-    assert held_up.wait(DEADLINE_S)
     sent = content(4 * MIB)
-    posted = [peer.post(sender, sent) for peer, sender in zip(peers, senders, strict=True)]
 
     def all_wait() -> bool:
         for peer in peers:
             peer._exchange()
         return len(worker._waiting) == len(peers)
 
-    peers[0].wait(all_wait)
-    assert worker.incoming.free_bytes <= 0
-    go_on.set()
-    other.join()
-    broker._router.ring()
+    with core_held_up(broker):
+        posted = [peer.post(sender, sent) for peer, sender in zip(peers, senders, strict=True)]
+        peers[0].wait(all_wait)
+        assert worker.incoming.free_bytes <= 0
     for peer, delivery in zip(peers, posted, strict=True):
         peer.wait(lambda delivery=delivery: delivery.settled)  # type: ignore[misc]
     assert most[id(worker.incoming)] <= 256 * KIB

@@ -14,28 +14,15 @@ from proton import Endpoint, Message
 from cairnmq.broker_plugin.run import RunningBroker
 from cairnmq.router.terminal import Terminal
 from tests.clients.conftest import NewPeer, StartBroker
-from tests.clients.peers import DEADLINE_S, Peer
+from tests.clients.peers import Peer
 
 
 @contextmanager
 def core_held_up(broker: RunningBroker) -> Iterator[None]:
-    """The core is played by a thread that does not come to an end; the workers go on."""
-    held_up, go_on = threading.Event(), threading.Event()
-
-    def hold_up() -> None:
-        held_up.set()
-        go_on.wait(DEADLINE_S)
-
-    broker._core.post(hold_up)
-    other = threading.Thread(target=broker._core.run)
-    other.start()
-    assert held_up.wait(DEADLINE_S)
-    try:
+    """Nobody gets to play the core; the workers go on."""
+    with broker._core._role:
         yield
-    finally:
-        go_on.set()
-        other.join()
-        broker._router.ring()
+    broker._router.ring()
 
 
 def test_a_connection_is_one_workers_at_a_time(
