@@ -36,6 +36,7 @@ _NUMBERS = {
 }  # fmt: skip
 _NAMES = {
     "amqp:sasl-init:list": 0x41,
+    "amqp:sasl-response:list": 0x43,
     "amqp:header:list": 0x70,
     "amqp:delivery-annotations:map": 0x71,
     "amqp:message-annotations:map": 0x72,
@@ -52,6 +53,14 @@ _CONSTANTS: dict[int, Primitive] = {0x40: None, 0x41: True, 0x42: False, 0x43: 0
 
 def extent(data: bytes | memoryview, at: int) -> tuple[int, int, int]:
     """The code, first content byte and end of the value at *at*."""
+    code, at, end = head(data, at)
+    if end > len(data):
+        raise Cut(f"a value of {end - at} bytes, where {len(data) - at} are left")
+    return code, at, end
+
+
+def head(data: bytes | memoryview, at: int) -> tuple[int, int, int]:
+    """As `extent`, of a value that need not be there to its end."""
     if at >= len(data):
         raise Cut(f"a value is missing at byte {at}")
     code = data[at]
@@ -71,8 +80,6 @@ def extent(data: bytes | memoryview, at: int) -> tuple[int, int, int]:
         at += 4
     else:
         raise Malformed(f"no type has the code 0x{code:02x}")
-    if end > len(data):
-        raise Cut(f"a value of {end - at} bytes, where {len(data) - at} are left")
     return code, at, end
 
 

@@ -20,10 +20,6 @@ from .outgoing import Outgoing
 from .priorities import asked_priority
 from .proton import MODIFIED, NULL, RECEIVED, Pointer, ffi, lib, text
 
-SESSION_WINDOW_BYTES = 64 << 20
-"""What a client may send before it hears of more room. Proton counts it in frames of the largest size, so it also is
-how many small messages may be under way. It takes no memory: what came is taken out of proton at once.
-"""
 CAPABILITIES = ("ANONYMOUS-RELAY",)
 """What is offered to every client that opens a connection."""
 
@@ -64,6 +60,14 @@ class Limits(NamedTuple):
     channel_max: int = 255
     idle_timeout_ms: int = 60_000
     max_links: int = 1024
+    max_unsettled: int = 100_000
+    """Messages that one link to the client may have without an outcome."""
+    max_transfers: int = 1 << 20
+    """Frames, or reads with a part of one, that one message may come in."""
+    session_window_bytes: int = 64 << 20
+    """What a client may send before it hears of more room. Proton counts it in frames of the largest size, so it also
+    is how many small messages may be under way, and enforces it. It takes no memory: what came is taken out at once.
+    """
 
 
 class Engine:
@@ -238,6 +242,7 @@ class Engine:
             size = lib.pn_link_recv(link.pn, self._buffer, size)
             data = ffi.unpack(self._buffer, size) if size > 0 else b""
         elif flags:
+            self._count_partial(link)
             return
         else:
             data = b""
@@ -248,12 +253,24 @@ class Engine:
         if flags & MORE:
             self.has_long = True
             link.grown_bytes += size
+            if not self._count_partial(link):
+                return
         else:
-            link.grown_bytes = 0
+            if link.partials:
+                link.partials = link.grown_bytes = 0
             lib.pn_link_advance(link.pn)
             if link.presettled or lib.pn_delivery_settled(delivery):
                 flags |= SETTLED
         link.inbox.append((delivery, data, flags))
+
+    def _count_partial(self, link: Link) -> bool:
+        """A part of a message came; False if there were too many (A6), and the link is closed."""
+        link.partials += 1
+        if link.partials <= self._limits.max_transfers:
+            return True
+        most = self._limits.max_transfers
+        self.close_link(link, "amqp:resource-limit-exceeded", f"a message may come in {most} frames here")
+        return False
 
     def _outcome(self, link: Link, delivery: Pointer) -> None:
         state = lib.pn_delivery_remote_state(delivery)
@@ -298,7 +315,8 @@ class Engine:
             self._refuse("amqp:resource-limit-exceeded", f"there may be {self._limits.channel_max + 1} sessions")
             return
         session = lib.pn_event_session(event)
-        lib.pn_session_set_incoming_capacity(session, SESSION_WINDOW_BYTES)
+        window_bytes = max(self._limits.session_window_bytes, self._limits.max_frame_bytes)  # proton wants that much
+        lib.pn_session_set_incoming_capacity(session, window_bytes)
         lib.pn_session_open(session)
 
     def _on_end(self, event: Pointer) -> None:
@@ -477,9 +495,16 @@ class Engine:
             lib.pn_link_flow(link.pn, credit)
 
     def credit_limit(self, link: Link) -> tuple[int, bool]:
-        """Up to which number, of messages and credit given back, the peer wants to go; whether it wants to drain."""
+        """Up to which number, of messages and credit given back, the peer wants to go; whether it wants to drain.
+
+        It gets no further than `max_unsettled` allows; then the link is `capped`, to be asked again after outcomes.
+        """
         used = link.sent + max(link.given_back, link.spent)
-        return used + int(lib.pn_link_credit(link.pn)), bool(lib.pn_link_get_drain(link.pn))
+        credit, room = int(lib.pn_link_credit(link.pn)), self._limits.max_unsettled - len(link.unsettled)
+        link.capped = credit > room
+        if link.capped:
+            return used + max(room, 0), False
+        return used + credit, bool(lib.pn_link_get_drain(link.pn))
 
     def free(self) -> None:
         """Give everything back to proton. Nothing may be called afterwards."""

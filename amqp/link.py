@@ -77,6 +77,7 @@ class Link:
     """One link. *sender* is this side's view: True when messages go out on it."""
 
     __slots__ = (
+        "capped",
         "channel",
         "closed",
         "drain_due",
@@ -87,6 +88,7 @@ class Link:
         "outbox",
         "outcomes",
         "owed",
+        "partials",
         "pn",
         "presettled",
         "priority",
@@ -122,6 +124,10 @@ class Link:
         self.inbox: list[Fragment] = []
         self.grown_bytes = 0
         """Of the message that is arriving in pieces."""
+        self.partials = 0
+        """How many pieces of it there were."""
+        self.capped = False
+        """The peer wants more than it may have unsettled."""
         self.outcomes: list[Outcome] = []
         self.unsettled: dict[Pointer, Any] = {}
         self.outbox: deque[tuple[Any, bytes | Content]] = deque()

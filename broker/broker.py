@@ -17,6 +17,7 @@ from ..base.errors import CairnError, DiskFull, SqlDenied, SqlReadOnly, SqlUnrea
 from ..channel.words import DriverEnd, Open, TerminalEnd
 from ..store.interface import MessageStore
 from . import addresses, lifetimes
+from .access import BROWSE, CONNECT, CREATE, RECEIVE, SEND, Access, Forbidden
 from .addresses import Kind
 from .browser import Browser
 from .consumer import Consumer
@@ -59,11 +60,14 @@ class Broker:
         auto_create: Sequence[str] = ("*",),
         credit: int = 1000,
         memory_limit_bytes: int = DEFAULT_LIMIT_BYTES,
+        access: Access | None = None,
+        vouch: bool = False,
     ) -> None:
         """*submit*: have something read on the reader's thread.
 
         *auto_create*: patterns of names for which a durable queue is made on first use; *credit*: per sender;
-        *memory_limit_bytes*: how much content may be held in memory.
+        *memory_limit_bytes*: how much content may be held in memory; *access*: who may do what, None for everybody
+        everything; *vouch*: a message's user-id must be the user who sends it.
         """
         self.store = store
         self.clock = clock
@@ -76,6 +80,8 @@ class Broker:
         self._post = post
         self._auto_create = tuple(auto_create)
         self._credit = credit
+        self.access = access
+        self.vouch = vouch
         self._owned: dict[object, list[Queue | Exchange]] = {}
         self._withheld: dict[TerminalEnd, int] = {}
         self.nodes = Nodes(store, post, self._queue, self._gone)
@@ -105,19 +111,52 @@ class Broker:
         return ExchangePlace(nodes.exchanges[addresses.TOPICS], name) if kind is Kind.TOPIC else None
 
     def find(
-        self, address: str, then: Callable[[Place | Exception], None], capabilities: Iterable[str] = ()
+        self,
+        address: str,
+        then: Callable[[Place | Exception], None],
+        capabilities: Iterable[str] = (),
+        *,
+        user: str = "",
+        operation: str = SEND,
+        connection: object = None,
     ) -> None:
-        """What *address* means, made if need be and allowed; *then* gets it or why not, perhaps later."""
+        """What *address* means, made if need be and allowed; *then* gets it or why not, perhaps later.
+
+        *operation*: what *user* wants there, over *connection*.
+        """
         place = self.place_of(address, capabilities)
+        name = addresses.parse(address, capabilities).name if place is None else place.name
+        if self.access is not None or operation != SEND:
+            why = self._why_not_used(place, name, user, operation, connection)
+            if why:
+                then(Forbidden(why))
+                return
         if place is not None:
             then(place)
             return
-        name = addresses.parse(address, capabilities).name
         reason = self._why_not_created(name)
         if reason:
             then(LookupError(reason))
+        elif why := self.why_not(user, CREATE, name):
+            then(Forbidden(why))
         else:
             self.nodes.create_queue(name, self.nodes.template_for(name), then)
+
+    def why_not_in(self, user: str) -> str:
+        return self.why_not(user, CONNECT)
+
+    def why_not(self, user: str, operation: str, name: str = "") -> str:
+        """Why *user* may not do *operation* on *name*; empty if they may. Any thread."""
+        return "" if self.access is None else self.access.why_not(user, operation, name)
+
+    def _why_not_used(self, place: Place | None, name: str, user: str, operation: str, connection: object) -> str:
+        """As `why_not`. What a connection made for itself is its own, and to read from, nobody else's (A14)."""
+        if isinstance(place, Queue) and place.owner is not None:
+            if place.owner is connection:
+                return ""
+            if operation != SEND and place.private:
+                return f"{name!r} belongs to another connection"
+        return self.why_not(user, operation, name)
 
     def _why_not_created(self, address: str) -> str:
         wanted = any(fnmatchcase(address, pattern) for pattern in self._auto_create)
@@ -130,6 +169,8 @@ class Broker:
 
     def why_not_made(self, error: Exception) -> tuple[str, str]:
         """The AMQP error for a queue that could not be made, and why."""
+        if isinstance(error, Forbidden):
+            return "amqp:unauthorized-access", str(error)
         if isinstance(error, DiskFull):
             return "amqp:resource-limit-exceeded", str(error)
         if isinstance(error, SqlUnreachable | SqlDenied | SqlReadOnly):  # where the server is, is nobody's business
@@ -147,17 +188,28 @@ class Broker:
             terminal.failure("amqp:invalid-field", str(error))
             return
         if terminus.dynamic:
-            self._open_on(self._make_dynamic(wish), wish, terminal, made=True)
+            name = f"{DYNAMIC_PREFIX}{uuid4()}"
+            if why := self.why_not(wish.user, CREATE, name):
+                terminal.failure("amqp:unauthorized-access", why)
+            else:
+                self._open_on(self._make_dynamic(name, wish), wish, terminal, made=True)
         elif terminus.address is None:
             if wish.to_client and terminus.absent:
                 self.subscriptions.find(wish, terminal)
             elif wish.to_client:
                 terminal.failure("amqp:invalid-field", "a source needs an address, or to be dynamic")
             else:
-                producer = AnonymousProducer(self, terminal, wish.container)
+                producer = AnonymousProducer(self, terminal, wish.container, wish.user)
                 terminal.opened(producer, None, self.credit(terminal, self._credit))
         else:
-            self.find(terminus.address, lambda found: self._answer(found, wish, terminal), terminus.capabilities)
+            self.find(
+                terminus.address,
+                lambda found: self._answer(found, wish, terminal),
+                terminus.capabilities,
+                user=wish.user,
+                operation=SEND if not wish.to_client else BROWSE if terminus.browse else RECEIVE,
+                connection=wish.connection,
+            )
 
     def _answer(self, found: Place | Exception, wish: Open, terminal: TerminalEnd) -> None:
         if isinstance(found, Queue):
@@ -173,7 +225,7 @@ class Broker:
         driver: DriverEnd
         filters = b""
         if not wish.to_client:
-            driver = QueueProducer(self, terminal, queue)
+            driver = QueueProducer(self, terminal, queue, wish.user)
         elif queue.policy.exclusive and (queue.consumers or queue.selecting) and not wish.terminus.browse:
             terminal.failure("amqp:resource-locked", f"the queue {queue.name!r} has a consumer, and may have only one")
             return
@@ -205,17 +257,17 @@ class Broker:
 
     def _open_through(self, place: ExchangePlace, wish: Open, terminal: TerminalEnd) -> None:
         if not wish.to_client:
-            driver = ExchangeProducer(self, terminal, place, wish.container)
+            driver = ExchangeProducer(self, terminal, place, wish.container, wish.user)
             terminal.opened(driver, None, self.credit(terminal, self._credit))
         else:
             self.subscriptions.open(place, wish, terminal)
 
-    def _make_dynamic(self, wish: Open) -> Queue:
+    def _make_dynamic(self, name: str, wish: Open) -> Queue:
         """A node of the client's own, which goes with the link unless another policy was asked for."""
         lifetime = lifetimes.asked_for(wish.terminus.properties)
-        queue = self.nodes.add_queue(f"{DYNAMIC_PREFIX}{uuid4()}", {"auto-delete": lifetime})
+        queue = self.nodes.add_queue(name, {"auto-delete": lifetime})
         if lifetime == lifetimes.CLOSE:
-            queue.owner = wish.connection
+            queue.owner, queue.private = wish.connection, wish.to_client
             self._owned.setdefault(wish.connection, []).append(queue)
         return queue
 

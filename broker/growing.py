@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..amqp import header
 from ..amqp.codec import Malformed
+from ..amqp.vouching import NotTheSender, Walk, condition_of
 from .entry import Entry, HeldContent
 from .memory import ENTRY_BYTES
 from .queue import Queue
@@ -25,7 +26,11 @@ NO_MEMORY = "no memory is left for messages that are not durable; see --memory-l
 class Growing:
     """One message that is arriving."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, walk: Walk | None) -> None:
+        """*walk*: along its sections, if its sender is vouched for."""
+        self.walk = walk
+        self.wrong: tuple[str, str] | None = None
+        """The AMQP error it is refused with at its end; nothing of it is kept."""
         self.full = ""
         """Why no more of it was taken; then it is refused at its end."""
         self.malformed = ""
@@ -62,6 +67,15 @@ class Growing:
                 self._refuse(NO_MEMORY)
             return False
         return self.held_bytes >= (LEAST_PIECE_BYTES if scarce else PIECE_BYTES)
+
+    def walk_on(self, walk: Walk, data: bytes, *, last: bool) -> None:
+        """See that it may be what it says; once it may not, it is `wrong`."""
+        try:
+            walk.feed(data, last=last)
+        except (NotTheSender, Malformed) as error:
+            self.drop()
+            self.walk, self.wrong = None, condition_of(error)
+            self._held, self.held_bytes = [], 0
 
     def whole(self) -> bytes:
         """All of it, as long as it goes nowhere."""

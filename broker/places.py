@@ -15,6 +15,11 @@ class ExchangePlace(NamedTuple):
     exchange: Exchange
     key: str = ""
 
+    @property
+    def name(self) -> str:
+        """What access rules call it: the exchange's name, and behind a slash the key, if the address has one."""
+        return f"{self.exchange.name}/{self.key}" if self.key else self.exchange.name
+
     def key_for(self, content: bytes) -> str:
         """The key of that message. Raises `Malformed`."""
         return self.key or (header.subject_of(content) if self.exchange.needs_key else "")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..amqp import header
 from ..amqp.codec import Malformed
+from ..amqp.vouching import NotTheSender, Walk, condition_of, vouch
 from ..channel.words import ABORTED, MORE, SETTLED, Delivery, Fragment, Outcome, TerminalEnd
 from .entry import Entry
 from .gate import Gate
@@ -28,8 +29,10 @@ Queues = tuple[Queue, ...]
 class Producer:
     """The driver of a channel on which a client sends: whole messages in batches, long ones piece by piece."""
 
-    def __init__(self, broker: Broker, terminal: TerminalEnd) -> None:
+    def __init__(self, broker: Broker, terminal: TerminalEnd, user: str) -> None:
         self.terminal = terminal
+        self._user = user
+        self._vouch = broker.vouch
         self._broker = broker
         self._store = broker.store
         self._growing: Growing | None = None
@@ -43,11 +46,11 @@ class Producer:
                 whole.append(fragment)
                 continue
             if whole:
-                self._accept(whole)
+                self._take(whole)
                 whole = []
             self._grow(*fragment)
         if whole:
-            self._accept(whole)
+            self._take(whole)
 
     def request(self, limit: int, drain: bool) -> None:
         """A client that sends wants nothing."""
@@ -62,6 +65,21 @@ class Producer:
         self._broker.no_credit(self.terminal)
         for gate in self._blocked_by:
             gate.no_credit(self.terminal)
+
+    def _take(self, fragments: list[Fragment]) -> None:
+        """Whole messages came: those that say they are from somebody else are refused."""
+        if self._vouch:
+            fragments = [fragment for fragment in fragments if self._is_from_user(fragment)]
+        if fragments:
+            self._accept(fragments)
+
+    def _is_from_user(self, fragment: Fragment) -> bool:
+        try:
+            vouch(fragment[1], self._user)
+        except (NotTheSender, Malformed) as error:
+            self.terminal.reject((fragment[0],), 1, *condition_of(error))
+            return False
+        return True
 
     # ---- for the kinds --------------------------------------------------------------------------------------------
 
@@ -194,11 +212,16 @@ class Producer:
             self.terminal.release((delivery,), 1)
             return
         if growing is None:
-            growing = self._growing = Growing(self._broker)
-        growing.add(data)
+            growing = self._growing = Growing(self._broker, Walk(self._user) if self._vouch else None)
+        if growing.walk is not None:
+            growing.walk_on(growing.walk, data, last=not flags & MORE)
+        if growing.wrong is None:
+            growing.add(data)
         if not flags & MORE:
             self._growing = None
-            if growing.queues is not None:
+            if growing.wrong is not None:
+                self.terminal.reject((delivery,), 1, *growing.wrong)
+            elif growing.queues is not None:
                 self._finish(growing, tuple(growing.queues), delivery, flags)
             elif growing.full:
                 self._refuse((), (delivery,), growing.full)

@@ -90,6 +90,8 @@ class Queue:
         """The driver it goes away with, if it was made for one channel."""
         self.owner: object = None
         """The connection it goes away with."""
+        self.private = False
+        """Only its owner may read it."""
         self.messages = 0
         """On the queue, those that consumers have and those that are not durable yet included."""
         self.waiting = 0

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..amqp import header
 from ..amqp.codec import Malformed
 from ..channel.words import Delivery, Fragment, TerminalEnd
+from .access import SEND
 from .exchange import Exchange
 from .places import ExchangePlace, Place
 from .producer import Producer, Queues
@@ -25,8 +26,8 @@ MOST_HOPS = 8
 class QueueProducer(Producer):
     """Sends to one queue."""
 
-    def __init__(self, broker: Broker, terminal: TerminalEnd, queue: Queue) -> None:
-        super().__init__(broker, terminal)
+    def __init__(self, broker: Broker, terminal: TerminalEnd, queue: Queue, user: str = "") -> None:
+        super().__init__(broker, terminal, user)
         self._queue = queue
         self._queues = (queue,)
         queue.producers[self] = None
@@ -49,8 +50,8 @@ class QueueProducer(Producer):
 class RoutingProducer(Producer):
     """What the others have in common: messages that go through an exchange."""
 
-    def __init__(self, broker: Broker, terminal: TerminalEnd, container: str) -> None:
-        super().__init__(broker, terminal)
+    def __init__(self, broker: Broker, terminal: TerminalEnd, container: str, user: str = "") -> None:
+        super().__init__(broker, terminal, user)
         self._container = container
 
     def _route_all(self, exchange: Exchange, key: str, fragments: Sequence[Fragment], hops: int = 0) -> None:
@@ -89,8 +90,10 @@ class RoutingProducer(Producer):
 class ExchangeProducer(RoutingProducer):
     """Sends through one exchange: with the key of its address, or each message's subject if that has none."""
 
-    def __init__(self, broker: Broker, terminal: TerminalEnd, place: ExchangePlace, container: str) -> None:
-        super().__init__(broker, terminal, container)
+    def __init__(
+        self, broker: Broker, terminal: TerminalEnd, place: ExchangePlace, container: str, user: str = ""
+    ) -> None:
+        super().__init__(broker, terminal, container, user)
         self._exchange = place.exchange
         self._key = place.key
         place.exchange.producers[self] = None
@@ -139,8 +142,8 @@ class AnonymousProducer(RoutingProducer):
     Messages keep their order: while a queue is being made for one, those behind it wait.
     """
 
-    def __init__(self, broker: Broker, terminal: TerminalEnd, container: str) -> None:
-        super().__init__(broker, terminal, container)
+    def __init__(self, broker: Broker, terminal: TerminalEnd, container: str, user: str = "") -> None:
+        super().__init__(broker, terminal, container, user)
         self._held: deque[Fragment] = deque()
         self._asking = False
         """The broker is asked for the place of the first message held."""
@@ -163,7 +166,7 @@ class AnonymousProducer(RoutingProducer):
                 self._refuse_first(delivery, "amqp:not-found", "the message names no queue in its `to`")
                 continue
             self._asking = True
-            self._broker.find(address, self._found)
+            self._broker.find(address, self._found, user=self._user)
         self._routing = False
 
     def _found(self, found: Place | Exception) -> None:
@@ -194,6 +197,8 @@ class AnonymousProducer(RoutingProducer):
         try:
             address = header.address_of(start)
             place = self._broker.place_of(address or "")
+            if place is not None and self._broker.why_not(self._user, SEND, place.name):
+                return None  # refused when it is complete
             if isinstance(place, ExchangePlace):
                 return self._queues_through(place.exchange, place.key_for(start), start) or None
         except Malformed:

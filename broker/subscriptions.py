@@ -24,6 +24,7 @@ from ..amqp.codec import Malformed
 from ..amqp.link import Terminus
 from ..base.errors import CairnError
 from ..channel.words import Open, TerminalEnd
+from .access import RECEIVE
 from .conditions import NOT_FROM, SELECTOR
 from .consumer import Consumer
 from .places import ExchangePlace
@@ -88,6 +89,9 @@ class Subscriptions:
             return
         terms = queue.arguments[SUBSCRIPTION]
         address = terms["exchange"] + (f"/{terms['key']}" if terms["key"] else "")
+        if why := self._broker.why_not(wish.user, RECEIVE, address):
+            terminal.failure("amqp:unauthorized-access", why)
+            return
         source = Terminus(address=address, durability=2, expiry="never", capabilities=("topic",))
         consumer = Consumer(self._broker, terminal, queue, presettled=wish.presettled)
         terminal.opened(consumer, None, 0, found=source)

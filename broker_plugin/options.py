@@ -9,10 +9,19 @@ from ..broker.memory import DEFAULT_LIMIT_BYTES
 from ..journal.archive import ArchiveLimits
 from ..router.admission import AdmissionOptions
 from ..router.router import RouterOptions
+from ..router.tls import TlsOptions
 from ..store.kind import JOURNAL
 from ..store.options import StoreOptions
 
-__all__ = ["AdmissionOptions", "ArchiveLimits", "BrokerOptions", "Limits", "RouterOptions", "StoreOptions"]
+__all__ = [
+    "AdmissionOptions",
+    "ArchiveLimits",
+    "BrokerOptions",
+    "Limits",
+    "RouterOptions",
+    "StoreOptions",
+    "TlsOptions",
+]
 
 
 @dataclass(frozen=True)
@@ -34,3 +43,5 @@ class BrokerOptions:
     metrics_host: str = "127.0.0.1"
     store_kind: str = JOURNAL
     """One of ours, or another entry point's name; see `store.kinds`."""
+    acl_file: str = ""
+    """Who may do what; empty for everybody everything."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..base.clock import SystemClock
 from ..base.errors import JournalError
+from ..broker.access import read as read_access
 from ..broker.broker import Broker
 from ..router.core import Core
 from ..router.router import Router
@@ -28,6 +29,7 @@ class RunningBroker:
         """Recover the store and start. Raises `CairnError`, and then nothing runs."""
         clock = SystemClock()
         open_store = find_kind(options.store_kind)
+        access = read_access(options.acl_file) if options.acl_file else None
         self.failure: BaseException | None = None
         self._ended = threading.Event()
         self._router = Router(options.router, clock, "cairnmq")
@@ -50,6 +52,8 @@ class RunningBroker:
             auto_create=options.auto_create,
             credit=options.credit,
             memory_limit_bytes=options.memory_limit_bytes,
+            access=access,
+            vouch=options.router.knows_users,
         )
         self._store.start(self._durable, self._journal_failed, lambda: self._post(self._broker.room_again))
         self._router.start(self._broker, self._core)
@@ -65,6 +69,15 @@ class RunningBroker:
     @property
     def port(self) -> int:
         return self._router.port
+
+    @property
+    def tls_address(self) -> str:
+        """Where it listens with TLS, as host:port; empty if it does not."""
+        return self._router.tls_address
+
+    @property
+    def tls_port(self) -> int:
+        return self._router.tls_port
 
     @property
     def wiring_place(self) -> str:

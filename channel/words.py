@@ -45,6 +45,8 @@ class Open(NamedTuple):
     link_name: str = ""
     container: str = ""
     """The client's container id: with the link's name it tells a durable subscription."""
+    user: str = ""
+    """Who the client has proved to be; empty for nobody in particular."""
 
 
 class DriverEnd(Protocol):
@@ -128,7 +130,11 @@ class TerminalEnd(Protocol):
 
 
 class Drivers(Protocol):
-    """What a terminal finds drivers with (F1). Called on the core."""
+    """What a terminal finds drivers with (F1). Called on the core, but for `why_not_in`."""
+
+    def why_not_in(self, user: str) -> str:
+        """Why *user* may not connect; empty if they may. Any thread."""
+        ...
 
     def open(self, wish: Open, terminal: TerminalEnd) -> None:
         """Answered by `opened` or `failure`, at once or later."""

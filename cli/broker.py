@@ -14,8 +14,17 @@ from typing import Any
 import click
 
 from ..base.errors import CairnError
-from ..broker_plugin.options import AdmissionOptions, ArchiveLimits, BrokerOptions, Limits, RouterOptions, StoreOptions
+from ..broker_plugin.options import (
+    AdmissionOptions,
+    ArchiveLimits,
+    BrokerOptions,
+    Limits,
+    RouterOptions,
+    StoreOptions,
+    TlsOptions,
+)
 from ..broker_plugin.run import RunningBroker
+from ..router.tls import NONE, OPTIONAL, REQUIRED
 from .connect import connect_options
 from .units import AGE, SIZE, SIZE_OR_NONE, host_port
 
@@ -41,6 +50,19 @@ def _option(name: str, default: float, kind: click.ParamType[Any], text: str) ->
 @click.option("--port", default=5672, show_default=True, type=click.IntRange(0, 65535), help="0 for any free one.")
 @click.option("--listen", "host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--anonymous", count=True, help="Let anyone in; on an address other than loopback, say it twice.")
+@click.option("--users-file", type=click.Path(dir_okay=False), help="Who can log in; see `cairnmq users`.")
+@click.option("--allow-insecure-auth", is_flag=True, help="Take passwords (PLAIN) also without TLS.")
+@click.option("--acl-file", type=click.Path(dir_okay=False), help="Who may do what (TOML); everybody all, by default.")
+@click.option("--tls-port", type=click.IntRange(0, 65535), help="Listen there with TLS; 0 for any free one.")
+@click.option("--tls-only", is_flag=True, help="Don't listen without TLS.")
+@click.option("--tls-cert", type=click.Path(dir_okay=False), help="The broker's certificate and its chain (PEM).")
+@click.option("--tls-key", type=click.Path(dir_okay=False), help="Its key (PEM); in --tls-cert, by default.")
+@click.option("--tls-ca", type=click.Path(dir_okay=False), help="The CAs whose client certificates are believed (PEM).")
+@click.option(
+    "--tls-client-certs",
+    type=click.Choice([NONE, OPTIONAL, REQUIRED]),
+    help="Whether clients show certificates.  [default: optional with --tls-ca, else none]",
+)
 @click.option("--auto-create", multiple=True, default=["*"], help="Names of queues made on first use; all, by default.")
 @click.option("--no-auto-create", is_flag=True, help="Make no queues on first use.")
 @_option("--container-size", 1 << 20, click.IntRange(1, 1 << 30), "Bytes, at least 512 KiB; for a new store.")
@@ -65,6 +87,13 @@ def _option(name: str, default: float, kind: click.ParamType[Any], text: str) ->
 @click.option("--archive-max-size", type=SIZE, help="Like 20G: then the oldest is removed. Any size, by default.")
 @click.option("--archive-max-age", type=AGE, help="Like 7d or 12h: what is older is removed. Any age, by default.")
 @_option("--worker-threads", 1, click.IntRange(1, 64), "Threads that speak AMQP.")
+@_option("--max-connections", 5000, click.IntRange(1), "Of all clients.")
+@_option("--max-connections-per-user", 1000, click.IntRange(1), "Of one user.")
+@_option("--max-sessions", 256, click.IntRange(1, 32_768), "Of one connection.")
+@_option("--max-links", 1024, click.IntRange(1), "Of one connection.")
+@_option("--max-unsettled", 100_000, click.IntRange(1), "Messages one receiving link may have without an outcome.")
+@_option("--max-transfers", 1 << 20, click.IntRange(1), "Frames one message may come in.")
+@_option("--session-window", 64 << 20, click.IntRange(1 << 20), "Bytes a session may send before they are read.")
 @_option("--credit", 1000, click.IntRange(1, 1_000_000), "Unsettled messages a sender may have.")
 @_option("--max-frame-size", 64 << 10, click.IntRange(512, 16 << 20), "Bytes.")
 @_option("--max-message-size", 256 << 20, click.IntRange(1, 1 << 40), "Bytes.")
@@ -84,6 +113,15 @@ def broker(
     port: int,
     host: str,
     anonymous: int,
+    users_file: str | None,
+    allow_insecure_auth: bool,
+    acl_file: str | None,
+    tls_port: int | None,
+    tls_only: bool,
+    tls_cert: str | None,
+    tls_key: str | None,
+    tls_ca: str | None,
+    tls_client_certs: str | None,
     auto_create: tuple[str, ...],
     no_auto_create: bool,
     container_size: int,
@@ -96,6 +134,13 @@ def broker(
     archive_max_size: int | None,
     archive_max_age: int | None,
     worker_threads: int,
+    max_connections: int,
+    max_connections_per_user: int,
+    max_sessions: int,
+    max_links: int,
+    max_unsettled: int,
+    max_transfers: int,
+    session_window: int,
     credit: int,
     max_frame_size: int,
     max_message_size: int,
@@ -107,7 +152,9 @@ def broker(
     verbose: bool,
 ) -> None:
     """Run a durable AMQP 1.0 broker until SIGTERM or Ctrl-C."""
-    _check_anonymous(host, anonymous)
+    tls = _tls(tls_port, tls_only, tls_cert, tls_key, tls_ca, tls_client_certs)
+    names = users_file is not None or (tls is not None and tls.clients != NONE)
+    nameless = _let_nameless_in(host, anonymous, names)
     if store_dir is None and store_kind != "memory":
         raise click.UsageError("Missing option '--store-dir'.")
     if archive_dir is None and (archive_max_size or archive_max_age):
@@ -132,12 +179,28 @@ def broker(
             host,
             port,
             worker_threads,
-            limits=Limits(max_frame_size, max_message_size, idle_timeout_ms=idle_timeout * 1000),
-            buffer_limit_bytes=buffer_limit,
-            admission=AdmissionOptions(
+            nameless,
+            max_connections,
+            max_connections_per_user,
+            users_file or "",
+            allow_insecure_auth,
+            tls,
+            not tls_only,
+            Limits(
+                max_frame_size,
+                max_message_size,
+                max_sessions - 1,
+                idle_timeout * 1000,
+                max_links,
+                max_unsettled,
+                max_transfers,
+                session_window,
+            ),
+            AdmissionOptions(
                 tuple(host_port("--failover-server", text) for text in failover),
                 host_port("--redirect-to", redirect_to) if redirect_to else None,
             ),
+            buffer_limit,
         ),
         () if no_auto_create else auto_create,
         credit,
@@ -145,11 +208,15 @@ def broker(
         metrics_port,
         metrics_host,
         store_kind,
+        acl_file or "",
     )
     stop = _Stop()
     running = RunningBroker(options, _Progress())
     stop.started = True
-    print(f"listening on {running.address}")
+    if running.address:
+        print(f"listening on {running.address}")
+    if running.tls_address:
+        print(f"listening with TLS on {running.tls_address}")
     print(f"storing in {'memory' if store_kind == 'memory' else store_dir}")
     if connect is not None:
         print(f"{'everything' if store_kind == 'sql' else 'wiring'} in {running.wiring_place}")
@@ -169,7 +236,10 @@ def broker(
     print("stopped" if store_kind == "memory" else "stopped; everything is on the disk", flush=True)
 
 
-def _check_anonymous(host: str, said: int) -> None:
+def _let_nameless_in(host: str, said: int, names: bool) -> bool:
+    """Whether nobody in particular is let in: as `--anonymous` says, and where nobody has a name, on loopback."""
+    if names and not said:
+        return False
     try:
         loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -178,8 +248,21 @@ def _check_anonymous(host: str, said: int) -> None:
         raise CairnError(
             f"--listen {host}",
             "everyone who reaches this address could read and write all messages",
-            "say --anonymous twice if that is meant, or listen on 127.0.0.1",
+            "say --anonymous twice if that is meant, or who can log in with --users-file, or listen on 127.0.0.1",
         )
+    return True
+
+
+def _tls(
+    port: int | None, only: bool, cert: str | None, key: str | None, ca: str | None, clients: str | None
+) -> TlsOptions | None:
+    if port is None:
+        if only or cert or key or ca or clients:
+            raise CairnError("--tls-...", "TLS is to be spoken, and at no port", "give one with --tls-port")
+        return None
+    if cert is None:
+        raise CairnError("--tls-port", "there is no certificate to show", "name one with --tls-cert")
+    return TlsOptions(cert, key or cert, port, ca or "", clients or (OPTIONAL if ca else NONE))
 
 
 class _Stop:

@@ -11,6 +11,7 @@ from .backup import backup, restore
 from .broker import broker
 from .dump import dump
 from .salvage import salvage
+from .users import users
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -19,7 +20,7 @@ def cairnmq() -> None:
     """CairnMQ: a durable AMQP 1.0 broker, and the tools beside it."""
 
 
-for command in (broker, dump, backup, restore, salvage):
+for command in (broker, dump, backup, restore, salvage, users):
     cairnmq.add_command(command)
 
 

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -73,13 +74,13 @@ class Admission:
         if self._redirect_to is not None:
             host, port = self._redirect_to
             info = {"network-host": host, "port": Uint(port), "hostname": host}
-            return self._refuse("amqp:connection:redirect", f"go to {host}:{port}", info)
+            return self.refuse("amqp:connection:redirect", f"go to {host}:{port}", info)
         capabilities: tuple[str, ...] = CAPABILITIES
         if SOLE_CONNECTION in desired:
             with self._lock:
                 if self._sole.setdefault(container, connection) is not connection:
                     info = {"invalid-field": Symbol("container-id")}
-                    return self._refuse("amqp:invalid-field", f"container {container!r} is connected already", info)
+                    return self.refuse("amqp:invalid-field", f"container {container!r} is connected already", info)
             capabilities += (SOLE_CONNECTION,)
         return Answer(capabilities, encode.value(self._properties))
 
@@ -89,7 +90,8 @@ class Admission:
             if self._sole.get(container) is connection:
                 del self._sole[container]
 
-    def _refuse(self, condition: str, description: str, info: Mapping[str, Any]) -> Answer:
+    def refuse(self, condition: str, description: str, info: Mapping[str, Any] = MappingProxyType({})) -> Answer:
+        """The connection is answered, and closed with that error right behind."""
         error = Error(condition, description, encode.value(_symbols(info)))
         return Answer((), encode.value({**self._properties, Symbol(FAILED): True}), error)
 

@@ -5,16 +5,23 @@ from __future__ import annotations
 import logging
 import resource
 import socket
+import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
+from ..accounts.users import UsersFile
 from ..amqp.buckets import DEFAULT_LIMIT_BYTES
 from ..amqp.engine import Limits
+from ..amqp.sasl import Login
 from ..base.clock import Clock
 from ..base.errors import CairnError
 from ..channel.words import Drivers
 from .admission import Admission, AdmissionOptions
 from .core import Core
+from .gate import Gate
 from .terminal import Terminal
+from .tls import NONE, SecuredTerminal, TlsOptions, make_context
 from .worker import Worker
 
 log = logging.getLogger(__name__)
@@ -34,10 +41,23 @@ class RouterOptions:
     anonymous: bool = True
     """Let clients in without a name."""
     max_connections: int = 5000
+    max_connections_per_user: int = 1000
+    users_file: str = ""
+    """Who can log in with a password."""
+    insecure_auth: bool = False
+    """Passwords may be sent without TLS."""
+    tls: TlsOptions | None = None
+    plain: bool = True
+    """Listen at `port`, too, where no TLS is spoken."""
     limits: Limits = Limits()
     admission: AdmissionOptions = AdmissionOptions()
     buffer_limit_bytes: int = DEFAULT_LIMIT_BYTES
     """How much content may be on its way between sockets and queues."""
+
+    @property
+    def knows_users(self) -> bool:
+        """Whether clients can log in with a name."""
+        return bool(self.users_file) or (self.tls is not None and self.tls.clients != NONE)
 
 
 class Router:
@@ -48,13 +68,39 @@ class Router:
         self._options = options
         self._clock = clock
         self._admission = Admission(container_id, options.admission)
-        self._listener = _bind(options.host, options.port)
-        self.address = _show(self._listener.getsockname())
-        self.port = int(self._listener.getsockname()[1])
+        users = UsersFile(options.users_file) if options.users_file else None
+        login = Login(users.find if users else None, options.anonymous, options.insecure_auth)
+        self._context = make_context(options.tls) if options.tls else None
+        self._listener = _bind(options.host, options.port) if options.plain else None
+        try:
+            self._secure = _bind(options.host, options.tls.port, "--tls-port") if options.tls else None
+        except BaseException:
+            if self._listener is not None:
+                self._listener.close()
+            raise
+        self._gate = Gate(login, options.max_connections_per_user)
         self._workers: list[Worker] = []
         self._most = 0
         self._drivers: Drivers | None = None
         self._core: Core | None = None
+
+    @property
+    def address(self) -> str:
+        """Where it listens without TLS, as host:port; empty if it does not."""
+        return "" if self._listener is None else _show(self._listener.getsockname())
+
+    @property
+    def port(self) -> int:
+        return 0 if self._listener is None else int(self._listener.getsockname()[1])
+
+    @property
+    def tls_address(self) -> str:
+        """Where it listens with TLS, as host:port; empty if it does not."""
+        return "" if self._secure is None else _show(self._secure.getsockname())
+
+    @property
+    def tls_port(self) -> int:
+        return 0 if self._secure is None else int(self._secure.getsockname()[1])
 
     def start(self, drivers: Drivers, core: Core) -> None:
         """Start the workers and let clients in."""
@@ -63,8 +109,11 @@ class Router:
         threads = self._options.worker_threads
         share_bytes = max(2, self._options.buffer_limit_bytes // threads)
         self._workers = [Worker(number, core, drivers, self._clock, share_bytes) for number in range(threads)]
-        self._listener.listen(512)
-        self._workers[0].listen(self._listener.fileno(), self._accept)
+        self._gate.start(self._post)
+        for listener, accept in ((self._listener, self._accept_plain), (self._secure, self._accept_secure)):
+            if listener is not None:
+                listener.listen(512)
+                self._workers[0].listen(listener.fileno(), accept)
         self._workers[0].keep_time(drivers)
         for worker in self._workers:
             worker.thread.start()
@@ -74,19 +123,34 @@ class Router:
         if self._workers:
             self._workers[0].ring()
 
+    def _post(self, action: Callable[..., None], *args: object) -> None:
+        """Have *action* done on the core, soon. Any thread."""
+        assert self._core is not None
+        self._core.post(action, *args)
+        self.ring()
+
     def stop(self) -> None:
         """Let nobody in any more, say goodbye, and wait for the workers to end."""
         for worker in self._workers:
             worker.stop()
         for worker in self._workers:
             worker.thread.join()
-        self._listener.close()
+        self._gate.stop()
+        for listener in (self._listener, self._secure):
+            if listener is not None:
+                listener.close()
 
-    def _accept(self) -> None:
-        assert self._core is not None
-        assert self._drivers is not None
+    def _accept_plain(self) -> None:
+        assert self._listener is not None
+        self._accept(self._listener, None)
+
+    def _accept_secure(self) -> None:
+        assert self._secure is not None
+        self._accept(self._secure, self._context)
+
+    def _accept(self, listener: socket.socket, context: ssl.SSLContext | None) -> None:
         try:
-            sock, peer = self._listener.accept()
+            sock, peer = listener.accept()
         except (BlockingIOError, InterruptedError, ConnectionError):
             return
         except OSError as error:
@@ -100,17 +164,32 @@ class Router:
         if sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         worker = min(self._workers, key=lambda worker: worker.load)
-        terminal = Terminal(
-            _show(peer),
+        name = _show(peer)
+        if context is None:
+            worker.adopt(sock, self._terminal(name, worker, worker.wake))
+        else:
+            make = partial(self._terminal, name, worker, secure=True)
+            secured = SecuredTerminal(name, context, lambda user, wake: make(wake, certified=user), worker.wake)
+            worker.adopt(sock, secured)
+
+    def _terminal(
+        self, name: str, worker: Worker, wake: Callable[[Terminal], None], *, secure: bool = False, certified: str = ""
+    ) -> Terminal:
+        assert self._core is not None
+        assert self._drivers is not None
+        options = self._options
+        return Terminal(
+            name,
             self._core,
             self._drivers,
             self._admission,
-            self._options.limits,
+            options.limits,
             worker.outgoing,
-            anonymous=self._options.anonymous,
-            wake=worker.wake,
+            self._gate,
+            wake=wake,
+            secure=secure,
+            certified=certified,
         )
-        worker.adopt(sock, terminal)
 
 
 def _most_files() -> int:
@@ -122,7 +201,7 @@ def _most_files() -> int:
     return 1 << 30 if soft == resource.RLIM_INFINITY else soft
 
 
-def _bind(host: str, port: int) -> socket.socket:
+def _bind(host: str, port: int, option: str = "--port") -> socket.socket:
     place = f"{host}:{port}"
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -136,7 +215,7 @@ def _bind(host: str, port: int) -> socket.socket:
             raise
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise CairnError(place, f"can't listen there: {reason}", "choose another --port or --listen") from error
+        raise CairnError(place, f"can't listen there: {reason}", f"choose another {option} or --listen") from error
     return listener
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..amqp import settling
@@ -23,8 +24,12 @@ from ..channel.words import Delivery, DriverEnd, Drivers, Forward, Open
 if TYPE_CHECKING:
     from .admission import Admission
     from .core import Core
+    from .gate import Gate
 
 log = logging.getLogger(__name__)
+
+OPEN_TIMEOUT_S = 10.0
+"""How long a client may take to authenticate and open the connection."""
 
 Work = tuple[Callable[..., None], tuple[Any, ...]]
 
@@ -40,18 +45,26 @@ class Terminal:
         admission: Admission,
         limits: Limits,
         buckets: Buckets,
+        gate: Gate,
         *,
-        anonymous: bool,
         wake: Callable[[Terminal], None],
+        secure: bool = False,
+        certified: str = "",
     ) -> None:
-        """*name* is for the log; *wake* is called on the core when the first work is noted down."""
+        """*name* is for the log; *wake* is called when the first work is noted down, mostly on the core.
+
+        *secure*: the bytes come through TLS; *certified*: whom the client's certificate names, empty for nobody.
+        """
         self.name = name
         self.core = core
         self.closed = False
         self.engine = Engine(admission.container_id, limits, buckets)
         self._admission = admission
         self._drivers = drivers
-        self._front: Front | None = Front(anonymous=anonymous)
+        self._gate = gate
+        self._front: Front | None = gate.front(secure=secure, certified=certified)
+        self._user = ""
+        self._counted = False
         self._prelude = b""  # what the front answers, to be sent before anything of the engine
         self._wake = wake
         self._channels: dict[Link, ChannelEnd] = {}
@@ -66,18 +79,34 @@ class Terminal:
         """Bytes came from the client."""
         front = self._front
         if front is not None:
-            answer, data = front.feed(bytes(data))
-            self._prelude += answer
-            if front.stage is Stage.REFUSED:
-                log.info("%s: refused: %s", self.name, front.why)
-                self.give_up()
-                return
-            if front.stage is not Stage.OPEN:
-                return
-            self._front = None
+            waiting = front.check
+            answer, rest = front.feed(bytes(data))
+            self._go_in(front, answer, rest, waiting)
+            return
         if data:
             self.engine.push(data)
         self._digest()
+
+    def _go_in(self, front: Front, answer: bytes, rest: bytes, waiting: object) -> None:
+        """The front has come as far as it could; *waiting*: the check that was asked for before."""
+        self._prelude += answer
+        check, then = front.check, partial(self.note, self._checked)
+        if check not in (None, waiting) and not self._gate.check(check, lambda: not self.closed, then):
+            self._prelude += front.busy()
+        if front.stage is Stage.REFUSED:
+            log.info("%s: refused: %s", self.name, front.why)
+            self.give_up()
+        elif front.stage is Stage.OPEN:
+            self._front = None
+            self._user = front.user
+            self.engine.push(rest)
+            self._digest()
+
+    def _checked(self, found: object) -> None:
+        front = self._front
+        if front is not None and not self.closed:
+            answer, rest = front.checked(found)
+            self._go_in(front, answer, rest, None)
 
     def feed_end(self) -> None:
         """The client closed its side, or the connection broke."""
@@ -135,6 +164,11 @@ class Terminal:
         self._digest()
         return due_ms
 
+    @property
+    def patience_s(self) -> float:
+        """How long the client may be `opening`."""
+        return OPEN_TIMEOUT_S
+
     def opening(self) -> bool:
         """Whether the client has not come as far as AMQP's open yet."""
         return not self._opened
@@ -164,13 +198,15 @@ class Terminal:
             outcomes, link.outcomes = link.outcomes, []
             if channel is not None and channel.driver is not None:
                 self.core.post(channel.driver.outcomes, outcomes)
+                if link.capped:
+                    self.request(link)
 
     def _on_event(self, event: Event) -> None:
         link = event.link
         if self.closed:
             return
         if event.kind is Kind.OPENED:
-            log.debug("%s: opened by container %r", self.name, self.engine.container)
+            log.debug("%s: opened by container %r of %r", self.name, self.engine.container, self._user)
             self._opened = True
             self._open()
         elif event.kind is Kind.CLOSED:
@@ -188,7 +224,15 @@ class Terminal:
             self._detached(link, lost=False, for_good=event.closed)
 
     def _open(self) -> None:
-        answer = self._admission.admit(self, self.engine.container, self.engine.desired)
+        """Open the connection, if its user may have it and nothing else speaks against it."""
+        condition, why = "amqp:unauthorized-access", self._drivers.why_not_in(self._user)
+        if not why:
+            condition, why = "amqp:resource-limit-exceeded", self._gate.enter(self._user)
+            self._counted = not why
+        if why:
+            answer = self._admission.refuse(condition, why)
+        else:
+            answer = self._admission.admit(self, self.engine.container, self.engine.desired)
         self.engine.open(answer.capabilities, answer.properties)
         if answer.error is not None:
             log.info("%s: refused: %s", self.name, answer.error.description)
@@ -204,7 +248,7 @@ class Terminal:
         channel = link.channel = self._channels[link] = ChannelEnd(self, link)
         self.core.post(
             self._drivers.open,
-            Open(link.sender, terminus, link.presettled, self, link.name, self.engine.container),
+            Open(link.sender, terminus, link.presettled, self, link.name, self.engine.container, self._user),
             channel,
         )
 
@@ -229,6 +273,8 @@ class Terminal:
             return
         self.closed = True
         self._admission.leave(self, self.engine.container)
+        if self._counted:
+            self._gate.leave(self._user)
         for link in list(self._channels):
             link.closed = True
             self._detached(link, lost=True, for_good=False)

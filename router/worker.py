@@ -21,12 +21,12 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Protocol
 
 from ..amqp.buckets import Buckets
 from ..base.clock import Clock
 from ..channel.words import Drivers
 from .core import Core
-from .terminal import Terminal
 
 log = logging.getLogger(__name__)
 
@@ -37,18 +37,56 @@ MOST_UNANSWERED = 4096
 TICK_S = 1.0
 """Heartbeats and time-outs are looked at this often, and sooner where a client asked for it."""
 SHORTEST_TICK_S = 0.05
-OPEN_TIMEOUT_S = 10.0
-"""How long a client may take to authenticate and open the connection."""
 GOODBYE_S = 2.0
 """How long a client has to answer when its connection is closed."""
 
 _READ, _WRITE = select.EPOLLIN, select.EPOLLOUT
 
 
+class Conversation(Protocol):
+    """What a worker has at a socket: a terminal, or one behind TLS. What each of these means, `Terminal` says."""
+
+    name: str
+
+    @property
+    def closed(self) -> bool: ...
+
+    @property
+    def patience_s(self) -> float: ...
+
+    def feed(self, data: bytes | memoryview) -> None: ...
+
+    def feed_end(self) -> None: ...
+
+    def output(self) -> bytes | memoryview: ...
+
+    def sent(self, size_bytes: int) -> None: ...
+
+    def finished(self) -> bool: ...
+
+    def opening(self) -> bool: ...
+
+    def brings_long(self) -> bool: ...
+
+    def unanswered(self) -> int: ...
+
+    def client_is_done(self) -> bool: ...
+
+    def tick(self, now_ms: int) -> int: ...
+
+    def do_work(self) -> None: ...
+
+    def give_up(self) -> None: ...
+
+    def shut_down(self) -> None: ...
+
+    def free(self) -> None: ...
+
+
 class _Socket:
     __slots__ = ("blocked", "closed_s", "ended", "events", "more", "opened_s", "sock", "terminal", "waiting")
 
-    def __init__(self, sock: socket.socket, terminal: Terminal, now_s: float) -> None:
+    def __init__(self, sock: socket.socket, terminal: Conversation, now_s: float) -> None:
         self.sock = sock
         self.terminal = terminal
         self.opened_s = now_s
@@ -79,9 +117,9 @@ class Worker:
         weakref.finalize(self, os.close, self._bell)  # not when the thread ends: others may still ring
         self._epoll.register(self._bell, _READ)
         self._sockets: dict[int, _Socket] = {}
-        self._by_terminal: dict[Terminal, _Socket] = {}
-        self._pending: deque[Terminal] = deque()
-        self._adopted: deque[tuple[socket.socket, Terminal]] = deque()
+        self._by_terminal: dict[Conversation, _Socket] = {}
+        self._pending: deque[Conversation] = deque()
+        self._adopted: deque[tuple[socket.socket, Conversation]] = deque()
         self._acceptors: dict[int, Callable[[], None]] = {}
         self._buffer = bytearray(READ_BYTES)
         self._view = memoryview(self._buffer)
@@ -114,12 +152,12 @@ class Worker:
         """Have the drivers' timers run in time. Before the thread starts."""
         self._timed = drivers
 
-    def adopt(self, sock: socket.socket, terminal: Terminal) -> None:
+    def adopt(self, sock: socket.socket, terminal: Conversation) -> None:
         """Take over a new connection."""
         self._adopted.append((sock, terminal))
         self.ring()
 
-    def wake(self, terminal: Terminal) -> None:
+    def wake(self, terminal: Conversation) -> None:
         """The core noted work down for *terminal*."""
         self._pending.append(terminal)
         self.ring()
@@ -244,7 +282,7 @@ class Worker:
                 active.add(held)
                 self._read(held)
 
-    def _begin(self, sock: socket.socket, terminal: Terminal) -> _Socket:
+    def _begin(self, sock: socket.socket, terminal: Conversation) -> _Socket:
         held = _Socket(sock, terminal, self._clock.monotonic_s())
         self._sockets[sock.fileno()] = held
         self._by_terminal[terminal] = held
@@ -340,8 +378,8 @@ class Worker:
             if now_s - held.closed_s > GOODBYE_S:  # it does not even take what was said last
                 self._drop(held)
             return now_s + TICK_S
-        if terminal.opening() and now_s - held.opened_s > OPEN_TIMEOUT_S:
-            log.info("%s: nothing was opened within %.0f s", terminal.name, OPEN_TIMEOUT_S)
+        if terminal.opening() and now_s - held.opened_s > terminal.patience_s:
+            log.info("%s: nothing was opened within %.0f s", terminal.name, terminal.patience_s)
             self._drop(held)
             return now_s + TICK_S
         due_ms = terminal.tick(int(now_s * 1000))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from proton import Connection, Transport
 
 from cairnmq.amqp.front import AMQP_HEADER, MAX_SASL_FRAME_BYTES, SASL_HEADER, Front, Stage
+from cairnmq.amqp.sasl import Login
 
 
 def frame(body: bytes, *, size: int | None = None, offset: int = 2, kind: int = 1) -> bytes:
@@ -49,7 +50,7 @@ Result = tuple[bytes, bytes, Stage, str]
 
 def run(pieces: Sequence[bytes], *, anonymous: bool = True) -> Result:
     """All that is answered, and all that reaches the engine, as a terminal handles it."""
-    front = Front(anonymous=anonymous)
+    front = Front(Login(anonymous=anonymous))
     answer, rest = b"", b""
     for piece in pieces:
         if front.stage is Stage.REFUSED:
@@ -88,7 +89,7 @@ def test_any_pieces_come_to_the_same(data: bytes, cuts: set[int]) -> None:
 @given(data=st.binary(max_size=600), at=st.integers(0, len(GOOD)))
 def test_rubbish_is_refused_or_waited_for(data: bytes, at: int) -> None:
     """Nothing is ever raised, and little is held for a stranger."""
-    front = Front(anonymous=True)
+    front = Front(Login())
     front.feed(GOOD[:at])
     if front.stage is Stage.OPEN:
         return
@@ -135,7 +136,7 @@ def test_protons_client_understands(anonymous: bool, sasl: bool) -> None:
         transport.sasl().allowed_mechs("ANONYMOUS")
     transport.bind(connection)
     connection.open()
-    front = Front(anonymous=anonymous)
+    front = Front(Login(anonymous=anonymous))
     rest = b""
     for _ in range(10):
         pending = transport.pending()

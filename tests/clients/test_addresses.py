@@ -224,9 +224,9 @@ def test_a_dynamic_target(new_peer: NewPeer) -> None:
 def test_it_goes_with_the_link_it_was_made_for(new_peer: NewPeer) -> None:
     peer, other = new_peer(), new_peer()
     link, address = dynamic_receiver(peer)
-    relay, direct, reader = other.sender(None), other.sender(address), other.receiver(address)
+    relay, direct, reader = other.sender(None), other.sender(address), peer.receiver(address)
     peer.detach(link)
-    assert other.refusal(reader) == "amqp:resource-deleted"
+    assert peer.refusal(reader) == "amqp:resource-deleted"
     assert other.refusal(direct) == "amqp:resource-deleted"
     delivery = other.post(relay, Message(address=address, body=3))
     other.wait(lambda: delivery.settled)
@@ -237,7 +237,7 @@ def test_it_goes_with_the_link_it_was_made_for(new_peer: NewPeer) -> None:
 
 def test_a_vanished_connection_takes_its_nodes_along(new_peer: NewPeer) -> None:
     peer, other = new_peer(), new_peer()
-    _, address = dynamic_receiver(peer)
+    address = peer.attach(peer.session.sender("s"), None, dynamic=True).remote_target.address
     reader = other.receiver(address)
     peer.cut()
     assert other.refusal(reader) == "amqp:resource-deleted"

@@ -10,6 +10,7 @@ import pytest
 from cairnmq.broker.queue import Queue
 from cairnmq.broker_plugin.run import RunningBroker
 from cairnmq.router.core import Core
+from cairnmq.router.terminal import Terminal
 from tests import core_only
 from tests.clients.peers import Peer
 
@@ -59,6 +60,7 @@ def test_a_worker_off_the_core_is_caught(broker: RunningBroker, peer: Peer) -> N
     queue: Queue = broker._broker.nodes.queues["q"]
     assert isinstance(on_thread("cairnmq-worker-9", queue.dispatch), core_only.OffTheCore)
     (terminal,) = broker._router._workers[0]._by_terminal
+    assert isinstance(terminal, Terminal)
     assert isinstance(on_thread("anybody", lambda: terminal.note(print)), AssertionError)
 
 

@@ -1,0 +1,244 @@
+"""TLS between a socket and a terminal, by the standard library: bytes in, bytes out.
+
+The worker talks to a `SecuredTerminal` as it talks to a terminal, so connections without TLS cost nothing more. The
+terminal is made when the handshake is done, for only then it is known whose certificate the client has.
+
+A client is named by its certificate only if the whole chain up to a CA of `--tls-ca` was verified, in a full handshake
+each time (there are no session tickets), and its subject has exactly one common name: that is the user (A19). Clients
+can't renegotiate. What a client sends besides data (key updates, say) is bounded: `MOST_CHATTER_BYTES` (A18).
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+from ..accounts.users import ANONYMOUS
+from ..base.errors import CairnError
+from .terminal import Terminal
+
+log = logging.getLogger(__name__)
+
+HANDSHAKE_TIMEOUT_S = 5.0
+MOST_CHATTER_BYTES = 64 << 10
+"""So many bytes may come after the handshake without any data of the client's in them: four records of full size."""
+READ_BYTES = 256 << 10
+
+NONE, OPTIONAL, REQUIRED = "none", "optional", "required"
+_CHECKS = {NONE: ssl.CERT_NONE, OPTIONAL: ssl.CERT_OPTIONAL, REQUIRED: ssl.CERT_REQUIRED}
+
+
+@dataclass(frozen=True)
+class TlsOptions:
+    """Where TLS is spoken, and with which certificates (files in PEM)."""
+
+    cert: str
+    """The broker's certificate and, behind it, those between it and the root."""
+    key: str
+    """The key; may stand in the same file."""
+    port: int = 5671
+    ca: str = ""
+    """Whose certificates are believed when clients show theirs."""
+    clients: str = NONE
+    """Whether clients show certificates: none, optional or required."""
+
+
+def make_context(options: TlsOptions) -> ssl.SSLContext:
+    """What all connections have in common. Raises `CairnError`."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET | ssl.OP_NO_COMPRESSION
+    context.num_tickets = 0
+    try:
+        context.load_cert_chain(options.cert, options.key, password=_no_password)
+    except (OSError, ValueError) as error:
+        place, reason = f"--tls-cert {options.cert}, --tls-key {options.key}", f"can't be used: {_reason(error)}"
+        raise CairnError(place, reason, "give a PEM certificate and its key, unencrypted") from error
+    if options.clients != NONE and not options.ca:
+        raise CairnError("--tls-client-certs", "there is no CA to check them against", "name one with --tls-ca")
+    if options.ca:
+        try:
+            context.load_verify_locations(options.ca)
+        except (OSError, ValueError) as error:
+            raise CairnError(f"--tls-ca {options.ca}", f"can't be used: {_reason(error)}", "give CAs in PEM") from error
+    context.verify_mode = _CHECKS[options.clients]
+    return context
+
+
+def _no_password() -> str:
+    raise ValueError("the key is encrypted")
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
+
+
+def user_of(tls: ssl.SSLObject) -> str:
+    """Whom the client's verified certificate names; empty if it has none, or it names nobody who could be a user."""
+    certificate: dict[str, Any] = tls.getpeercert() or {}  # empty unless the chain was verified
+    subject = certificate.get("subject", ())
+    names = [value for relative in subject for key, value in relative if key == "commonName"]
+    if len(names) != 1 or not names[0].isprintable() or names[0] == ANONYMOUS:
+        return ""
+    return str(names[0])
+
+
+class SecuredTerminal:
+    """One connection with TLS, without its socket. The worker's, as a terminal is."""
+
+    def __init__(
+        self,
+        name: str,
+        context: ssl.SSLContext,
+        make: Callable[[str, Callable[[object], None]], Terminal],
+        wake: Callable[[SecuredTerminal], None],
+    ) -> None:
+        """*make* gives the terminal, from the client's name by certificate and what it wakes the worker with."""
+        self.name = name
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._make = make
+        self._wake = wake
+        self._terminal: Terminal | None = None
+        self._over = False  # before there was a terminal, or because TLS failed
+        self._said_goodbye = False
+        self._chatter_bytes = 0
+        self._cipher = memoryview(b"")
+        self._plain = bytearray()
+
+    @property
+    def closed(self) -> bool:
+        return self._over or (self._terminal is not None and self._terminal.closed)
+
+    @property
+    def patience_s(self) -> float:
+        return HANDSHAKE_TIMEOUT_S if self._terminal is None else self._terminal.patience_s
+
+    def opening(self) -> bool:
+        return self._terminal is None or self._terminal.opening()
+
+    # ---- bytes ----------------------------------------------------------------------------------------------------
+
+    def feed(self, data: bytes | memoryview) -> None:
+        self._incoming.write(data)
+        try:
+            if self._terminal is None:
+                self._tls.do_handshake()
+                user = user_of(self._tls)
+                log.debug("%s: %s, certificate of %r", self.name, self._tls.version(), user)
+                self._terminal = self._make(user, lambda terminal: self._wake(self))
+                self._plain = bytearray(READ_BYTES)
+            else:
+                self._chatter_bytes += len(data)
+            self._pass_on(self._terminal)
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLError as error:
+            log.info("%s: TLS failed: %s", self.name, error.reason or error)
+            self._fail()
+        if self._chatter_bytes > MOST_CHATTER_BYTES:
+            log.info("%s: TLS records without data", self.name)
+            self._fail()
+
+    def _pass_on(self, terminal: Terminal) -> None:
+        """Hand what was decrypted to the terminal, as much as there is at once."""
+        view = memoryview(self._plain)
+        while not terminal.closed:
+            size = 0
+            try:
+                while size < READ_BYTES:
+                    more = cast(int, self._tls.read(READ_BYTES - size, view[size:]))  # typed as if there were no buffer
+                    if not more:
+                        terminal.feed(view[:size])
+                        terminal.feed_end()
+                        return
+                    size += more
+            except ssl.SSLWantReadError:
+                if size:
+                    self._chatter_bytes = 0
+                    terminal.feed(view[:size])
+                return
+            except ssl.SSLZeroReturnError:  # it said goodbye
+                if size:
+                    terminal.feed(view[:size])
+                terminal.feed_end()
+                return
+            self._chatter_bytes = 0
+            terminal.feed(view[:size])
+
+    def feed_end(self) -> None:
+        if self._terminal is None:
+            self._over = True
+        else:
+            self._terminal.feed_end()
+
+    def output(self) -> bytes | memoryview:
+        if not self._cipher:
+            terminal = self._terminal
+            if terminal is not None and not self._over:
+                plain = terminal.output()
+                if plain:
+                    terminal.sent(self._tls.write(plain))
+                elif terminal.finished():
+                    self._say_goodbye()
+            self._cipher = memoryview(self._outgoing.read())
+        return self._cipher
+
+    def sent(self, size_bytes: int) -> None:
+        self._cipher = self._cipher[size_bytes:]
+
+    def finished(self) -> bool:
+        if self._cipher or self._outgoing.pending:
+            return False
+        return self._over or (self._terminal is not None and self._terminal.finished())
+
+    def _say_goodbye(self) -> None:
+        if not self._said_goodbye:
+            self._said_goodbye = True
+            try:
+                self._tls.unwrap()
+            except ssl.SSLError:
+                pass  # the client's goodbye is not waited for
+
+    def _fail(self) -> None:
+        """TLS is broken: nothing more can be said or understood, but for the alert that is on its way."""
+        self._over = True
+        if self._terminal is not None:
+            self._terminal.give_up()
+
+    # ---- the rest is the terminal's -------------------------------------------------------------------------------
+
+    def brings_long(self) -> bool:
+        return self._terminal is not None and self._terminal.brings_long()
+
+    def unanswered(self) -> int:
+        return 0 if self._terminal is None else self._terminal.unanswered()
+
+    def client_is_done(self) -> bool:
+        return self._terminal is None or self._terminal.client_is_done()
+
+    def tick(self, now_ms: int) -> int:
+        return 0 if self._terminal is None else self._terminal.tick(now_ms)
+
+    def give_up(self) -> None:
+        if self._terminal is None:
+            self._over = True
+        else:
+            self._terminal.give_up()
+
+    def shut_down(self) -> None:
+        if self._terminal is None:
+            self._over = True
+        else:
+            self._terminal.shut_down()
+
+    def free(self) -> None:
+        if self._terminal is not None:
+            self._terminal.free()
+
+    def do_work(self) -> None:
+        if self._terminal is not None:
+            self._terminal.do_work()
