@@ -8,6 +8,7 @@ found here (A15).
 from __future__ import annotations
 
 from .codec import Cut, Malformed, descriptor, extent, head
+from .header import HEADER
 from .sections import DATA, FOOTER, PROPERTIES, SEQUENCE, VALUE, index, properties
 
 _HEAD_BYTES = 64
@@ -68,18 +69,22 @@ class Walk:
                     raise
                 self._wait(data, at)
                 return
+            if not HEADER <= section <= FOOTER:
+                raise Malformed(f"a message has no section 0x{section:02x}")
+            if section <= self._last and not section == self._last in (DATA, SEQUENCE):
+                raise Malformed(f"section 0x{section:02x} stands behind section 0x{self._last:02x}")
+            if DATA <= self._last < section < FOOTER:
+                raise Malformed("a message's body is of two kinds")
             if section == PROPERTIES:
                 if end > len(data) and not last and left < _LONGEST_BYTES:
                     self._wait(data, at)
                     return
                 _look(data, start, self._user)
-            if section <= self._last and not section == self._last in (DATA, SEQUENCE):
-                raise Malformed(f"section 0x{section:02x} stands behind section 0x{self._last:02x}")
-            if DATA <= self._last < section < FOOTER:
-                raise Malformed("a message's body is of two kinds")
             self._last = section
             at = end
         self._skip_bytes = at - len(data)
+        if last and self._skip_bytes:
+            raise Cut("the message ends within a section")
 
     def _wait(self, data: bytes, at: int) -> None:
         self._tail, self._skip_bytes = data[at:], 0

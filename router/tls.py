@@ -3,9 +3,9 @@
 The worker talks to a `SecuredTerminal` as it talks to a terminal, so connections without TLS cost nothing more. The
 terminal is made when the handshake is done, for only then it is known whose certificate the client has.
 
-A client is named by its certificate only if the whole chain up to a CA of `--tls-ca` was verified, in a full handshake
-each time (there are no session tickets), and its subject has exactly one common name: that is the user (A19). Clients
-can't renegotiate. What a client sends besides data (key updates, say) is bounded: `MOST_CHATTER_BYTES` (A18).
+A client is named by its certificate only if this process has verified the whole chain up to a CA of `--tls-ca` (there
+are no tickets that outlive it), and if its subject has exactly one common name: that is the user (A19). Clients can't
+renegotiate. What a client sends besides data (key updates, say) is bounded: `MOST_CHATTER_BYTES` (A18).
 """
 
 from __future__ import annotations

@@ -1,0 +1,128 @@
+"""Brokers that know users, in this process, and certificates to meet them with."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from cairnmq.accounts import users
+from cairnmq.accounts.credentials import FEWEST_ITERATIONS, make
+from cairnmq.broker_plugin.options import BrokerOptions, Limits, RouterOptions, StoreOptions, TlsOptions
+from cairnmq.broker_plugin.run import RunningBroker
+
+from .wire import Wire, wired
+
+DEFAULTS = Limits()
+PASSWORDS = {"anna": "one stone", "ben": "another stone"}
+StartBroker = Callable[..., RunningBroker]
+
+
+@pytest.fixture(scope="session")
+def users_file(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = str(tmp_path_factory.mktemp("users") / "users")
+    kept = {name: make(password, FEWEST_ITERATIONS) for name, password in PASSWORDS.items()}
+    users.change(path, lambda accounts: accounts.update(kept))
+    return path
+
+
+@pytest.fixture
+def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
+    """Start brokers, on stores in memory unless *store_kind* says otherwise."""
+    running: list[RunningBroker] = []
+
+    def start(
+        *,
+        acl: str = "",
+        limits: Limits = DEFAULTS,
+        store_kind: str = "memory",
+        auto_create: tuple[str, ...] = ("*",),
+        **router: Any,
+    ) -> RunningBroker:
+        acl_file = ""
+        if acl:
+            (tmp_path / "acl.toml").write_text(acl)
+            acl_file = str(tmp_path / "acl.toml")
+        store_dir = str(tmp_path / f"store-{len(running)}") if store_kind != "memory" else ""
+        options = BrokerOptions(
+            store_dir,
+            StoreOptions(),
+            RouterOptions(port=0, limits=limits, **router),
+            auto_create,
+            store_kind=store_kind,
+            acl_file=acl_file,
+        )
+        running.append(RunningBroker(options))
+        return running[-1]
+
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(0.0005)
+    try:
+        yield start
+    finally:
+        sys.setswitchinterval(interval_s)
+        for broker in running:
+            failure = broker.failure
+            broker.stop()
+            assert failure is None
+
+
+@pytest.fixture
+def guarded(start_broker: StartBroker, users_file: str) -> RunningBroker:
+    """A broker that lets in only who has a password, and takes it without TLS."""
+    return start_broker(users_file=users_file, anonymous=False, insecure_auth=True)
+
+
+@pytest.fixture
+def open_to_all(start_broker: StartBroker) -> RunningBroker:
+    return start_broker()
+
+
+class Certificates:
+    """A CA and what it signs, in files."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.authority = trustme.CA()
+        self.ca = str(directory / "ca.pem")
+        self.authority.cert_pem.write_to_path(self.ca)
+        server = self.authority.issue_cert("localhost", "127.0.0.1")
+        self.server = str(directory / "server.pem")
+        server.private_key_and_cert_chain_pem.write_to_path(self.server)
+
+    def client(self, name: str = "", *, authority: trustme.CA | None = None) -> ssl.SSLContext:
+        """What a client needs that has a certificate for the common name *name*, or none."""
+        context = ssl.create_default_context(cafile=self.ca)
+        if name:
+            issued = (authority or self.authority).issue_cert("client@example.org", common_name=name)
+            path = self._directory / f"client-{name!r}.pem"
+            issued.private_key_and_cert_chain_pem.write_to_path(str(path))
+            context.load_cert_chain(path)
+        return context
+
+    def options(self, clients: str = "none") -> TlsOptions:
+        return TlsOptions(self.server, self.server, 0, self.ca if clients != "none" else "", clients)
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture
+def logged(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.DEBUG)
+    return caplog
+
+
+def assert_serves(port: int, wire: Wire | None = None) -> None:
+    """Others never noticed: a message goes through."""
+    with wired(port) as other:
+        other.open()
+        other.attach("out", 0, "others", sends=True)
