@@ -7,6 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import trustme
+from proton import Message, SSLDomain
+from proton.utils import BlockingConnection
+
 from tests.process import CAIRNMQ, DEADLINE_S, broker
 
 ROOT = Path(__file__).parents[2]
@@ -17,7 +21,7 @@ SHELL = [line for language, text in BLOCKS if language == "sh" for line in text.
 
 def test_the_first_message_and_a_look_inside(tmp_path: Path) -> None:
     [program] = [text for language, text in BLOCKS if language == "python" and "proton" in text]
-    [start] = [line for line in SHELL if "cairnmq broker" in line]
+    start, _ = [line for line in SHELL if "cairnmq broker" in line]
     assert start == "venv/bin/cairnmq broker --store-dir ./data"
     with broker(tmp_path / "data") as running:
         program = program.replace('"127.0.0.1:5672"', f'"127.0.0.1:{running.port}"')
@@ -42,6 +46,32 @@ def test_the_first_message_and_a_look_inside(tmp_path: Path) -> None:
     assert (salvaged.returncode, salvaged.stderr) == (0, "")
     with broker(tmp_path / "salvaged") as running:
         running.wait_for(r"recovered \d+ messages on 1 queues")
+
+
+def test_users_tls_and_access(tmp_path: Path) -> None:
+    [rules] = [text for language, text in BLOCKS if language == "toml"]
+    (tmp_path / "rules.toml").write_text(rules)
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "clients.pem"))
+    authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "broker.pem"))
+    for line in (line for line in SHELL if "cairnmq users" in line):
+        command = [CAIRNMQ, *line.split()[1:]]
+        options = {"capture_output": True, "text": True, "timeout": DEADLINE_S, "cwd": tmp_path}
+        done = subprocess.run(command, input="one stone\n", **options)  # type: ignore[call-overload]
+        assert (done.returncode, done.stderr) == (0, ""), done
+    _, start = [line for line in SHELL if "cairnmq broker" in line]
+    given = start.replace("./", f"{tmp_path}/").replace("--tls-port 5671", "--tls-port 0").split()[4:]
+    with broker(tmp_path / "data", *given) as running:
+        port = running.wait_for(r"^listening with TLS on 127\.0\.0\.1:(\d+)$")[1]
+        domain = SSLDomain(SSLDomain.MODE_CLIENT)
+        domain.set_trusted_ca_db(str(tmp_path / "clients.pem"))
+        domain.set_peer_authentication(SSLDomain.VERIFY_PEER)
+        connection = BlockingConnection(
+            f"amqps://localhost:{port}", timeout=DEADLINE_S, ssl_domain=domain, user="anna", password="one stone"
+        )
+        connection.create_sender("orders").send(Message(body="one cairn", durable=True))
+        assert connection.create_receiver("orders").receive(timeout=DEADLINE_S).body == "one cairn"
+        connection.close()
 
 
 def test_the_store_without_a_broker(tmp_path: Path) -> None:

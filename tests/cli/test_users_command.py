@@ -1,0 +1,91 @@
+"""`cairnmq users` as a person meets it."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.process import CAIRNMQ, DEADLINE_S, broker
+
+
+def users(path: Path, *arguments: str, said: str = "") -> subprocess.CompletedProcess[str]:
+    command = [CAIRNMQ, "users", *arguments, "--users-file", str(path)]
+    return subprocess.run(command, input=said, capture_output=True, text=True, timeout=DEADLINE_S)
+
+
+def refused(result: subprocess.CompletedProcess[str]) -> str:
+    assert result.returncode == 1, result
+    assert result.stderr.count("\n") == 1, result.stderr
+    assert result.stderr.startswith("cairnmq: ")
+    return result.stderr
+
+
+def test_users_come_and_go(tmp_path: Path) -> None:
+    path = tmp_path / "users"
+    assert users(path, "add", "anna", said="one stone\n").stdout == f"added anna to {path}\n"
+    assert users(path, "add", "ben", "--iterations", "20000", said="another stone").returncode == 0
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert "stone" not in path.read_text()
+    assert users(path, "list").stdout == "anna\nben\n"
+    assert users(path, "check", "anna", said="one stone\n").stdout == "that is the password of anna\n"
+    assert "that is not the password" in refused(users(path, "check", "anna", said="another stone\n"))
+    assert users(path, "password", "anna", said="a third stone\n").returncode == 0
+    assert users(path, "check", "anna", said="a third stone\n").returncode == 0
+    assert users(path, "remove", "anna").returncode == 0
+    assert users(path, "list").stdout == "ben\n"
+    assert users(path, "check").stdout == f"{path}: 1 users, all of it is right\n"
+
+
+def test_what_is_wrong_is_told_and_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "users"
+    for arguments in (["list"], ["check"], ["remove", "anna"], ["password", "anna"]):
+        assert "there is no such users file; make one with `cairnmq users add`" in refused(users(path, *arguments))
+    assert os.listdir(tmp_path) == []
+    assert "can't be used: it is empty" in refused(users(path, "add", "anna"))
+    assert "no spaces, colons" in refused(users(path, "add", "an na", said="x\n"))
+    assert "the name of everybody" in refused(users(path, "add", "anonymous", said="x\n"))
+    assert os.listdir(tmp_path) == []
+    assert users(path, "add", "anna", said="one stone\n").returncode == 0
+    before = path.read_bytes()
+    assert "it has a user 'anna' already" in refused(users(path, "add", "anna", said="x\n"))
+    assert "it has no user 'ben'" in refused(users(path, "remove", "ben"))
+    assert "up to 1024 bytes" in refused(users(path, "password", "anna", said="x" * 2000))
+    assert "can't be written" in refused(users(Path("/proc/nowhere/users"), "add", "anna", said="x\n"))
+    assert path.read_bytes() == before
+    path.chmod(0o640)
+    assert f"chmod 600 {path}" in refused(users(path, "check"))
+    path.write_bytes(before + b"ben:letmein\n")
+    for arguments in (["list"], ["check"], ["add", "carla"], ["remove", "anna"]):
+        assert f"{path}, line 3: a line is NAME:" in refused(users(path, *arguments, said="x\n"))
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--users-file", "nowhere"], "nowhere: there is no such users file"),
+        (["--acl-file", "nowhere"], "nowhere: can't be read"),
+        (["--tls-port", "0"], "--tls-port: there is no certificate to show; name one with --tls-cert"),
+        (["--tls-only"], "TLS is to be spoken, and at no port; give one with --tls-port"),
+        (["--tls-port", "0", "--tls-cert", "nowhere"], "--tls-cert nowhere, --tls-key nowhere: can't be used"),
+    ],
+)
+def test_a_broker_that_can_not_guard_does_not_start(tmp_path: Path, options: list[str], complaint: str) -> None:
+    command = [CAIRNMQ, "broker", "--store-dir", "data", "--port", "0", *options]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, cwd=tmp_path)
+    assert complaint in refused(result)
+    assert os.listdir(tmp_path) == [], "and the store is not touched"
+
+
+def test_with_a_users_file_any_address_will_do(tmp_path: Path) -> None:
+    """Nobody comes in without a name there, so nothing needs to be said twice."""
+    path = tmp_path / "users"
+    assert users(path, "add", "anna", said="one stone\n").returncode == 0
+    with broker(tmp_path / "data", "--listen", "0.0.0.0", "--users-file", str(path)) as running:
+        running.wait_for(r"^listening on 0\.0\.0\.0:")
+    command = [CAIRNMQ, "broker", "--store-dir", "x", "--listen", "0.0.0.0", "--users-file", str(path), "--anonymous"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, cwd=tmp_path)
+    assert "say --anonymous twice" in refused(result)
