@@ -19,9 +19,9 @@ from typing import Any
 import cairnmq.broker
 from cairnmq.router.core import Core
 
-FREE = {"Selector", "StoredContent", "HeldContent", "RedeliveredContent", "LookedAtContent"}
+FREE = {"Access", "Selector", "StoredContent", "HeldContent", "RedeliveredContent", "LookedAtContent"}
 """What any thread may use: content is read by workers, a selector is a pure function."""
-FREE_METHODS = {"due_s"}
+FREE_METHODS = {"due_s", "why_not", "why_not_in"}
 """What any thread may ask a class of the core's."""
 _playing = threading.local()
 
