@@ -35,6 +35,12 @@ _NUMBERS = {
     0x52: "B", 0x53: "B", 0x54: "b", 0x55: "b", 0x72: ">f", 0x82: ">d", 0x83: ">q",
 }  # fmt: skip
 _NAMES = {
+    "amqp:accepted:list": 0x24,
+    "amqp:rejected:list": 0x25,
+    "amqp:released:list": 0x26,
+    "amqp:modified:list": 0x27,
+    "amqp:declare:list": 0x31,
+    "amqp:discharge:list": 0x32,
     "amqp:sasl-init:list": 0x41,
     "amqp:sasl-response:list": 0x43,
     "amqp:header:list": 0x70,

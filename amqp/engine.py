@@ -13,12 +13,13 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import NamedTuple
 
-from . import proton, settling
+from . import proton, settling, transactional
 from .buckets import Buckets
 from .link import ABORTED, DEFAULT_PRIORITY, MORE, SETTLED, Link, Outcome, Terminus
 from .outgoing import Outgoing
 from .priorities import asked_priority
-from .proton import MODIFIED, NULL, RECEIVED, Pointer, ffi, lib, text
+from .proton import MODIFIED, NULL, RECEIVED, RELEASED, Pointer, ffi, lib, text
+from .transactions import TRANSACTIONAL
 
 CAPABILITIES = ("ANONYMOUS-RELAY",)
 """What is offered to every client that opens a connection."""
@@ -76,7 +77,10 @@ class Engine:
     def __init__(self, container_id: str, limits: Limits, buckets: Buckets) -> None:
         self.links: dict[Pointer, Link] = {}
         self.touched: list[Link] = []
-        """Links with something in their `inbox` or `outcomes`; the terminal empties it."""
+        """Links with something in their `inbox`, `outcomes` or `provisional`; the terminal empties it."""
+        self.transactional = False
+        """There was a link to the coordinator, so there may be transactional states."""
+        self._take: Callable[[Link, Pointer], None] = self._transfer
         self._limits = limits
         self._events: list[Event] = []
         self.has_long = False
@@ -190,7 +194,7 @@ class Engine:
         collector, peek, pop = self._collector, lib.pn_collector_peek, lib.pn_collector_pop
         type_of, delivery_of, link_of = lib.pn_event_type, lib.pn_event_delivery, lib.pn_delivery_link
         owner_is_sender = lib.pn_link_is_sender
-        links, handlers = self.links, self._handlers
+        links, handlers, take = self.links, self._handlers, self._take
         pn_link: Pointer = NULL
         link: Link | None = None
         while True:
@@ -207,7 +211,7 @@ class Engine:
                     if link.sender:
                         self._outcome(link, delivery)
                     else:
-                        self._transfer(link, delivery)
+                        take(link, delivery)
                     self._touch(link)
                 elif not owner_is_sender(owner):
                     self._discard(owner, delivery)
@@ -272,6 +276,13 @@ class Engine:
         self.close_link(link, "amqp:resource-limit-exceeded", f"a message may come in {most} frames here")
         return False
 
+    def _transfer_in(self, link: Link, delivery: Pointer) -> None:
+        """The same, and note which transaction it is for."""
+        number = len(link.inbox)
+        self._transfer(link, delivery)
+        if number < len(link.inbox):
+            transactional.note_transfer(link, delivery, number, self._buffer)
+
     def _outcome(self, link: Link, delivery: Pointer) -> None:
         state = lib.pn_delivery_remote_state(delivery)
         settled = lib.pn_delivery_settled(delivery)
@@ -281,10 +292,13 @@ class Engine:
         if tag is None:
             return
         failed = undeliverable = False
-        if state == MODIFIED:
+        if state > RELEASED:
+            if state == TRANSACTIONAL:
+                transactional.note_outcome(link, delivery, tag, settled=settled)
+                return
             disposition = lib.pn_delivery_remote(delivery)
-            failed = bool(lib.pn_disposition_is_failed(disposition))
-            undeliverable = bool(lib.pn_disposition_is_undeliverable(disposition))
+            failed = state == MODIFIED and bool(lib.pn_disposition_is_failed(disposition))
+            undeliverable = state == MODIFIED and bool(lib.pn_disposition_is_undeliverable(disposition))
         if settled:
             del link.unsettled[delivery]
             lib.pn_delivery_settle(delivery)
@@ -442,6 +456,11 @@ class Engine:
             properties=proton.encoded(lib.pn_terminus_properties(terminus)),
         )
 
+    def control(self, link: Link) -> None:
+        """*link* controls transactions: from now on transfers of this connection may be for one."""
+        link.coordinator = self.transactional = True
+        self._take = self._transfer_in
+
     def open_link(
         self, link: Link, address: str | None, filters: bytes = b"", found: Terminus | None = None
     ) -> None:
@@ -458,6 +477,8 @@ class Engine:
             lib.pn_terminus_set_address(source if link.sender else target, address.encode())
         if found is not None:
             _fill(source, found)
+        if link.coordinator:
+            transactional.offer(target)
         if not link.sender:
             lib.pn_link_set_max_message_size(pn, self._limits.max_message_bytes)
         lib.pn_link_open(pn)

@@ -80,6 +80,7 @@ class Link:
         "capped",
         "channel",
         "closed",
+        "coordinator",
         "drain_due",
         "given_back",
         "grown_bytes",
@@ -92,6 +93,8 @@ class Link:
         "pn",
         "presettled",
         "priority",
+        "provisional",
+        "runs",
         "sender",
         "sending",
         "sent",
@@ -100,6 +103,7 @@ class Link:
         "spent",
         "told",
         "touched",
+        "transaction",
         "unsettled",
     )
 
@@ -118,6 +122,8 @@ class Link:
         """Deliveries that such a link's peer was told the outcome of, and has not settled."""
         self.owed = 0
         """Credit that is given back when it has."""
+        self.coordinator = False
+        """It controls transactions."""
         self.touched = False
         self.channel: Any = None
         """The terminal's own."""
@@ -128,7 +134,13 @@ class Link:
         """How many pieces of it there were."""
         self.capped = False
         """The peer wants more than it may have unsettled."""
+        self.transaction = b""
+        """The transactional state that the last transfer came with; empty if it was for no transaction."""
+        self.runs: list[tuple[int, bytes]] = []
+        """Where in `inbox` what came begins to be for another transaction, and that state."""
         self.outcomes: list[Outcome] = []
+        self.provisional: list[tuple[bytes, Outcome]] = []
+        """Outcomes in transactions: the transaction's id, and what is to become of the delivery with its commit."""
         self.unsettled: dict[Pointer, Any] = {}
         self.outbox: deque[tuple[Any, bytes | Content]] = deque()
         self.sending: Sending | None = None

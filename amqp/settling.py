@@ -25,14 +25,14 @@ def _settle(link: Link, deliveries: Iterable[Pointer], outcome: int) -> None:
     if link.settles_second:
         for delivery in deliveries:
             update(delivery, outcome)
-            _await(link, delivery)
+            wait_for_peer(link, delivery)
         return
     for delivery in deliveries:
         update(delivery, outcome)
         settle(delivery)
 
 
-def _await(link: Link, delivery: Pointer) -> None:
+def wait_for_peer(link: Link, delivery: Pointer) -> None:
     """The peer was told the outcome; it settles first, and may have done so already."""
     link.told.add(delivery)
     if lib.pn_delivery_settled(delivery):
@@ -58,7 +58,7 @@ def reject(link: Link, deliveries: Iterable[Pointer], condition: str, descriptio
         set_condition(lib.pn_disposition_condition(local), condition, description)
         lib.pn_delivery_update(delivery, REJECTED)
         if link.settles_second:
-            _await(link, delivery)
+            wait_for_peer(link, delivery)
         else:
             lib.pn_delivery_settle(delivery)
 

@@ -21,7 +21,9 @@ from .access import BROWSE, CONNECT, CREATE, RECEIVE, SEND, Access, Forbidden
 from .addresses import Kind
 from .browser import Browser
 from .consumer import Consumer
+from .coordinator import CREDIT, Coordinator
 from .exchange import Exchange
+from .in_doubt import InDoubt
 from .line import Line
 from .memory import DEFAULT_LIMIT_BYTES, Memory
 from .nodes import MAX_NAME_BYTES, Arguments, Nodes
@@ -36,7 +38,9 @@ from .senders import AnonymousProducer, ExchangeProducer, QueueProducer
 from .shaped import ShapedQueue
 from .subscriptions import Subscriptions
 from .timers import Timers
+from .transactions import TransactionLimits, Transactions
 
+DEFAULT_TRANSACTION_LIMITS = TransactionLimits()
 DYNAMIC_PREFIX = "dynamic-"
 """Of names the broker gives. None is made on first use: a reply that comes too late must not leave a queue behind."""
 
@@ -62,12 +66,14 @@ class Broker:
         memory_limit_bytes: int = DEFAULT_LIMIT_BYTES,
         access: Access | None = None,
         vouch: bool = False,
+        transaction_limits: TransactionLimits = DEFAULT_TRANSACTION_LIMITS,
     ) -> None:
         """*submit*: have something read on the reader's thread.
 
         *auto_create*: patterns of names for which a durable queue is made on first use; *credit*: per sender;
         *memory_limit_bytes*: how much content may be held in memory; *access*: who may do what, None for everybody
-        everything; *vouch*: a message's user-id must be the user who sends it.
+        everything; *vouch*: a message's user-id must be the user who sends it; *transaction_limits*: what clients may
+        have open.
         """
         self.store = store
         self.clock = clock
@@ -77,6 +83,7 @@ class Broker:
         self.timers = Timers(clock, post)
         self.returns = Returns(self)
         self.subscriptions = Subscriptions(self)
+        self.transactions = Transactions(self, transaction_limits)
         self._post = post
         self._auto_create = tuple(auto_create)
         self._credit = credit
@@ -85,6 +92,7 @@ class Broker:
         self._owned: dict[object, list[Queue | Exchange]] = {}
         self._withheld: dict[TerminalEnd, int] = {}
         self.nodes = Nodes(store, post, self._queue, self._gone)
+        self.in_doubt = InDoubt(self)
 
     def _queue(self, name: str, queue_id: int, arguments: Arguments) -> Queue:
         kind = ShapedQueue if policy_of(name, arguments).is_shaped else Queue
@@ -181,6 +189,9 @@ class Broker:
 
     def open(self, wish: Open, terminal: TerminalEnd) -> None:
         terminus = wish.terminus
+        if terminus.coordinator and not wish.to_client:
+            terminal.opened(Coordinator(self, terminal, wish.connection), None, CREDIT)
+            return
         try:
             asked_for(terminus.filters)
             lifetimes.asked_for(terminus.properties)
@@ -286,6 +297,7 @@ class Broker:
             self.nodes.delete_queue(queue, _ignore, "it is not needed any more")
 
     def connection_closed(self, connection: object) -> None:
+        self.transactions.connection_closed(connection)
         for node in list(self._owned.get(connection, ())):
             if isinstance(node, Queue):
                 self.nodes.delete_queue(node, _ignore, "it went with its connection")

@@ -85,6 +85,14 @@ class Browser(Receiving):
         if settle:
             self.terminal.settle(settle)
 
+    def outcomes_in(self, connection: object, provisional: Sequence[tuple[bytes, Outcome]]) -> None:
+        """The same, whatever becomes of the transaction."""
+        settle = [
+            (one.delivery, one.state, one.tag) for _, one in provisional if one.delivery is not None and one.state
+        ]
+        if settle:
+            self.terminal.settle_in(settle, lambda: None)
+
     def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
         if self in self._queue.browsers:
             self._queue.browsers.remove(self)

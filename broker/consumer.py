@@ -36,6 +36,9 @@ class Receiving:
     def post(self, fragments: Sequence[Fragment]) -> None:
         """A client that receives sends nothing."""
 
+    def post_in(self, connection: object, txn_id: bytes, fragments: Sequence[Fragment]) -> None:
+        """The same."""
+
     def _spend(self, limit: int) -> int:
         """The credit up to *limit* that no message was found for is gone; how much that is."""
         spent = max(0, limit - self._forwarded)
@@ -172,7 +175,12 @@ class Consumer(Receiving):
         else:
             self._broker.touch(self._queue)  # for the next ones
 
+    def outcomes_in(self, connection: object, provisional: Sequence[tuple[bytes, Outcome]]) -> None:
+        self._broker.transactions.take(connection, self, self._queue, provisional)
+
     def outcomes(self, outcomes: Sequence[Outcome]) -> None:
+        if self._broker.transactions.taken:
+            outcomes = self._broker.transactions.outside(self, outcomes)
         queue, unsettled = self._queue, self.unsettled
         dequeue, queue_id = self._broker.store.dequeue, queue.queue_id
         now_us = self._broker.clock.wall_us()
@@ -196,11 +204,11 @@ class Consumer(Receiving):
                 settle.append((delivery, state))
         queue.took(done)
         if back:
-            settle += self._take_back(back)
+            settle += self.take_back(back)
         if settle:
             self._broker.line.when_durable(lsn, self.terminal.settle, settle)
 
-    def _take_back(self, outcomes: Sequence[Outcome]) -> list[tuple[Delivery, int]]:
+    def take_back(self, outcomes: Sequence[Outcome]) -> list[tuple[Delivery, int]]:
         """What the client did not accept goes back, or away from here; what can be settled as soon as that is told."""
         queue = self._queue
         settle: list[tuple[Delivery, int]] = []
@@ -232,9 +240,13 @@ class Consumer(Receiving):
         self._closed = True
         self._leave()
         queue = self._queue
+        taken = self._broker.transactions.taken
         for entry in returned:
             self.unsettled.pop(entry, None)
             if entry.gone:
+                continue
+            if entry in taken:
+                taken[entry].left(entry)
                 continue
             entry.acquired = True
             entry.failures += lost

@@ -15,6 +15,7 @@ from .times import TimedEntry, may_have_times, stamped, times_of
 
 if TYPE_CHECKING:
     from .broker import Broker
+    from .transaction import Transaction
 
 PIECE_BYTES = 64 * 1024
 """A message that grows past this while it arrives is stored piece by piece."""
@@ -40,6 +41,8 @@ class Growing:
         """Known once enough has arrived to tell; then pieces are stored, or held if they need no storing."""
         self.homeless = False
         """Enough has arrived, and where it goes is not known yet: all of it is held until its end, or it is refused."""
+        self.transaction: Transaction | None = None
+        """The one that it began to arrive for."""
         self._broker = broker
         self._held: list[bytes] = []
         self._beginning = b""
@@ -130,6 +133,25 @@ class Growing:
         if self._message_id and not lsn:
             self._destroy()
         return lsn, shown
+
+    def finish_in(self, transaction: Transaction, now_us: int) -> None:
+        """It is complete: put it on its queues in a transaction."""
+        assert self.queues is not None
+        rest = self.whole()
+        self._let_go_held()
+        self._take(rest, last=True)
+        self._let_go()
+        if self.full:
+            transaction.fail(self.full)
+            return
+        for queue in self.queues:
+            times = times_of(self._beginning, queue.policy.message_ttl_ms) if self._beginning else None
+            if self._is_held_for(queue):
+                transaction.hold(queue, HeldContent(self._pieces), sum(map(len, self._pieces)), times)
+            else:
+                transaction.enqueue(queue, self._message_id, times, self._beginning)
+        if self._message_id:  # unless the transaction has it
+            self._broker.store.transactions.store.discard((self._message_id,), now_us)
 
     def _entry(self, queue: Queue, message_id: int, content: HeldContent | None, held_bytes: int) -> Entry:
         times = times_of(self._beginning, queue.policy.message_ttl_ms) if self._beginning else None

@@ -127,6 +127,11 @@ class Nodes:
             self._drop_queue(queue, why)
             done(None)
         else:
+            try:
+                self._store.transactions.check_deletion(queue.queue_id)
+            except StoreError as error:
+                done(error)
+                return
             queue.going = True  # nothing is put there any more: SQL may know of it before the core does
             self._store.begin_destroy_queue(
                 queue.queue_id, lambda error: self._post(self._going, queue, why, done, error)

@@ -21,6 +21,7 @@ from .times import TimedEntry, may_have_times, stamped, times_of
 
 if TYPE_CHECKING:
     from .broker import Broker
+    from .transaction import Transaction
 
 Queues = tuple[Queue, ...]
 """Where a message goes: to nobody, one queue or several."""
@@ -36,6 +37,8 @@ class Producer:
         self._broker = broker
         self._store = broker.store
         self._growing: Growing | None = None
+        self._transaction: Transaction | None = None
+        """The one that what is being looked at is for."""
         self._blocked_by: dict[Gate, None] = {}
         """Gates that withhold credit of this channel, or did."""
 
@@ -52,16 +55,22 @@ class Producer:
         if whole:
             self._take(whole)
 
+    def post_in(self, connection: object, txn_id: bytes, fragments: Sequence[Fragment]) -> None:
+        self._transaction = self._broker.transactions.find(connection, txn_id)
+        self.post(fragments)
+        self._transaction = None
+
     def request(self, limit: int, drain: bool) -> None:
         """A client that sends wants nothing."""
 
     def outcomes(self, outcomes: Sequence[Outcome]) -> None:
         """Nothing was forwarded, so nothing is answered."""
 
+    def outcomes_in(self, connection: object, provisional: Sequence[tuple[bytes, Outcome]]) -> None:
+        """The same."""
+
     def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
-        if self._growing is not None:
-            self._growing.drop()
-            self._growing = None
+        self._drop_growing()
         self._broker.no_credit(self.terminal)
         for gate in self._blocked_by:
             gate.no_credit(self.terminal)
@@ -101,16 +110,25 @@ class Producer:
 
     def _put_nowhere(self, fragments: Sequence[Fragment]) -> None:
         """No queue wants these: they are done with as soon as all that came before them is."""
+        if self._transaction is not None:
+            self._answer_in(self._transaction, (), fragments)
+            return
         confirmed = [delivery for delivery, _, flags in fragments if not flags & SETTLED]
         unwanted = [delivery for delivery, _, flags in fragments if flags & SETTLED]
         self._broker.line.when_durable(0, self._answer, (), confirmed, unwanted)
 
     def _reject_gone(self, deliveries: Sequence[Delivery], what: str) -> None:
-        self.terminal.reject(deliveries, len(deliveries), "amqp:not-found", f"{what} is gone")
+        self._reject(deliveries, len(deliveries), "amqp:not-found", f"{what} is gone")
+
+    def _reject(self, deliveries: Sequence[Delivery], credit: int, condition: str, why: str) -> None:
+        if self._transaction is not None:
+            self._transaction.refuse(self.terminal, deliveries, credit, condition, why)
+        else:
+            self.terminal.reject(deliveries, credit, condition, why)
 
     def _refuse(self, queues: Queues, deliveries: Sequence[Delivery], why: str) -> None:
         credit = self._credit(queues, len(deliveries))
-        self.terminal.reject(deliveries, credit, "amqp:resource-limit-exceeded", why)
+        self._reject(deliveries, credit, "amqp:resource-limit-exceeded", why)
 
     # ---- recording ------------------------------------------------------------------------------------------------
 
@@ -134,6 +152,10 @@ class Producer:
 
     def _record(self, queues: Queues, fragments: Sequence[Fragment]) -> None:
         """Record whole messages, and confirm and show them once all of them are durable."""
+        if self._transaction is not None:
+            self._transaction.post(queues, fragments)
+            self._answer_in(self._transaction, queues, fragments)
+            return
         store, alone = self._store, len(queues) == 1
         now_us = self._broker.clock.wall_us()
         lasting = queues if alone and queues[0].queue_id else tuple([queue for queue in queues if queue.queue_id])
@@ -154,7 +176,7 @@ class Producer:
                     content = stamped(content, head, now_us, always=lives)
                     timed = True
             except Malformed as error:
-                self.terminal.reject((delivery,), 1, "amqp:decode-error", str(error))
+                self._reject((delivery,), 1, "amqp:decode-error", str(error))
                 continue
             if stored and full:
                 refused.append(delivery)
@@ -191,6 +213,12 @@ class Producer:
         if unwanted:
             self.terminal.release(unwanted, self._credit(queues, len(unwanted)))
 
+    def _answer_in(self, transaction: Transaction, queues: Queues, fragments: Sequence[Fragment]) -> None:
+        """These are in *transaction*, unless it has failed."""
+        wanted = [delivery for delivery, _, flags in fragments if not flags & SETTLED]
+        unwanted = [delivery for delivery, _, flags in fragments if flags & SETTLED]
+        transaction.answer(self.terminal, wanted, unwanted, self._credit(queues, len(fragments)))
+
     def _credit(self, queues: Sequence[Queue], wanted: int) -> int:
         """What the client gets back for *wanted* messages to *queues*."""
         for queue in queues:
@@ -206,19 +234,22 @@ class Producer:
     def _grow(self, delivery: Delivery, data: bytes, flags: int) -> None:
         growing = self._growing
         if flags & ABORTED:
-            if growing is not None:
-                growing.drop()
-                self._growing = None
+            self._drop_growing()
             self.terminal.release((delivery,), 1)
             return
         if growing is None:
             growing = self._growing = Growing(self._broker, Walk(self._user) if self._vouch else None)
+            if self._transaction is not None:
+                growing.transaction = self._transaction
+                growing.transaction.partial += 1
         if growing.walk is not None:
             growing.walk_on(growing.walk, data, last=not flags & MORE)
         if growing.wrong is None:
             growing.add(data)
         if not flags & MORE:
             self._growing = None
+            if growing.transaction is not None:
+                growing.transaction.partial -= 1
             if growing.wrong is not None:
                 self.terminal.reject((delivery,), 1, *growing.wrong)
             elif growing.queues is not None:
@@ -238,9 +269,20 @@ class Producer:
                 growing.settle_on(queues)
             growing.end_piece()
 
+    def _drop_growing(self) -> None:
+        growing, self._growing = self._growing, None
+        if growing is not None:
+            growing.drop()
+            if growing.transaction is not None:
+                growing.transaction.partial -= 1
+
     def _finish(self, growing: Growing, queues: Queues, delivery: Delivery, flags: int) -> None:
         if growing.malformed:
-            self.terminal.reject((delivery,), 1, "amqp:decode-error", growing.malformed)
+            self._reject((delivery,), 1, "amqp:decode-error", growing.malformed)
+            return
+        if self._transaction is not None:
+            growing.finish_in(self._transaction, self._broker.clock.wall_us())
+            self._answer_in(self._transaction, queues, ((delivery, b"", flags),))
             return
         lsn, shown = growing.finish(self._broker.clock.wall_us())
         settled = bool(flags & SETTLED)

@@ -23,7 +23,7 @@ from ..channel.words import TerminalEnd
 from .backlog import Backlog, Page
 from .entry import Entry
 from .gate import Gate
-from .memory import ALLOWANCE_BYTES
+from .memory import ALLOWANCE_BYTES, ENTRY_BYTES
 from .policy import policy_of
 from .reading import BATCH_MESSAGES, Loaded
 from .timing import Timing
@@ -104,6 +104,8 @@ class Queue:
         """What all messages of this queue that are in memory count for, those that consumers have included."""
         self.away: dict[Entry, None] = {}
         """Messages that wait to come back, or are being moved to another address."""
+        self.taken: dict[Entry, None] = {}
+        """Messages that open transactions take off."""
         self.draining: dict[Taker, None] = {}
         """Consumers that want what there is, now: they wait for what is being read."""
         self.consumers: list[Taker] = []
@@ -269,6 +271,19 @@ class Queue:
         heapify(self.returned)
         return entry
 
+    def lock(self, message_id: int) -> Entry | None:
+        """Take a message that was there when the broker started out of the backlog: a transaction in doubt takes it."""
+        page = self.backlog.page(self.backlog.first - 1, self.backlog.count)
+        if message_id not in page.ids:
+            return None
+        entry = Entry(message_id, page.first + page.ids.index(message_id), None, ENTRY_BYTES)
+        entry.acquired = True
+        entry.failures = 1
+        self.backlog.take_out(entry.position)
+        self.hold(entry.held_bytes)
+        self.taken[entry] = None
+        return entry
+
     def ready_after(self, position: int) -> int:
         """The place in `ready` of the first message behind *position*."""
         return bisect_right(self.ready, position, key=lambda entry: entry.position)
@@ -306,15 +321,19 @@ class Queue:
         return count - len(kept)
 
     def is_held(self, entry: Entry) -> bool:
-        """Whether a consumer has it."""
+        """Whether a consumer has it, or a transaction takes it off."""
         return any(entry in unsettled for unsettled in self._unsettled())
 
     def with_consumers(self) -> list[Entry]:
-        """The messages that consumers have."""
+        """The messages that consumers have, and those that transactions take off."""
         return [entry for unsettled in self._unsettled() for entry in unsettled]
 
     def _unsettled(self) -> list[dict[Entry, None]]:
-        return [*[taker.unsettled for taker in self.consumers], *[taker.unsettled for taker in self.selecting]]
+        return [
+            self.taken,
+            *[taker.unsettled for taker in self.consumers],
+            *[taker.unsettled for taker in self.selecting],
+        ]
 
     def begin_timing(self) -> None:
         """There is a message with a time."""

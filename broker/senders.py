@@ -17,6 +17,7 @@ from .queue import Queue
 
 if TYPE_CHECKING:
     from .broker import Broker
+    from .transaction import Transaction
 
 
 MOST_HOPS = 8
@@ -80,7 +81,14 @@ class RoutingProducer(Producer):
             self._put_nowhere(fragments)
         else:
             deliveries = [delivery for delivery, _, _ in fragments]
+            self._hand_back(deliveries, exchange.name)
+
+    def _hand_back(self, deliveries: Sequence[Delivery], exchange: str) -> None:
+        if self._transaction is None:
             self.terminal.hand_back(deliveries, len(deliveries))
+        else:  # in a transaction hardly any client looks for that, and a commit would lose them
+            why = f"the exchange {exchange!r} has no queue for it"
+            self._reject(deliveries, len(deliveries), "amqp:not-found", why)
 
     def _queues_through(self, exchange: Exchange, key: str, start: bytes) -> Queues:
         queues = exchange.route(key).wanted(start, self._container)
@@ -118,7 +126,7 @@ class ExchangeProducer(RoutingProducer):
             try:
                 key = header.subject_of(fragment[1])
             except Malformed as error:
-                self.terminal.reject((fragment[0],), 1, "amqp:decode-error", str(error))
+                self._reject((fragment[0],), 1, "amqp:decode-error", str(error))
                 continue
             if run and key != run_key:
                 self._route_all(self._exchange, run_key, run)
@@ -145,51 +153,71 @@ class AnonymousProducer(RoutingProducer):
     def __init__(self, broker: Broker, terminal: TerminalEnd, container: str, user: str = "") -> None:
         super().__init__(broker, terminal, container, user)
         self._held: deque[Fragment] = deque()
+        self._held_in: dict[Delivery, Transaction] = {}
+        """The transactions that some of them are for."""
         self._asking = False
         """The broker is asked for the place of the first message held."""
         self._routing = False
 
     def _accept(self, fragments: list[Fragment]) -> None:
         self._held.extend(fragments)
+        if self._transaction is not None:
+            self._held_in.update(dict.fromkeys([delivery for delivery, _, _ in fragments], self._transaction))
+            self._transaction.asking += len(fragments)
         self._route()
 
     def _route(self) -> None:
         self._routing = True
+        given = self._transaction
         while self._held and not self._asking:
-            delivery, content, _ = self._held[0]
             try:
-                address = header.address_of(content)
+                address = header.address_of(self._held[0][1])
             except Malformed as error:
-                self._refuse_first(delivery, "amqp:decode-error", str(error))
+                self._refuse_first("amqp:decode-error", str(error))
                 continue
             if address is None:
-                self._refuse_first(delivery, "amqp:not-found", "the message names no queue in its `to`")
+                self._refuse_first("amqp:not-found", "the message names no queue in its `to`")
                 continue
             self._asking = True
             self._broker.find(address, self._found, user=self._user)
         self._routing = False
+        self._transaction = given
 
     def _found(self, found: Place | Exception) -> None:
         self._asking = False
-        delivery = self._held[0][0]
         if isinstance(found, Queue):
-            self._put((found,), (self._held.popleft(),))
+            self._put((found,), (self._take_first(),))
+            self._told()
         elif isinstance(found, ExchangePlace):
-            fragment = self._held.popleft()
+            fragment = self._take_first()
             try:
                 self._route_all(found.exchange, found.key_for(fragment[1]), (fragment,))
             except Malformed as error:
-                self.terminal.reject((delivery,), 1, "amqp:decode-error", str(error))
+                self._reject((fragment[0],), 1, "amqp:decode-error", str(error))
+            self._told()
         elif isinstance(found, LookupError):
-            self._refuse_first(delivery, "amqp:not-found", str(found.args[0]))
+            self._refuse_first("amqp:not-found", str(found.args[0]))
         else:
-            self._refuse_first(delivery, *self._broker.why_not_made(found))
+            self._refuse_first(*self._broker.why_not_made(found))
         if not self._routing:  # the answer took its time
             self._route()
 
-    def _refuse_first(self, delivery: Delivery, condition: str, why: str) -> None:
-        self._held.popleft()
-        self.terminal.reject((delivery,), 1, condition, why)
+    def _refuse_first(self, condition: str, why: str) -> None:
+        self._reject((self._take_first()[0],), 1, condition, why)
+        self._told()
+
+    def _take_first(self) -> Fragment:
+        """The first message held, and the transaction that it is for; `_told` when it was answered."""
+        fragment = self._held.popleft()
+        self._transaction = self._held_in.pop(fragment[0], None) if self._held_in else None
+        return fragment
+
+    def _told(self) -> None:
+        transaction, self._transaction = self._transaction, None
+        if transaction is not None:
+            transaction.asking -= 1
+            if not transaction.asking and transaction.when_asked is not None:
+                transaction.when_asked()
 
     def _queues_of(self, start: bytes) -> Queues | None:
         if self._held:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ..amqp.engine import Limits
 from ..broker.memory import DEFAULT_LIMIT_BYTES
+from ..broker.transactions import TransactionLimits
 from ..journal.archive import ArchiveLimits
 from ..router.admission import AdmissionOptions
 from ..router.router import RouterOptions
@@ -21,6 +22,7 @@ __all__ = [
     "RouterOptions",
     "StoreOptions",
     "TlsOptions",
+    "TransactionLimits",
 ]
 
 
@@ -41,6 +43,8 @@ class BrokerOptions:
     metrics_port: int | None = None
     """Where metrics can be read over HTTP: 0 for any free port, None for nowhere."""
     metrics_host: str = "127.0.0.1"
+    transactions: TransactionLimits = TransactionLimits()
+    """What clients may have open."""
     store_kind: str = JOURNAL
     """One of ours, or another entry point's name; see `store.kinds`."""
     acl_file: str = ""

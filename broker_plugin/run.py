@@ -54,6 +54,7 @@ class RunningBroker:
             memory_limit_bytes=options.memory_limit_bytes,
             access=access,
             vouch=options.router.knows_users,
+            transaction_limits=options.transactions,
         )
         self._store.start(self._durable, self._journal_failed, lambda: self._post(self._broker.room_again))
         self._router.start(self._broker, self._core)

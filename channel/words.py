@@ -56,12 +56,20 @@ class DriverEnd(Protocol):
         """Messages, or pieces of them, came from the client (F6 to F9)."""
         ...
 
+    def post_in(self, connection: object, txn_id: bytes, fragments: Sequence[Fragment]) -> None:
+        """The same, in the transaction that the client of *connection* knows as *txn_id*."""
+        ...
+
     def request(self, limit: int, drain: bool) -> None:
         """The client wants messages up to the *limit*-th of this channel (F10); with *drain*, now or never."""
         ...
 
     def outcomes(self, outcomes: Sequence[Outcome]) -> None:
         """The client told what became of forwarded messages (F22)."""
+        ...
+
+    def outcomes_in(self, connection: object, provisional: Sequence[tuple[bytes, Outcome]]) -> None:
+        """The client told what is to become of forwarded messages if transactions are committed."""
         ...
 
     def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
@@ -126,6 +134,27 @@ class TerminalEnd(Protocol):
 
     def settle(self, deliveries: Sequence[tuple[Delivery, int]]) -> None:
         """The outcomes the client gave are durable: settle with them."""
+        ...
+
+    def declared(self, delivery: Delivery, txn_id: bytes, credit: int) -> None:
+        """A transaction was begun: settle the request for it with its id, and give back the credit."""
+        ...
+
+    def accept_in(self, txn_id: bytes, deliveries: Sequence[Delivery], credit: int) -> None:
+        """Posted messages are accepted if the transaction is committed: settle them so, and give back the credit."""
+        ...
+
+    def reject_in(
+        self, txn_id: bytes, deliveries: Sequence[Delivery], credit: int, condition: str, description: str
+    ) -> None:
+        """Posted messages are refused, and their transaction with them."""
+        ...
+
+    def settle_in(self, deliveries: Sequence[tuple[Delivery, int, Any]], done: Callable[[], None]) -> None:
+        """The outcomes the client gave in a transaction are durable: settle with them where the client has not.
+
+        Each comes with its tag. *done* is posted to the core: nothing more is heard of these deliveries.
+        """
         ...
 
 

@@ -22,6 +22,7 @@ from ..broker_plugin.options import (
     RouterOptions,
     StoreOptions,
     TlsOptions,
+    TransactionLimits,
 )
 from ..broker_plugin.run import RunningBroker
 from ..router.tls import NONE, OPTIONAL, REQUIRED
@@ -98,6 +99,15 @@ def _option(name: str, default: float, kind: click.ParamType[Any], text: str) ->
 @_option("--max-frame-size", 64 << 10, click.IntRange(512, 16 << 20), "Bytes.")
 @_option("--max-message-size", 256 << 20, click.IntRange(1, 1 << 40), "Bytes.")
 @_option("--idle-timeout", 60, click.IntRange(0, 86_400), "Seconds of silence a connection survives; 0 for any number.")
+@_option("--transaction-timeout", 0, click.FloatRange(0), "Seconds until an open transaction is rolled back; 0: never.")
+@_option("--max-transactions", 1000, click.IntRange(1, 1_000_000), "Open transactions of a connection.")
+@click.option(
+    "--max-transaction-size",
+    default="256M",
+    show_default=True,
+    type=SIZE,
+    help="Messages in the open transactions of a connection.",
+)
 @click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve Prometheus metrics; 0 for any free port.")
 @click.option("--metrics-listen", "metrics_host", default="127.0.0.1", show_default=True, help="The address for that.")
 @click.option(
@@ -145,6 +155,9 @@ def broker(
     max_frame_size: int,
     max_message_size: int,
     idle_timeout: int,
+    transaction_timeout: float,
+    max_transactions: int,
+    max_transaction_size: int,
     metrics_port: int | None,
     metrics_host: str,
     failover: tuple[str, ...],
@@ -207,6 +220,7 @@ def broker(
         memory_limit,
         metrics_port,
         metrics_host,
+        TransactionLimits(transaction_timeout, max_transactions, max_transaction_size),
         store_kind,
         acl_file or "",
     )

@@ -175,7 +175,14 @@ class Journal:
         return lsn
 
     def append_all(
-        self, type: int, payloads: Sequence[bytes], *, time_us: int, flags: int = 0, queue_id: int = 0
+        self,
+        type: int,
+        payloads: Sequence[bytes],
+        *,
+        time_us: int,
+        flags: int = 0,
+        queue_id: int = 0,
+        txn_id: int = 0,
     ) -> list[int]:
         """Add a record for each payload, all of them the first of a message (`OWN_LSN`); their LSNs.
 
@@ -183,7 +190,7 @@ class Journal:
         """
         sizes = list(map(len, payloads))
         lsns: list[int] = []
-        kind, shared = type | flags << 8, _pack_shared(queue_id, 0, time_us, 0)
+        kind, shared = type | flags << 8, _pack_shared(queue_id, txn_id, time_us, 0)
         done = 0
         while done < len(sizes):
             at, limit = self._at, self._limit

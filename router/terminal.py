@@ -13,13 +13,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..amqp import settling
+from ..amqp import settling, transactional
 from ..amqp.buckets import Buckets
 from ..amqp.engine import Engine, Event, Kind, Limits
 from ..amqp.front import Front, Stage
 from ..amqp.link import Link, Terminus
 from ..base.errors import CairnError
-from ..channel.words import Delivery, DriverEnd, Drivers, Forward, Open
+from ..channel.words import Delivery, DriverEnd, Drivers, Forward, Fragment, Open
 
 if TYPE_CHECKING:
     from .admission import Admission
@@ -178,6 +178,8 @@ class Terminal:
     def _digest(self) -> None:
         events = self.engine.process()
         # transfers and outcomes first: a detach behind them in the same read must not overtake them
+        if self.engine.transactional:  # a discharge must not overtake what came before it on other links
+            self.engine.touched.sort(key=_controls)
         for link in self.engine.touched:
             link.touched = False
             if link.inbox:
@@ -193,13 +195,27 @@ class Terminal:
             fragments, link.inbox = link.inbox, []
             # what comes after the decision to leave could not be answered any more, so it is not taken
             if channel is not None and channel.driver is not None and not self._leaving:
-                self.core.post(channel.driver.post, fragments)
+                if not link.runs:
+                    self.core.post(channel.driver.post, fragments)
+                else:
+                    self._hand_over_runs(link, channel.driver, fragments)
+        if link.provisional:
+            provisional, link.provisional = link.provisional, []
+            if channel is not None and channel.driver is not None:
+                self.core.post(channel.driver.outcomes_in, self, provisional)
         if link.outcomes:
             outcomes, link.outcomes = link.outcomes, []
             if channel is not None and channel.driver is not None:
                 self.core.post(channel.driver.outcomes, outcomes)
                 if link.capped:
                     self.request(link)
+
+    def _hand_over_runs(self, link: Link, driver: DriverEnd, fragments: Sequence[Fragment]) -> None:
+        for txn_id, run in transactional.runs(link, fragments):
+            if txn_id:
+                self.core.post(driver.post_in, self, txn_id, run)
+            else:
+                self.core.post(driver.post, run)
 
     def _on_event(self, event: Event) -> None:
         link = event.link
@@ -241,10 +257,8 @@ class Terminal:
 
     def _attach(self, link: Link) -> None:
         terminus = self.engine.terminus_of(link)
-        refusal = _refusal(link, terminus)
-        if refusal is not None:
-            self.engine.close_link(link, *refusal)
-            return
+        if terminus.coordinator:
+            self.engine.control(link)
         channel = link.channel = self._channels[link] = ChannelEnd(self, link)
         self.core.post(
             self._drivers.open,
@@ -384,6 +398,20 @@ class ChannelEnd:
     def settle(self, deliveries: Sequence[tuple[Delivery, int]]) -> None:
         self._terminal.note(settling.confirm, self._link, deliveries)
 
+    def declared(self, delivery: Delivery, txn_id: bytes, credit: int) -> None:
+        self._terminal.note(self._do_declared, delivery, txn_id, credit)
+
+    def accept_in(self, txn_id: bytes, deliveries: Sequence[Delivery], credit: int) -> None:
+        self._terminal.note(self._do_accept_in, txn_id, deliveries, credit)
+
+    def reject_in(
+        self, txn_id: bytes, deliveries: Sequence[Delivery], credit: int, condition: str, description: str
+    ) -> None:
+        self._terminal.note(self._do_reject_in, txn_id, deliveries, credit, condition, description)
+
+    def settle_in(self, deliveries: Sequence[tuple[Delivery, int, Any]], done: Callable[[], None]) -> None:
+        self._terminal.note(self._do_settle_in, deliveries, done)
+
     # on the worker: do it
 
     def _do_opened(
@@ -421,6 +449,24 @@ class ChannelEnd:
         settling.reject(self._link, deliveries, condition, description)
         self._engine.grant(self._link, credit)
 
+    def _do_declared(self, delivery: Delivery, txn_id: bytes, credit: int) -> None:
+        transactional.declare(self._link, delivery, txn_id)
+        self._engine.grant(self._link, credit)
+
+    def _do_accept_in(self, txn_id: bytes, deliveries: Sequence[Delivery], credit: int) -> None:
+        transactional.accept(self._link, txn_id, deliveries)
+        self._engine.grant(self._link, credit)
+
+    def _do_reject_in(
+        self, txn_id: bytes, deliveries: Sequence[Delivery], credit: int, condition: str, description: str
+    ) -> None:
+        transactional.reject(self._link, txn_id, deliveries, condition, description)
+        self._engine.grant(self._link, credit)
+
+    def _do_settle_in(self, deliveries: Sequence[tuple[Delivery, int, Any]], done: Callable[[], None]) -> None:
+        transactional.settle(self._link, deliveries)
+        self._terminal.core.post(done)
+
     def _do_drained(self, spent: int) -> None:
         if self._engine.outgoing.drained(self._link, spent):
             self._terminal.request(self._link)
@@ -438,7 +484,5 @@ class ChannelEnd:
             terminal.pump(link)
 
 
-def _refusal(link: Link, terminus: Terminus) -> tuple[str, str] | None:
-    if terminus.coordinator:
-        return "amqp:not-implemented", "transactions are not supported yet"
-    return None
+def _controls(link: Link) -> bool:
+    return link.coordinator

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ..base.errors import DiskFull, StoreError
 from ..journal.log import OWN_LSN
 from ..journal.record import HEAD_BYTES, MAX_PAYLOAD_BYTES, Flag, RecordType
 from .outcomes import DTX_START, FLAG_PREPARED, TX_COMMIT, TX_DELETE, TX_END, TX_PREPARE, TX_ROLLBACK, TX_START
-from .transaction import Dequeue, Enqueue, Put, Transaction, Transactions, TxState
+from .transaction import Dequeue, Enqueue, Operation, Put, Transaction, Transactions, TxState
 
 if TYPE_CHECKING:
     from .journal_store import JournalStore
@@ -140,9 +141,7 @@ class JournalTransactions:
         if commit:
             lsn = self._commit(transaction, txn_id, prepare_lsn, time_us)
         else:
-            lsn = self._journal.append(
-                TX_ROLLBACK, time_us=time_us, undo_prev=txn_id, txn_id=txn_id, extra=prepare_lsn
-            )
+            lsn = self._journal.append(TX_ROLLBACK, time_us=time_us, undo_prev=txn_id, txn_id=txn_id, extra=prepare_lsn)
             self._state.outcomes.ended(lsn, txn_id, prepare_lsn)
         self._reserve()
         return lsn
@@ -157,26 +156,27 @@ class JournalTransactions:
         """Write the operations as they are done; their LSNs. Visible in this order (checklist E44)."""
         lsns: list[int] = []
         staged = {*transaction.staged}  # there may be very many
-        for operation in transaction.operations:
-            if isinstance(operation, Put):
-                lsn = self._put(operation, txn_id, time_us)
-                transaction.message_ids.append(lsn)
-            elif isinstance(operation, Enqueue):
-                if operation.message_id in staged:
-                    transaction.message_ids.append(operation.message_id)
-                lsn = self._enqueue(operation, txn_id, time_us)
-            else:
-                lsn = self._dequeue(operation, txn_id, time_us)
-            lsns.append(lsn)
+        for (kind, queue_id), alike in groupby(transaction.operations, _kind_and_queue):
+            if kind is Put:
+                put = self._put(queue_id, [one.content for one in alike if isinstance(one, Put)], txn_id, time_us)
+                transaction.message_ids += put
+                lsns += put
+                continue
+            for operation in alike:
+                if isinstance(operation, Enqueue):
+                    if operation.message_id in staged:
+                        transaction.message_ids.append(operation.message_id)
+                    lsns.append(self._enqueue(operation, txn_id, time_us))
+                elif isinstance(operation, Dequeue):
+                    lsns.append(self._dequeue(operation, txn_id, time_us))
         return lsns
 
-    def _put(self, operation: Put, txn_id: int, time_us: int) -> int:
-        content, queue_id = operation.content, operation.queue_id
-        lsn = self._journal.append(
-            _START, content, time_us=time_us, flags=_FLAG_ENQUEUE, message_id=OWN_LSN, queue_id=queue_id, txn_id=txn_id
+    def _put(self, queue_id: int, contents: list[bytes], txn_id: int, time_us: int) -> list[int]:
+        lsns = self._journal.append_all(
+            _START, contents, time_us=time_us, flags=_FLAG_ENQUEUE, queue_id=queue_id, txn_id=txn_id
         )
-        self._state.started(lsn, _FLAG_ENQUEUE, queue_id, len(content))
-        return lsn
+        self._state.started_all(lsns, queue_id, list(map(len, contents)))
+        return lsns
 
     def _enqueue(self, operation: Enqueue, txn_id: int, time_us: int) -> int:
         message_id, queue_id = operation
@@ -204,6 +204,9 @@ class JournalTransactions:
         self._journal.pool.reserved_bytes = 2 * HEAD_BYTES * records
 
 
+def _kind_and_queue(operation: Operation) -> tuple[type[Operation], int]:
+    return type(operation), operation.queue_id
+
+
 _END_RECORDS = 20
 """Room for the tx-end with its xid, for the outcome, and for the padding of a block, counted in records."""
-

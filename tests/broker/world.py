@@ -42,6 +42,10 @@ class FakeTerminal:
         self.failures: list[str] = []
         self.drains: list[int] = []
         self.granted: list[int] = []
+        self.declared_ids: list[bytes] = []
+        self.accepted_in: list[tuple[bytes, Delivery]] = []
+        self.settled: list[tuple[Delivery, int]] = []
+        self.settled_in: list[Any] = []
 
     def opened(self, driver: DriverEnd, address: str | None, credit: int, **answer: Any) -> None:
         self.driver = driver
@@ -69,7 +73,23 @@ class FakeTerminal:
     def drained(self, spent: int) -> None:
         self.drains.append(spent)
 
-    def settle(self, deliveries: Sequence[tuple[Delivery, int]]) -> None: ...
+    def settle(self, deliveries: Sequence[tuple[Delivery, int]]) -> None:
+        self.settled += deliveries
+
+    def declared(self, delivery: Delivery, txn_id: bytes, credit: int) -> None:
+        self.declared_ids.append(txn_id)
+
+    def accept_in(self, txn_id: bytes, deliveries: Sequence[Delivery], credit: int) -> None:
+        self.accepted_in += [(txn_id, delivery) for delivery in deliveries]
+
+    def reject_in(
+        self, txn_id: bytes, deliveries: Sequence[Delivery], credit: int, condition: str, description: str
+    ) -> None:
+        self.rejected.update(dict.fromkeys(deliveries, condition))
+
+    def settle_in(self, deliveries: Sequence[tuple[Delivery, int, Any]], done: Callable[[], None]) -> None:
+        self.settled_in += [tag for _, _, tag in deliveries]
+        done()
 
 
 class World:
@@ -133,11 +153,13 @@ class World:
         while self.readings:
             self.read_one()
 
-    def open(self, *, to_client: bool, presettled: bool = False, **terminus: Any) -> FakeTerminal:
+    def open(
+        self, *, to_client: bool, presettled: bool = False, connection: object = None, **terminus: Any
+    ) -> FakeTerminal:
         """A channel, on the queue `q` unless *terminus* says otherwise."""
         terminal = FakeTerminal()
         asked = Terminus(**{"address": "q", **terminus})
-        self.do(self.broker.open, Open(to_client, asked, presettled), terminal)
+        self.do(self.broker.open, Open(to_client, asked, presettled, connection), terminal)
         return terminal
 
     def queue(self, name: str = "q") -> Queue:

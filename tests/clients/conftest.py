@@ -13,13 +13,14 @@ import pytest
 from proton.utils import BlockingConnection
 
 from cairnmq.broker.memory import DEFAULT_LIMIT_BYTES
-from cairnmq.broker_plugin.options import BrokerOptions, Limits, RouterOptions, StoreOptions
+from cairnmq.broker_plugin.options import BrokerOptions, Limits, RouterOptions, StoreOptions, TransactionLimits
 from cairnmq.broker_plugin.run import RunningBroker
 from tests.process import BrokerProcess
 
 from .peers import DEADLINE_S, Peer
 
 DEFAULTS = Limits()
+NO_LIMITS = TransactionLimits()
 StartBroker = Callable[..., RunningBroker]
 NewPeer = Callable[..., Peer]
 StartProcess = Callable[..., BrokerProcess]
@@ -38,11 +39,14 @@ def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
         worker_threads: int = 1,
         limits: Limits = DEFAULTS,
         memory_limit_bytes: int = DEFAULT_LIMIT_BYTES,
+        transactions: TransactionLimits = NO_LIMITS,
         **router_options: Any,
     ) -> RunningBroker:
         store_dir = str(tmp_path / f"store-{len(running)}")
         router = RouterOptions(port=0, worker_threads=worker_threads, limits=limits, **router_options)
-        options = BrokerOptions(store_dir, StoreOptions(), router, auto_create, credit, memory_limit_bytes)
+        options = BrokerOptions(
+            store_dir, StoreOptions(), router, auto_create, credit, memory_limit_bytes, transactions=transactions
+        )
         broker = RunningBroker(options)
         running.append(broker)
         return broker

@@ -115,15 +115,7 @@ def test_the_blocking_api_says_what_is_wrong(start_broker: StartBroker, connect:
         connection.create_sender("q")
 
 
-# ---- what can't be done yet ----------------------------------------------------------------------------------------
-
-
-def test_a_coordinator_is_refused(peer: Peer) -> None:
-    link = peer.session.sender("transactions")
-    link.target.type = Terminus.COORDINATOR
-    link.open()
-    assert peer.refusal(link) == "amqp:not-implemented"
-    peer.put(peer.sender("q"), [1])
+# ---- what can't be done ---------------------------------------------------------------------------------------------
 
 
 def test_a_source_is_needed(peer: Peer) -> None:

@@ -43,9 +43,16 @@ class Example:
         if not program.exists():
             pytest.skip(f"{program} is not there")
         command = [sys.executable, "-u", str(AT_PORT), str(port), str(program), *arguments]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
         self._killer = threading.Timer(DEADLINE_S, self.process.kill)
         self._killer.start()
+
+    def say(self, line: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
 
     def line(self) -> str:
         assert self.process.stdout is not None
@@ -61,6 +68,8 @@ class Example:
         self._killer.cancel()
         self.process.kill()
         self.process.wait()
+        assert self.process.stdin is not None
+        self.process.stdin.close()
         assert self.process.stdout is not None
         self.process.stdout.close()
 
@@ -117,3 +126,26 @@ def test_colour_send(start: Start, peer: Peer) -> None:
     assert start("colour_send", "-m", "10").all_lines() == ["all messages confirmed"]
     received = peer.drain(peer.receiver("examples"), 100)
     assert [message.message.properties["colour"] for message in received] == ["green", "red"] * 5
+
+
+def test_transactions(start: Start) -> None:
+    assert start("tx_send", "-m", "40", "-b", "8").all_lines() == ["all messages committed"]
+    assert start("tx_recv", "-m", "40", "-b", "8").all_lines() == [f"{{'sequence': {n}}}" for n in range(1, 41)]
+
+
+def test_interactive_transactions(start: Start) -> None:
+    """What is aborted had been settled by the client, so it comes back."""
+    assert start("tx_send", "-m", "3", "-b", "3").all_lines() == ["all messages committed"]
+    receiver = start("tx_recv_interactive")
+    for command, answers in (
+        (None, ["Enter 'fetch', 'commit' or 'abort'", "transaction declared"]),
+        ("fetch", ["{'sequence': 1}"]),
+        ("fetch", ["{'sequence': 2}"]),
+        ("abort", ["transaction aborted", "transaction declared"]),
+        ("fetch", ["{'sequence': 1}"]),
+        ("commit", ["transaction committed", "transaction declared"]),
+        ("fetch", ["{'sequence': 2}"]),
+    ):
+        if command:
+            receiver.say(command)
+        assert sorted(receiver.line() for _ in answers) == sorted(answers)

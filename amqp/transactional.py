@@ -1,0 +1,129 @@
+"""Deliveries in transactions: their states are read from proton and written to it as the lists that they are.
+
+Only connections with a link to the coordinator look for them: a client gets no transaction without one. A transfer
+then costs the look at its state, and the state's bytes are compared with those of the transfer before; what they say
+is read once for each run of transfers in the same transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from . import proton, settling
+from .codec import Malformed
+from .link import Fragment, Link, Outcome
+from .proton import ACCEPTED, REJECTED, Pointer, ffi, lib
+from .transactions import DECLARED, TRANSACTIONAL, read_state, txn_id_of, write_declared, write_state
+
+CAPABILITIES = (
+    "amqp:local-transactions",
+    "amqp:distributed-transactions",
+    "amqp:multi-txns-per-ssn",
+    "amqp:multi-ssns-per-txn",
+)
+
+BUFFER_BYTES = 128
+
+Run = tuple[bytes, Sequence[Fragment]]
+"""A transaction's id, empty for none, and what came for it in a row."""
+
+
+def offer(target: Pointer) -> None:
+    """Say in the answer to an attach what the coordinator can do."""
+    capabilities = lib.pn_terminus_capabilities(target)
+    lib.pn_data_clear(capabilities)
+    proton.put_symbols(capabilities, CAPABILITIES)
+
+
+def note_transfer(link: Link, delivery: Pointer, number: int, buffer: Pointer) -> None:
+    """The *number*-th fragment of the inbox came with *delivery*: note if another transaction begins with it.
+
+    *buffer* has room for `BUFFER_BYTES`.
+    """
+    state = _state_of(delivery, buffer) if lib.pn_delivery_remote_state(delivery) == TRANSACTIONAL else b""
+    if state != link.transaction:
+        link.transaction = state
+        link.runs.append((number, state))
+
+
+def runs(link: Link, fragments: Sequence[Fragment]) -> Iterator[Run]:
+    """What came, each run in the transaction that it is for; the next read goes on with the last one."""
+    marks = link.runs
+    link.runs = [(0, link.transaction)] if link.transaction else []
+    if marks[0][0]:
+        yield b"", fragments[: marks[0][0]]
+    ends = [*(start for start, _ in marks[1:]), len(fragments)]
+    for (start, state), end in zip(marks, ends, strict=True):
+        if start < end:
+            yield txn_id_of(state) if state else b"", fragments[start:end]
+
+
+def note_outcome(link: Link, delivery: Pointer, tag: Any, *, settled: bool) -> None:
+    """The receiver told what becomes of a delivery if a transaction is committed.
+
+    The delivery stays the link's until either side settles it.
+    """
+    raw = _state_of(delivery, ffi.new("char[]", BUFFER_BYTES))
+    try:
+        state = read_state(raw)
+    except Malformed:
+        link.provisional.append((txn_id_of(raw), Outcome(None if settled else delivery, tag, 0)))
+    else:
+        link.provisional.append((state.txn_id, Outcome(None if settled else delivery, tag, *state[1:])))
+    if settled:
+        del link.unsettled[delivery]
+        lib.pn_delivery_settle(delivery)
+
+
+def declare(link: Link, delivery: Pointer, txn_id: bytes) -> None:
+    """Answer a declare."""
+    _update(link, (delivery,), DECLARED, write_declared(txn_id))
+
+
+def accept(link: Link, txn_id: bytes, deliveries: Iterable[Pointer]) -> None:
+    """Incoming deliveries will be accepted with the commit. They are settled at once, as nothing more is to be said."""
+    _update(link, deliveries, TRANSACTIONAL, write_state(txn_id, ACCEPTED))
+
+
+def reject(link: Link, txn_id: bytes, deliveries: Iterable[Pointer], condition: str, description: str) -> None:
+    """Incoming deliveries are rejected, which keeps the transaction from being committed."""
+    _update(link, deliveries, TRANSACTIONAL, write_state(txn_id, REJECTED, condition, description))
+
+
+def settle(link: Link, deliveries: Iterable[tuple[Pointer, int, Any]]) -> None:
+    """The outcomes of outgoing deliveries are true now: settle those that the receiver has not settled meanwhile.
+
+    A delivery that it has settled is gone, and another one may be in its place: the tag tells.
+    """
+    if link.closed:
+        return
+    for delivery, state, tag in deliveries:
+        if link.unsettled.get(delivery) is tag:
+            del link.unsettled[delivery]
+            lib.pn_delivery_update(delivery, state)
+            lib.pn_delivery_settle(delivery)
+
+
+def _update(link: Link, deliveries: Iterable[Pointer], state: int, fields: bytes) -> None:
+    if link.closed:
+        return
+    said = lib.pn_data(0)
+    lib.pn_data_decode(said, fields, len(fields))
+    copy, data_of, local_of = lib.pn_data_copy, lib.pn_disposition_data, lib.pn_delivery_local
+    update, settle = lib.pn_delivery_update, lib.pn_delivery_settle
+    for delivery in deliveries:
+        copy(data_of(local_of(delivery)), said)
+        update(delivery, state)
+        if link.settles_second:
+            settling.wait_for_peer(link, delivery)
+        else:
+            settle(delivery)
+    lib.pn_data_free(said)
+
+
+def _state_of(delivery: Pointer, buffer: Pointer) -> bytes:
+    """The list that a delivery's state brought."""
+    data = lib.pn_disposition_data(lib.pn_delivery_remote(delivery))
+    size = lib.pn_data_encode(data, buffer, BUFFER_BYTES)
+    return bytes(ffi.unpack(buffer, size)) if size >= 0 else proton.encoded(data)

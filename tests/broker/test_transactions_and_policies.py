@@ -1,0 +1,201 @@
+"""Transactions where queues have policies, exchanges lead to several of them, and queues are deleted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from proton import Message, symbol
+
+from cairnmq.amqp.proton import ACCEPTED, REJECTED
+from cairnmq.base.errors import MessageLocked, StoreError
+from cairnmq.channel.words import Outcome
+
+from .test_policies import Policed, either
+from .test_transactions import declare, discharge
+from .world import FakeTerminal
+
+
+class Transacting(Policed):
+    """The same with transactions, on one connection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.connection = object()
+        self.control = self.world.open(to_client=False, connection=self.connection, coordinator=True, address=None)
+
+    def ask(self, request: bytes) -> str:
+        self.number += 1
+        self.world.send(self.control, (self.number, request, 0))
+        return self.control.rejected.get(self.number, "")
+
+    def declare(self, xid: bytes = b"") -> bytes:
+        assert self.ask(declare(xid)) == ""
+        return self.control.declared_ids[-1]
+
+    def discharge(self, txn_id: bytes, *, fail: bool = False) -> str:
+        return self.ask(discharge(txn_id, fail=fail))
+
+    def post(self, txn_id: bytes, address: str, body: Any, *, durable: bool = True, **fields: Any) -> str:
+        """The outcome to be."""
+        if address not in self.senders:
+            self.senders[address] = self.world.open(to_client=False, address=address)
+        terminal = self.senders[address]
+        self.number += 1
+        message = bytes(Message(body=body, durable=durable, **fields).encode())
+        self.world.do(terminal.driver.post_in, self.connection, txn_id, [(self.number, message, 0)])
+        if self.number in terminal.rejected:
+            return terminal.rejected[self.number]
+        assert terminal.accepted_in[-1] == (txn_id, self.number)
+        return "accepted"
+
+    def retire(self, txn_id: bytes, taker: FakeTerminal, number: int, state: int) -> None:
+        outcome = Outcome(None, taker.forwarded[number][0], state)
+        self.world.do(taker.driver.outcomes_in, self.connection, [(txn_id, outcome)])
+
+
+@pytest.fixture
+def policed() -> Transacting:
+    return Transacting()
+
+
+@either
+def test_a_rejected_message_is_a_dead_letter_with_the_commit(policed: Transacting, durable: bool) -> None:
+    policed.make("dead")
+    policed.make("q", dead_letter_address="dead")
+    for number in range(2):
+        policed.send("q", number, durable=durable)
+    taker = policed.open("q")
+    lost, kept = policed.declare(), policed.declare()
+    policed.retire(lost, taker, 0, REJECTED)
+    policed.retire(kept, taker, 1, REJECTED)
+    assert policed.bodies("dead") == []
+    policed.discharge(lost, fail=True)
+    assert policed.bodies("dead") == []
+    policed.discharge(kept)
+    policed.world.read_all()
+    assert policed.bodies("dead") == [1]
+    assert policed.world.queue().messages == 1  # the first one, which its receiver was given again
+
+
+def test_deliveries_that_are_rolled_back_count(policed: Transacting) -> None:
+    policed.make("dead")
+    policed.make("q", dead_letter_address="dead", max_deliveries=3)
+    policed.send("q", "poison")
+    taker = policed.open("q")
+    for number in range(3):
+        txn_id = policed.declare()
+        policed.retire(txn_id, taker, number, ACCEPTED)
+        policed.discharge(txn_id, fail=True)
+        policed.world.read_all()
+    assert len(taker.forwarded) == 3
+    assert policed.bodies("dead") == ["poison"]
+    assert policed.world.queue().messages == 0
+
+
+@either
+def test_times_count_in_transactions_too(policed: Transacting, durable: bool) -> None:
+    txn_id = policed.declare()
+    policed.post(txn_id, "q", "short", durable=durable, ttl=5)
+    policed.post(txn_id, "q", "late", durable=durable, annotations={symbol("x-opt-delivery-delay"): 20_000})
+    policed.post(txn_id, "q", "plain", durable=durable)
+    policed.discharge(txn_id)
+    policed.world.advance(10)
+    assert policed.bodies("q") == ["plain"]
+    policed.world.advance(20)
+    assert policed.bodies("q") == ["late"]
+    assert policed.world.queue().messages == 0
+
+
+@either
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_message_for_several_queues(policed: Transacting, durable: bool, commit: bool) -> None:
+    for name in ("a", "b"):
+        policed.make(name)
+        made: list[Any] = []
+        nodes = policed.world.broker.nodes
+        policed.world.do(nodes.bind, nodes.exchanges["amq.fanout"], nodes.queues[name], "", {}, made.append)
+        assert made == [None]
+    takers = [policed.world.open(to_client=True, address="amq.fanout") for _ in range(2)]
+    txn_id = policed.declare()
+    for number in range(3):
+        assert policed.post(txn_id, "amq.fanout", number, durable=durable) == "accepted"
+        policed.post(txn_id, "a", f"a {number}", durable=durable)
+    policed.discharge(txn_id, fail=not commit)
+    for taker in takers:
+        policed.world.do(taker.driver.request, 10, False)
+        assert len(taker.forwarded) == (3 if commit else 0)
+    assert policed.bodies("b") == ([0, 1, 2] if commit else [])
+    assert policed.bodies("a") == ([0, "a 0", 1, "a 1", 2, "a 2"] if commit else [])
+    assert not any(len(ids) for ids in policed.world.store.messages().values())
+
+
+def test_a_message_that_no_queue_wants_keeps_its_transaction_from_being_committed(policed: Transacting) -> None:
+    txn_id = policed.declare()
+    assert policed.post(txn_id, "amq.fanout", "nowhere") == "accepted"
+    assert policed.post(txn_id, "amq.direct/nowhere", "nowhere") == "amqp:not-found"
+    assert policed.discharge(txn_id) == "amqp:transaction:rollback"
+
+
+def test_a_full_queue_keeps_a_transaction_from_being_committed(policed: Transacting) -> None:
+    policed.make("q", max_messages=1)
+    policed.send("q", "first")
+    txn_id = policed.declare()
+    assert policed.post(txn_id, "q", "second") == "amqp:resource-limit-exceeded"
+    assert policed.discharge(txn_id) == "amqp:transaction:rollback"
+    assert policed.bodies("q") == ["first"]
+
+
+@either
+def test_a_queue_that_is_deleted_takes_open_transactions_along(policed: Transacting, durable: bool) -> None:
+    policed.make("q")
+    policed.send("q", "taken", durable=durable)
+    taker = policed.open("q")
+    txn_id = policed.declare()
+    policed.retire(txn_id, taker, 0, ACCEPTED)
+    policed.post(txn_id, "other", "put", durable=durable)
+    policed.post(txn_id, "q", "put", durable=durable)
+    done: list[Any] = []
+    nodes = policed.world.broker.nodes
+    policed.world.do(nodes.delete_queue, nodes.queues["q"], done.append)
+    assert done == [None]
+    assert policed.discharge(txn_id) == "amqp:transaction:rollback"
+    assert policed.bodies("other") == []
+    assert not policed.world.broker.transactions.taken
+
+
+def test_a_queue_with_a_transaction_in_doubt_is_not_deleted(policed: Transacting) -> None:
+    policed.make("q")
+    doubt = policed.world.broker.in_doubt
+    nodes = policed.world.broker.nodes
+    policed.discharge(policed.declare(b"xid"))
+    txn_id = policed.declare(b"x")
+    policed.post(txn_id, "q", "put")
+    with pytest.raises(StoreError, match="works on it"):
+        doubt.prepare(b"x", lambda: None)
+    policed.discharge(txn_id)
+    policed.world.do(doubt.prepare, b"x", lambda: None)
+    done: list[Any] = []
+    policed.world.do(nodes.delete_queue, nodes.queues["q"], done.append)
+    assert isinstance(done[0], MessageLocked)
+    policed.world.do(doubt.commit, b"x", lambda: None)
+    assert policed.bodies("q") == ["put"]
+    policed.world.do(nodes.delete_queue, nodes.queues["q"], done.append)
+    assert done[1] is None
+
+
+def test_what_a_transaction_takes_is_not_purged(policed: Transacting) -> None:
+    for number in range(4):
+        policed.send("q", number)
+    taker = policed.open("q", 2)
+    lost, kept = policed.declare(), policed.declare()
+    policed.retire(lost, taker, 0, ACCEPTED)
+    policed.retire(kept, taker, 1, ACCEPTED)
+    purged: list[Any] = []
+    policed.world.do(policed.world.broker.purge, policed.world.queue(), purged.append)
+    assert purged == [2]
+    policed.discharge(kept)
+    policed.discharge(lost, fail=True)
+    assert policed.world.queue().messages == 1
+    policed.world.do(taker.driver.close, (), False, False)
+    assert policed.bodies("q") == [0]
