@@ -251,7 +251,7 @@ class Producer:
             if growing.transaction is not None:
                 growing.transaction.partial -= 1
             if growing.wrong is not None:
-                self.terminal.reject((delivery,), 1, *growing.wrong)
+                self._reject((delivery,), 1, *growing.wrong)
             elif growing.queues is not None:
                 self._finish(growing, tuple(growing.queues), delivery, flags)
             elif growing.full:

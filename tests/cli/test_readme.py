@@ -11,6 +11,7 @@ import trustme
 from proton import Message, SSLDomain
 from proton.utils import BlockingConnection
 
+from tests.clients.peers import Peer
 from tests.process import CAIRNMQ, DEADLINE_S, broker
 
 ROOT = Path(__file__).parents[2]
@@ -20,7 +21,7 @@ SHELL = [line for language, text in BLOCKS if language == "sh" for line in text.
 
 
 def test_the_first_message_and_a_look_inside(tmp_path: Path) -> None:
-    [program] = [text for language, text in BLOCKS if language == "python" and "proton" in text]
+    [program] = [text for language, text in BLOCKS if language == "python" and "BlockingConnection" in text]
     start, _ = [line for line in SHELL if "cairnmq broker" in line]
     assert start == "venv/bin/cairnmq broker --store-dir ./data"
     with broker(tmp_path / "data") as running:
@@ -72,6 +73,18 @@ def test_users_tls_and_access(tmp_path: Path) -> None:
         connection.create_sender("orders").send(Message(body="one cairn", durable=True))
         assert connection.create_receiver("orders").receive(timeout=DEADLINE_S).body == "one cairn"
         connection.close()
+
+
+def test_a_transaction(tmp_path: Path) -> None:
+    [program] = [text for language, text in BLOCKS if language == "python" and "declare_transaction" in text]
+    with broker(tmp_path / "data") as running:
+        program = program.replace('"127.0.0.1:5672"', f'"127.0.0.1:{running.port}"')
+        result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=DEADLINE_S)
+        assert (result.returncode, result.stderr) == (0, "")
+        peer = Peer(running.port)
+        for name in ("orders", "audit"):
+            assert [one.body for one in peer.take(peer.receiver(name, 1))] == ["both, or none"]
+        peer.cut()
 
 
 def test_the_store_without_a_broker(tmp_path: Path) -> None:
