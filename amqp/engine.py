@@ -461,6 +461,10 @@ class Engine:
         link.coordinator = self.transactional = True
         self._take = self._transfer_in
 
+    def far_address_of(self, link: Link) -> str | None:
+        """The address that the peer gave its own end of a link to it; None of a link from it."""
+        return text(lib.pn_terminus_get_address(lib.pn_link_remote_target(link.pn))) if link.sender else None
+
     def open_link(
         self, link: Link, address: str | None, filters: bytes = b"", found: Terminus | None = None
     ) -> None:

@@ -14,12 +14,13 @@ from uuid import uuid4
 from ..amqp.codec import Malformed
 from ..base.clock import Clock
 from ..base.errors import CairnError, DiskFull, SqlDenied, SqlReadOnly, SqlUnreachable
-from ..channel.words import DriverEnd, Open, TerminalEnd
+from ..channel.words import ConnectionEnd, DriverEnd, Open, TerminalEnd
 from ..store.interface import MessageStore
 from . import addresses, lifetimes
 from .access import BROWSE, CONNECT, CREATE, RECEIVE, SEND, Access, Forbidden
 from .addresses import Kind
 from .browser import Browser
+from .connections import Connections
 from .consumer import Consumer
 from .coordinator import CREDIT, Coordinator
 from .exchange import Exchange
@@ -27,7 +28,7 @@ from .in_doubt import InDoubt
 from .line import Line
 from .memory import DEFAULT_LIMIT_BYTES, Memory
 from .nodes import MAX_NAME_BYTES, Arguments, Nodes
-from .places import ExchangePlace, Place
+from .places import Endpoint, ExchangePlace, Place
 from .policy import policy_of
 from .queue import Queue
 from .reading import Reader, Submit
@@ -85,6 +86,9 @@ class Broker:
         self.subscriptions = Subscriptions(self)
         self.transactions = Transactions(self, transaction_limits)
         self._post = post
+        self.connections = Connections(clock)
+        self.endpoints: dict[str, Endpoint] = {}
+        """By addresses, of which no queue is made: they begin with a dollar."""
         self._auto_create = tuple(auto_create)
         self._credit = credit
         self.access = access
@@ -189,6 +193,7 @@ class Broker:
 
     def open(self, wish: Open, terminal: TerminalEnd) -> None:
         terminus = wish.terminus
+        self.connections.link_came(wish, terminal)
         if terminus.coordinator and not wish.to_client:
             terminal.opened(Coordinator(self, terminal, wish.connection), None, CREDIT)
             return
@@ -198,6 +203,7 @@ class Broker:
         except (Malformed, SelectorError) as error:
             terminal.failure("amqp:invalid-field", str(error))
             return
+        endpoint = self.endpoints.get(terminus.address or "")
         if terminus.dynamic:
             name = f"{DYNAMIC_PREFIX}{uuid4()}"
             if why := self.why_not(wish.user, CREATE, name):
@@ -212,6 +218,8 @@ class Broker:
             else:
                 producer = AnonymousProducer(self, terminal, wish.container, wish.user)
                 terminal.opened(producer, None, self.credit(terminal, self._credit))
+        elif endpoint is not None:
+            endpoint.open(wish, terminal)
         else:
             self.find(
                 terminus.address,
@@ -296,8 +304,15 @@ class Broker:
         if not queue.going and lifetimes.is_over(queue):
             self.nodes.delete_queue(queue, _ignore, "it is not needed any more")
 
+    def link_closed(self, terminal: TerminalEnd) -> None:
+        self.connections.link_went(terminal)
+
+    def connection_opened(self, connection: ConnectionEnd) -> None:
+        self.connections.came(connection)
+
     def connection_closed(self, connection: object) -> None:
         self.transactions.connection_closed(connection)
+        self.connections.went(connection)
         for node in list(self._owned.get(connection, ())):
             if isinstance(node, Queue):
                 self.nodes.delete_queue(node, _ignore, "it went with its connection")

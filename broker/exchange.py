@@ -90,15 +90,32 @@ class Exchange:
     def bindings(self) -> list[Binding]:
         return list(self._bindings.values())
 
+    @property
+    def binding_count(self) -> int:
+        return len(self._bindings)
+
+    def binding(self, queue: Queue, key: str) -> Binding | None:
+        """The binding of *queue* by that key, None if there is none."""
+        return self._bindings.get((queue, key))
+
     def bind(self, binding: Binding) -> None:
         """There is one binding for each queue and key: the same one again takes its place. Raises `StoreError`."""
+        binding.queue.bindings += (binding.queue, binding.key) not in self._bindings
         self._bindings[binding.queue, binding.key] = binding
         self._routes.clear()
 
     def unbind(self, queue: Queue, key: str) -> Binding | None:
         """Take a binding away; it, if there was one."""
         self._routes.clear()
-        return self._bindings.pop((queue, key), None)
+        found = self._bindings.pop((queue, key), None)
+        queue.bindings -= found is not None
+        return found
+
+    def end(self) -> None:
+        """The exchange is gone, and its bindings with it."""
+        self.gone = True
+        for binding in self._bindings.values():
+            binding.queue.bindings -= 1
 
     def forget(self, queue: Queue) -> list[Binding]:
         """Take all bindings of *queue* away."""

@@ -74,6 +74,30 @@ class Nodes:
             if config.name.startswith(TEMPLATE):
                 self.templates[config.name.removeprefix(TEMPLATE)] = config.settings
 
+    # ---- templates ------------------------------------------------------------------------------------------------
+
+    def set_template(self, pattern: str, arguments: Arguments, done: Done[None]) -> None:
+        """Keep a template, in place of one of that pattern."""
+        self._store.create_config(
+            TEMPLATE + pattern, arguments, lambda error: self._post(self._template_set, pattern, arguments, done, error)
+        )
+
+    def _template_set(self, pattern: str, arguments: Arguments, done: Done[None], error: Exception | None) -> None:
+        if error is None:
+            self.templates[pattern] = arguments
+        done(error)
+
+    def delete_template(self, pattern: str, done: Done[None]) -> None:
+        """Forget a template; it is no error if there is none."""
+        self._store.destroy_config(
+            TEMPLATE + pattern, lambda error: self._post(self._template_gone, pattern, done, error)
+        )
+
+    def _template_gone(self, pattern: str, done: Done[None], error: Exception | None) -> None:
+        if error is None:
+            self.templates.pop(pattern, None)
+        done(error)
+
     # ---- queues ---------------------------------------------------------------------------------------------------
 
     def template_for(self, name: str) -> dict[str, Any]:
@@ -203,7 +227,7 @@ class Nodes:
 
     def _drop_exchange(self, exchange: Exchange, why: str, done: Done[None], error: Exception | None) -> None:
         if error is None and not exchange.gone:
-            exchange.gone = True
+            exchange.end()
             del self.exchanges[exchange.name]
             self._gone(exchange, why)
         done(error)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 from ..amqp import header
+from ..channel.words import Fragment, Open, TerminalEnd
 from .exchange import Exchange
 from .queue import Queue
 
@@ -26,3 +28,15 @@ class ExchangePlace(NamedTuple):
 
 
 Place = Queue | ExchangePlace
+
+
+class Endpoint(Protocol):
+    """Something on the core itself that clients reach by an address (router guide C18). Core only."""
+
+    def open(self, wish: Open, terminal: TerminalEnd) -> None:
+        """A client's link to it, or from it: answered by `opened` or `failure`."""
+        ...
+
+    def post(self, fragments: Sequence[Fragment], terminal: TerminalEnd) -> None:
+        """Whole messages that came another way: each is settled, and gives back its credit, by *terminal*."""
+        ...

@@ -35,11 +35,19 @@ Driver = Any
 """Of a producer; the queue only knows that it is there."""
 
 
+class Told(Protocol):
+    """Who is told that the queue is gone."""
+
+    def failure(self, condition: str, description: str) -> None: ...
+
+
 class Taker(Protocol):
     """A consumer, as the queue sees it."""
 
-    terminal: TerminalEnd
     unsettled: dict[Entry, None]
+
+    @property
+    def terminal(self) -> Told: ...
 
     def room(self) -> int:
         """How many messages it wants now."""
@@ -94,6 +102,15 @@ class Queue:
         """Only its owner may read it."""
         self.messages = 0
         """On the queue, those that consumers have and those that are not durable yet included."""
+        self.taken = 0
+        """Messages that were taken off it for good since the broker started."""
+        self.dead_lettered = 0
+        """Those of them that were rejected, or delivered too often."""
+        self.expired = 0
+        """Those of them whose time was over."""
+        self.bindings = 0
+        """How many lead here."""
+        self._recovered = 0
         self.waiting = 0
         """Batches that are not durable yet: what comes behind them must wait too."""
         self.ready: deque[Entry] = deque()
@@ -104,7 +121,7 @@ class Queue:
         """What all messages of this queue that are in memory count for, those that consumers have included."""
         self.away: dict[Entry, None] = {}
         """Messages that wait to come back, or are being moved to another address."""
-        self.taken: dict[Entry, None] = {}
+        self.locked: dict[Entry, None] = {}
         """Messages that open transactions take off."""
         self.draining: dict[Taker, None] = {}
         """Consumers that want what there is, now: they wait for what is being read."""
@@ -141,6 +158,11 @@ class Queue:
         """Messages that can be taken now, or once they are read."""
         return len(self.ready) + len(self.returned) + self.backlog.count - self.backlog.holes
 
+    @property
+    def put(self) -> int:
+        """Messages that were put here since the broker started."""
+        return self.messages + self.taken - self._recovered
+
     # ---- memory ---------------------------------------------------------------------------------------------------
 
     @property
@@ -174,6 +196,7 @@ class Queue:
     def took(self, entries: Sequence[Entry]) -> None:
         """These are off the queue for good."""
         self.messages -= len(entries)
+        self.taken += len(entries)
         self.let_go(sum([entry.held_bytes for entry in entries]))
         for entry in entries:
             entry.gone = True
@@ -191,7 +214,7 @@ class Queue:
 
     def recovered(self, ids: Sequence[int]) -> None:
         """What was on the queue when the store was opened."""
-        self.messages = len(ids)
+        self.messages = self._recovered = len(ids)
         if self.gate is not None:
             self.gate.recovered(ids)
         self.backlog.extend(1, ids)
@@ -281,7 +304,7 @@ class Queue:
         entry.failures = 1
         self.backlog.take_out(entry.position)
         self.hold(entry.held_bytes)
-        self.taken[entry] = None
+        self.locked[entry] = None
         return entry
 
     def ready_after(self, position: int) -> int:
@@ -315,6 +338,7 @@ class Queue:
         self._reading = None
         self.reading_end = 0
         self.messages = len(kept)
+        self.taken += count - len(kept)
         self.let_go(self.held_bytes - held_bytes)
         if self.gate is not None:
             self.gate.emptied()
@@ -330,7 +354,7 @@ class Queue:
 
     def _unsettled(self) -> list[dict[Entry, None]]:
         return [
-            self.taken,
+            self.locked,
             *[taker.unsettled for taker in self.consumers],
             *[taker.unsettled for taker in self.selecting],
         ]

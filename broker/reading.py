@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from array import array
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from ..base.errors import CairnError
 from ..store.interface import MessageStore
@@ -40,6 +40,7 @@ class Beginning(NamedTuple):
 Loaded = bytes | CairnError | Beginning | None
 """A content; an error if it can't be read; None, or its beginning, if it is in several pieces."""
 _NOT_LOADED = object()
+_Found = TypeVar("_Found")
 
 
 class Submit(Protocol):
@@ -79,6 +80,10 @@ class Reader:
     def load_beginnings(self, ids: Sequence[int], then: Callable[[list[bytes | CairnError]], None]) -> None:
         """Load the first `BEGINNING_BYTES` of contents; *then* gets them, on the core."""
         self._submit(self._work, lambda: [self._beginning(message_id) for message_id in ids], then)
+
+    def ask(self, work: Callable[[], _Found], then: Callable[[_Found], None]) -> None:
+        """Have *work* done beside the core; *then* gets what it returns, on the core, in a step of its own."""
+        self._submit(self._work, work, then)
 
     def entries(self, page: Page, contents: Sequence[Loaded], queue: Queue) -> tuple[list[Entry], int]:
         """The messages of *page*, as far as *contents* go, and how many of the page these are.

@@ -59,6 +59,7 @@ class Returns:
         policy = queue.policy
         address = policy.expiry_address if reason is EXPIRY else policy.dead_letter_address
         if not address or queue.gone:
+            _count(queue, reason)
             then(self._take_off(queue, entry))
             return
         queue.away[entry] = None
@@ -99,12 +100,21 @@ class Returns:
             if isinstance(found, CairnError):
                 raise found
             lsn = self._move(queue, entry, reason, self._targets(queue, found, content), content)
+            _count(queue, reason)
         except CairnError as error:  # the disk is full, or SQL away: nobody is to lose a message for that
             log.warning("queue %s: message %d (%s) can't be moved: %s", queue.name, entry.message_id, reason, error)
             queue.give_back(entry)
             self._broker.touch(queue)
             lsn = 0
         then(lsn)
+
+    def move(self, queue: Queue, entry: Entry, found: Place, content: bytes) -> int | None:
+        """*entry*, whose content that is, off the queue and to *found*, as it is; the LSN to wait for.
+
+        None, and nothing is done, if nobody wants it there. Raises `CairnError`, with nothing done.
+        """
+        targets = self._targets(queue, found, content)
+        return self._move(queue, entry, "", targets, content) if targets else None
 
     def _targets(self, queue: Queue, found: Place | Exception, content: bytes) -> list[Queue]:
         if isinstance(found, Queue):
@@ -121,7 +131,8 @@ class Returns:
             return self._take_off(queue, entry)
         broker = self._broker
         now_us = broker.clock.wall_us()
-        content = self._with_obituary(queue, entry, reason, content, now_us // 1000)
+        if reason:
+            content = self._with_obituary(queue, entry, reason, content, now_us // 1000)
         lasting = [target for target in targets if entry.message_id and target.queue_id]
         lsn = 0
         ids: list[int] = []
@@ -181,6 +192,13 @@ def _obituary(before: dict[Any, Any], queue: str, reason: str, now_ms: int) -> d
         "x-opt-last-death-queue": queue,
         "x-opt-last-death-reason": reason,
     }
+
+
+def _count(queue: Queue, reason: str) -> None:
+    if reason is EXPIRY:
+        queue.expired += 1
+    else:
+        queue.dead_lettered += 1
 
 
 def _nothing() -> None:

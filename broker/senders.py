@@ -196,11 +196,24 @@ class AnonymousProducer(RoutingProducer):
                 self._reject((fragment[0],), 1, "amqp:decode-error", str(error))
             self._told()
         elif isinstance(found, LookupError):
-            self._refuse_first("amqp:not-found", str(found.args[0]))
+            self._hand_on_first(str(found.args[0]))
         else:
             self._refuse_first(*self._broker.why_not_made(found))
         if not self._routing:  # the answer took its time
             self._route()
+
+    def _hand_on_first(self, why: str) -> None:
+        """There is no such queue; there may be an endpoint."""
+        endpoint = self._broker.endpoints.get(header.address_of(self._held[0][1]) or "")
+        if endpoint is None:
+            self._refuse_first("amqp:not-found", why)
+            return
+        fragment = self._take_first()
+        if self._transaction is None:
+            endpoint.post((fragment,), self.terminal)
+        else:
+            self._reject((fragment[0],), 1, "amqp:not-allowed", "requests take part in no transaction")
+        self._told()
 
     def _refuse_first(self, condition: str, why: str) -> None:
         self._reject((self._take_first()[0],), 1, condition, why)

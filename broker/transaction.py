@@ -256,7 +256,7 @@ class Transaction:
                 entry = outcome.tag
                 known[entry] = Taken(consumer, queue, outcome)
                 self._owner.taken[entry] = self
-                queue.taken[entry] = None
+                queue.locked[entry] = None
                 consumer.unsettled.pop(entry, None)
         else:
             for outcome in fresh:
@@ -277,7 +277,7 @@ class Transaction:
     def _untake(self, taken: Taken) -> None:
         """Nothing becomes of it: it is its receiver's again, or a delivery that failed."""
         entry, queue = taken.entry, taken.queue
-        queue.taken.pop(entry, None)
+        queue.locked.pop(entry, None)
         if entry.gone:
             return
         if not taken.is_final:
@@ -315,11 +315,11 @@ class Transaction:
         self._drop()
         for taken in self._taken.values():
             if _is_final(taken.queue, taken.state):
-                taken.queue.taken.pop(taken.entry, None)
+                taken.queue.locked.pop(taken.entry, None)
                 if not taken.entry.gone:
                     taken.queue.took([taken.entry])
         for entry, queue in self._locked.items():
-            queue.taken.pop(entry, None)
+            queue.locked.pop(entry, None)
             if not entry.gone:
                 queue.took([entry])
         self._broker.line.show(lsn, shown, self._durable, then)
@@ -364,7 +364,7 @@ class Transaction:
         for taken in held.values():
             self._untake(taken)
         for entry, queue in self._locked.items():
-            queue.taken.pop(entry, None)
+            queue.locked.pop(entry, None)
             if not entry.gone:
                 queue.give_back(entry)
                 self._broker.touch(queue)
@@ -419,7 +419,7 @@ class Transaction:
         self._owner.settled([taken.entry for taken in those])
         for taken in those:
             if not _is_final(taken.queue, taken.state):
-                taken.queue.taken.pop(taken.entry, None)
+                taken.queue.locked.pop(taken.entry, None)
                 if not taken.entry.gone:
                     outcome = Outcome(None, taken.entry, taken.state, taken.failed, taken.undeliverable)
                     taken.consumer.take_back([outcome])

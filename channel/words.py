@@ -47,6 +47,8 @@ class Open(NamedTuple):
     """The client's container id: with the link's name it tells a durable subscription."""
     user: str = ""
     """Who the client has proved to be; empty for nobody in particular."""
+    target: str | None = None
+    """Of a link to the client: the address it gave its own end."""
 
 
 class DriverEnd(Protocol):
@@ -81,8 +83,27 @@ class DriverEnd(Protocol):
         ...
 
 
+class ConnectionEnd(Protocol):
+    """The worker's end of a connection, for who looks at it from outside its channels."""
+
+    name: str
+    """Where the client is, as host:port."""
+
+    @property
+    def container(self) -> str:
+        """The client's container id. Any thread."""
+        ...
+
+    def expel(self, description: str) -> None:
+        """Close the connection with `amqp:connection:forced`. Called on the core; done later, on the worker."""
+        ...
+
+
 class TerminalEnd(Protocol):
     """The worker's end of a channel. Called on the core; the work is done later, on the worker."""
+
+    driver: DriverEnd | None
+    """What the channel was opened with, once it is. Any thread."""
 
     def opened(
         self,
@@ -167,6 +188,14 @@ class Drivers(Protocol):
 
     def open(self, wish: Open, terminal: TerminalEnd) -> None:
         """Answered by `opened` or `failure`, at once or later."""
+        ...
+
+    def link_closed(self, terminal: TerminalEnd) -> None:
+        """A link for which `open` was called is gone; its driver, if it got one, has been told before."""
+        ...
+
+    def connection_opened(self, connection: ConnectionEnd) -> None:
+        """A client has opened AMQP on *connection*."""
         ...
 
     def connection_closed(self, connection: object) -> None:

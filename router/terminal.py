@@ -254,6 +254,8 @@ class Terminal:
             log.info("%s: refused: %s", self.name, answer.error.description)
             self.engine.close(*answer.error)
             self.give_up()
+        else:
+            self.core.post(self._drivers.connection_opened, self)
 
     def _attach(self, link: Link) -> None:
         terminus = self.engine.terminus_of(link)
@@ -262,7 +264,16 @@ class Terminal:
         channel = link.channel = self._channels[link] = ChannelEnd(self, link)
         self.core.post(
             self._drivers.open,
-            Open(link.sender, terminus, link.presettled, self, link.name, self.engine.container, self._user),
+            Open(
+                link.sender,
+                terminus,
+                link.presettled,
+                self,
+                link.name,
+                self.engine.container,
+                self._user,
+                self.engine.far_address_of(link),
+            ),
             channel,
         )
 
@@ -280,6 +291,7 @@ class Terminal:
         if channel.driver is not None:
             returned = [tag for tag in link.unsent() if tag is not None]
             self.core.post(channel.driver.close, returned, lost, for_good)
+        self.core.post(self._drivers.link_closed, channel)
 
     def give_up(self) -> None:
         """The connection is over: give everything back that it held. Again has no effect."""
@@ -301,6 +313,18 @@ class Terminal:
         elif not self._leaving:
             self._leaving = True
             self.core.post(self._drivers.when_answered, lambda: self.note(self._say_goodbye))
+
+    @property
+    def container(self) -> str:
+        return self.engine.container
+
+    def expel(self, description: str) -> None:
+        self.note(self._do_expel, description)
+
+    def _do_expel(self, description: str) -> None:
+        if not self.closed:
+            self.engine.close("amqp:connection:forced", description)
+            self.give_up()
 
     def _say_goodbye(self) -> None:
         if not self.closed:

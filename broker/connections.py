@@ -1,0 +1,63 @@
+"""The connections and links there are, as the core is told of them: when they come and when they go. Core only.
+
+Nothing is kept here per message. What a link does at a moment its driver knows.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import NamedTuple
+
+from ..base.clock import Clock
+from ..channel.words import ConnectionEnd, Open, TerminalEnd
+
+
+class Link(NamedTuple):
+    """A client's link, from its attach until it is detached; it may not have been answered yet."""
+
+    identity: str
+    connection: Connection
+    wish: Open
+    terminal: TerminalEnd
+    since_us: int
+
+
+class Connection:
+    """A connection on which the client has opened AMQP."""
+
+    def __init__(self, number: int, end: ConnectionEnd, since_us: int) -> None:
+        self.identity = str(number)
+        self.end = end
+        self.since_us = since_us
+        self.links: dict[TerminalEnd, Link] = {}
+
+
+class Connections:
+    """All of them, by what the router calls them with."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.by_end: dict[object, Connection] = {}
+        self.opened = 0
+        """So far."""
+        self.links: dict[TerminalEnd, Link] = {}
+        self._clock = clock
+        self._numbers = count(1)
+
+    def came(self, end: ConnectionEnd) -> None:
+        self.opened += 1
+        self.by_end[end] = Connection(self.opened, end, self._clock.wall_us())
+
+    def went(self, end: object) -> None:
+        self.by_end.pop(end, None)
+
+    def link_came(self, wish: Open, terminal: TerminalEnd) -> None:
+        connection = self.by_end.get(wish.connection)
+        if connection is not None:
+            identity = f"{connection.identity}-{next(self._numbers)}"
+            link = Link(identity, connection, wish, terminal, self._clock.wall_us())
+            connection.links[terminal] = self.links[terminal] = link
+
+    def link_went(self, terminal: TerminalEnd) -> None:
+        link = self.links.pop(terminal, None)
+        if link is not None:
+            del link.connection.links[terminal]

@@ -1,0 +1,127 @@
+"""Clients: their connections, and the links on them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..amqp.values import Timestamp
+from ..broker.broker import Broker
+from ..broker.connections import Connection, Link
+from ..broker.consumer import Consumer
+from .call import Call
+from .entity import MANAGE, Attribute, Operation, Type
+from .request import only, text
+
+_TAKEN_DOWN = "management closed it"
+
+
+class ConnectionType(Type):
+    name = "connection"
+    meaning = "A client's connection."
+
+    def __init__(self, broker: Broker) -> None:
+        self._connections = broker.connections
+        super().__init__(
+            (
+                Attribute("container", "string", "The client's container id.", lambda c: c.end.container),
+                Attribute("since", "time", "When it opened AMQP.", lambda c: Timestamp(c.since_us // 1000)),
+                Attribute("links", "number", "Links on it.", lambda c: len(c.links)),
+            ),
+            (
+                Operation(
+                    "DELETE", ("reason",), "Close it with `amqp:connection:forced`. What it has not settled goes back.",
+                    self._delete,
+                ),
+            ),
+        )  # fmt: skip
+
+    def all(self) -> list[Any]:
+        return list(self._connections.by_end.values())
+
+    def find(self, name: str) -> Connection | None:
+        return next((one for one in self._connections.by_end.values() if name in (one.identity, one.end.name)), None)
+
+    def name_of(self, entity: Connection) -> str:
+        return entity.end.name
+
+    def identity_of(self, entity: Connection) -> str:
+        return entity.identity
+
+    def is_there(self, entity: Connection) -> bool:
+        return entity.end in self._connections.by_end
+
+    def _delete(self, call: Call) -> None:
+        reason = _reason(call)
+        connection: Connection = self.wanted(call, MANAGE)
+        call.answer()
+        connection.end.expel(reason)
+
+
+class LinkType(Type):
+    name = "link"
+    meaning = "A link of a client, as the client sees it."
+
+    def __init__(self, broker: Broker) -> None:
+        self._links = broker.connections.links
+        self._connections = broker.connections
+        super().__init__(
+            (
+                Attribute("connection", "string", "The identity of its connection.", lambda k: k.connection.identity),
+                Attribute(
+                    "role", "string", "`receiver` or `sender`.", lambda k: "receiver" if k.wish.to_client else "sender"
+                ),
+                Attribute(
+                    "address", "string", "What it was attached to; null where messages or the broker name it.",
+                    lambda k: k.wish.terminus.address,
+                ),
+                Attribute("presettled", "boolean", "Nothing on it is confirmed.", lambda k: k.wish.presettled),
+                Attribute("browsing", "boolean", "It takes nothing.", lambda k: k.wish.terminus.browse),
+                Attribute("open", "boolean", "The broker has answered.", lambda k: k.terminal.driver is not None),
+                Attribute(
+                    "unsettled", "number", "Messages that its client has and has not settled.",
+                    lambda k: len(k.terminal.driver.unsettled) if isinstance(k.terminal.driver, Consumer) else 0,
+                ),
+                Attribute("since", "time", "When it was attached.", lambda k: Timestamp(k.since_us // 1000)),
+            ),
+            (
+                Operation(
+                    "DELETE", ("reason",),
+                    "Detach it with `amqp:link:detach-forced`. What it has not settled goes back.", self._delete,
+                ),
+            ),
+        )  # fmt: skip
+
+    def all(self) -> list[Any]:
+        return list(self._links.values())
+
+    def find(self, name: str) -> Link | None:
+        number = name.partition("-")[0]
+        for connection in self._connections.by_end.values():
+            if connection.identity == number:
+                return next((link for link in connection.links.values() if link.identity == name), None)
+        return None
+
+    def name_of(self, entity: Link) -> str:
+        return entity.wish.link_name
+
+    def identity_of(self, entity: Link) -> str:
+        return entity.identity
+
+    def is_there(self, entity: Link) -> bool:
+        return entity.terminal in self._links
+
+    def resource_of(self, entity: Link) -> str:
+        return entity.wish.terminus.address or ""
+
+    def _delete(self, call: Call) -> None:
+        reason = _reason(call)
+        link: Link = self.wanted(call, MANAGE)
+        call.check(MANAGE, self.resource_of(link))
+        call.answer()
+        link.terminal.failure("amqp:link:detach-forced", reason)
+
+
+def _reason(call: Call) -> str:
+    asked = call.request.map()
+    only(asked, "reason")
+    return text(asked, "reason", _TAKEN_DOWN)[:256]

@@ -1,0 +1,246 @@
+"""Queues, and the templates of those that are made on first use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from ..base.errors import StoreError
+from ..broker.broker import DYNAMIC_PREFIX, Broker
+from ..broker.nodes import MAX_NAME_BYTES
+from ..broker.policy import policy_of
+from ..broker.queue import Queue
+from .call import Call
+from .entity import CREATE, DELETE, MANAGE, SEND, Attribute, Operation, Type
+from .request import BAD_REQUEST, CONFLICT, CREATED, OK, Refusal, arguments, flag, only, shown
+
+
+def check_name(kind: str, name: str) -> None:
+    """Raises `Refusal` for what no node may be called."""
+    if not 1 <= len(name.encode()) <= MAX_NAME_BYTES or "\0" in name:
+        raise Refusal(BAD_REQUEST, f"the name of a {kind} has 1 to {MAX_NAME_BYTES} bytes, and no NUL")
+    if name.startswith(("$", DYNAMIC_PREFIX)):
+        raise Refusal(BAD_REQUEST, f"no {kind} is called {shown(name)}: that is for the broker's own nodes")
+
+
+class QueueType(Type):
+    name = "queue"
+    meaning = "A queue. What is made on first use, or for one link, is listed as well."
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._queues = broker.nodes.queues
+        number = partial(Attribute, kind="number")
+        super().__init__(
+            (
+                Attribute("durable", "boolean", "Whether it outlasts the broker.", lambda q: bool(q.queue_id)),
+                Attribute("arguments", "map", "Its policy, as it was made with.", lambda q: q.arguments),
+                number("messages", meaning="Messages on it, all together.", read=lambda q: q.messages),
+                number("ready", meaning="Those that consumers can take.", read=lambda q: q.depth),
+                number(
+                    "unsettled", meaning="Those that consumers have, that wait to come back, or to become durable.",
+                    read=lambda q: max(0, q.messages - q.depth),
+                ),
+                number("backlog", meaning="Those ready that are on the disk only.", read=lambda q: q.backlog.stored),
+                number("held-bytes", meaning="What it holds in memory.", read=lambda q: q.held_bytes),
+                number("consumers", meaning="Links that take from it.", read=lambda q: len(q.consumers)),
+                number("browsers", meaning="Links that look at it.", read=lambda q: len(q.browsers)),
+                number("producers", meaning="Links that send straight to it.", read=lambda q: len(q.producers)),
+                number("bindings", meaning="Bindings that lead to it.", read=lambda q: q.bindings),
+                number("put", meaning="Messages put on it since the broker started.", read=lambda q: q.put),
+                number("taken", meaning="Messages taken off it for good since then.", read=lambda q: q.taken),
+                number(
+                    "dead-lettered", meaning="Those of them that were rejected, or failed too often.",
+                    read=lambda q: q.dead_lettered,
+                ),
+                number("expired", meaning="Those of them whose time was over.", read=lambda q: q.expired),
+                Attribute(
+                    "connection", "string", "The identity of the connection that it goes with, if it does.",
+                    self._connection,
+                ),
+            ),
+            (
+                Operation(
+                    "CREATE", ("durable", "arguments"),
+                    "Make it, durable unless `durable` is false. 409 if it is there, and otherwise.", self._create,
+                ),
+                Operation(
+                    "DELETE", ("if-unused", "if-empty"),
+                    "With all that is on it; 409 if it has consumers or messages, where that is to be seen to.",
+                    self._delete,
+                ),
+                Operation(
+                    "PURGE", (), "Take all messages off it but those that consumers and transactions have; `purged` "
+                    "tells how many it were.", self._purge,
+                ),
+            ),
+        )  # fmt: skip
+
+    def all(self) -> list[Any]:
+        return list(self._queues.values())
+
+    def find(self, name: str) -> Queue | None:
+        queue = self._queues.get(name)
+        return None if queue is None or queue.going else queue
+
+    def name_of(self, entity: Queue) -> str:
+        return entity.name
+
+    def is_there(self, entity: Queue) -> bool:
+        return not entity.going
+
+    def resource_of(self, entity: Queue) -> str:
+        return entity.name
+
+    def resource_named(self, name: str) -> str:
+        return name
+
+    def _connection(self, queue: Queue) -> str | None:
+        connection = self._broker.connections.by_end.get(queue.owner)
+        return None if connection is None else connection.identity
+
+    def _create(self, call: Call) -> None:
+        name, asked = call.name(), call.request.map()
+        only(asked, "durable", "arguments")
+        durable, settings = flag(asked, "durable", True), arguments(asked)
+        check_name(self.name, name)
+        call.check(CREATE, name)
+        check_policy(call, name, settings)
+        there = self.find(name)
+        if there is not None:
+            self._same(call, there, durable, settings)
+        elif name in self._broker.nodes.exchanges:
+            raise Refusal(CONFLICT, f"there is an exchange {shown(name)}")
+        elif not durable:
+            call.answer(self.map_of(self._broker.nodes.add_queue(name, settings)), CREATED)
+        else:
+            self._broker.nodes.create_queue(name, settings, call.then(partial(self._made, call, settings)))
+
+    def _made(self, call: Call, settings: dict[str, Any], made: Queue | Exception) -> None:
+        if isinstance(made, Exception):
+            call.failed(made)
+        elif made.arguments != settings:  # somebody else was there first
+            self._same(call, made, True, settings)
+        else:
+            call.answer(self.map_of(made), CREATED)
+
+    def _same(self, call: Call, there: Queue, durable: bool, settings: dict[str, Any]) -> None:
+        if bool(there.queue_id) != durable or there.arguments != settings:
+            raise Refusal(CONFLICT, f"the queue {shown(there.name)} is there, durable or made otherwise")
+        call.answer(self.map_of(there), OK)
+
+    def _delete(self, call: Call) -> None:
+        asked = call.request.map()
+        only(asked, "if-unused", "if-empty")
+        queue: Queue = self.wanted(call, DELETE)
+        if flag(asked, "if-unused", False) and queue.consumers:
+            raise Refusal(CONFLICT, f"the queue {shown(queue.name)} has {len(queue.consumers)} consumers")
+        if flag(asked, "if-empty", False) and queue.messages:
+            raise Refusal(CONFLICT, f"the queue {shown(queue.name)} has {queue.messages} messages")
+        self._broker.nodes.delete_queue(queue, call.then(partial(gone, call)))
+
+    def _purge(self, call: Call) -> None:
+        only(call.request.map())
+        queue: Queue = self.wanted(call, MANAGE)
+
+        def purged(count: int | Exception) -> None:
+            if isinstance(count, Exception):
+                call.failed(count)
+            else:
+                call.answer({"purged": count})
+
+        self._broker.purge(queue, call.then(purged))
+
+
+def gone(call: Call, error: object) -> None:
+    """What was to go has gone, unless *error* says why not."""
+    if isinstance(error, Exception):
+        call.failed(error)
+    else:
+        call.answer()
+
+
+def check_policy(call: Call, name: str, settings: dict[str, Any]) -> None:
+    """Raises `Refusal` for arguments that are none, or that send messages where the caller may not (A13)."""
+    try:
+        policy = policy_of(name, settings)
+    except StoreError as error:
+        raise Refusal(BAD_REQUEST, str(error)) from error
+    for address in (policy.dead_letter_address, policy.expiry_address):
+        if address:
+            call.check_address(SEND, address)
+
+
+class TemplateType(Type):
+    name = "template"
+    meaning = "Arguments of queues made on first use: the name is a pattern, and later templates go over earlier ones."
+
+    def __init__(self, broker: Broker) -> None:
+        self._nodes = broker.nodes
+        super().__init__(
+            (
+                Attribute(
+                    "arguments", "map", "What a queue that it fits is made with.",
+                    lambda pattern: self._nodes.templates.get(pattern, {}),
+                ),
+            ),
+            (
+                Operation("CREATE", ("arguments",), "Keep it. 409 if it is there, and otherwise.", self._create),
+                Operation("UPDATE", ("arguments",), "Other arguments; queues there are keep theirs.", self._update),
+                Operation("DELETE", (), "Forget it.", self._delete),
+            ),
+        )  # fmt: skip
+
+    def all(self) -> list[Any]:
+        return list(self._nodes.templates)
+
+    def find(self, name: str) -> str | None:
+        return name if name in self._nodes.templates else None
+
+    def name_of(self, entity: str) -> str:
+        return entity
+
+    def is_there(self, entity: str) -> bool:
+        return entity in self._nodes.templates
+
+    def resource_of(self, entity: str) -> str:
+        return entity
+
+    def resource_named(self, name: str) -> str:
+        return name
+
+    def _settings(self, call: Call) -> dict[str, Any]:
+        asked = call.request.map()
+        only(asked, "arguments")
+        settings = arguments(asked)
+        check_policy(call, call.name(), settings)
+        return settings
+
+    def _create(self, call: Call) -> None:
+        name = call.name()
+        check_name(self.name, name)
+        call.check(CREATE, name)
+        settings = self._settings(call)
+        if self.find(name) is None:
+            self._nodes.set_template(name, settings, call.then(self._kept(call, name, CREATED)))
+        elif self._nodes.templates[name] != settings:
+            raise Refusal(CONFLICT, f"the template {shown(name)} is there, with other arguments")
+        else:
+            call.answer(self.map_of(name), OK)
+
+    def _update(self, call: Call) -> None:
+        name = self.wanted(call, CREATE)
+        self._nodes.set_template(name, self._settings(call), call.then(self._kept(call, name, OK)))
+
+    def _kept(self, call: Call, name: str, status: int) -> Callable[[object], None]:
+        def kept(error: object) -> None:
+            if isinstance(error, Exception):
+                call.failed(error)
+            else:
+                call.answer(self.map_of(name), status)
+
+        return kept
+
+    def _delete(self, call: Call) -> None:
+        self._nodes.delete_template(self.wanted(call, DELETE), call.then(partial(gone, call)))

@@ -1,0 +1,79 @@
+"""Clients of management, beside what the tests of clients have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any, NamedTuple
+
+import pytest
+from proton import Message
+
+from tests.clients.conftest import broker, connect, new_peer, peer, peer_at, start_broker, start_process
+from tests.clients.peers import Peer
+
+__all__ = ["broker", "connect", "new_peer", "peer", "peer_at", "start_broker", "start_process"]
+
+_ids = count(1)
+
+
+class Answer(NamedTuple):
+    """A response."""
+
+    status: int
+    text: str
+    body: Any
+    message: Any
+
+
+class Manager:
+    """A client that asks one thing after the other, over a node that was made for its responses."""
+
+    def __init__(self, peer: Peer) -> None:
+        self.peer = peer
+        self.receiver = peer.attach(peer.session.receiver(f"responses-{next(_ids)}"), None, dynamic=True)
+        self.receiver.flow(1000)
+        self.sender = peer.sender("$management")
+        self.reply_to = self.receiver.remote_source.address
+
+    def ask(
+        self,
+        operation: str | None,
+        type: str | None = None,
+        name: str | None = None,
+        body: Any = None,
+        **properties: Any,
+    ) -> Answer:
+        given = {"operation": operation, "type": type, "name": name, **properties}
+        asked = {key: value for key, value in given.items() if value is not None}
+        return self.send(Message(body=body, properties=asked))
+
+    def send(self, request: Any) -> Answer:
+        """Send a request and wait for its response."""
+        request.reply_to = self.reply_to
+        request.correlation_id = f"request-{next(_ids)}"
+        self.peer.send(self.sender, request)
+        [received] = self.peer.take(self.receiver)
+        received.accept()
+        message = received.message
+        assert message.correlation_id == request.correlation_id
+        return Answer(message.properties["statusCode"], message.properties["statusDescription"], message.body, message)
+
+    def rows(self, type: str, *names: str, **properties: Any) -> list[dict[str, Any]]:
+        """All rows of a QUERY, over as many pages as it takes."""
+        rows: list[dict[str, Any]] = []
+        offset: int | None = 0
+        while offset is not None:
+            answer = self.ask("QUERY", entityType=type, offset=offset, body={"attributeNames": [*names]}, **properties)
+            assert answer.status == 200, answer
+            rows += [dict(zip(answer.body["attributeNames"], row, strict=True)) for row in answer.body["results"]]
+            offset = answer.body["next"]
+        return rows
+
+
+NewManager = Callable[..., Manager]
+
+
+@pytest.fixture
+def manager(peer: Peer) -> Manager:
+    return Manager(peer)
