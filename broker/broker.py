@@ -412,6 +412,8 @@ class Broker:
                     queue.dispatch()
                     if queue.policy.auto_delete:
                         self._look_whether_over(queue)
+        if self.reader.put_off:
+            self.reader.end_step()
         self.store.kick()
 
 

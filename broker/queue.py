@@ -159,6 +159,11 @@ class Queue:
         return len(self.ready) + len(self.returned) + self.backlog.count - self.backlog.holes
 
     @property
+    def taker_count(self) -> int:
+        """Consumers, those that select included."""
+        return len(self.consumers) + len(self.selecting)
+
+    @property
     def put(self) -> int:
         """Messages that were put here since the broker started."""
         return self.messages + self.taken - self._recovered

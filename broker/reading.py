@@ -56,6 +56,8 @@ class Reader:
         self._store = store
         self._submit = submit
         self._post = post
+        self.put_off: list[Callable[[], None]] = []
+        """What a later step is to do."""
         self._recovered_below = store.durable_lsn
         """Messages with smaller ids were there when the store was opened: the id is the place in the log."""
 
@@ -82,8 +84,18 @@ class Reader:
         self._submit(self._work, lambda: [self._beginning(message_id) for message_id in ids], then)
 
     def ask(self, work: Callable[[], _Found], then: Callable[[_Found], None]) -> None:
-        """Have *work* done beside the core; *then* gets what it returns, on the core, in a step of its own."""
+        """Have *work* done beside the core; *then* gets what it returns, on the core."""
         self._submit(self._work, work, then)
+
+    def next_step(self, action: Callable[[], None]) -> None:
+        """Have *action* done on the core, in a later step: what this one hands out goes before it."""
+        self.put_off.append(action)
+
+    def end_step(self) -> None:
+        """A step is over: what was put off comes with one of the next ones, by way of the reader's thread."""
+        put_off, self.put_off = self.put_off, []
+        for action in put_off:
+            self._submit(self._post, action)
 
     def entries(self, page: Page, contents: Sequence[Loaded], queue: Queue) -> tuple[list[Entry], int]:
         """The messages of *page*, as far as *contents* go, and how many of the page these are.

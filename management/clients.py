@@ -54,7 +54,7 @@ class ConnectionType(Type):
         reason = _reason(call)
         connection: Connection = self.wanted(call, MANAGE)
         call.answer()
-        connection.end.expel(reason)
+        call.node.broker.reader.next_step(lambda: connection.end.expel(reason))  # it may be the caller's own
 
 
 class LinkType(Type):
@@ -118,7 +118,7 @@ class LinkType(Type):
         link: Link = self.wanted(call, MANAGE)
         call.check(MANAGE, self.resource_of(link))
         call.answer()
-        link.terminal.failure("amqp:link:detach-forced", reason)
+        call.node.broker.reader.next_step(lambda: link.terminal.failure("amqp:link:detach-forced", reason))
 
 
 def _reason(call: Call) -> str:

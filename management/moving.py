@@ -42,7 +42,7 @@ class Moving:
         most = number(asked, "count", 1 << 62, 1 << 62)
         queue: Queue = of.wanted(call, RECEIVE)
         call.check_address(SEND, to)
-        if queue.policy.exclusive and queue.consumers:
+        if queue.policy.exclusive and queue.taker_count:
             raise Refusal(CONFLICT, f"the queue {queue.name!r} has a consumer, and may have only one")
 
         def found(place: Place | Exception) -> None:
@@ -114,9 +114,9 @@ class _Mover:
         """What was taken is moved in a step of its own."""
         if not self._turning:
             self._turning = True
-            self._broker.reader.ask(_nothing, self._step)
+            self._broker.reader.next_step(self._step)
 
-    def _step(self, _: None = None) -> None:
+    def _step(self) -> None:
         self._turning = False
         while self._mine and not self._ended:
             entry = self._mine[0]
@@ -193,7 +193,3 @@ class _Mover:
     def failure(self, condition: str, description: str) -> None:
         """The queue is gone, and there is nothing more to move."""
         self._end()
-
-
-def _nothing() -> None:
-    """What the reader is asked for where only a turn is wanted."""

@@ -151,7 +151,7 @@ class _Query:
         self._rows: list[bytes] = []
         self._size_bytes = 0
 
-    def step(self, _: None = None) -> None:
+    def step(self) -> None:
         names, call = self._names, self._call
         looked_at = 0
         for kind, entity in islice(self._left, STEP_ROWS):
@@ -165,7 +165,7 @@ class _Query:
                 looked_at = 0
                 break
         if looked_at == STEP_ROWS:
-            call.node.broker.reader.ask(_nothing, self.step)
+            call.node.broker.reader.next_step(self.step)
         else:
             self._finish()
 
@@ -185,10 +185,6 @@ class _Query:
 
 def _in_order(everything: list[tuple[Type, list[Any]]]) -> Iterator[tuple[Type, Any]]:
     return ((kind, entity) for kind, entities in everything for entity in entities)
-
-
-def _nothing() -> None:
-    """What the reader is asked for where only a turn is wanted."""
 
 
 NODE_OPERATIONS: dict[str, Callable[[Call], None]] = {

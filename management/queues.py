@@ -44,8 +44,10 @@ class QueueType(Type):
                 ),
                 number("backlog", meaning="Those ready that are on the disk only.", read=lambda q: q.backlog.stored),
                 number("held-bytes", meaning="What it holds in memory.", read=lambda q: q.held_bytes),
-                number("consumers", meaning="Links that take from it.", read=lambda q: len(q.consumers)),
-                number("browsers", meaning="Links that look at it.", read=lambda q: len(q.browsers)),
+                number("consumers", meaning="Links that take from it.", read=lambda q: q.taker_count),
+                number(
+                    "browsers", meaning="Links that look at it.", read=lambda q: len(q.browsers) - len(q.selecting)
+                ),
                 number("producers", meaning="Links that send straight to it.", read=lambda q: len(q.producers)),
                 number("bindings", meaning="Bindings that lead to it.", read=lambda q: q.bindings),
                 number("put", meaning="Messages put on it since the broker started.", read=lambda q: q.put),
@@ -134,8 +136,8 @@ class QueueType(Type):
         asked = call.request.map()
         only(asked, "if-unused", "if-empty")
         queue: Queue = self.wanted(call, DELETE)
-        if flag(asked, "if-unused", False) and queue.consumers:
-            raise Refusal(CONFLICT, f"the queue {shown(queue.name)} has {len(queue.consumers)} consumers")
+        if flag(asked, "if-unused", False) and queue.taker_count:
+            raise Refusal(CONFLICT, f"the queue {shown(queue.name)} has {queue.taker_count} consumers")
         if flag(asked, "if-empty", False) and queue.messages:
             raise Refusal(CONFLICT, f"the queue {shown(queue.name)} has {queue.messages} messages")
         self._broker.nodes.delete_queue(queue, call.then(partial(gone, call)))

@@ -31,7 +31,7 @@ def link_of(peer: Peer, to_client: bool) -> Any:
         ("other", ("orders.*", "q?")),
         ("Orders.1", ("orders.*",)),
         ("$x", ("*",)),
-        ("$management", ("*", "$*")),
+        ("$other", ("*", "$*")),
         ("", ("*",)),
         ("x" * 1025, ("*",)),
         (ALPHA * 513, ("*",)),

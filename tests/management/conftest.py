@@ -9,10 +9,32 @@ from typing import Any, NamedTuple
 import pytest
 from proton import Message
 
-from tests.clients.conftest import broker, connect, new_peer, peer, peer_at, start_broker, start_process
+from tests.clients.conftest import (
+    NewPeer,
+    StartBroker,
+    StartProcess,
+    broker,
+    connect,
+    new_peer,
+    peer,
+    peer_at,
+    start_broker,
+    start_process,
+)
 from tests.clients.peers import Peer
 
-__all__ = ["broker", "connect", "new_peer", "peer", "peer_at", "start_broker", "start_process"]
+__all__ = [
+    "NewPeer",
+    "StartBroker",
+    "StartProcess",
+    "broker",
+    "connect",
+    "new_peer",
+    "peer",
+    "peer_at",
+    "start_broker",
+    "start_process",
+]
 
 _ids = count(1)
 

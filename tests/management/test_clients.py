@@ -1,0 +1,101 @@
+"""Connections and links by management: what is told of them, and how they are closed."""
+
+from __future__ import annotations
+
+import pytest
+from proton import Endpoint, Terminus
+
+from .conftest import Manager, NewPeer
+
+
+def test_connections_and_links_come_and_go(manager: Manager, new_peer: NewPeer) -> None:
+    peer = new_peer(container="clerk")
+    peer.sender("orders", name="out")
+    link = peer.receiver("orders", 1, name="in")
+    [told] = [row for row in manager.rows("connection") if row["container"] == "clerk"]
+    host, port = peer.sock.getsockname()
+    assert (told["name"], told["links"]) == (f"{host}:{port}", 2)
+    assert manager.ask("READ", "connection", told["name"]).body["identity"] == told["identity"]
+    links = {row["name"]: row for row in manager.rows("link") if row["connection"] == told["identity"]}
+    assert {name: (row["role"], row["address"]) for name, row in links.items()} == {
+        "out": ("sender", "orders"),
+        "in": ("receiver", "orders"),
+    }
+    assert all(row["open"] for row in links.values())
+    peer.put(peer.sender("orders"), ["one"])
+    [received] = peer.take(link)
+    assert manager.ask("READ", "link", links["in"]["identity"]).body["unsettled"] == 1
+    received.accept()
+    peer.detach(link)
+    assert manager.ask("READ", "link", links["in"]["identity"]).status == 404
+    peer.cut()
+    while [row for row in manager.rows("connection", "container") if row["container"] == "clerk"]:
+        pass
+    assert [row for row in manager.rows("link") if row["connection"] == told["identity"]] == []
+
+
+def test_a_link_that_was_refused_is_not_told(manager: Manager, new_peer: NewPeer) -> None:
+    peer = new_peer()
+    assert peer.refusal(peer.receiver("$nothing")) == "amqp:not-found"
+    peer.settle_down()
+    assert [row["address"] for row in manager.rows("link") if row["address"] == "$nothing"] == []
+
+
+def test_a_connection_is_closed_and_what_it_held_goes_back(manager: Manager, new_peer: NewPeer) -> None:
+    peer = new_peer(container="clerk")
+    peer.put(peer.sender("orders"), ["one"])
+    peer.take(peer.receiver("orders", 1))
+    [identity] = [row["identity"] for row in manager.rows("connection") if row["container"] == "clerk"]
+    assert manager.ask("DELETE", "connection", identity, {"reason": "the office is closed"}).status == 204
+    peer.wait(lambda: peer.connection.state & Endpoint.REMOTE_CLOSED, "the connection to be closed")
+    assert peer.connection.remote_condition.name == "amqp:connection:forced"
+    assert peer.connection.remote_condition.description == "the office is closed"
+    other = new_peer()
+    [received] = other.take(other.receiver("orders", 1))
+    assert received.body == "one"
+    assert manager.ask("READ", "connection", identity).status == 404
+
+
+def test_a_client_that_does_not_take_the_hint_is_cut_off(manager: Manager, new_peer: NewPeer) -> None:
+    peer = new_peer(container="clerk")
+    peer.put(peer.sender("orders"), ["one"])
+    peer.take(peer.receiver("orders", 1))
+    [identity] = [row["identity"] for row in manager.rows("connection") if row["container"] == "clerk"]
+    assert manager.ask("DELETE", "connection", identity).status == 204
+    other = new_peer()
+    [received] = other.take(other.receiver("orders", 1))  # although the first one says nothing
+    assert received.body == "one"
+
+
+@pytest.mark.parametrize("to_client", [True, False])
+def test_a_link_is_closed(manager: Manager, new_peer: NewPeer, to_client: bool) -> None:
+    peer = new_peer()
+    link = peer.receiver("orders", 1, name="mine") if to_client else peer.sender("orders", name="mine")
+    [identity] = [row["identity"] for row in manager.rows("link") if row["name"] == "mine"]
+    assert manager.ask("DELETE", "link", identity).status == 204
+    assert peer.refusal(link) == "amqp:link:detach-forced"
+    peer.settle_down()  # the connection goes on
+    assert manager.ask("READ", "link", identity).status == 404
+
+
+def test_it_closes_its_own_connection(manager: Manager) -> None:
+    [identity] = [row["identity"] for row in manager.rows("connection")]
+    assert manager.ask("DELETE", "connection", identity).status == 204
+    manager.peer.wait(lambda: manager.peer.connection.state & Endpoint.REMOTE_CLOSED)
+
+
+def test_a_dynamic_queue_tells_whose_it_is(manager: Manager) -> None:
+    [connection] = manager.rows("connection", "identity")
+    [queue] = manager.rows("queue", "name", "connection", "durable")
+    assert queue == {"name": manager.reply_to, "connection": connection["identity"], "durable": False}
+
+
+def test_an_unsubscribed_source_is_told(manager: Manager, new_peer: NewPeer) -> None:
+    """A link without an address has none here."""
+    peer = new_peer()
+    link = peer.session.receiver("news")
+    link.source.durability = Terminus.DELIVERIES
+    link.source.expiry_policy = Terminus.EXPIRE_NEVER
+    peer.attach(link, "amq.topic/a")
+    [told] = [row for row in manager.rows("link") if row["name"] == "news"]
+    assert told["address"] == "amq.topic/a"

@@ -1,0 +1,37 @@
+"""docs/MANAGEMENT.md is the tables that the node works by."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cairnmq.management.operations import NODE_OPERATIONS, serve
+from cairnmq.management.peeking import ATTRIBUTES
+from tests.broker.world import World
+
+PAGE = (Path(__file__).parents[2] / "docs" / "MANAGEMENT.md").read_text()
+
+
+def tables() -> str:
+    node = serve(World(1 << 20).broker, lambda user, operation, name: "")
+    lines: list[str] = []
+    for type in node.types.values():
+        lines += ["", f"### {type.name}", "", type.meaning, "", "| attribute | | meaning |", "|---|---|---|"]
+        lines += [f"| `{one.name}` | {one.kind} | {one.meaning} |" for one in type.attributes.values()]
+        lines += ["", "| operation | body | meaning |", "|---|---|---|"]
+        for operation in type.operations.values():
+            body = ", ".join(f"`{argument}`" for argument in operation.arguments)
+            lines.append(f"| {operation.name} | {body} | {operation.meaning} |")
+        if type.name == "queue":
+            lines += ["", "A message, as PEEK tells it:", "", "| key | | meaning |", "|---|---|---|"]
+            lines += [f"| `{name}` | {kind} | {meaning} |" for name, kind, meaning in ATTRIBUTES]
+    return "\n".join(lines).strip() + "\n"
+
+
+def test_the_page_has_the_tables() -> None:
+    found = PAGE.partition("## Types\n\n")[2]
+    assert found == tables(), "docs/MANAGEMENT.md should end with:\n" + tables()
+
+
+def test_the_page_names_what_the_node_does() -> None:
+    for operation in NODE_OPERATIONS:
+        assert f"`{operation}`" in PAGE
