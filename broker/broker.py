@@ -24,6 +24,7 @@ from .connections import Connections
 from .consumer import Consumer
 from .coordinator import CREDIT, Coordinator
 from .exchange import Exchange
+from .former import Former
 from .in_doubt import InDoubt
 from .line import Line
 from .memory import DEFAULT_LIMIT_BYTES, Memory
@@ -87,6 +88,7 @@ class Broker:
         self.transactions = Transactions(self, transaction_limits)
         self._post = post
         self.connections = Connections(clock)
+        self.former = Former()
         self.endpoints: dict[str, Endpoint] = {}
         """By addresses, of which no queue is made: they begin with a dollar."""
         self._auto_create = tuple(auto_create)
@@ -324,6 +326,7 @@ class Broker:
         """A node is not there any more: what is on it goes, and links on it are told."""
         if node.owner is not None and node in self._owned.get(node.owner, ()):
             self._owned[node.owner].remove(node)
+        self.former.take_over(node)
         kind = "queue" if isinstance(node, Queue) else "exchange"
         if isinstance(node, Queue):
             drivers = [*node.consumers, *node.browsers, *node.producers]

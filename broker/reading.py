@@ -139,7 +139,8 @@ class Reader:
 
     def report(self, queue: str, message_id: int, why: object) -> None:
         """A message can't be read, and is passed by."""
-        log.error("queue %s: message %d stays in the store, undelivered: %s", queue, message_id, why)
+        about = {"queue": queue}
+        log.error("queue %s: message %d stays in the store, undelivered: %s", queue, message_id, why, extra=about)
 
     def _beginning(self, message_id: int) -> bytes | CairnError:
         begin = b""

@@ -102,7 +102,9 @@ class Returns:
             lsn = self._move(queue, entry, reason, self._targets(queue, found, content), content)
             _count(queue, reason)
         except CairnError as error:  # the disk is full, or SQL away: nobody is to lose a message for that
-            log.warning("queue %s: message %d (%s) can't be moved: %s", queue.name, entry.message_id, reason, error)
+            about = {"queue": queue.name}
+            told = queue.name, entry.message_id, reason, error
+            log.warning("queue %s: message %d (%s) can't be moved: %s", *told, extra=about)
             queue.give_back(entry)
             self._broker.touch(queue)
             lsn = 0
@@ -122,7 +124,8 @@ class Returns:
         elif isinstance(found, ExchangePlace):
             targets = list(found.exchange.route(found.key or queue.name).wanted(content, ""))
         else:
-            log.warning("queue %s: a message is dropped, because it can't be moved away: %s", queue.name, found)
+            about = {"queue": queue.name}
+            log.warning("queue %s: a message is dropped, as it can't be moved away: %s", queue.name, found, extra=about)
             targets = []
         return [target for target in targets if not target.going]
 

@@ -152,18 +152,18 @@ class JournalCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         metrics = self._measure()
         for family in FAMILIES:
-            yield _metric(family, family.value(metrics))
+            yield metric_of(family.full_name, family.kind, family.help, family.value(metrics))
 
 
-def _metric(family: Family, value: Value) -> Metric:
+def metric_of(name: str, kind: str, text: str, value: Value) -> Metric:
     if isinstance(value, HistogramValue):
         names = [*map(floatToGoString, value.bounds), "+Inf"]
         buckets = [*zip(names, map(float, value.cumulative()), strict=True)]
-        return HistogramMetricFamily(family.full_name, family.help, buckets=buckets, sum_value=value.total)
+        return HistogramMetricFamily(name, text, buckets=buckets, sum_value=value.total)
     if not isinstance(value, Samples):
         value = Samples((), [] if value is None else [((), value)])
-    make = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
-    metric = make(family.full_name, family.help, labels=value.labels)
+    make = CounterMetricFamily if kind == "counter" else GaugeMetricFamily
+    metric = make(name, text, labels=value.labels)
     for labels, number in value.values:
         metric.add_metric(labels, number)
     return metric

@@ -13,12 +13,14 @@ from ..router.router import RouterOptions
 from ..router.tls import TlsOptions
 from ..store.kind import JOURNAL
 from ..store.options import StoreOptions
+from .broker_exposition import QueueChoice
 
 __all__ = [
     "AdmissionOptions",
     "ArchiveLimits",
     "BrokerOptions",
     "Limits",
+    "QueueChoice",
     "RouterOptions",
     "StoreOptions",
     "TlsOptions",
@@ -49,3 +51,5 @@ class BrokerOptions:
     """One of ours, or another entry point's name; see `store.kinds`."""
     acl_file: str = ""
     """Who may do what; empty for everybody everything."""
+    metrics_of: QueueChoice = QueueChoice()
+    """Which queues have metrics of their own."""

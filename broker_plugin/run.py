@@ -15,8 +15,13 @@ from ..broker.broker import Broker
 from ..management.operations import serve
 from ..router.core import Core
 from ..router.router import Router
+from ..store.journal_store import JournalStore
 from ..store.kinds import find_kind
+from ..store.metrics import measure
 from ..store.options import Progress
+from .broker_exposition import BrokerCollector
+from .exposition import JournalCollector
+from .health import Health
 from .metrics_server import MetricsServer
 from .options import BrokerOptions
 
@@ -33,11 +38,12 @@ class RunningBroker:
         access = read_access(options.acl_file) if options.acl_file else None
         self.failure: BaseException | None = None
         self._ended = threading.Event()
+        self._health = Health()
         self._router = Router(options.router, clock, "cairnmq")
         self._metrics: MetricsServer | None = None
         try:
             if options.metrics_port is not None:
-                self._metrics = MetricsServer(options.metrics_host, options.metrics_port)
+                self._metrics = MetricsServer(options.metrics_host, options.metrics_port, self._health)
             self._store, self.recovery = open_store(options.store_dir, clock, options.store, progress)
         except BaseException:
             self._router.stop()
@@ -60,8 +66,12 @@ class RunningBroker:
         serve(self._broker, _everybody)
         self._store.start(self._durable, self._journal_failed, lambda: self._post(self._broker.room_again))
         self._router.start(self._broker, self._core)
+        self._health.serving(self._why_full)
         if self._metrics is not None:
-            self._metrics.show(self._store)
+            store = self._store
+            self._metrics.show(BrokerCollector(self._broker, self._core, options.metrics_of))
+            if isinstance(store, JournalStore):
+                self._metrics.show(JournalCollector(lambda: measure(store)))
         self._durable(self._store.durable_lsn)  # what recovery left without anything in it goes, also without traffic
 
     @property
@@ -98,6 +108,7 @@ class RunningBroker:
 
     def stop(self) -> None:
         """Shut down cleanly: clients are told, all that was recorded is made durable, or `JournalFailed` is raised."""
+        self._health.stopping()
         self._router.stop()
         self._store.end_reads()
         self._reader.shutdown(cancel_futures=True)
@@ -106,6 +117,13 @@ class RunningBroker:
         self._store.close()
         if self.failure is not None:
             raise self.failure
+
+    def _why_full(self) -> str:
+        """As `full` of the store says, for any thread."""
+        if not isinstance(self._store, JournalStore):
+            return self._store.full()
+        low = self._store.journal.pool.low
+        return "" if low is None else low.reason
 
     def _stop_metrics(self) -> None:
         if self._metrics is not None:
@@ -131,6 +149,7 @@ class RunningBroker:
 
     def _fail(self, error: BaseException) -> None:
         self.failure = error
+        self._health.has_failed = True
         self._ended.set()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import logging
 import signal
 import sys
 import time
@@ -19,6 +18,7 @@ from ..broker_plugin.options import (
     ArchiveLimits,
     BrokerOptions,
     Limits,
+    QueueChoice,
     RouterOptions,
     StoreOptions,
     TlsOptions,
@@ -27,6 +27,7 @@ from ..broker_plugin.options import (
 from ..broker_plugin.run import RunningBroker
 from ..router.tls import NONE, OPTIONAL, REQUIRED
 from .connect import connect_options
+from .log import begin_log
 from .units import AGE, SIZE, SIZE_OR_NONE, host_port
 
 Command = Callable[..., Any]
@@ -114,6 +115,14 @@ def _option(name: str, default: float, kind: click.ParamType[Any], text: str) ->
     "--failover-server", "failover", multiple=True, metavar="HOST:PORT", help="Another broker to tell clients of."
 )
 @click.option("--redirect-to", metavar="HOST:PORT", help="Send all clients on to another broker.")
+@click.option(
+    "--metrics-queues",
+    multiple=True,
+    default=["*"],
+    help="Names of queues and exchanges that have metrics of their own; all, by default.",
+)
+@_option("--metrics-most-queues", 100, click.IntRange(0, 10_000), "How many have, at most.")
+@click.option("--log-format", default="text", show_default=True, type=click.Choice(["text", "json"]), help="The log's.")
 @click.option("-v", "--verbose", is_flag=True, help="Say more on standard error.")
 def broker(
     store_dir: str | None,
@@ -162,6 +171,9 @@ def broker(
     metrics_host: str,
     failover: tuple[str, ...],
     redirect_to: str | None,
+    metrics_queues: tuple[str, ...],
+    metrics_most_queues: int,
+    log_format: str,
     verbose: bool,
 ) -> None:
     """Run a durable AMQP 1.0 broker until SIGTERM or Ctrl-C."""
@@ -172,9 +184,7 @@ def broker(
         raise click.UsageError("Missing option '--store-dir'.")
     if archive_dir is None and (archive_max_size or archive_max_age):
         raise CairnError("--archive-max-size, --archive-max-age", "there is no archive", "name one with --archive-dir")
-    level = logging.DEBUG if verbose else logging.INFO
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-    logging.getLogger("alembic").setLevel(logging.WARNING)
+    begin_log(log_format, verbose=verbose)
     sys.setswitchinterval(0.0005)  # else the flusher may wait 5 ms for the interpreter after each sync
     options = BrokerOptions(
         store_dir or "",
@@ -223,6 +233,7 @@ def broker(
         TransactionLimits(transaction_timeout, max_transactions, max_transaction_size),
         store_kind,
         acl_file or "",
+        metrics_of=QueueChoice(metrics_queues, metrics_most_queues),
     )
     stop = _Stop()
     running = RunningBroker(options, _Progress())

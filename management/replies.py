@@ -82,7 +82,8 @@ def put(broker: Broker, place: Place, content: bytes) -> None:
     size_bytes = len(content) + ENTRY_BYTES
     for queue in queues:
         if queue.going or queue.spare_bytes() < size_bytes:
-            log.warning("queue %s: a response of management is dropped: there is no room for it", queue.name)
+            about = {"queue": queue.name}
+            log.warning("queue %s: a response of management is dropped for lack of room", queue.name, extra=about)
         elif queue.gate is None or queue.gate.look_at(content) == "":
             entry = Entry(0, next(queue.positions), content, size_bytes)
             broker.line.show(0, [(queue, [entry])], _nothing)

@@ -12,6 +12,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+from time import perf_counter
 from typing import Any
 
 from ..base.errors import JournalError
@@ -30,6 +31,9 @@ class Core:
         self._finish_step = finish_step
         self._on_failure = on_failure
         self.failed = False
+        self.steps = 0
+        self.busy_s = 0.0
+        """What all steps took together; read by any thread."""
 
     def post(self, action: Callable[..., None], *args: Any) -> None:
         """Have *action* done on the core. Any thread; somebody must call `run` afterwards."""
@@ -54,6 +58,7 @@ class Core:
         if self.failed:
             actions.clear()
             return
+        begun_s = perf_counter()
         try:
             while actions:
                 action, args = actions.popleft()
@@ -64,6 +69,8 @@ class Core:
         except Exception as error:  # the state may be half changed: going on could break a promise
             log.exception("internal error on the core")
             self.fail(error)
+        self.steps += 1
+        self.busy_s += perf_counter() - begun_s
 
     def fail(self, error: BaseException) -> None:
         """Nothing may go on after *error*: no action is done any more. Any thread."""

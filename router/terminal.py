@@ -56,6 +56,7 @@ class Terminal:
         *secure*: the bytes come through TLS; *certified*: whom the client's certificate names, empty for nobody.
         """
         self.name = name
+        self._about = {"connection": name}
         self.core = core
         self.closed = False
         self.engine = Engine(admission.container_id, limits, buckets)
@@ -94,7 +95,7 @@ class Terminal:
         if check not in (None, waiting) and not self._gate.check(check, lambda: not self.closed, then):
             self._prelude += front.busy()
         if front.stage is Stage.REFUSED:
-            log.info("%s: refused: %s", self.name, front.why)
+            log.info("%s: refused: %s", self.name, front.why, extra=self._about)
             self.give_up()
         elif front.stage is Stage.OPEN:
             self._front = None
@@ -222,13 +223,14 @@ class Terminal:
         if self.closed:
             return
         if event.kind is Kind.OPENED:
-            log.debug("%s: opened by container %r of %r", self.name, self.engine.container, self._user)
+            opener = self.engine.container, self._user
+            log.debug("%s: opened by container %r of %r", self.name, *opener, extra=self._about)
             self._opened = True
             self._open()
         elif event.kind is Kind.CLOSED:
             if event.text:  # that a client just leaves is nothing to talk about
                 level = logging.DEBUG if event.text.endswith("connection aborted") else logging.INFO
-                log.log(level, "%s: %s", self.name, event.text)
+                log.log(level, "%s: %s", self.name, event.text, extra=self._about)
             self.give_up()
         elif link is None or (link.closed and event.kind is not Kind.DETACHED):
             return
@@ -251,7 +253,7 @@ class Terminal:
             answer = self._admission.admit(self, self.engine.container, self.engine.desired)
         self.engine.open(answer.capabilities, answer.properties)
         if answer.error is not None:
-            log.info("%s: refused: %s", self.name, answer.error.description)
+            log.info("%s: refused: %s", self.name, answer.error.description, extra=self._about)
             self.engine.close(*answer.error)
             self.give_up()
         else:
@@ -366,7 +368,8 @@ class Terminal:
             if self.engine.outgoing.pump(link):
                 self.request(link)
         except CairnError as error:
-            log.error("%s: link %s: %s", self.name, link.name, error)
+            about = {**self._about, "link": link.name}
+            log.error("%s: link %s: %s", self.name, link.name, error, extra=about)
             self.engine.outgoing.abort(link)
             self.engine.close_link(link, "amqp:internal-error", str(error))
 

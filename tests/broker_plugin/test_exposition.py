@@ -10,10 +10,13 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from cairnmq.broker_plugin.broker_exposition import BROKER_FAMILIES, BrokerCollector, BrokerFamily, Figures, QueueChoice
 from cairnmq.broker_plugin.exposition import FAMILIES, Family, JournalCollector
 from cairnmq.disk.memory import MemoryDirectory
+from cairnmq.router.core import Core
 from cairnmq.store.metrics import JournalMetrics, measure
 
+from ..broker.world import World, message
 from ..store.test_metrics import create_queue, open_store
 
 PAGE = Path(__file__).parents[2] / "docs" / "METRICS.md"
@@ -35,8 +38,8 @@ def scraped(measured: JournalMetrics) -> dict[str, Metric]:
     return {metric.name: metric for metric in text_string_to_metric_families(text)}
 
 
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
-def test_conventions(family: Family) -> None:
+@pytest.mark.parametrize("family", [*FAMILIES, *BROKER_FAMILIES], ids=lambda family: family.name)
+def test_conventions(family: Family | BrokerFamily) -> None:
     """What `promtool check metrics` looks at."""
     name = family.full_name
     assert re.fullmatch(r"cairnmq_[a-z0-9]+(_[a-z0-9]+)*", name)
@@ -83,11 +86,40 @@ def test_the_page_is_the_table(measured: JournalMetrics) -> None:
         value = family.value(measured)
         labels = ", ".join(f"`{label}`" for label in getattr(value, "labels", ()))
         rows.append(f"| `{family.full_name}` | {family.kind} | {labels} | {family.help} |")
+    figures = Figures(World(1).broker, Core(lambda: None, lambda error: None), QueueChoice())
+    for of_broker in BROKER_FAMILIES:
+        labels = ", ".join(f"`{label}`" for label in getattr(of_broker.value(figures), "labels", ()))
+        rows.append(f"| `{of_broker.full_name}` | {of_broker.kind} | {labels} | {of_broker.help} |")
     found = [line for line in PAGE.read_text().splitlines() if line.startswith("| `cairnmq_")]
     assert found == rows, "docs/METRICS.md should have:\n" + "\n".join(rows)
 
 
 def test_the_page_names_only_metrics_there_are() -> None:
-    known = {family.full_name for family in FAMILIES}
+    known = {family.full_name for family in (*FAMILIES, *BROKER_FAMILIES)}
     for name in re.findall(r"cairnmq_[a-z_]+", PAGE.read_text()):
         assert name in known or name.removesuffix("_sum").removesuffix("_count") in known, name
+
+
+def test_only_so_many_queues_have_series_of_their_own_and_totals_never_go_back() -> None:
+    world = World(1 << 20)
+    for number in range(7):
+        world.broker.nodes.add_queue(f"orders-{number}", {})
+        world.broker.nodes.add_queue(f"other-{number}", {})
+    registry = CollectorRegistry()
+    core = Core(lambda: None, lambda error: None)
+    registry.register(BrokerCollector(world.broker, core, QueueChoice(("orders-*",), 3)))
+    terminal = world.open(to_client=False, address="orders-0")
+    world.send(terminal, *[(object(), message(number, 10, False), 0) for number in range(5)])
+
+    def value(name: str, **labels: str) -> float | None:
+        return registry.get_sample_value(f"cairnmq_{name}", labels)
+
+    assert value("queues") == 14
+    assert value("messages") == value("put_messages_total") == 5
+    assert value("queue_messages", queue="orders-0") == 5
+    assert value("queue_messages", queue="orders-2") == 0
+    assert value("queue_messages", queue="orders-3") is None
+    assert value("queue_messages", queue="other-0") is None
+    world.do(world.broker.nodes.delete_queue, world.queue("orders-0"), lambda _: None)
+    assert (value("messages"), value("put_messages_total")) == (0, 5)
+    assert value("queue_messages", queue="orders-3") == 0

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from proton import Message
 from proton.utils import BlockingConnection
 
+from cairnmq.broker_plugin.health import Health
+from cairnmq.broker_plugin.metrics_server import MetricsServer
 from tests.process import DEADLINE_S, BrokerProcess, broker
 
 
@@ -43,6 +47,9 @@ def test_figures_follow_the_traffic(tmp_path: Path) -> None:
         for name in first:
             if name.endswith(("_total", "_count", "_bucket")):
                 assert [at[name] for at in seen] == sorted(at[name] for at in seen), name
+        assert last["cairnmq_messages"] == last["cairnmq_put_messages_total"] == 60
+        assert last["cairnmq_connections"] == last["cairnmq_links"] == 1
+        assert last["cairnmq_core_steps_total"] > first["cairnmq_core_steps_total"]
         receiver = connection.create_receiver("orders", credit=100)
         for _ in range(60):
             receiver.receive()
@@ -52,6 +59,48 @@ def test_figures_follow_the_traffic(tmp_path: Path) -> None:
         assert running.stop() == 0
         with pytest.raises(urllib.error.URLError):
             scrape(url)
+
+
+def get(url: str) -> tuple[int, str, Any]:
+    """The status, the kind and the body."""
+    try:
+        with urllib.request.urlopen(url, timeout=DEADLINE_S) as answer:
+            return answer.status, answer.headers["Content-Type"], answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.headers["Content-Type"], error.read().decode()
+
+
+def test_a_broker_that_serves_is_healthy_and_ready(tmp_path: Path) -> None:
+    with broker(tmp_path / "store", "--metrics-port", "0") as running:
+        base = running.wait_for(r"^metrics at (http://127\.0\.0\.1:\d+)/metrics$")[1]
+        for path in ("/health", "/ready"):
+            status, kind, body = get(base + path)
+            assert (status, kind) == (200, "application/json")
+            assert json.loads(body) == {"status": "ok", "reasons": []}
+        assert get(base + "/")[0] == get(base + "/metrics/more")[0] == 404
+        with pytest.raises(urllib.error.HTTPError, match="405"):
+            urllib.request.urlopen(base + "/metrics", data=b"x", timeout=DEADLINE_S)
+
+
+def test_what_is_wrong_is_told_with_a_503() -> None:
+    health = Health()
+    server = MetricsServer("127.0.0.1", 0, health)
+    try:
+        base = server.url.removesuffix("/metrics")
+        assert get(base + "/health")[0] == 200  # while a long recovery is under way
+        assert get(base + "/ready")[0] == 503
+        full = [""]
+        health.serving(lambda: full[0])
+        assert get(base + "/ready")[0] == 200
+        full[0] = "no room"
+        status, _, body = get(base + "/ready")
+        assert (status, json.loads(body)) == (503, {"status": "failing", "reasons": ["the store is full: no room"]})
+        assert get(base + "/health")[0] == 200
+        health.has_failed = True
+        assert get(base + "/health")[0] == get(base + "/ready")[0] == 503
+    finally:
+        server.stop()
 
 
 def test_without_the_option_nothing_listens(tmp_path: Path) -> None:

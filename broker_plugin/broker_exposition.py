@@ -1,0 +1,165 @@
+"""The broker's figures in the terms of Prometheus. Read off plain numbers by the thread that answers a scrape.
+
+No lock is taken and the core is not asked, so figures of different nodes may be a moment apart. Queues and exchanges
+are told one by one only if they fit the patterns of `QueueChoice`, and only so many of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from fnmatch import fnmatchcase
+from itertools import islice
+from typing import NamedTuple
+
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from ..broker.broker import Broker
+from ..broker.exchange import Exchange
+from ..broker.queue import Queue
+from ..router.core import Core
+from .exposition import PREFIX, Samples, Value, metric_of
+
+
+class QueueChoice(NamedTuple):
+    """Which queues and exchanges are told one by one."""
+
+    patterns: tuple[str, ...] = ("*",)
+    most: int = 100
+    """Of queues, and of exchanges: those that were made first."""
+
+    def queues(self, among: list[Queue]) -> list[Queue]:
+        return list(islice((one for one in among if self._fits(one.name)), self.most))
+
+    def exchanges(self, among: list[Exchange]) -> list[Exchange]:
+        return list(islice((one for one in among if self._fits(one.name)), self.most))
+
+    def _fits(self, name: str) -> bool:
+        return any(fnmatchcase(name, pattern) for pattern in self.patterns)
+
+
+class Figures:
+    """What a scrape finds."""
+
+    def __init__(self, broker: Broker, core: Core, choice: QueueChoice) -> None:
+        self.broker = broker
+        self.core = core
+        self.queues = list(broker.nodes.queues.values())
+        self.exchanges = list(broker.nodes.exchanges.values())
+        self.shown_queues = choice.queues(self.queues)
+        self.shown_exchanges = choice.exchanges(self.exchanges)
+
+    def of_queues(self, read: Callable[[Queue], float]) -> float:
+        return sum(map(read, self.queues))
+
+    def of_exchanges(self, read: Callable[[Exchange], float]) -> float:
+        return sum(map(read, self.exchanges))
+
+    def by_queue(self, read: Callable[[Queue], float]) -> Samples:
+        return Samples(("queue",), [((queue.name,), read(queue)) for queue in self.shown_queues])
+
+    def by_exchange(self, read: Callable[[Exchange], float]) -> Samples:
+        return Samples(("exchange",), [((exchange.name,), read(exchange)) for exchange in self.shown_exchanges])
+
+
+class BrokerFamily(NamedTuple):
+    """One metric."""
+
+    name: str
+    kind: str
+    """counter or gauge."""
+    help: str
+    value: Callable[[Figures], Value]
+
+    @property
+    def full_name(self) -> str:
+        return PREFIX + self.name
+
+
+BROKER_FAMILIES = (
+    BrokerFamily("connections", "gauge", "Connections.", lambda f: len(f.broker.connections.by_end)),
+    BrokerFamily(
+        "connections_opened_total", "counter", "Connections opened so far.", lambda f: f.broker.connections.opened
+    ),
+    BrokerFamily("links", "gauge", "Links.", lambda f: len(f.broker.connections.links)),
+    BrokerFamily("queues", "gauge", "Queues, told one by one or not.", lambda f: len(f.queues)),
+    BrokerFamily("exchanges", "gauge", "Exchanges, told one by one or not.", lambda f: len(f.exchanges)),
+    BrokerFamily("messages", "gauge", "Messages on all queues.", lambda f: f.of_queues(lambda q: q.messages)),
+    BrokerFamily("consumers", "gauge", "Consumers of all queues.", lambda f: f.of_queues(lambda q: q.taker_count)),
+    BrokerFamily(
+        "put_messages_total", "counter", "Messages put on any queue.",
+        lambda f: f.of_queues(lambda q: q.put) + f.broker.former.put,
+    ),
+    BrokerFamily(
+        "taken_messages_total", "counter", "Messages taken off any queue for good.",
+        lambda f: f.of_queues(lambda q: q.taken) + f.broker.former.taken,
+    ),
+    BrokerFamily(
+        "dead_lettered_messages_total", "counter", "Those of them that were rejected, or failed too often.",
+        lambda f: f.of_queues(lambda q: q.dead_lettered) + f.broker.former.dead_lettered,
+    ),
+    BrokerFamily(
+        "expired_messages_total", "counter", "Those of them whose time was over.",
+        lambda f: f.of_queues(lambda q: q.expired) + f.broker.former.expired,
+    ),
+    BrokerFamily(
+        "routed_messages_total", "counter", "Messages that an exchange had a queue for.",
+        lambda f: f.of_exchanges(lambda e: e.routed) + f.broker.former.routed,
+    ),
+    BrokerFamily(
+        "unroutable_messages_total", "counter", "Messages that an exchange had no queue for.",
+        lambda f: f.of_exchanges(lambda e: e.unrouted) + f.broker.former.unrouted,
+    ),
+    BrokerFamily("memory_used_bytes", "gauge", "What waiting messages hold.", lambda f: f.broker.memory.used_bytes),
+    BrokerFamily("memory_limit_bytes", "gauge", "What they may hold.", lambda f: f.broker.memory.limit_bytes),
+    BrokerFamily("core_steps_total", "counter", "Batches of decisions.", lambda f: f.core.steps),
+    BrokerFamily("core_busy_seconds_total", "counter", "The time that they took.", lambda f: f.core.busy_s),
+    BrokerFamily("queue_messages", "gauge", "Messages on it.", lambda f: f.by_queue(lambda q: q.messages)),
+    BrokerFamily(
+        "queue_ready_messages", "gauge", "Those that consumers can take.", lambda f: f.by_queue(lambda q: q.depth)
+    ),
+    BrokerFamily("queue_consumers", "gauge", "Links that take from it.", lambda f: f.by_queue(lambda q: q.taker_count)),
+    BrokerFamily("queue_held_bytes", "gauge", "What it holds in memory.", lambda f: f.by_queue(lambda q: q.held_bytes)),
+    BrokerFamily(
+        "queue_put_messages_total", "counter", "Messages put on it.", lambda f: f.by_queue(lambda q: q.put)
+    ),
+    BrokerFamily(
+        "queue_taken_messages_total", "counter", "Messages taken off it for good.",
+        lambda f: f.by_queue(lambda q: q.taken),
+    ),
+    BrokerFamily(
+        "queue_dead_lettered_messages_total", "counter", "Those of them that were rejected, or failed too often.",
+        lambda f: f.by_queue(lambda q: q.dead_lettered),
+    ),
+    BrokerFamily(
+        "queue_expired_messages_total", "counter", "Those of them whose time was over.",
+        lambda f: f.by_queue(lambda q: q.expired),
+    ),
+    BrokerFamily(
+        "exchange_routed_messages_total", "counter", "Messages that it had a queue for.",
+        lambda f: f.by_exchange(lambda e: e.routed),
+    ),
+    BrokerFamily(
+        "exchange_unroutable_messages_total", "counter", "Messages that it had no queue for.",
+        lambda f: f.by_exchange(lambda e: e.unrouted),
+    ),
+)  # fmt: skip
+
+
+class BrokerCollector(Collector):
+    """Gives the families at each scrape."""
+
+    def __init__(self, broker: Broker, core: Core, choice: QueueChoice) -> None:
+        self._broker = broker
+        self._core = core
+        self._choice = choice
+        self._highest: dict[str, float] = {}
+
+    def collect(self) -> Iterator[Metric]:
+        figures = Figures(self._broker, self._core, self._choice)
+        for family in BROKER_FAMILIES:
+            value = family.value(figures)
+            if family.kind == "counter" and isinstance(value, int | float):
+                # a queue that goes just now may be missed: a counter that went back would count as begun anew
+                value = self._highest[family.name] = max(value, self._highest.get(family.name, 0))
+            yield metric_of(family.full_name, family.kind, family.help, value)

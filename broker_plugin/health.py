@@ -1,0 +1,35 @@
+"""Whether the broker is alive, and whether it is of use: what /health and /ready say. Any thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+FAILED = "the broker has failed; its log says why"
+NOT_SERVING = "clients are not let in: the broker starts, or stops"
+
+
+class Health:
+    """Kept by who starts the broker, asked by who answers over HTTP."""
+
+    def __init__(self) -> None:
+        self.has_failed = False
+        self._full: Callable[[], str] | None = None
+
+    def serving(self, full: Callable[[], str]) -> None:
+        """The store is recovered and clients are let in; *full* tells why nothing more can be stored, if so."""
+        self._full = full
+
+    def stopping(self) -> None:
+        """Nobody is let in any more."""
+        self._full = None
+
+    def why_not_alive(self) -> list[str]:
+        return [FAILED] if self.has_failed else []
+
+    def why_not_ready(self) -> list[str]:
+        if self.has_failed:
+            return [FAILED]
+        if self._full is None:
+            return [NOT_SERVING]
+        full = self._full()
+        return [f"the store is full: {full}"] if full else []
