@@ -7,11 +7,15 @@ import sys
 import click
 
 from ..base.errors import CairnError
+from . import ctl_clients, ctl_nodes
 from .backup import backup, restore
 from .broker import broker
+from .ctl import ctl
 from .dump import dump
 from .salvage import salvage
 from .users import users
+
+__all__ = ["cairnmq", "ctl_clients", "ctl_nodes", "main"]  # the last two add their commands to ctl
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -20,7 +24,7 @@ def cairnmq() -> None:
     """CairnMQ: a durable AMQP 1.0 broker, and the tools beside it."""
 
 
-for command in (broker, dump, backup, restore, salvage, users):
+for command in (broker, dump, backup, restore, salvage, users, ctl):
     cairnmq.add_command(command)
 
 

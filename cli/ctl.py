@@ -1,0 +1,140 @@
+"""`cairnmq ctl`: look into a running broker, and change it, by its management over AMQP."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+from functools import update_wrapper
+from typing import Any
+
+import click
+
+from .ctl_client import PASSWORD, Client, Where
+from .ctl_tables import Printer
+
+Command = Callable[..., Any]
+COLUMNS = {
+    "queue": ("name", "durable", "messages", "ready", "unsettled", "consumers", "bindings", "put", "taken"),
+    "exchange": ("name", "exchange-type", "durable", "bindings", "routed", "unroutable"),
+    "binding": ("exchange", "queue", "key", "arguments", "durable"),
+    "template": ("name", "arguments"),
+    "connection": ("identity", "name", "container", "links", "since"),
+    "link": ("identity", "name", "role", "address", "unsettled", "since"),
+    "transaction": ("name", "state", "operations"),
+}
+
+
+class Tools:
+    """What each command gets: who asks, and who prints."""
+
+    def __init__(self, client: Client, printer: Printer) -> None:
+        self.client = client
+        self.printer = printer
+
+
+class _Group(click.Group):
+    """Ends quietly when nobody reads any more what it prints: `| head` took what it wanted."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            found = super().invoke(ctx)
+            sys.stdout.flush()
+            return found
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at the very end
+            sys.exit(0)
+
+
+@click.group("ctl", cls=_Group)
+@click.option("--url", default="amqp://127.0.0.1:5672", show_default=True, envvar="CAIRNMQ_URL", help="The broker.")
+@click.option("--user", help=f"Log in as that; the password is {PASSWORD} in the environment, or asked for.")
+@click.option("--ca", type=click.Path(exists=True, dir_okay=False), help="Whose certificates to trust, with amqps.")
+@click.option("--timeout", "timeout_s", default=10.0, show_default=True, type=click.FloatRange(0.1), help="Seconds.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.pass_context
+def ctl(
+    context: click.Context, url: str, user: str | None, ca: str | None, timeout_s: float, as_json: bool
+) -> None:
+    """Look into a running broker, and change it."""
+    client = Client(Where(url, user, ca, timeout_s))
+    context.call_on_close(client.close)
+    context.obj = Tools(client, Printer(as_json=as_json))
+
+
+def with_tools(command: Command) -> Command:
+    """The tools as the first argument."""
+
+    def wrapped(*args: Any, **options: Any) -> Any:
+        return command(click.get_current_context().obj, *args, **options)
+
+    return update_wrapper(wrapped, command)
+
+
+def value_of(option: str, text: str) -> tuple[str, Any]:
+    """KEY=VALUE: a number, true or false where it looks like one, else a text; `=` in quotes stays a text."""
+    key, sign, raw = text.partition("=")
+    if not key or not sign:
+        raise click.UsageError(f"{option} {text}: say KEY=VALUE")
+    if raw in ("true", "false"):
+        return key, raw == "true"
+    try:
+        return key, int(raw)
+    except ValueError:
+        return key, raw[1:-1] if len(raw) > 1 and raw[0] == raw[-1] == '"' else raw
+
+
+def arguments_option(command: Command) -> Command:
+    return click.option(
+        "-a", "--argument", "arguments", multiple=True, metavar="KEY=VALUE",
+        callback=lambda context, option, texts: dict(value_of("--argument", text) for text in texts),
+        help="Any number of times.",
+    )(command)  # fmt: skip
+
+
+def group_of(type: str, plural: str, text: str) -> click.Group:
+    """A group with `list` and `show`."""
+
+    @ctl.group(plural, help=text)
+    def group() -> None: ...
+
+    @group.command("list")
+    @click.option("--like", default="*", show_default=True, help="Of that name: a pattern.")
+    @with_tools
+    def list_(tools: Tools, like: str) -> None:
+        """A line for each."""
+        rows = (row for row in tools.client.rows(type) if fnmatchcase(row["name"], like))
+        tools.printer.rows(rows, COLUMNS[type])
+
+    @group.command("show")
+    @click.argument("name")
+    @with_tools
+    def show(tools: Tools, name: str) -> None:
+        """All there is to know of one."""
+        tools.printer.one(tools.client.ask("READ", type, name))
+
+    return group
+
+
+def deleting(group: click.Group, type: str, name: str = "delete", text: str = "Take it away.") -> None:
+    """The group's command for that."""
+
+    @group.command(name, help=text)
+    @click.argument("name")
+    @with_tools
+    def delete(tools: Tools, name: str) -> None:
+        tools.client.ask("DELETE", type, name)
+        tools.printer.done(f"{type} {name} is gone")
+
+
+def for_singles() -> None:
+    for type, text in (("broker", "The broker: version, uptime, what there is."), ("store", "The store's figures.")):
+
+        def show(tools: Tools, type: str = type) -> None:
+            tools.printer.one(tools.client.ask("READ", type, type))
+
+        ctl.command(type, help=text)(with_tools(show))
+
+
+for_singles()

@@ -1,0 +1,25 @@
+"""`cairnmq ctl connections`, `links` and `transactions`."""
+
+from __future__ import annotations
+
+import click
+
+from .ctl import Tools, group_of, with_tools
+
+connections = group_of("connection", "connections", "Clients' connections.")
+links = group_of("link", "links", "Clients' links.")
+transactions = group_of("transaction", "transactions", "Distributed transactions that are in doubt.")
+
+
+def _closing(group: click.Group, type: str) -> None:
+    @group.command("close", help=f"Close a {type}, by its identity. What it has not settled goes back.")
+    @click.argument("identity")
+    @click.option("--reason", help="For the client.")
+    @with_tools
+    def close(tools: Tools, identity: str, reason: str | None) -> None:
+        tools.client.ask("DELETE", type, identity, {} if reason is None else {"reason": reason})
+        tools.printer.done(f"{type} {identity} is being closed")
+
+
+_closing(connections, "connection")
+_closing(links, "link")

@@ -1,0 +1,163 @@
+"""`cairnmq ctl` as a person and a program meet it, against a real broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from proton import Message
+from proton.utils import BlockingConnection
+
+from tests.process import CAIRNMQ, DEADLINE_S, BrokerProcess, broker
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with broker(tmp_path_factory.mktemp("ctl") / "store") as started:
+        yield started
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [CAIRNMQ, "ctl", *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=DEADLINE_S, env={**os.environ, **environment}
+    )
+
+
+def ctl(running: BrokerProcess, *arguments: str, status: int = 0) -> str:
+    done = run("--url", f"amqp://127.0.0.1:{running.port}", *arguments)
+    assert done.returncode == status, done
+    assert "Traceback" not in done.stderr
+    return done.stdout if not status else done.stderr
+
+
+def document(running: BrokerProcess, *arguments: str) -> Any:
+    return json.loads(ctl(running, "--json", *arguments))
+
+
+def send(running: BrokerProcess, address: str, *bodies: Any) -> None:
+    connection = BlockingConnection(f"127.0.0.1:{running.port}", timeout=DEADLINE_S)
+    sender = connection.create_sender(address)
+    for body in bodies:
+        sender.send(Message(body=body, durable=True, properties={"n": 1}, id="m"))
+    connection.close()
+
+
+def test_queues_come_are_looked_at_and_go(running: BrokerProcess) -> None:
+    assert ctl(running, "queues", "create", "orders", "-a", "max-messages=1000") == "queue orders is there\n"
+    send(running, "orders", "one", "two", {"three": b"\xff"})
+    [line] = [line for line in ctl(running, "queues", "list").splitlines() if line.startswith("orders")]
+    assert line.split()[:5] == ["orders", "yes", "3", "3", "0"]
+    [found] = document(running, "queues", "list", "--like", "ord*")
+    assert (found["name"], found["arguments"]) == ("orders", {"max-messages": 1000})
+    assert document(running, "queues", "show", "orders") == {**found, "type": "queue"}
+    messages = document(running, "messages", "list", "orders", "--count", "2")
+    assert [message["body"] for message in messages] == ["one", "two"]
+    assert messages[0]["application-properties"] == {"n": 1}
+    assert "three" in ctl(running, "queues", "peek", "orders")
+    assert document(running, "queues", "move", "orders", "others", "--count", "1")["moved"] == 1
+    assert ctl(running, "queues", "purge", "orders") == "2 messages are gone from queue orders\n"
+    assert "has 1 messages" in ctl(running, "queues", "delete", "others", "--if-empty", status=1)
+    assert ctl(running, "queues", "delete", "others") == "queue others is gone\n"
+    ctl(running, "queues", "delete", "orders")
+
+
+def test_exchanges_bindings_and_templates(running: BrokerProcess) -> None:
+    ctl(running, "queues", "create", "inbox", "--transient")
+    ctl(running, "exchanges", "create", "news", "--type", "topic")
+    bound = ctl(running, "exchanges", "bind", "news", "inbox", "eu.#", "-a", "x-selector=n = 1")
+    assert bound == "binding news/inbox/eu.%23 is there\n"
+    send(running, "news/eu.paris", "found")
+    [binding] = document(running, "bindings", "list")
+    assert binding["arguments"] == {"x-selector": "n = 1"}
+    assert document(running, "queues", "show", "inbox")["messages"] == 1
+    assert "news" in ctl(running, "exchanges", "list")
+    ctl(running, "exchanges", "unbind", "news", "inbox", "eu.#")
+    assert document(running, "bindings", "list") == []
+    ctl(running, "exchanges", "delete", "news")
+    ctl(running, "templates", "create", "small.*", "-a", "max-messages=1")
+    ctl(running, "templates", "update", "small.*", "-a", "max-messages=2", "-a", "overflow=ring")
+    [template] = document(running, "templates", "list")
+    assert template["arguments"] == {"max-messages": 2, "overflow": "ring"}
+    ctl(running, "templates", "delete", "small.*")
+    assert document(running, "templates", "list") == []
+
+
+def test_clients_are_told_and_closed(running: BrokerProcess) -> None:
+    connection = BlockingConnection(f"127.0.0.1:{running.port}", timeout=DEADLINE_S)
+    connection.create_sender("orders", name="out")
+    [link] = [link for link in document(running, "links", "list") if link["name"] == "out"]
+    assert link["address"] == "orders"
+    identity = link["connection"]
+    assert document(running, "connections", "show", identity)["links"] == 1
+    ctl(running, "connections", "close", identity, "--reason", "lunch")
+    assert identity not in [one["identity"] for one in document(running, "connections", "list")]
+
+
+def test_broker_store_and_transactions(running: BrokerProcess) -> None:
+    assert document(running, "broker")["version"]
+    assert "journal-flushes" in ctl(running, "store")
+    assert document(running, "transactions", "list") == []
+
+
+def test_names_do_not_steer_the_terminal(running: BrokerProcess) -> None:
+    name = "evil\x1b[2J\nqueue"
+    send(running, name, "x")
+    assert "\x1b" not in ctl(running, "queues", "list")
+    assert document(running, "queues", "show", name)["name"] == name
+    ctl(running, "queues", "delete", name)
+
+
+def test_help_where_there_is_nothing_to_do(running: BrokerProcess) -> None:
+    done = run()
+    assert "queues" in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    assert "purge" in run("queues", "--help").stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("nonsense",), ("queues", "show"), ("queues", "create", "q", "-a", "novalue"), ("--url", "http://x", "broker"),
+     ("--url", "amqp://me:secret@host", "broker"), ("queues", "peek", "q", "--count", "0")],
+)  # fmt: skip
+def test_wrong_arguments_are_status_2(arguments: tuple[str, ...]) -> None:
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_what_the_broker_refuses_is_one_line_and_status_1(running: BrokerProcess) -> None:
+    assert ctl(running, "queues", "show", "none", status=1).startswith("cairnmq: read queue none: there is no queue")
+    refused = ctl(running, "queues", "create", "q", "-a", "max-messages=-1", status=1)
+    assert refused.count("\n") == 1
+    assert "max-messages" in refused
+
+
+def test_no_broker_is_one_line_and_status_1() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    done = run("broker", CAIRNMQ_URL=f"amqp://127.0.0.1:{port}")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert f"cairnmq: amqp://127.0.0.1:{port}: can't be reached: " in done.stderr
+
+
+def test_a_silent_peer_is_given_up_on() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        done = run("--timeout", "0.5", "--url", f"amqp://127.0.0.1:{port}", "broker")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+
+
+def test_head_is_no_trouble(running: BrokerProcess) -> None:
+    for number in range(300):
+        ctl_name = f"many-{number}"
+        send(running, ctl_name, "x") if number < 3 else None
+    command = f"{CAIRNMQ} ctl --url amqp://127.0.0.1:{running.port} --json store | head -1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=DEADLINE_S)
+    assert (done.stdout, done.stderr) == ("{\n", "")
