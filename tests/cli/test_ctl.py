@@ -10,9 +10,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from proton import Message
 from proton.utils import BlockingConnection
 
+from cairnmq.cli.main import cairnmq
 from tests.process import CAIRNMQ, DEADLINE_S, BrokerProcess, broker
 
 
@@ -30,10 +32,14 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 
 
 def ctl(running: BrokerProcess, *arguments: str, status: int = 0) -> str:
+    if not status:  # in this process, which is quicker
+        result = CliRunner().invoke(cairnmq, ["ctl", "--url", f"127.0.0.1:{running.port}", *arguments])
+        assert (result.exit_code, result.stderr) == (0, ""), result
+        return result.stdout
     done = run("--url", f"amqp://127.0.0.1:{running.port}", *arguments)
     assert done.returncode == status, done
     assert "Traceback" not in done.stderr
-    return done.stdout if not status else done.stderr
+    return done.stderr
 
 
 def document(running: BrokerProcess, *arguments: str) -> Any:
@@ -155,9 +161,6 @@ def test_a_silent_peer_is_given_up_on() -> None:
 
 
 def test_head_is_no_trouble(running: BrokerProcess) -> None:
-    for number in range(300):
-        ctl_name = f"many-{number}"
-        send(running, ctl_name, "x") if number < 3 else None
     command = f"{CAIRNMQ} ctl --url amqp://127.0.0.1:{running.port} --json store | head -1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=DEADLINE_S)
     assert (done.stdout, done.stderr) == ("{\n", "")
