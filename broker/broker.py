@@ -221,7 +221,10 @@ class Broker:
                 producer = AnonymousProducer(self, terminal, wish.container, wish.user)
                 terminal.opened(producer, None, self.credit(terminal, self._credit))
         elif endpoint is not None:
-            endpoint.open(wish, terminal)
+            if why := self.why_not(wish.user, RECEIVE if wish.to_client else SEND, terminus.address):
+                terminal.failure("amqp:unauthorized-access", why)
+            else:
+                endpoint.open(wish, terminal)
         else:
             self.find(
                 terminus.address,

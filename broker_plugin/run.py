@@ -63,7 +63,7 @@ class RunningBroker:
             vouch=options.router.knows_users,
             transaction_limits=options.transactions,
         )
-        serve(self._broker, _everybody)
+        serve(self._broker, self._broker.why_not)
         self._store.start(self._durable, self._journal_failed, lambda: self._post(self._broker.room_again))
         self._router.start(self._broker, self._core)
         self._health.serving(self._why_full)
@@ -151,8 +151,3 @@ class RunningBroker:
         self.failure = error
         self._health.has_failed = True
         self._ended.set()
-
-
-def _everybody(user: str, operation: str, name: str) -> str:
-    """Who may do what by management: who is let in may do everything."""
-    return ""

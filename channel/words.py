@@ -94,6 +94,11 @@ class ConnectionEnd(Protocol):
         """The client's container id. Any thread."""
         ...
 
+    @property
+    def user(self) -> str:
+        """Who the client has proved to be. Any thread, once it has opened the connection."""
+        ...
+
     def expel(self, description: str) -> None:
         """Close the connection with `amqp:connection:forced`. Called on the core; done later, on the worker."""
         ...

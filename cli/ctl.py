@@ -20,7 +20,7 @@ COLUMNS = {
     "exchange": ("name", "exchange-type", "durable", "bindings", "routed", "unroutable"),
     "binding": ("exchange", "queue", "key", "arguments", "durable"),
     "template": ("name", "arguments"),
-    "connection": ("identity", "name", "container", "links", "since"),
+    "connection": ("identity", "name", "user", "container", "links", "since"),
     "link": ("identity", "name", "role", "address", "unsettled", "since"),
     "transaction": ("name", "state", "operations"),
 }

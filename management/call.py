@@ -18,7 +18,6 @@ from ..base.errors import (
     UnknownTransaction,
 )
 from ..broker.addresses import parse as parse_address
-from ..broker.queue import Queue
 from .request import (
     BAD_REQUEST,
     CONFLICT,
@@ -103,13 +102,10 @@ class Call:
     def check_address(self, operation: str, address: str) -> None:
         """The same for what *address* leads to, or would lead to (A13, A14)."""
         place = self.node.broker.place_of(address)
-        if place is None:
-            self.check(operation, parse_address(address).name)
-        else:
-            self.check(operation, place.name if isinstance(place, Queue) else place.exchange.name)
+        self.check(operation, parse_address(address).name if place is None else place.name)
 
     def why_not(self, operation: str, name: str) -> str:
-        return self.node.why_not(self.node.user_of(self.link), operation, name)
+        return self.node.why_not(self.link.wish.user, operation, name)
 
     # ---- the answer -----------------------------------------------------------------------------------------------
 

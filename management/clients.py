@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ..amqp.values import Timestamp
+from ..broker.access import MANAGE
 from ..broker.broker import Broker
 from ..broker.connections import Connection, Link
 from ..broker.consumer import Consumer
 from .call import Call
-from .entity import MANAGE, Attribute, Operation, Type
+from .entity import Attribute, Operation, Type
 from .request import only, text
 
 _TAKEN_DOWN = "management closed it"
@@ -24,6 +25,7 @@ class ConnectionType(Type):
         super().__init__(
             (
                 Attribute("container", "string", "The client's container id.", lambda c: c.end.container),
+                Attribute("user", "string", "Who logged in; empty for nobody in particular.", lambda c: c.end.user),
                 Attribute("since", "time", "When it opened AMQP.", lambda c: Timestamp(c.since_us // 1000)),
                 Attribute("links", "number", "Links on it.", lambda c: len(c.links)),
             ),

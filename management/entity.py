@@ -9,14 +9,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..amqp import encode
+from ..broker.access import LOOK
 from .request import NOT_FOUND, Refusal, shown
 
 if TYPE_CHECKING:
     from .call import Call
-
-LOOK, MANAGE, CREATE, DELETE = "look", "manage", "create", "delete"
-BROWSE, RECEIVE, SEND = "browse", "receive", "send"
-"""What access rules are asked for."""
 
 
 class Attribute(NamedTuple):

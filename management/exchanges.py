@@ -7,12 +7,13 @@ from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
+from ..broker.access import CREATE, DELETE, LOOK, MANAGE, RECEIVE, SEND
 from ..broker.broker import Broker
 from ..broker.exchange import TYPES, Exchange
 from ..broker.nodes import PREDECLARED
 from ..broker.queue import Queue
 from .call import Call
-from .entity import CREATE, DELETE, LOOK, MANAGE, RECEIVE, SEND, Attribute, Operation, Type
+from .entity import Attribute, Operation, Type
 from .queues import check_name, gone
 from .request import BAD_REQUEST, CONFLICT, CREATED, NOT_FOUND, OK, Refusal, arguments, flag, only, shown, text
 

@@ -9,13 +9,14 @@ from collections import deque
 from functools import partial
 
 from ..base.errors import CairnError, MessageLocked
+from ..broker.access import RECEIVE, SEND, Forbidden
 from ..broker.broker import Broker
 from ..broker.entry import Entry
 from ..broker.places import Place
 from ..broker.queue import Queue
 from .call import Call
-from .entity import RECEIVE, SEND, Operation, Type
-from .request import BAD_REQUEST, CONFLICT, NOT_FOUND, Refusal, number, only, text
+from .entity import Operation, Type
+from .request import BAD_REQUEST, CONFLICT, FORBIDDEN, NOT_FOUND, Refusal, number, only, text
 
 AT_ONCE = 64
 """Messages moved in one step of the core."""
@@ -46,6 +47,8 @@ class Moving:
             raise Refusal(CONFLICT, f"the queue {queue.name!r} has a consumer, and may have only one")
 
         def found(place: Place | Exception) -> None:
+            if isinstance(place, Forbidden):
+                raise Refusal(FORBIDDEN, str(place))
             if isinstance(place, LookupError):
                 raise Refusal(NOT_FOUND, str(place.args[0]))
             if isinstance(place, Exception):
@@ -55,7 +58,8 @@ class Moving:
             else:
                 _Mover(self._broker, call, queue, place, min(most, queue.messages)).begin()
 
-        self._broker.find(to, call.then(found))
+        wish = call.link.wish
+        self._broker.find(to, call.then(found), user=wish.user, connection=wish.connection)
 
 
 class _Mover:

@@ -16,11 +16,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..amqp.codec import Malformed
+from ..broker.access import SEND
 from ..broker.connections import Connection, Link
 from ..broker.queue import Queue
 from ..channel.words import ABORTED, MORE, SETTLED, Fragment, Open, Outcome, TerminalEnd
 from .call import Call, WhyNot
-from .entity import SEND, Type
+from .entity import Type
 from .replies import MOST_WAITING_BYTES, Receiver, put
 from .request import MAX_REQUEST_BYTES, Envelope, envelope, shown
 
@@ -43,9 +44,6 @@ class Management:
         self.why_not = why_not
         self._do = do
         self._receivers: dict[Connection, dict[Receiver, str]] = {}
-
-    def user_of(self, link: Link) -> str:
-        return ""
 
     def open(self, wish: Open, terminal: TerminalEnd) -> None:
         """A link to the node, or from it."""
@@ -107,9 +105,8 @@ class Management:
         place = self.broker.place_of(to)
         if place is None:
             return f"there is no node {shown(to)} for the response"
-        name = place.name if isinstance(place, Queue) else place.exchange.name
         if not isinstance(place, Queue) or place.owner is not link.wish.connection:
-            why = self.why_not(self.user_of(link), SEND, name)
+            why = self.why_not(link.wish.user, SEND, place.name)
             if why:
                 return why
         return lambda content: put(self.broker, place, content)

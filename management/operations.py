@@ -11,10 +11,11 @@ from itertools import islice
 from typing import Any
 
 from ..amqp import encode
+from ..broker.access import LOOK
 from ..broker.broker import Broker
 from .call import Call, WhyNot
 from .clients import ConnectionType, LinkType
-from .entity import LOOK, Type
+from .entity import Type
 from .exchanges import BindingType, ExchangeType
 from .moving import Moving
 from .node import ADDRESS, Management

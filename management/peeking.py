@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from ..amqp import decode, encode, header, sections
 from ..amqp.codec import Malformed
 from ..base.errors import CairnError
+from ..broker.access import BROWSE
 from ..broker.backlog import Page
 from ..broker.broker import Broker
 from ..broker.entry import Entry
@@ -19,7 +20,7 @@ from ..broker.queue import Queue
 from ..broker.reading import Loaded
 from ..store.interface import MessageStore
 from .call import Call
-from .entity import BROWSE, Operation, Type
+from .entity import Operation, Type
 from .request import number, only
 
 MOST_MESSAGES = 1000

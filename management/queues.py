@@ -7,13 +7,14 @@ from functools import partial
 from typing import Any
 
 from ..base.errors import StoreError
+from ..broker.access import BROWSE, CREATE, DELETE, MANAGE, RECEIVE, SEND
 from ..broker.broker import DYNAMIC_PREFIX, Broker
 from ..broker.nodes import MAX_NAME_BYTES
 from ..broker.policy import policy_of
 from ..broker.queue import Queue
 from .call import Call
-from .entity import CREATE, DELETE, MANAGE, SEND, Attribute, Operation, Type
-from .request import BAD_REQUEST, CONFLICT, CREATED, OK, Refusal, arguments, flag, only, shown
+from .entity import Attribute, Operation, Type
+from .request import BAD_REQUEST, CONFLICT, CREATED, FORBIDDEN, OK, Refusal, arguments, flag, only, shown
 
 
 def check_name(kind: str, name: str) -> None:
@@ -97,6 +98,13 @@ class QueueType(Type):
 
     def resource_named(self, name: str) -> str:
         return name
+
+    def wanted(self, call: Call, operation: str) -> Queue:
+        """What a connection made to receive on, nobody else reads (A14)."""
+        queue: Queue = super().wanted(call, operation)
+        if operation in (BROWSE, RECEIVE) and queue.private and queue.owner is not call.link.wish.connection:
+            raise Refusal(FORBIDDEN, f"{shown(queue.name)} belongs to another connection")
+        return queue
 
     def _connection(self, queue: Queue) -> str | None:
         connection = self._broker.connections.by_end.get(queue.owner)

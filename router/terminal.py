@@ -320,6 +320,10 @@ class Terminal:
     def container(self) -> str:
         return self.engine.container
 
+    @property
+    def user(self) -> str:
+        return self._user
+
     def expel(self, description: str) -> None:
         self.note(self._do_expel, description)
 

@@ -18,6 +18,7 @@ MANY = 10_000
 class FakeConnection:
     name = "here:1"
     container = "tests"
+    user = ""
 
     def expel(self, description: str) -> None: ...
 
