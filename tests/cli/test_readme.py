@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -35,6 +38,16 @@ def test_the_first_message_and_a_look_inside(tmp_path: Path) -> None:
             dumped = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, cwd=tmp_path)
             assert dumped.returncode == 0, dumped.stderr
             assert "orders" in dumped.stdout
+        looked = []
+        for line in (line for line in SHELL if "cairnmq ctl" in line):
+            command = [CAIRNMQ, *shlex.split(line)[1:]]
+            environment = {**os.environ, "CAIRNMQ_URL": f"amqp://127.0.0.1:{running.port}"}
+            asked = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, env=environment)
+            assert (asked.returncode, asked.stderr) == (0, ""), command
+            looked.append(asked.stdout)
+        assert "orders" in looked[0]
+        assert json.loads(looked[2])["name"] == "orders"
+        assert looked[-3] == "1 messages went from queue invoices to orders\n"
         for line in (line for line in SHELL if re.search("cairnmq (backup|restore)", line)):
             command = [CAIRNMQ, *line.split()[1:]]
             done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, cwd=tmp_path)
