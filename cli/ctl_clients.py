@@ -23,3 +23,17 @@ def _closing(group: click.Group, type: str) -> None:
 
 _closing(connections, "connection")
 _closing(links, "link")
+
+
+def _ending(verb: str, operation: str, text: str, done: str, body: dict[str, bool] | None = None) -> None:
+    @transactions.command(verb, help=text)
+    @click.argument("xid")
+    @with_tools
+    def end(tools: Tools, xid: str) -> None:
+        tools.client.ask(operation, "transaction", xid, body)
+        tools.printer.done(f"transaction {xid} is {done}")
+
+
+_ending("commit", "DECIDE", "Commit one that is prepared, without its coordinator.", "committed", {"commit": True})
+_ending("rollback", "DECIDE", "Roll one back that is prepared, without its coordinator.", "rolled back", {"commit": False})
+_ending("forget", "FORGET", "Let go of one that was decided on.", "forgotten")
