@@ -101,6 +101,8 @@ class Client:
             self._calls = SyncRequestResponse(self._connection, ADDRESS)
         except (ProtonException, OSError) as error:
             remedy = "is a broker running there? say where with --url"
+            if "amqp:unauthorized-access" in str(error):
+                remedy = f"say who asks with --user, and the password with {PASSWORD} in the environment"
             raise CairnError(where.url, f"can't be reached: {error}", remedy) from error
         return self._calls
 

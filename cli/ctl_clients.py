@@ -34,6 +34,6 @@ def _ending(verb: str, operation: str, text: str, done: str, body: dict[str, boo
         tools.printer.done(f"transaction {xid} is {done}")
 
 
-_ending("commit", "DECIDE", "Commit one that is prepared, without its coordinator.", "committed", {"commit": True})
-_ending("rollback", "DECIDE", "Roll one back that is prepared, without its coordinator.", "rolled back", {"commit": False})
+_ending("commit", "DECIDE", "Commit one that is prepared, by an operator.", "committed", {"commit": True})
+_ending("rollback", "DECIDE", "Roll back one that is prepared, by an operator.", "rolled back", {"commit": False})
 _ending("forget", "FORGET", "Let go of one that was decided on.", "forgotten")

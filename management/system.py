@@ -9,11 +9,14 @@ from importlib.metadata import version
 from typing import Any
 
 from ..amqp.values import Timestamp
+from ..broker.access import MANAGE
 from ..broker.broker import Broker
 from ..store.journal_store import JournalStore
 from ..store.metrics import JournalMetrics, measure
 from ..store.transaction import Transaction
-from .entity import Attribute, Type
+from .call import Call
+from .entity import Attribute, Operation, Type
+from .request import BAD_REQUEST, Refusal, flag, only
 
 
 class One(Type):
@@ -105,12 +108,22 @@ class TransactionType(Type):
 
     def __init__(self, broker: Broker) -> None:
         self._transactions = broker.store.transactions
+        self._in_doubt = broker.in_doubt
         super().__init__(
             (
                 Attribute("state", "string", "What has become of it so far.", lambda t: t.state.value),
                 Attribute("operations", "number", "What it puts, and takes.", lambda t: len(t.operations)),
             ),
-            (),
+            (
+                Operation("PREPARE", (), "The first phase, of one that its client has discharged.", self._prepare),
+                Operation("COMMIT", (), "The second phase, or the only one.", self._commit),
+                Operation("ROLLBACK", (), "Nothing of it is to be.", self._rollback),
+                Operation(
+                    "DECIDE", ("commit",), "End one that is prepared, without its coordinator: it is remembered.",
+                    self._decide,
+                ),
+                Operation("FORGET", (), "Let go of one that was decided on.", self._forget),
+            ),
         )  # fmt: skip
 
     def all(self) -> list[Any]:
@@ -121,3 +134,28 @@ class TransactionType(Type):
 
     def name_of(self, entity: Transaction) -> str:
         return entity.xid.hex()
+
+    def _xid(self, call: Call, *known: str) -> bytes:
+        """Of any transaction, in doubt or not: the name is its xid in hexadecimal digits."""
+        only(call.request.map(), *known)
+        call.check(MANAGE, "")
+        try:
+            return bytes.fromhex(call.name())
+        except ValueError as error:
+            raise Refusal(BAD_REQUEST, "the name of a transaction is its xid in hexadecimal digits") from error
+
+    def _prepare(self, call: Call) -> None:
+        self._in_doubt.prepare(self._xid(call), call.answer)
+
+    def _commit(self, call: Call) -> None:
+        self._in_doubt.commit(self._xid(call), call.answer)
+
+    def _rollback(self, call: Call) -> None:
+        self._in_doubt.rollback(self._xid(call), call.answer)
+
+    def _decide(self, call: Call) -> None:
+        xid = self._xid(call, "commit")
+        self._in_doubt.decide(xid, call.answer, commit=flag(call.request.map(), "commit", False))
+
+    def _forget(self, call: Call) -> None:
+        self._in_doubt.forget(self._xid(call), call.answer)

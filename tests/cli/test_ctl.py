@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -164,3 +165,18 @@ def test_head_is_no_trouble(running: BrokerProcess) -> None:
     command = f"{CAIRNMQ} ctl --url amqp://127.0.0.1:{running.port} --json store | head -1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=DEADLINE_S)
     assert (done.stdout, done.stderr) == ("{\n", "")
+
+
+def test_it_logs_in(tmp_path: Path) -> None:
+    users = str(tmp_path / "users")
+    command = [CAIRNMQ, "users", "add", "--users-file", users, "anna"]
+    subprocess.run(command, input="secret-Pw1\nsecret-Pw1\n", text=True, timeout=DEADLINE_S, check=True)
+    with broker(tmp_path / "store", "--users-file", users) as guarded:
+        asked = ("--url", f"127.0.0.1:{guarded.port}", "--json", "--user", "anna", "connections", "list")
+        done = run(*asked, CAIRNMQ_PASSWORD="secret-Pw1")
+        assert [one["user"] for one in json.loads(done.stdout)] == ["anna"]
+        for arguments in (asked, (*asked[:3], "queues", "list")):
+            refused = run(*arguments, CAIRNMQ_PASSWORD="not-her-Pw1")
+            assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+            assert "--user" in refused.stderr
+            assert "not-her-Pw1" not in refused.stderr

@@ -179,7 +179,6 @@ def test_every_amqp_type(peer: Peer, durable: bool) -> None:
         reply_to_group_id="other",
         durable=durable,
         priority=9,
-        ttl=1000,
         properties={f"p{number}": value for number, value in enumerate(SIMPLE)},
         annotations={symbol(f"x-opt-{number}"): value for number, value in enumerate(VALUES)},
         instructions={symbol("x-opt-once"): "d"},
@@ -193,3 +192,23 @@ def test_every_amqp_type(peer: Peer, durable: bool) -> None:
     got = received[len(VALUES)].message
     for field in ("id", "user_id", "subject", "correlation_id", "group_sequence", "properties", "annotations"):
         assert getattr(got, field) == getattr(everything, field), field
+
+
+@either
+def test_a_message_with_a_time_to_live_is_stamped_and_nothing_else_is_changed(peer: Peer, durable: bool) -> None:
+    sent = Message(
+        body="b",
+        id=1,
+        subject="s",
+        ttl=60_000,
+        durable=durable,
+        properties={"p": 1},
+        annotations={symbol("x-opt-a"): 1},
+    )
+    peer.send(peer.sender("q"), sent)
+    [received] = peer.take(peer.receiver("q", 1))
+    assert received.message.annotations.pop("x-opt-enqueued-time") > 0
+    again = received.message
+    assert [getattr(again, name) for name in ("body", "id", "subject", "ttl", "properties", "annotations")] == [
+        getattr(sent, name) for name in ("body", "id", "subject", "ttl", "properties", "annotations")
+    ]
