@@ -21,7 +21,7 @@ from .priorities import asked_priority
 from .proton import MODIFIED, NULL, RECEIVED, RELEASED, Pointer, ffi, lib, text
 from .transactions import TRANSACTIONAL
 
-CAPABILITIES = ("ANONYMOUS-RELAY",)
+CAPABILITIES = ("ANONYMOUS-RELAY", "SHARED-SUBS", "DELAYED_DELIVERY")
 """What is offered to every client that opens a connection."""
 
 _DELIVERY = int(lib.PN_DELIVERY)

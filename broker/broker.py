@@ -38,6 +38,7 @@ from .selecting import SelectingBrowser, SelectingConsumer, asked_for
 from .selector import SelectorError
 from .senders import AnonymousProducer, ExchangeProducer, QueueProducer
 from .shaped import ShapedQueue
+from .subscriptions import NAME_PREFIX as SUBSCRIPTION_PREFIX
 from .subscriptions import Subscriptions
 from .timers import Timers
 from .transactions import TransactionLimits, Transactions
@@ -142,17 +143,24 @@ class Broker:
         name = addresses.parse(address, capabilities).name if place is None else place.name
         if self.access is not None or operation != SEND:
             why = self._why_not_used(place, name, user, operation, connection)
+            if not why and place is None:
+                why = self.why_not(user, CREATE, name)
             if why:
                 then(Forbidden(why))
                 return
+        self._find(place, name, then)
+
+    def find_for_itself(self, address: str, then: Callable[[Place | Exception], None]) -> None:
+        """The same for the broker, which may do everything: whoever named the address was asked then."""
+        place = self.place_of(address)
+        self._find(place, addresses.parse(address).name, then)
+
+    def _find(self, place: Place | None, name: str, then: Callable[[Place | Exception], None]) -> None:
+        reason = "" if place is not None else self._why_not_created(name)
         if place is not None:
             then(place)
-            return
-        reason = self._why_not_created(name)
-        if reason:
+        elif reason:
             then(LookupError(reason))
-        elif why := self.why_not(user, CREATE, name):
-            then(Forbidden(why))
         else:
             self.nodes.create_queue(name, self.nodes.template_for(name), then)
 
@@ -174,7 +182,7 @@ class Broker:
 
     def _why_not_created(self, address: str) -> str:
         wanted = any(fnmatchcase(address, pattern) for pattern in self._auto_create)
-        if not wanted or address.startswith(("$", DYNAMIC_PREFIX)):
+        if not wanted or address.startswith(("$", DYNAMIC_PREFIX, SUBSCRIPTION_PREFIX)):
             shown = address if len(address) <= 80 else address[:80] + "..."
             return f"there is no queue {shown!r}, and none is made for it"
         if not address or len(address.encode()) > MAX_NAME_BYTES:

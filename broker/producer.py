@@ -86,7 +86,7 @@ class Producer:
         try:
             vouch(fragment[1], self._user)
         except (NotTheSender, Malformed) as error:
-            self.terminal.reject((fragment[0],), 1, *condition_of(error))
+            self._reject((fragment[0],), 1, *condition_of(error))
             return False
         return True
 

@@ -87,7 +87,7 @@ class Returns:
             queue.put_aside(entry, content)
             then(0)
         else:
-            self._broker.find(address, lambda found: self._found(queue, entry, reason, then, found, content))
+            self._broker.find_for_itself(address, lambda found: self._found(queue, entry, reason, then, found, content))
 
     def _found(
         self, queue: Queue, entry: Entry, reason: str, then: Then, found: Place | Exception, content: bytes

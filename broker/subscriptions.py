@@ -7,9 +7,10 @@
 | links that share it (`shared`) | `subscription:container:shared:name` | as long as these links, or as above |
 | those of any container (also `global`) | `subscription::shared:name` | likewise |
 
-*name* is the link's, up to a `|`: clients that have several links on one subscription tell them apart by what follows.
-A durable one is bound anew when its topic, key or filters change, and what was on it goes, as JMS says. Without a
-source (a null one) a client asks what there was under its link's name, to close it: that is how it unsubscribes.
+Where clients log in, their user stands before the container, as in `user@container`. *name* is the link's, up to a `|`:
+clients that have several links on one subscription tell them apart by what follows. A durable one is bound anew when its
+topic, key or filters change, and what was on it goes, as JMS says. Without a source (a null one) a client asks what there
+was under its link's name, to close it: that is how it unsubscribes.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from .broker import Broker
 
 PREFIX = "subscription"
+NAME_PREFIX = f"{PREFIX}:"
+"""Of the names of those that are found again: none is made on first use."""
 SUBSCRIPTION = "x-subscription"
 """The argument of a durable subscription's queue: what it is of, as `_Asked.terms` tells it."""
 
@@ -73,7 +76,9 @@ class Subscriptions:
         queue = self._broker.nodes.queues.get(asked.queue)
         if queue is None or queue.going:
             self._make(asked, wish, terminal)
-        elif queue.arguments.get(SUBSCRIPTION) == asked.terms:
+        elif SUBSCRIPTION not in queue.arguments:
+            terminal.failure("amqp:not-allowed", f"the queue {asked.queue!r} is no subscription")
+        elif queue.arguments[SUBSCRIPTION] == asked.terms:
             self._attach(queue, asked, wish, terminal)
         elif queue.consumers:
             terminal.failure("amqp:resource-locked", "others share that subscription, on other terms")
@@ -84,7 +89,7 @@ class Subscriptions:
         """A client asks by its link's name what it had subscribed to."""
         names = [_durable_name(wish, shared=shared) for shared in (False, True)]
         queue = next((found for name in names if (found := self._broker.nodes.queues.get(name)) is not None), None)
-        if queue is None or queue.going:
+        if queue is None or queue.going or SUBSCRIPTION not in queue.arguments:
             terminal.failure("amqp:not-found", f"there is no subscription {wish.link_name!r}")
             return
         terms = queue.arguments[SUBSCRIPTION]
@@ -175,8 +180,10 @@ def _asked(place: ExchangePlace, wish: Open) -> _Asked:
 
 def _durable_name(wish: Open, *, shared: bool) -> str:
     container = "" if "global" in wish.terminus.capabilities else quote(wish.container, safe="")
+    if wish.user and container:  # container ids are what clients say; users are who they are
+        container = f"{quote(wish.user, safe='')}@{container}"
     name = quote(wish.link_name.partition("|")[0], safe="")
-    return f"{PREFIX}:{container}:{'shared:' if shared else ''}{name}"
+    return f"{NAME_PREFIX}{container}:{'shared:' if shared else ''}{name}"
 
 
 def _ignore(result: object) -> None:

@@ -68,8 +68,12 @@ class Receiver:
             self.terminal.settle(settle)
 
     def outcomes_in(self, connection: object, provisional: Sequence[tuple[bytes, Outcome]]) -> None:
-        """A response is settled whatever becomes of a transaction."""
-        self.outcomes([outcome for _, outcome in provisional])
+        """The same, whatever becomes of the transaction."""
+        settle = [
+            (one.delivery, one.state, one.tag) for _, one in provisional if one.delivery is not None and one.state
+        ]
+        if settle:
+            self.terminal.settle_in(settle, _nothing)
 
     def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
         self._waiting.clear()

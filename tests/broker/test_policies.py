@@ -9,6 +9,7 @@ from proton import Message, symbol, timestamp
 
 from cairnmq.amqp import sections
 from cairnmq.amqp.proton import ACCEPTED, MODIFIED, REJECTED
+from cairnmq.broker.access import parse
 from cairnmq.channel.words import Outcome
 
 from .world import FakeTerminal, World
@@ -208,6 +209,17 @@ def test_dead_letters_may_go_through_an_exchange_or_nowhere(policed: Policed) ->
     policed.restart()
     assert policed.bodies("a") == policed.bodies("b") == ["q"]
     assert policed.bodies("lost") == []
+
+
+def test_dead_letters_move_by_the_broker_s_own_right(policed: Policed) -> None:
+    """Whoever made the queue was asked whether they may send there."""
+    policed.make("q", dead_letter_address="dead")
+    policed.send("q", "poison")
+    taker = policed.open("q")
+    policed.world.broker.access = parse(b'[[rules]]\nwho = ["*"]\nmay_not = ["*"]\n', "rules")
+    policed.world.settle(taker, taker.forwarded[0][0], REJECTED)
+    policed.world.broker.access = None
+    assert policed.bodies("dead") == ["poison"]
 
 
 def test_a_failed_message_waits_longer_each_time(policed: Policed) -> None:

@@ -199,3 +199,13 @@ def test_a_client_that_lost_its_link_takes_the_subscription_over(new_peer: NewPe
     link = subscribe(new, "topic://t", durable=True)
     assert old.refusal(stolen) == "amqp:link:stolen"
     assert [one.body for one in new.take(link, 2)] == [1, 2]
+
+
+def test_a_queue_of_such_a_name_is_no_subscription(new_peer: NewPeer) -> None:
+    """Nobody can make one on first use; one that an operator made is left alone, and the broker goes on."""
+    peer = new_peer(container="me")
+    assert peer.refusal(peer.receiver("subscription:me:sub")) == "amqp:not-found"
+
+
+def test_what_is_offered(peer: Peer) -> None:
+    assert {"SHARED-SUBS", "DELAYED_DELIVERY"} <= set(peer.connection.remote_offered_capabilities)
