@@ -7,10 +7,10 @@
 | links that share it (`shared`) | `subscription:container:shared:name` | as long as these links, or as above |
 | those of any container (also `global`) | `subscription::shared:name` | likewise |
 
-Where clients log in, their user stands before the container, as in `user@container`. *name* is the link's, up to a `|`:
-clients that have several links on one subscription tell them apart by what follows. A durable one is bound anew when its
-topic, key or filters change, and what was on it goes, as JMS says. Without a source (a null one) a client asks what there
-was under its link's name, to close it: that is how it unsubscribes.
+Where clients log in, their user stands before the container, as in `user@container`. *name* is the link's, up to a
+`|`: clients that have several links on one subscription tell them apart by what follows. A durable one is bound anew
+when its topic, key or filters change, and what was on it goes, as JMS says. Without a source (a null one) a client asks
+what there was under its link's name, to close it: that is how it unsubscribes.
 """
 
 from __future__ import annotations
