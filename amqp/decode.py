@@ -46,6 +46,7 @@ _TOO_DEEP = f"values are nested deeper than {MAX_DEPTH} levels"
 _REST = "bytes behind the last value of a compound one"
 _MOST_WIDTHLESS = 16
 """An array of values that take no bytes (nulls, say) is no longer than this: nothing else would bound it (A1)."""
+_MOST_ODD_KEYS = 64
 _WIDTHS = {4: 0, 5: 1, 6: 2, 7: 4, 8: 8, 9: 16}
 
 
@@ -128,6 +129,13 @@ _PLAIN: dict[int, Leaf] = _TYPED | {
     0xA3: lambda raw: raw.decode("ascii"),
     0xB3: lambda raw: raw.decode("ascii"),
 }
+
+
+_KEYS: frozenset[type] = frozenset((
+    type(None), bool, int, float, str, bytes, Symbol, Char, Ubyte, Ushort, Uint, Ulong, Byte, Short, Int, Timestamp,
+    Float, Decimal32, Decimal64, Decimal128,
+))  # fmt: skip
+"""Types of keys of which a sender can't make up many with the same hash, so that maps of any size take linear time."""
 
 
 def value(data: bytes, at: int = 0, *, plain: bool = False) -> tuple[Any, int]:
@@ -261,6 +269,8 @@ def _compound(code: int, data: bytes, at: int, end: int, leaves: dict[int, Leaf]
         return values
     if count & 1:
         raise Malformed("a map's last key has no value")
+    if count > _MOST_ODD_KEYS * 2 and not _KEYS.issuperset(map(type, values[::2])):
+        raise Malformed(f"a map of more than {_MOST_ODD_KEYS} entries has a key that is a UUID or a described value")
     try:
         found = dict(zip(values[::2], values[1::2], strict=True))
     except TypeError as error:

@@ -23,6 +23,7 @@ from .browser import Browser
 from .connections import Connections
 from .consumer import Consumer
 from .coordinator import CREDIT, Coordinator
+from .duplicates import forget_orphans
 from .exchange import Exchange
 from .former import Former
 from .in_doubt import InDoubt
@@ -100,6 +101,7 @@ class Broker:
         self._withheld: dict[TerminalEnd, int] = {}
         self.nodes = Nodes(store, post, self._queue, self._gone)
         self.in_doubt = InDoubt(self)
+        self.later(forget_orphans, self)
 
     def _queue(self, name: str, queue_id: int, arguments: Arguments) -> Queue:
         kind = ShapedQueue if policy_of(name, arguments).is_shaped else Queue
@@ -350,6 +352,8 @@ class Broker:
     def _purge(self, queue: Queue) -> None:
         """A queue that is gone takes its messages along, in one record; SQL forgets it when that is durable."""
         queue.end()
+        if queue.gate is not None:
+            queue.gate.end()
         if queue.queue_id:
             lsn = self.store.purge(queue.queue_id, self.clock.wall_us(), is_final=True)
             self.line.when_durable(lsn, self.store.finish_destroy_queue, queue.queue_id, _ignore)

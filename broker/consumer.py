@@ -136,7 +136,7 @@ class Consumer(Receiving):
     def _loaded(self, entries: list[Entry], contents: list[bytes | CairnError]) -> None:
         """The long ones among *entries* were read."""
         if self._closed:
-            self.unsettled.clear()
+            self._let_go()
             for entry in entries:
                 if not entry.gone:
                     self._queue.give_back(entry)
@@ -159,7 +159,7 @@ class Consumer(Receiving):
         now_us = broker.clock.wall_us()
         messages = [message for message in messages if not message[0].gone]  # the queue may have gone meanwhile
         entries = [entry for entry, _ in messages]
-        self.unsettled.clear()
+        self._let_go()
         lsn = 0
         for entry in entries:
             if entry.message_id:
@@ -177,6 +177,10 @@ class Consumer(Receiving):
 
     def outcomes_in(self, connection: object, provisional: Sequence[tuple[bytes, Outcome]]) -> None:
         self._broker.transactions.take(connection, self, self._queue, provisional)
+
+    def _let_go(self) -> None:
+        self.unsettled.clear()
+        self._queue.leavers.pop(self, None)
 
     def outcomes(self, outcomes: Sequence[Outcome]) -> None:
         if self._broker.transactions.taken:
@@ -254,5 +258,9 @@ class Consumer(Receiving):
                 self._bury(entry, TOO_OFTEN, None, 0)
             else:
                 queue.give_back(entry)
+        if self.unsettled:
+            queue.leavers[self] = None
+        else:
+            queue.leavers.pop(self, None)
         self._broker.touch(queue)
         self._broker.driver_closed(self, queue, for_good=for_good)

@@ -3,7 +3,8 @@
 The newest `duplicate-window` ids are remembered, whatever has become of the messages. They are messages of a queue
 of their own, `$duplicates:` and the name, so they last as messages do: an id is recorded right behind its message, and
 both are durable before the sender is told. A crash between the two can let that one message in again, never lose it.
-Messages without a message-id are always taken, and long ones that arrive in pieces are not looked at.
+Messages without a message-id are always taken, and long ones that arrive in pieces are not looked at. With the queue
+goes what it remembered: at the next start, if a crash came between the two.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ..amqp import sections
 from ..amqp.codec import Malformed
-from ..base.errors import CairnError
+from ..base.errors import CairnError, StoreError
 from .entry import Entry
 
 if TYPE_CHECKING:
@@ -49,8 +50,21 @@ class Duplicates:
             nodes.create_queue(name, {}, self._made)
 
     def _made(self, made: Queue | Exception) -> None:
-        if not isinstance(made, Exception):  # else they are remembered as long as the broker runs: the log says why
+        if isinstance(made, Exception):  # they are remembered as long as the broker runs: the log says why
+            return
+        if self._queue.gone:
+            self._broker.nodes.delete_queue(made, _ignore)
+        else:
             self._kept_on = made.queue_id
+
+    def end(self) -> None:
+        """The queue is gone."""
+        kept = self._broker.nodes.queues.get(PREFIX + self._queue.name)
+        if self._kept_on and kept is not None:
+            self._broker.nodes.delete_queue(kept, _ignore)
+        self._kept_on = 0
+        self._keys.clear()
+        self._order.clear()
 
     def _recall(self, kept: Queue) -> None:
         """What was remembered when the store was opened."""
@@ -86,7 +100,23 @@ class Duplicates:
             key, message_id = self._order.popleft()
             self._keys.discard(key)
             if message_id:
-                store.dequeue(message_id, self._kept_on, now_us)
+                try:
+                    store.dequeue(message_id, self._kept_on, now_us)
+                except StoreError:  # somebody has purged them
+                    pass
+
+
+def forget_orphans(broker: Broker) -> None:
+    """What queues remembered that are not there any more, or remember nothing now, goes."""
+    queues = broker.nodes.queues
+    for kept in [queue for name, queue in queues.items() if name.startswith(PREFIX)]:
+        owner = queues.get(kept.name.removeprefix(PREFIX))
+        if owner is None or not owner.policy.duplicate_window:
+            broker.nodes.delete_queue(kept, _ignore)
+
+
+def _ignore(result: object) -> None:
+    """Nobody waits to hear how that went; the log tells what went wrong."""
 
 
 def _key(content: bytes) -> bytes | None:

@@ -17,6 +17,8 @@ from .queue import Queue
 from .topics import Topics
 
 REMEMBERED_KEYS = 4096
+MAX_KEY_CHARACTERS = 255
+"""Of a key, and of a pattern: matching takes time in proportion to both."""
 Driver = Any
 Condition = Callable[[bytes], bool]
 """Whether a message is one that a binding wants: a selector, say. It gets the first piece of a long one."""
@@ -54,6 +56,9 @@ class Route(NamedTuple):
         return (*self.queues, *dict.fromkeys(asking))
 
 
+NOWHERE = Route((), ())
+
+
 class Exchange:
     """A direct exchange, and what all of them have in common."""
 
@@ -86,6 +91,12 @@ class Exchange:
         """Raises `StoreError` for a key that can't match anything."""
         if self.needs_key and not key:
             raise StoreError(f"exchange {self.name!r}", f"a binding to a {self.type} exchange needs a key")
+        if len(key) > MAX_KEY_CHARACTERS:
+            raise StoreError(
+                f"exchange {self.name!r}",
+                f"a binding's key has {len(key)} characters",
+                f"choose one of up to {MAX_KEY_CHARACTERS}",
+            )
 
     def bindings(self) -> list[Binding]:
         return list(self._bindings.values())
@@ -123,9 +134,11 @@ class Exchange:
         return [found for key in keys if (found := self.unbind(queue, key)) is not None]
 
     def route(self, key: str) -> Route:
-        """Where *key* leads."""
+        """Where *key* leads: nowhere, if it is too long."""
         route = self._routes.get(key)
         if route is None:
+            if len(key) > MAX_KEY_CHARACTERS:
+                return NOWHERE
             if len(self._routes) >= REMEMBERED_KEYS:
                 self._routes.clear()
             route = self._routes[key] = _route(self._match(key))

@@ -90,6 +90,11 @@ class Gate:
             for terminal, credit in withheld.items():
                 terminal.grant(credit)
 
+    def end(self) -> None:
+        """The queue is gone."""
+        if self._duplicates is not None:
+            self._duplicates.end()
+
     def emptied(self) -> None:
         """The queue was purged."""
         kept = {entry.position & ARRIVAL_MASK for entry in self._queue.with_consumers()}

@@ -32,8 +32,8 @@ _POLICIES = {
 def asked_for(properties: bytes) -> str:
     """The policy that the properties of a dynamic node ask for, an encoded map. Raises `Malformed`."""
     asked = decode.read_map(properties, 0).get("lifetime-policy") if properties else None
-    found = _POLICIES.get(asked.descriptor) if isinstance(asked, Described) else None
-    return found or CLOSE
+    descriptor = asked.descriptor if isinstance(asked, Described) else None
+    return _POLICIES.get(descriptor, CLOSE) if isinstance(descriptor, int | str) else CLOSE
 
 
 def is_over(queue: Queue) -> bool:

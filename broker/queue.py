@@ -62,6 +62,12 @@ class Taker(Protocol):
         ...
 
 
+class Holder(Protocol):
+    """Who has messages, as the queue sees it."""
+
+    unsettled: dict[Entry, None]
+
+
 class Looker(Protocol):
     """A browser, as the queue sees it."""
 
@@ -130,6 +136,8 @@ class Queue:
         """All who look for themselves: browsers, and consumers that select."""
         self.selecting: list[Selecting] = []
         """Those of them that take messages."""
+        self.leavers: dict[Holder, None] = {}
+        """Consumers that have gone, and messages on their way to them have not come back yet."""
         self.producers: dict[Driver, None] = {}
         self.was_linked = self.was_filled = False
         """There was a link, or a message, since the broker started; kept if the queue goes by itself."""
@@ -268,8 +276,7 @@ class Queue:
     def give_back(self, entry: Entry) -> None:
         """It is not wanted after all: back to where it was, before all or in the middle."""
         position = entry.position
-        if self.timing is not None:
-            self.timing.watch((entry,))
+        self.watch(entry)
         if self.backlog.count and position >= self.backlog.first:
             self.backlog.put_back(entry)
         elif self.ready and position > self.ready[0].position:
@@ -318,15 +325,26 @@ class Queue:
 
     def take_oldest(self) -> Entry | None:
         """The first message that nobody has; it is among the others no longer."""
-        if self.returned:
-            return heappop(self.returned)
-        if self.ready:
-            return self.ready.popleft()
+        for pop in (self._pop_returned, self._pop_ready):
+            while (entry := pop()) is not None:
+                if not (entry.gone or entry in self.away):
+                    return entry
         if not self.backlog.count or self._reading is not None:
             return None
         page = self.backlog.page(self.backlog.first - 1, 1)
         self.backlog.drop(page)
         return page.held.get(page.first) or Entry(page.ids[0], page.first, None, 0)
+
+    def _pop_returned(self) -> Entry | None:
+        return heappop(self.returned) if self.returned else None
+
+    def _pop_ready(self) -> Entry | None:
+        return self.ready.popleft() if self.ready else None
+
+    def stands(self, entry: Entry) -> bool:
+        """Whether it is among those in memory that nobody has."""
+        place = self.ready_after(entry.position) - 1
+        return (place >= 0 and self.ready[place] is entry) or entry in self.returned
 
     def clear(self) -> int:
         """All messages that nobody has are gone; those that are not durable yet, as soon as they are."""
@@ -358,16 +376,18 @@ class Queue:
         return [entry for unsettled in self._unsettled() for entry in unsettled]
 
     def _unsettled(self) -> list[dict[Entry, None]]:
-        return [
-            self.locked,
-            *[taker.unsettled for taker in self.consumers],
-            *[taker.unsettled for taker in self.selecting],
-        ]
+        holders = (*self.consumers, *self.selecting, *self.leavers)
+        return [self.locked, *[holder.unsettled for holder in holders]]
 
     def begin_timing(self) -> None:
         """There is a message with a time."""
         if self.timing is None:
             self.timing = Timing(self._broker, self)
+
+    def watch(self, entry: Entry) -> None:
+        """It is in memory, and may expire there."""
+        if self.timing is not None:
+            self.timing.watch((entry,))
 
     def is_timely(self, entry: Entry) -> bool:
         """Whether it may be handed out now."""
@@ -379,6 +399,7 @@ class Queue:
     def put_aside(self, entry: Entry, why: CairnError) -> None:
         """It can't be read: it stays in the store, for the next start to try again, and holds nobody up."""
         self._reader.report(self.name, entry.message_id, why)
+        entry.gone = True
         self.let_go(entry.held_bytes)
 
     # ---- handing out ----------------------------------------------------------------------------------------------

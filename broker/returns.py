@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+RETRY_S = 1.0
+"""What can't be moved away now is tried again so much later."""
+MOST_COUNTED = 1 << 31
+"""What a message says of its deaths may be its sender's invention."""
 Then = Callable[[int], None]
 """Gets the LSN to wait for before anyone is told that the message is away."""
 
@@ -51,7 +55,10 @@ class Returns:
     def _come_back(self, queue: Queue, entry: Entry) -> None:
         if entry in queue.away:
             del queue.away[entry]
-            queue.give_back(entry)
+            if queue.stands(entry):  # it has expired, and was left among the others
+                queue.watch(entry)
+            else:
+                queue.give_back(entry)
             self._broker.touch(queue)
 
     def bury(self, queue: Queue, entry: Entry, reason: str, then: Then) -> None:
@@ -105,8 +112,8 @@ class Returns:
             about = {"queue": queue.name}
             told = queue.name, entry.message_id, reason, error
             log.warning("queue %s: message %d (%s) can't be moved: %s", *told, extra=about)
-            queue.give_back(entry)
-            self._broker.touch(queue)
+            queue.away[entry] = None
+            self._broker.timers.after(RETRY_S, self._come_back, queue, entry)
             lsn = 0
         then(lsn)
 
@@ -185,7 +192,8 @@ def _obituary(before: dict[Any, Any], queue: str, reason: str, now_ms: int) -> d
     if again is None:
         again = {"queue": queue, "reason": reason, "count": 0, "first-time": Timestamp(now_ms)}
         deaths.append(again)
-    again["count"] = int(again.get("count", 0)) + 1
+    count = again.get("count")
+    again["count"] = min(max(count, 0), MOST_COUNTED) + 1 if isinstance(count, int) else 1
     again["last-time"] = Timestamp(now_ms)
     first = deaths[0]
     return {

@@ -10,7 +10,7 @@ from ..amqp import header
 from ..amqp.codec import Malformed
 from ..channel.words import Delivery, Fragment, TerminalEnd
 from .access import SEND
-from .exchange import Exchange
+from .exchange import MAX_KEY_CHARACTERS, Exchange
 from .places import ExchangePlace, Place
 from .producer import Producer, Queues
 from .queue import Queue
@@ -57,6 +57,11 @@ class RoutingProducer(Producer):
 
     def _route_all(self, exchange: Exchange, key: str, fragments: Sequence[Fragment], hops: int = 0) -> None:
         """Messages of one key."""
+        if len(key) > MAX_KEY_CHARACTERS:
+            deliveries = [delivery for delivery, _, _ in fragments]
+            why = f"a key has up to {MAX_KEY_CHARACTERS} characters, this one has {len(key)}"
+            self.terminal.reject(deliveries, len(deliveries), "amqp:invalid-field", why)
+            return
         route = exchange.route(key)
         if not route.asking:
             self._put_on(exchange, key, route.queues, fragments, hops)

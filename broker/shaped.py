@@ -137,11 +137,13 @@ class ShapedQueue(Queue):
         if value is not None and self._values.get(value) is not entry:
             self._drop(entry)
             return
-        if self.timing is not None:
-            self.timing.watch((entry,))
+        self.watch(entry)
         heappush(self.returned, entry)
         for selecting in self.selecting:
             selecting.look_again(entry)
+
+    def stands(self, entry: Entry) -> bool:
+        return super().stands(entry) or any(entry in parked for parked in self._parked.values())
 
     def take_oldest(self) -> Entry | None:
         """Of the lowest priority."""

@@ -23,11 +23,12 @@ from uuid import uuid4
 from ..amqp import filters
 from ..amqp.codec import Malformed
 from ..amqp.link import Terminus
-from ..base.errors import CairnError
+from ..base.errors import CairnError, StoreError
 from ..channel.words import Open, TerminalEnd
 from .access import RECEIVE
 from .conditions import NOT_FROM, SELECTOR
 from .consumer import Consumer
+from .nodes import MAX_NAME_BYTES
 from .places import ExchangePlace
 from .queue import Queue
 from .selector import Selector
@@ -76,11 +77,11 @@ class Subscriptions:
         queue = self._broker.nodes.queues.get(asked.queue)
         if queue is None or queue.going:
             self._make(asked, wish, terminal)
-        elif SUBSCRIPTION not in queue.arguments:
+        elif _terms_of(queue) is None:
             terminal.failure("amqp:not-allowed", f"the queue {asked.queue!r} is no subscription")
         elif queue.arguments[SUBSCRIPTION] == asked.terms:
             self._attach(queue, asked, wish, terminal)
-        elif queue.consumers:
+        elif queue.consumers or queue.selecting:
             terminal.failure("amqp:resource-locked", "others share that subscription, on other terms")
         else:
             self._broker.nodes.delete_queue(queue, lambda error: self._again(error, asked, wish, terminal))
@@ -89,10 +90,10 @@ class Subscriptions:
         """A client asks by its link's name what it had subscribed to."""
         names = [_durable_name(wish, shared=shared) for shared in (False, True)]
         queue = next((found for name in names if (found := self._broker.nodes.queues.get(name)) is not None), None)
-        if queue is None or queue.going or SUBSCRIPTION not in queue.arguments:
+        terms = None if queue is None or queue.going else _terms_of(queue)
+        if queue is None or terms is None:
             terminal.failure("amqp:not-found", f"there is no subscription {wish.link_name!r}")
             return
-        terms = queue.arguments[SUBSCRIPTION]
         address = terms["exchange"] + (f"/{terms['key']}" if terms["key"] else "")
         if why := self._broker.why_not(wish.user, RECEIVE, address):
             terminal.failure("amqp:unauthorized-access", why)
@@ -154,6 +155,13 @@ class Subscriptions:
         terminal.opened(consumer, None, 0, filters=asked.applied)
 
 
+def _terms_of(queue: Queue) -> Mapping[str, Any] | None:
+    """What a queue is a subscription of; None if it is none: anybody may have made one of such a name."""
+    terms = queue.arguments.get(SUBSCRIPTION)
+    is_one = isinstance(terms, Mapping) and all(isinstance(terms.get(name), str) for name in ("exchange", "key"))
+    return terms if is_one else None
+
+
 def _asked(place: ExchangePlace, wish: Open) -> _Asked:
     """Raises `Malformed`, or `CairnError` for a key that can't be."""
     terminus = wish.terminus
@@ -174,6 +182,8 @@ def _asked(place: ExchangePlace, wish: Open) -> _Asked:
             queue = f"{queue}:volatile"
     else:
         queue = f"{PREFIX}-{uuid4()}"
+    if len(queue.encode()) > MAX_NAME_BYTES:
+        raise StoreError("subscription", f"its name takes more than {MAX_NAME_BYTES} bytes", "shorten the link's name")
     applied = filters.accepted(asked, no_local=True)
     return _Asked(place, key, arguments, applied, durable, shared, queue)
 

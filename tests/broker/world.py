@@ -98,7 +98,7 @@ class World:
     def __init__(self, memory_limit_bytes: int) -> None:
         self.disk = MemoryDirectory()
         self.clock = ManualClock()
-        self._wiring = MemoryWiring()
+        self.wiring = MemoryWiring()
         self._limit_bytes = memory_limit_bytes
         self.readings: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self.start()
@@ -107,7 +107,7 @@ class World:
         """Recover the store, and start a broker on it."""
         self._actions: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self.readings.clear()
-        self.store, _ = recover(self.disk, self._wiring, self.clock, OPTIONS)
+        self.store, _ = recover(self.disk, self.wiring, self.clock, OPTIONS)
         self.store.run_inline(lambda lsn: self._actions.append((self._durable, (lsn,))))
         self.broker = Broker(
             self.store,

@@ -62,6 +62,9 @@ class MemoryWiring(Wiring):
         super().set_formatted()
         self.on_commit("commit that there is a journal")
 
+    def refuse_writing(self, refuse: bool = True) -> None:
+        self._sqlite.execute(f"PRAGMA query_only = {int(refuse)}")
+
     def hold(self) -> object:
         return self._sqlite.serialize()
 
