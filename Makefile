@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 RUN = $(VENV)/bin/
 
-.PHONY: test setup lint check interop bench kills powercuts explore clean
+.PHONY: test setup lint check interop bench kills powercuts explore fuzz clean
 
 test: setup lint check
 
@@ -48,6 +48,11 @@ STATES ?= 10000000
 explore: setup
 	mkdir -p build
 	$(RUN)python -m tests.recovery.shards --states $(STATES) --seed $(SEED) --report build/explore-$(SEED).txt
+
+# more bad input, from other seeds: make fuzz RUNS=1000000000 SEED=7; what fails is kept in build/fuzz
+RUNS ?= 2000000
+fuzz: setup
+	$(RUN)python -m tests.fuzz.run --runs $(RUNS) --seed $(SEED)
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

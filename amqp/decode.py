@@ -224,10 +224,10 @@ def _value(data: bytes, at: int, end: int, leaves: dict[int, Leaf], depth: int) 
     if code < 0xC0 and code != 0x45:
         values, at = _values(data, at, end, 1, leaves, depth)
         return values[0], at
-    if code == 0x45:
-        return [], at + 1
     if not depth:
         raise Malformed(_TOO_DEEP)
+    if code == 0x45:
+        return [], at + 1
     at, stop = _bounds(code, data, at + 1, end)
     return _compound(code, data, at, stop, leaves, depth), stop
 
@@ -341,7 +341,7 @@ def _array(count: int, data: bytes, at: int, end: int, leaves: dict[int, Leaf], 
     if code >> 4 == 4:
         if code not in _CONSTANTS and code not in leaves and code != 0x45:
             raise Malformed(f"no type has the code 0x{code:02x}")
-        items = [_value(data, at - 1, at, leaves, 0)[0] for _ in range(count)]
+        items = [_value(data, at - 1, at, leaves, depth - 1)[0] for _ in range(count)]
     elif code in leaves and code < 0xA0:
         width = _WIDTHS[code >> 4]
         if count * width != end - at:

@@ -376,7 +376,7 @@ class Queue:
         return [entry for unsettled in self._unsettled() for entry in unsettled]
 
     def _unsettled(self) -> list[dict[Entry, None]]:
-        holders = (*self.consumers, *self.selecting, *self.leavers)
+        holders: tuple[Holder, ...] = (*self.consumers, *self.selecting, *self.leavers)
         return [self.locked, *[holder.unsettled for holder in holders]]
 
     def begin_timing(self) -> None:

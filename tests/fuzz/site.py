@@ -1,0 +1,188 @@
+"""A whole broker in one thread, without sockets: terminals, the core, queues, and a store on a disk in memory."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from proton import Connection, Transport
+
+from cairnmq.amqp.buckets import Buckets
+from cairnmq.amqp.engine import Limits
+from cairnmq.amqp.sasl import Login
+from cairnmq.router.admission import Admission, AdmissionOptions
+from cairnmq.router.core import Core
+from cairnmq.router.gate import Gate
+from cairnmq.router.terminal import Terminal
+
+from ..broker.world import World
+
+LIMITS = Limits(max_message_bytes=1 << 20, max_links=64, max_transfers=512, session_window_bytes=1 << 20)
+MEMORY_BYTES = 4 << 20
+MOST_TURNS = 20_000
+"""Of the loop that has everybody do their work, for one read."""
+
+
+class CoreFailed(AssertionError):
+    """The broker would have ended."""
+
+
+class _Posts:
+    """What the store and the broker post goes to the core."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def append(self, posted: tuple[Callable[..., None], tuple[Any, ...]]) -> None:
+        self._core.post(posted[0], *posted[1])
+
+
+class Site:
+    """One broker."""
+
+    def __init__(self, policy: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """*policy*: of the queues `q` and `dead`, which are made on first use."""
+        self.world = World(MEMORY_BYTES)
+        self.broker = self.world.broker
+        self.broker.nodes.templates["q"] = self.broker.nodes.templates["dead"] = policy
+        self.broker.transactions._start = b"fuzz"  # else no two runs would be alike
+        self.failure: BaseException | None = None
+        self.core = Core(self.broker.finish_step, self._failed)
+        self._actions: Any = _Posts(self.core)
+        early = self.world._actions
+        setattr(self.world, "_actions", self._actions)  # noqa: B010  # mypy knows it for a deque
+        for posted in early:
+            self._actions.append(posted)
+        self.buckets = Buckets(8 << 20)
+        self._admission = Admission("broker", AdmissionOptions())
+        self._gate = Gate(Login(), 1000)
+        self._gate.start(self.core.post)
+        self._woken: deque[Terminal] = deque()
+        self._number = 0
+
+    def _failed(self, error: BaseException) -> None:
+        self.failure = self.failure or error
+
+    def terminal(self) -> Terminal:
+        """A new connection."""
+        self._number += 1
+        wake = self._woken.append
+        name = f"client {self._number}"
+        return Terminal(
+            name, self.core, self.broker, self._admission, LIMITS, self.buckets, self._gate, wake=wake
+        )
+
+    def settle_down(self, terminal: Terminal, hear: Callable[[bytes], None] | None = None) -> None:
+        """Have everybody do what there is to do; what is said to *terminal*'s client is heard, or thrown away."""
+        for _ in range(MOST_TURNS):
+            self.core.run()
+            if self.failure is not None:
+                raise CoreFailed(f"the core failed: {self.failure!r}") from self.failure
+            if self._woken:
+                self._woken.popleft().do_work()
+            elif data := terminal.output():
+                size = len(data)
+                if hear is not None:
+                    hear(bytes(data))
+                terminal.sent(size)
+            elif self.world.readings:
+                work, args = self.world.readings.popleft()
+                work(*args)
+            else:
+                return
+        raise AssertionError(f"after {MOST_TURNS} turns there is still something to do")
+
+    def converse(self, data: bytes, piece_bytes: int) -> None:
+        """A client says *data*, and leaves."""
+        terminal = self.terminal()
+        for at in range(0, len(data), piece_bytes):
+            terminal.feed(data[at : at + piece_bytes])
+            self.settle_down(terminal)
+            if terminal.finished():
+                break
+        self.hang_up(terminal)
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self.world.clock.advance(seconds)
+        if self.broker.due_s() <= self.world.clock.monotonic_s():
+            self.core.post(self.broker.on_time)
+            self.core.run()
+
+    def hang_up(self, terminal: Terminal) -> None:
+        """The client of *terminal* is gone."""
+        terminal.feed_end()
+        self.settle_down(terminal)
+        terminal.free()
+        self.settle_down_without(terminal)
+
+    def settle_down_without(self, terminal: Terminal) -> None:
+        """As `settle_down`, where the connection is gone."""
+        self.core.run()
+        while self._woken:
+            self._woken.popleft().do_work()
+            self.core.run()
+        if self.failure is not None:
+            raise CoreFailed(f"the core failed: {self.failure!r}") from self.failure
+
+    def check_accounts(self) -> None:
+        """Nobody is connected: what is counted is what is there."""
+        memory = self.broker.memory.used_bytes
+        held = sum(queue.held_bytes for queue in self.broker.nodes.queues.values())
+        assert memory == held, f"{memory} bytes are counted, queues hold {held}"
+        assert self.buckets.used_bytes == 0, f"{self.buckets.used_bytes} bytes are still on their way out"
+        for queue in self.broker.nodes.queues.values():
+            links = [*queue.consumers, *queue.browsers, *queue.producers, *queue.leavers]
+            assert not links, f"{queue.name} has links still: {links}"
+            seen = (queue.messages, queue.waiting, queue.gone)
+            assert seen == (queue.depth + len(queue.away), 0, False), f"{queue.name}: {seen}"
+
+
+class Client:
+    """One of proton's clients, without a socket; everything that it said is kept."""
+
+    def __init__(self, site: Site, container: str = "client") -> None:
+        self.site = site
+        self.terminal = site.terminal()
+        self.connection = Connection()
+        self.connection.container = container
+        self.transport = Transport()
+        self.transport.bind(self.connection)
+        self.connection.open()
+        self.session = self.connection.session()
+        self.session.open()
+        self.said: list[bytes] = []
+        self.talk()
+
+    def talk(self) -> None:
+        """Until neither has anything to say."""
+        while True:
+            self.site.settle_down(self.terminal, self._hear)
+            size = self.transport.pending()
+            if size <= 0:
+                return
+            data = self.transport.peek(size)
+            self.transport.pop(len(data))
+            self.said.append(bytes(data))
+            self.terminal.feed(data)
+
+    def _hear(self, data: bytes) -> None:
+        while data:
+            size = self.transport.capacity()
+            self.transport.push(data[:size])
+            data = data[size:]
+
+    def leave(self) -> list[bytes]:
+        """Close the connection; what was said: the protocol header, then the frames."""
+        self.connection.close()
+        self.talk()
+        self.site.hang_up(self.terminal)
+        data = b"".join(self.said)
+        parts, at = [data[:8]], 8
+        while at < len(data):
+            size = int.from_bytes(data[at : at + 4])
+            parts.append(data[at : at + size])
+            at += size
+        return parts

@@ -1,0 +1,260 @@
+"""What is fuzzed: each target takes one input, and raises nothing for it that it does not declare.
+
+A target that has something to set up for many inputs is a generator function: it is sent inputs, and after a batch of
+them it is closed and made again, which checks what must hold then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from itertools import cycle
+from typing import Any, NamedTuple
+
+from cairnmq.accounts.users import Users, parse
+from cairnmq.amqp import codec, decode, encode, filters, header, sections, transactions, vouching
+from cairnmq.amqp.buckets import Buckets
+from cairnmq.amqp.codec import Malformed
+from cairnmq.amqp.engine import Engine
+from cairnmq.amqp.front import MAX_AHEAD_BYTES, Front, Stage
+from cairnmq.base.errors import CairnError
+from cairnmq.broker import lifetimes
+from cairnmq.broker.selector import Selector, SelectorError
+from cairnmq.broker.times import may_have_times, stamped, times_of
+from cairnmq.broker.topics import Topics
+
+from . import corpus
+from .mutate import Mutator
+from .site import LIMITS, Client, Site
+
+Batch = Generator[None, bytes, None]
+
+
+class Target(NamedTuple):
+    """One of them."""
+
+    make: Callable[[Mutator], bytes]
+    begin: Callable[[], Batch]
+    share: float
+    """Of all executions."""
+    batch: int = 500
+    """Inputs between a beginning and an end."""
+
+
+def _pure(function: Callable[[bytes], Any]) -> Callable[[], Batch]:
+    def begin() -> Batch:
+        while True:
+            function((yield))
+
+    return begin
+
+
+# ---- decoders -----------------------------------------------------------------------------------------------------
+
+
+def _values(data: bytes) -> None:
+    """What is read can be written, and is the same when it is read again."""
+    with suppress(Malformed):
+        found, end = decode.value(data)
+        assert 0 < end <= len(data)
+        again = encode.value(found)
+        assert repr(decode.whole(again)) == repr(found)
+    for read in (decode.whole, lambda raw: decode.value(raw, plain=True), filters.parse, lifetimes.asked_for):
+        with suppress(Malformed):
+            read(data)
+    for read_at in (codec.read, codec.read_list, codec.descriptor, codec.head, codec.extent):
+        with suppress(Malformed):
+            read_at(data, 0)
+    with suppress(Malformed):
+        filters.accepted(filters.parse(data), no_local=True)
+
+
+def _message(data: bytes) -> None:
+    for read in (
+        header.parse, header.address_of, header.subject_of, lambda raw: header.redelivered(raw, 3),
+        sections.index, lambda raw: sections.index(raw, whole=False), lambda raw: vouching.vouch(raw, "user"),
+        transactions.read_request, transactions.read_state, transactions.txn_id_of,
+    ):  # fmt: skip
+        with suppress(Malformed, vouching.NotTheSender):
+            read(data)
+    with suppress(Malformed):
+        sections.properties(data, sections.find(data, sections.PROPERTIES))
+    with suppress(Malformed):
+        sections.application_properties(data, sections.find(data, sections.APPLICATION_PROPERTIES))
+    with suppress(Malformed):
+        annotated = sections.annotated(data, {"x-opt-a": 1})
+        found = sections.annotations_of(annotated, sections.find(annotated, sections.MESSAGE_ANNOTATIONS))
+        assert found["x-opt-a"] == 1
+    with suppress(Malformed):
+        head = header.parse(data)
+        assert header.parse(sections.header_section(head))[:5] == head[:5]
+        may_have_times(data, head)
+        times_of(stamped(data, head, 10**15, always=True), 1000)
+    walk = vouching.Walk("user")
+    with suppress(Malformed, vouching.NotTheSender):
+        for at in range(0, len(data), 7):
+            walk.feed(data[at : at + 7], last=at + 7 >= len(data))
+
+
+def _users(data: bytes) -> None:
+    with suppress(CairnError):
+        assert isinstance(parse(data, "users"), Users)
+
+
+def _topics(data: bytes) -> None:
+    """Matching, as the tree does it, is what the patterns say."""
+    patterns = data.decode("latin-1").split("\n")[:8]
+    topics: Topics[int] = Topics()
+    for number, pattern in enumerate(patterns):
+        topics.add(pattern[:255], number)
+    topics.match(patterns[-1][:255])
+    for number, pattern in enumerate(patterns):
+        topics.remove(pattern[:255], number)
+    assert topics.match(patterns[-1][:255]) == []
+
+
+_SELECTED = (*corpus.encoded_messages(), b"", b"\x00\x53\x74\xc1\x07\x02\xa1\x01a\x81\xff")
+
+
+def _selector(data: bytes) -> None:
+    with suppress(SelectorError):
+        selector = Selector(data.decode("utf-8", "replace"))
+        for message in _SELECTED:
+            assert isinstance(selector.matches(message), bool)
+
+
+_SELECTORS = tuple(map(Selector, corpus.SELECTORS))
+
+
+def _selected(data: bytes) -> None:
+    for selector in _SELECTORS:
+        assert isinstance(selector.matches(data), bool)
+
+
+# ---- conversations ------------------------------------------------------------------------------------------------
+
+
+def _front(data: bytes) -> None:
+    """Nothing but SASL is reachable before a login, and a stranger makes it hold little."""
+    front = Front(corpus.login())
+    for at in range(0, len(data), 100):
+        _, rest = front.feed(data[at : at + 100])
+        while front.check is not None:
+            _, rest = front.checked(front.check())
+        assert not rest or front.stage is Stage.OPEN
+        assert len(front._held) <= MAX_AHEAD_BYTES
+        if front.stage in (Stage.OPEN, Stage.REFUSED):
+            return
+
+
+def _engine(data: bytes) -> None:
+    """An engine alone: all that the terminal would ask of it is asked, and each attach is answered."""
+    buckets = Buckets(1 << 20)
+    engine = Engine("broker", LIMITS, buckets)
+    for at in range(0, len(data), 700):
+        engine.push(data[at : at + 700])
+        for event in engine.process():
+            if event.kind.name == "OPENED":
+                engine.open(("one", "two"))
+            elif event.link is not None and not event.link.closed:
+                if event.kind.name == "ATTACHED":
+                    terminus = engine.terminus_of(event.link)
+                    engine.open_link(event.link, terminus.address, terminus.filters)
+                    if not event.link.sender:
+                        engine.grant(event.link, 10)
+                elif event.kind.name == "FLOW":
+                    engine.credit_limit(event.link)
+        for link in engine.touched:
+            link.touched = False
+            if link.inbox:
+                engine.check_credit(link)
+            link.inbox.clear()
+            link.outcomes.clear()
+            link.provisional.clear()
+        engine.touched.clear()
+        while output := engine.output():
+            engine.consumed(len(output))
+    engine.push_end()
+    engine.process()
+    engine.free()
+
+
+_policies = cycle(
+    (
+        {},
+        {"dead-letter-address": "dead", "max-deliveries": 2, "retry-delay-ms": 50},
+        {"max-messages": 3, "overflow": "ring", "message-ttl-ms": 900, "expiry-address": "dead"},
+        {"duplicate-window": 4, "max-bytes": 3000, "overflow": "block", "dead-letter-address": "amq.topic"},
+        {"priorities": True, "last-value-key": "subject", "message-ttl-ms": 500},
+        {"message-groups": True, "max-messages": 4, "overflow": "drop", "dead-letter-address": "q"},
+        {"single-active-consumer": True, "auto-delete": "no-messages", "max-messages": 2, "overflow": "ring"},
+        {"auto-delete": "no-links-or-messages", "exclusive": True, "duplicate-window": 1},
+    )
+)
+"""Of the queues that conversations are about."""
+
+
+def _broker() -> Batch:
+    """A whole broker: it never fails, what it counts stays right, and another client never notices."""
+    site = Site(next(_policies))
+    other = Client(site, "other")
+    number = 0
+    try:
+        while True:
+            data = yield
+            number += 1
+            site.converse(data, (64 << 10, 600, 90)[number % 3])
+            if number % 20 == 0:
+                site.advance(0.7)
+                _exchange(other, number)
+    finally:
+        other.leave()
+        site.check_accounts()
+
+
+def _exchange(client: Client, number: int) -> None:
+    """The other client sends a message, and gets it."""
+    name = f"others {number}"
+    sender = client.session.sender(name)
+    sender.target.address = "others"
+    receiver = client.session.receiver(name)
+    receiver.source.address = "others"
+    for link in (sender, receiver):
+        link.open()
+    receiver.flow(1)
+    client.talk()
+    content = b"\x00\x53\x70\xc0\x02\x01\x41\x00\x53\x75\xa0\x04" + number.to_bytes(4)
+    delivery = sender.delivery("tag")
+    sender.send(content)
+    sender.advance()
+    client.talk()
+    assert delivery.remote_state == delivery.ACCEPTED
+    received = receiver.current
+    assert receiver.recv(1000) == content
+    received.update(received.ACCEPTED)
+    received.settle()
+    for link in (sender, receiver):
+        link.close()
+    client.talk()
+
+
+_PATTERNS = (b"a.b.c\n*.b.#\na.b.c", b"#\n#.#\na.#.c\n.\n..\n", b"*\n*.*\nx.y", b"#.a.#.a.#\na.a.a.a")
+_USERS = (
+    b"cairnmq-users 1 " + b"QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUE=" + b"\n# note\n"
+    b"user:SCRAM-SHA-256$15000:QUFBQUFBQUFBQUFB$QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUE=:"
+    b"QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUE=\n",
+)  # fmt: skip
+
+TARGETS = {
+    "values": Target(
+        lambda mutator: mutator.blob((*corpus.encoded_values(), *corpus.encoded_messages())), _pure(_values), 0.15
+    ),
+    "message": Target(lambda mutator: mutator.blob(corpus.encoded_messages()), _pure(_message), 0.3),
+    "users": Target(lambda mutator: mutator.blob(_USERS), _pure(_users), 0.05),
+    "topics": Target(lambda mutator: mutator.blob(_PATTERNS), _pure(_topics), 0.05),
+    "selector": Target(lambda mutator: mutator.text(corpus.SELECTORS).encode(), _pure(_selector), 0.05),
+    "selected": Target(lambda mutator: mutator.blob(corpus.encoded_messages()), _pure(_selected), 0.1),
+    "front": Target(lambda mutator: mutator.frames(corpus.logins()), _pure(_front), 0.15),
+    "engine": Target(lambda mutator: mutator.frames(corpus.conversations()), _pure(_engine), 0.13),
+    "broker": Target(lambda mutator: mutator.frames(corpus.conversations()), _broker, 0.02, batch=200),
+}

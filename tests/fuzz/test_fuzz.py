@@ -1,0 +1,39 @@
+"""Bad input of all kinds, 200,000 times in each run of the tests (security A1, A2, A8, A9, A16; see `tests.fuzz.run`).
+
+Each process of the tests fuzzes for itself, always from the same seed: a failure here is a failure everywhere. Other
+inputs are for `make fuzz`.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from .run import fuzz
+from .targets import TARGETS
+
+RUNS = int(os.environ.get("CAIRN_FUZZ_RUNS", "200000"))
+SEED = int(os.environ.get("CAIRN_FUZZ_SEED", "1"))
+FOUND = Path(__file__).parent / "found"
+
+
+def test_shares_make_a_whole() -> None:
+    assert sum(target.share for target in TARGETS.values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_no_input_does_what_none_may(name: str) -> None:
+    failure = fuzz(name, round(RUNS * TARGETS[name].share), SEED)
+    assert failure is None, str(failure)
+
+
+@pytest.mark.parametrize("path", sorted(FOUND.iterdir()), ids=lambda path: path.name)
+def test_what_was_found_once_stays_mended(path: Path) -> None:
+    """Inputs that failed; the name begins with the target."""
+    target = TARGETS[path.name.partition("-")[0]]
+    run = target.begin()
+    next(run)
+    run.send(path.read_bytes())
+    run.close()
