@@ -1,8 +1,8 @@
 """Fuzzing: `python -m tests.fuzz.run --runs 1000000 --seed 7 [target ...]`, or `make fuzz RUNS=1000000 SEED=7`.
 
-Each target runs in a process of its own, which leaves each input in a file before it is tried: when proton's C code
-ends the process, or an input takes so long that a signal does, the input is there. What is wrong is told with the target,
-the seed and the number of the execution, so that it can be done again, and the input is kept in `build/fuzz`.
+Each target runs in a process of its own, which leaves each input in a file before it is tried: when C code ends the
+process, or an input takes so long that a signal does, the input is there. What is wrong is told with the target, the
+seed and the number of the execution, so that it can be done again, and the input is kept in `build/fuzz`.
 """
 
 from __future__ import annotations
