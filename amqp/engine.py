@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 from . import proton, settling, transactional
 from .buckets import Buckets
-from .link import ABORTED, DEFAULT_PRIORITY, MORE, SETTLED, Link, Outcome, Terminus
+from .link import ABORTED, DEFAULT_PRIORITY, MORE, SETTLED, Error, Link, Outcome, Terminus
 from .outgoing import Outgoing
 from .priorities import asked_priority
-from .proton import MODIFIED, NULL, RECEIVED, RELEASED, Pointer, ffi, lib, text
+from .proton import ACCEPTED, MODIFIED, NULL, RECEIVED, REJECTED, Pointer, ffi, lib, text
 from .transactions import TRANSACTIONAL
 
 CAPABILITIES = ("ANONYMOUS-RELAY", "SHARED-SUBS", "DELAYED_DELIVERY")
@@ -207,12 +207,15 @@ class Engine:
                 owner = link_of(delivery)
                 if owner != pn_link:
                     pn_link, link = owner, links.get(owner)
-                if link is not None and not link.closed:
+                if link is not None and not link.deaf:
                     if link.sender:
                         self._outcome(link, delivery)
                     else:
                         take(link, delivery)
                     self._touch(link)
+                elif link is not None and not link.closed:
+                    if link.settles_second and lib.pn_delivery_settled(delivery):
+                        settling.answered(link, delivery)
                 elif not owner_is_sender(owner):
                     self._discard(owner, delivery)
             else:
@@ -291,21 +294,18 @@ class Engine:
         tag = link.unsettled.get(delivery)
         if tag is None:
             return
-        failed = undeliverable = False
-        if state > RELEASED:
+        found = Outcome(None if settled else delivery, tag, state)
+        if state != ACCEPTED:
             if state == TRANSACTIONAL:
                 transactional.note_outcome(link, delivery, tag, settled=settled)
                 return
-            disposition = lib.pn_delivery_remote(delivery)
-            failed = state == MODIFIED and bool(lib.pn_disposition_is_failed(disposition))
-            undeliverable = state == MODIFIED and bool(lib.pn_disposition_is_undeliverable(disposition))
+            found = _in_detail(found, lib.pn_delivery_remote(delivery))
+        link.outcomes.append(found)
         if settled:
             del link.unsettled[delivery]
             lib.pn_delivery_settle(delivery)
-            link.outcomes.append(Outcome(None, tag, state, failed, undeliverable))
         else:
             link.unsettled[delivery] = None  # its outcome is known; it waits to be settled by this side
-            link.outcomes.append(Outcome(delivery, tag, state, failed, undeliverable))
 
     def _on_open(self, event: Pointer) -> None:
         if self._open_seen:
@@ -317,6 +317,8 @@ class Engine:
         self._events.append(Event(Kind.OPENED))
 
     def _on_close(self, event: Pointer) -> None:
+        for link in list(self.links.values()):
+            self.go_on(link)
         self._lose_links()
         lib.pn_connection_close(self._connection)
         error = proton.condition_text(lib.pn_connection_remote_condition(self._connection))
@@ -336,6 +338,7 @@ class Engine:
     def _on_end(self, event: Pointer) -> None:
         session = lib.pn_event_session(event)
         for link in [link for link in self.links.values() if link.session == session]:
+            self.go_on(link)
             self._lose(link)
         self._sessions -= 1
         lib.pn_session_close(session)
@@ -369,6 +372,7 @@ class Engine:
             lib.pn_link_free(pn)
             return
         closed = int(lib.pn_event_type(event)) == int(lib.PN_LINK_REMOTE_CLOSE)
+        self.go_on(link)
         if closed:
             lib.pn_link_close(link.pn)
         else:
@@ -408,7 +412,7 @@ class Engine:
     def _lose(self, link: Link, closed: bool = False) -> None:
         """The link is gone for good; tell the terminal, once."""
         if self.links.pop(link.pn, None) is not None:
-            link.closed = True
+            link.closed = link.deaf = True
             if link.sender:
                 self.outgoing.drop_link(link)
             self._events.append(Event(Kind.DETACHED, link, closed=closed))
@@ -510,6 +514,21 @@ class Engine:
             excess -= not link.inbox.pop()[2] & MORE
         self.close_link(link, "amqp:link:transfer-limit-exceeded", "more messages were sent than there was credit for")
 
+    def hold(self, link: Link) -> None:
+        """Leave what comes on an incoming *link* in proton: its session's window shuts, and the peer waits."""
+        link.deaf = True
+
+    def go_on(self, link: Link) -> None:
+        """Take what came while *link* was held, and what comes from now on."""
+        if not link.deaf or link.closed:
+            return
+        link.deaf = False
+        before: Pointer = NULL
+        while not link.deaf and (delivery := lib.pn_link_current(link.pn)) != before and delivery:
+            self._take(link, delivery)
+            before = delivery
+        self._touch(link)
+
     def grant(self, link: Link, credit: int) -> None:
         """Allow the peer to send so many messages more: now, or when it has settled those that were sent."""
         if link.told:
@@ -541,6 +560,21 @@ class Engine:
         lib.pn_connection_release(self._connection)
         lib.pn_decref(self._connection)
         lib.pn_collector_free(self._collector)
+
+
+def _in_detail(outcome: Outcome, disposition: Pointer) -> Outcome:
+    """*outcome* with what is said of it beyond its state."""
+    if outcome.state == MODIFIED:
+        return outcome._replace(
+            failed=bool(lib.pn_disposition_is_failed(disposition)),
+            undeliverable=bool(lib.pn_disposition_is_undeliverable(disposition)),
+            annotations=proton.encoded(lib.pn_disposition_annotations(disposition)),
+        )
+    if outcome.state == REJECTED:
+        condition = lib.pn_disposition_condition(disposition)
+        if lib.pn_condition_is_set(condition):
+            return outcome._replace(error=Error(*proton.condition_parts(condition)))
+    return outcome
 
 
 def _fill(source: Pointer, found: Terminus) -> None:

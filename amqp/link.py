@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from .proton import Pointer
 
 if TYPE_CHECKING:
+    from .cursor import Cursor
     from .outgoing import Sending
 
 DEFAULT_PRIORITY = 4
@@ -36,6 +37,14 @@ class Content(Protocol):
         ...
 
 
+class Error(NamedTuple):
+    """An AMQP error as a receiver gave it; *info* is an encoded map."""
+
+    condition: str
+    description: str
+    info: bytes = b""
+
+
 class Outcome(NamedTuple):
     """What a receiver said of a delivery."""
 
@@ -46,6 +55,23 @@ class Outcome(NamedTuple):
     state: int
     failed: bool = False
     undeliverable: bool = False
+    error: Error | None = None
+    """Of a rejection."""
+    annotations: bytes = b""
+    """Of a modification, as an encoded map."""
+
+
+class Answer(NamedTuple):
+    """What a sender is told of a delivery: the outcome that its receivers gave."""
+
+    delivery: Pointer
+    state: int
+    failed: bool = False
+    undeliverable: bool = False
+    error: Error | None = None
+    annotations: bytes = b""
+    settled: bool = True
+    """Else it is only told: the rest of the message is still to come."""
 
 
 class Terminus(NamedTuple):
@@ -81,6 +107,7 @@ class Link:
         "channel",
         "closed",
         "coordinator",
+        "deaf",
         "drain_due",
         "given_back",
         "grown_bytes",
@@ -114,6 +141,8 @@ class Link:
         self.sender = sender
         self.closed = False
         """The link is gone: nothing may be done on it or its deliveries any more."""
+        self.deaf = False
+        """What comes is not looked at: the link is `closed`, or held, and then it stays in proton."""
         self.presettled = False
         self.priority = DEFAULT_PRIORITY
         self.settles_second = False
@@ -142,7 +171,7 @@ class Link:
         self.provisional: list[tuple[bytes, Outcome]] = []
         """Outcomes in transactions: the transaction's id, and what is to become of the delivery with its commit."""
         self.unsettled: dict[Pointer, Any] = {}
-        self.outbox: deque[tuple[Any, bytes | Content]] = deque()
+        self.outbox: deque[tuple[Any, bytes | Content | Cursor]] = deque()
         self.sending: Sending | None = None
         """The long message on its way out."""
         self.sent = 0

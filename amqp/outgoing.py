@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from .buckets import Buckets
+from .cursor import Cursor
 from .link import Content, Gone, Link
 from .proton import Pointer, ffi, lib
 
@@ -38,6 +39,9 @@ class _Bytes:
 
     def piece(self, number: int) -> bytes:
         return self._data
+
+
+_NOTHING = _Bytes(b"")
 
 
 class Sending:
@@ -68,6 +72,36 @@ class Sending:
     @property
     def complete(self) -> bool:
         return self.offset == len(self.data) and self.piece == self.content.pieces
+
+    @property
+    def waits(self) -> bool:
+        """Whether it can't go on before somebody says so."""
+        return False
+
+
+class Following(Sending):
+    """One that goes out while it still comes in (C30)."""
+
+    __slots__ = ("cursor",)
+
+    def __init__(self, delivery: Pointer, tag: Any, cursor: Cursor) -> None:
+        super().__init__(delivery, tag, _NOTHING)
+        self.cursor = cursor
+
+    def part(self, most_bytes: int) -> bytes:
+        if self.offset == len(self.data):
+            self.data, self.offset = self.cursor.take(most_bytes), 0
+        part = self.data[self.offset : self.offset + most_bytes]
+        self.offset += len(part)
+        return part
+
+    @property
+    def complete(self) -> bool:
+        return self.offset == len(self.data) and self.cursor.at_end
+
+    @property
+    def waits(self) -> bool:
+        return self.offset == len(self.data) and self.cursor.is_dry
 
 
 class Outgoing:
@@ -129,13 +163,19 @@ class Outgoing:
                     unsettled[delivery] = tag
                 room -= len(content) + _HEAD_BYTES
             else:
-                link.sending = Sending(delivery, tag, _Bytes(content) if isinstance(content, bytes) else content)
+                if isinstance(content, Cursor):
+                    link.sending = Following(delivery, tag, content)
+                else:
+                    link.sending = Sending(delivery, tag, _Bytes(content) if isinstance(content, bytes) else content)
                 self._take(free - room)
                 credit_left |= self._send_part(link, link.sending)
                 room = free = self._room(link)
         if room < free:
             self._take(free - room)
-        if outbox or link.sending is not None:
+        if link.sending is not None:
+            if not link.sending.waits:
+                self.blocked[link] = None
+        elif outbox:
             self.blocked[link] = None
         elif link.drain_due is not None:
             credit_left |= self.drained(link, link.drain_due)

@@ -49,6 +49,12 @@ def condition_text(condition: Pointer) -> str:
     return f"{text(lib.pn_condition_get_name(condition))}: {text(lib.pn_condition_get_description(condition)) or ''}"
 
 
+def condition_parts(condition: Pointer) -> tuple[str, str, bytes]:
+    """An AMQP error's name, description and info; empty where it has none."""
+    name = text(lib.pn_condition_get_name(condition)) or ""
+    return name, text(lib.pn_condition_get_description(condition)) or "", encoded(lib.pn_condition_info(condition))
+
+
 def put_symbols(data: Pointer, symbols: tuple[str, ...]) -> None:
     """Write an array of symbols, such as capabilities."""
     lib.pn_data_put_array(data, False, lib.PN_SYMBOL)

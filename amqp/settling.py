@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .link import Link
+from . import proton
+from .link import Answer, Link
 from .proton import ACCEPTED, REJECTED, RELEASED, Pointer, lib, set_condition
 
 
@@ -57,6 +58,27 @@ def reject(link: Link, deliveries: Iterable[Pointer], condition: str, descriptio
         local = lib.pn_delivery_local(delivery)
         set_condition(lib.pn_disposition_condition(local), condition, description)
         lib.pn_delivery_update(delivery, REJECTED)
+        if link.settles_second:
+            wait_for_peer(link, delivery)
+        else:
+            lib.pn_delivery_settle(delivery)
+
+
+def tell(link: Link, answers: Iterable[Answer]) -> None:
+    """Incoming deliveries have the outcomes that their receivers gave (C12, C58); those that are settled, are."""
+    if link.closed:
+        return
+    for delivery, state, failed, undeliverable, error, its_annotations, settled in answers:
+        local = lib.pn_delivery_local(delivery)
+        if error is not None:
+            set_condition(lib.pn_disposition_condition(local), *error)
+        lib.pn_disposition_set_failed(local, failed)
+        lib.pn_disposition_set_undeliverable(local, undeliverable)
+        if its_annotations:
+            proton.put_encoded(lib.pn_disposition_annotations(local), its_annotations)
+        lib.pn_delivery_update(delivery, state)
+        if not settled:
+            continue
         if link.settles_second:
             wait_for_peer(link, delivery)
         else:

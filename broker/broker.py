@@ -23,6 +23,9 @@ from .browser import Browser
 from .connections import Connections
 from .consumer import Consumer
 from .coordinator import CREDIT, Coordinator
+from .direct import Direct, DirectAddresses
+from .direct_receiver import DirectReceiver
+from .direct_sender import DirectProducer
 from .duplicates import forget_orphans
 from .exchange import Exchange
 from .former import Former
@@ -71,13 +74,15 @@ class Broker:
         access: Access | None = None,
         vouch: bool = False,
         transaction_limits: TransactionLimits = DEFAULT_TRANSACTION_LIMITS,
+        anycast: Sequence[str] = (),
+        multicast: Sequence[str] = (),
     ) -> None:
         """*submit*: have something read on the reader's thread.
 
         *auto_create*: patterns of names for which a durable queue is made on first use; *credit*: per sender;
         *memory_limit_bytes*: how much content may be held in memory; *access*: who may do what, None for everybody
         everything; *vouch*: a message's user-id must be the user who sends it; *transaction_limits*: what clients may
-        have open.
+        have open; *anycast*, *multicast*: patterns of addresses that messages pass through without being stored.
         """
         self.store = store
         self.clock = clock
@@ -88,7 +93,8 @@ class Broker:
         self.returns = Returns(self)
         self.subscriptions = Subscriptions(self)
         self.transactions = Transactions(self, transaction_limits)
-        self._post = post
+        self.post = post
+        self.direct = DirectAddresses(anycast, multicast)
         self.connections = Connections(clock)
         self.former = Former()
         self.endpoints: dict[str, Endpoint] = {}
@@ -125,7 +131,7 @@ class Broker:
         exchange = nodes.exchanges.get(asked.exchange) if asked.key else None
         if exchange is not None:
             return ExchangePlace(exchange, asked.key)
-        return ExchangePlace(nodes.exchanges[addresses.TOPICS], name) if kind is Kind.TOPIC else None
+        return ExchangePlace(nodes.exchanges[addresses.TOPICS], name) if kind is Kind.TOPIC else self.direct.find(name)
 
     def find(
         self,
@@ -250,6 +256,8 @@ class Broker:
             self._open_on(found, wish, terminal)
         elif isinstance(found, ExchangePlace):
             self._open_through(found, wish, terminal)
+        elif isinstance(found, Direct):
+            self._open_direct(found, wish, terminal)
         elif isinstance(found, LookupError):
             terminal.failure("amqp:not-found", str(found.args[0]))
         else:
@@ -295,6 +303,18 @@ class Broker:
             terminal.opened(driver, None, self.credit(terminal, self._credit))
         else:
             self.subscriptions.open(place, wish, terminal)
+
+    def _open_direct(self, place: Direct, wish: Open, terminal: TerminalEnd) -> None:
+        if not wish.to_client:
+            sender = DirectProducer(self, terminal, place, wish.user, self._credit)
+            terminal.opened(sender, None, sender.first_credit)
+        elif wish.terminus.browse or asked_for(wish.terminus.filters)[0] is not None:
+            why = f"at {place.name!r} nothing is stored, so there is nothing to browse, and nothing to select from"
+            terminal.failure("amqp:not-implemented", why)
+        else:
+            receiver = DirectReceiver(self, terminal, place, presettled=wish.presettled)
+            terminal.opened(receiver, None, 0)
+            receiver.join()
 
     def _make_dynamic(self, name: str, wish: Open) -> Queue:
         """A node of the client's own, which goes with the link unless another policy was asked for."""
@@ -400,7 +420,7 @@ class Broker:
 
     def later(self, action: Callable[..., None], *args: Any) -> None:
         """Do *action* on the core, after what waits there already."""
-        self._post(action, *args)
+        self.post(action, *args)
 
     def when_answered(self, action: Callable[[], None]) -> None:
         self.line.when_durable(0, action)

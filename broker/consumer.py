@@ -216,7 +216,7 @@ class Consumer(Receiving):
         """What the client did not accept goes back, or away from here; what can be settled as soon as that is told."""
         queue = self._queue
         settle: list[tuple[Delivery, int]] = []
-        for delivery, entry, state, failed, undeliverable in outcomes:
+        for delivery, entry, state, failed, undeliverable, *_ in outcomes:
             if state == MODIFIED:
                 entry.failures += failed
                 if undeliverable:

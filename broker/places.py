@@ -1,4 +1,4 @@
-"""Where an address leads: a queue, or an exchange with a key."""
+"""Where an address leads: a queue, an exchange with a key, or straight on to receivers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 
 from ..amqp import header
 from ..channel.words import Fragment, Open, TerminalEnd
+from .direct import Direct
 from .exchange import Exchange
 from .queue import Queue
 
@@ -27,7 +28,7 @@ class ExchangePlace(NamedTuple):
         return self.key or (header.subject_of(content) if self.exchange.needs_key else "")
 
 
-Place = Queue | ExchangePlace
+Place = Queue | ExchangePlace | Direct
 
 
 class Endpoint(Protocol):

@@ -10,7 +10,10 @@ from ..amqp import header
 from ..amqp.codec import Malformed
 from ..channel.words import Delivery, Fragment, TerminalEnd
 from .access import SEND
+from .direct import Direct
+from .direct_sender import DirectSender
 from .exchange import MAX_KEY_CHARACTERS, Exchange
+from .passing import NO_TRANSACTIONS
 from .places import ExchangePlace, Place
 from .producer import Producer, Queues
 from .queue import Queue
@@ -163,6 +166,12 @@ class AnonymousProducer(RoutingProducer):
         self._asking = False
         """The broker is asked for the place of the first message held."""
         self._routing = False
+        self._direct: DirectSender | None = None
+
+    def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
+        super().close(returned, lost, for_good)
+        if self._direct is not None:
+            self._direct.closed = True
 
     def _accept(self, fragments: list[Fragment]) -> None:
         self._held.extend(fragments)
@@ -200,6 +209,9 @@ class AnonymousProducer(RoutingProducer):
             except Malformed as error:
                 self._reject((fragment[0],), 1, "amqp:decode-error", str(error))
             self._told()
+        elif isinstance(found, Direct):
+            self._pass_on(found, self._take_first())
+            self._told()
         elif isinstance(found, LookupError):
             self._hand_on_first(str(found.args[0]))
         else:
@@ -219,6 +231,13 @@ class AnonymousProducer(RoutingProducer):
         else:
             self._reject((fragment[0],), 1, "amqp:not-allowed", "requests take part in no transaction")
         self._told()
+
+    def _pass_on(self, place: Direct, fragment: Fragment) -> None:
+        if self._transaction is not None:
+            self._reject((fragment[0],), 1, "amqp:not-implemented", NO_TRANSACTIONS)
+            return
+        self._direct = self._direct or DirectSender(self._broker, self.terminal)
+        self._direct.put(place, (fragment,))
 
     def _refuse_first(self, condition: str, why: str) -> None:
         self._reject((self._take_first()[0],), 1, condition, why)
@@ -249,4 +268,4 @@ class AnonymousProducer(RoutingProducer):
                 return self._queues_through(place.exchange, place.key_for(start), start) or None
         except Malformed:
             return None
-        return None if place is None or place.going else (place,)
+        return None if place is None or isinstance(place, Direct) or place.going else (place,)

@@ -63,7 +63,7 @@ class Taken:
     def __init__(self, consumer: Consumer, queue: Queue, outcome: Outcome) -> None:
         self.consumer = consumer
         self.queue = queue
-        self.delivery, self.entry, self.state, self.failed, self.undeliverable = outcome
+        self.delivery, self.entry, self.state, self.failed, self.undeliverable, *_ = outcome
         self.is_final = self.delivery is None
         """Its receiver can say nothing else of it: it has settled it, or its link is gone."""
 

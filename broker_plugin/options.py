@@ -53,3 +53,7 @@ class BrokerOptions:
     """Who may do what; empty for everybody everything."""
     metrics_of: QueueChoice = QueueChoice()
     """Which queues have metrics of their own."""
+    anycast: tuple[str, ...] = ()
+    """Patterns of addresses at which each message goes to one receiver, and nothing is stored."""
+    multicast: tuple[str, ...] = ()
+    """The same, where it goes to all."""

@@ -6,15 +6,17 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 from ..base.clock import SystemClock
 from ..base.errors import JournalError
 from ..broker.access import read as read_access
 from ..broker.broker import Broker
+from ..broker.direct_sender import SESSION_WINDOW_BYTES
 from ..management.operations import serve
 from ..router.core import Core
-from ..router.router import Router
+from ..router.router import Router, RouterOptions
 from ..store.journal_store import JournalStore
 from ..store.kinds import find_kind
 from ..store.metrics import measure
@@ -39,7 +41,7 @@ class RunningBroker:
         self.failure: BaseException | None = None
         self._ended = threading.Event()
         self._health = Health()
-        self._router = Router(options.router, clock, "cairnmq")
+        self._router = Router(_fitting(options), clock, "cairnmq")
         self._metrics: MetricsServer | None = None
         try:
             if options.metrics_port is not None:
@@ -62,6 +64,8 @@ class RunningBroker:
             access=access,
             vouch=options.router.knows_users,
             transaction_limits=options.transactions,
+            anycast=options.anycast,
+            multicast=options.multicast,
         )
         serve(self._broker, self._broker.why_not)
         self._store.start(self._durable, self._journal_failed, lambda: self._post(self._broker.room_again))
@@ -151,3 +155,12 @@ class RunningBroker:
         self.failure = error
         self._health.has_failed = True
         self._ended.set()
+
+
+def _fitting(options: BrokerOptions) -> RouterOptions:
+    """Where messages pass through, what a sender that is held sends beyond what is read must fit into memory."""
+    router = options.router
+    if not options.anycast and not options.multicast:
+        return router
+    window_bytes = min(router.limits.session_window_bytes, SESSION_WINDOW_BYTES)
+    return replace(router, limits=router.limits._replace(session_window_bytes=window_bytes))

@@ -15,10 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from ..amqp.cursor import Cursor as Cursor
 from ..amqp.link import ABORTED as ABORTED
 from ..amqp.link import MORE as MORE
 from ..amqp.link import SETTLED as SETTLED
+from ..amqp.link import Answer as Answer
 from ..amqp.link import Content as Content
+from ..amqp.link import Error as Error
 from ..amqp.link import Fragment as Fragment
 from ..amqp.link import Gone as Gone
 from ..amqp.link import Outcome as Outcome
@@ -27,7 +30,7 @@ from ..amqp.link import Terminus as Terminus
 Delivery = Any
 """A terminal's handle of an incoming or outgoing delivery; the driver only hands it back."""
 
-Forward = tuple[Any, bytes | Content]
+Forward = tuple[Any, bytes | Content | Cursor]
 """A message on its way to a client: the driver's tag, which comes back with the outcome, and the content."""
 
 
@@ -144,6 +147,22 @@ class TerminalEnd(Protocol):
 
     def reject(self, deliveries: Sequence[Delivery], credit: int, condition: str, description: str) -> None:
         """Posted messages are refused, with that AMQP error."""
+        ...
+
+    def tell(self, answers: Sequence[Answer], credit: int) -> None:
+        """Posted messages have the outcomes that their receivers gave: settle them with these."""
+        ...
+
+    def hold(self) -> None:
+        """Read nothing more from this client's link, until `go_on`: the session's window makes it wait."""
+        ...
+
+    def go_on(self) -> None:
+        """Read on from the client's link."""
+        ...
+
+    def more(self) -> None:
+        """Of a message that was forwarded while it still came in, more has come, or its end, or it was aborted."""
         ...
 
     def grant(self, credit: int) -> None:

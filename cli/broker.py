@@ -67,6 +67,13 @@ def _option(name: str, default: float, kind: click.ParamType[Any], text: str) ->
 )
 @click.option("--auto-create", multiple=True, default=["*"], help="Names of queues made on first use; all, by default.")
 @click.option("--no-auto-create", is_flag=True, help="Make no queues on first use.")
+@click.option(
+    "--anycast",
+    multiple=True,
+    metavar="PATTERN",
+    help="Addresses where nothing is stored and each message goes straight to one receiver.",
+)
+@click.option("--multicast", multiple=True, metavar="PATTERN", help="The same, to all receivers.")
 @_option("--container-size", 1 << 20, click.IntRange(1, 1 << 30), "Bytes, at least 512 KiB; for a new store.")
 @_option("--initial-containers", 2, click.IntRange(1, 10_000), "How many a new journal begins with.")
 @_option("--max-write-buffers", 10, click.IntRange(0), "Blocks that may wait for the disk; 0 for any number.")
@@ -143,6 +150,8 @@ def broker(
     tls_client_certs: str | None,
     auto_create: tuple[str, ...],
     no_auto_create: bool,
+    anycast: tuple[str, ...],
+    multicast: tuple[str, ...],
     container_size: int,
     initial_containers: int,
     max_write_buffers: int,
@@ -234,6 +243,8 @@ def broker(
         store_kind,
         acl_file or "",
         metrics_of=QueueChoice(metrics_queues, metrics_most_queues),
+        anycast=anycast,
+        multicast=multicast,
     )
     stop = _Stop()
     running = RunningBroker(options, _Progress())

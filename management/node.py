@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ..amqp.codec import Malformed
 from ..broker.access import SEND
 from ..broker.connections import Connection, Link
+from ..broker.direct import Direct
 from ..broker.queue import Queue
 from ..channel.words import ABORTED, MORE, SETTLED, Fragment, Open, Outcome, TerminalEnd
 from .call import Call, WhyNot
@@ -103,6 +104,8 @@ class Management:
         if to == ADDRESS:
             return f"there is no reply-to, and no link that receives from {ADDRESS}"
         place = self.broker.place_of(to)
+        if isinstance(place, Direct):
+            return f"nothing is kept at {shown(to)}, so no response can wait there"
         if place is None:
             return f"there is no node {shown(to)} for the response"
         if not isinstance(place, Queue) or place.owner is not link.wish.connection:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..broker.entry import Entry
 from ..broker.memory import ENTRY_BYTES
-from ..broker.places import Place
+from ..broker.places import ExchangePlace
 from ..broker.queue import Queue
 from ..channel.words import Fragment, Outcome, TerminalEnd
 
@@ -80,7 +80,7 @@ class Receiver:
         self._gone(self)
 
 
-def put(broker: Broker, place: Place, content: bytes) -> None:
+def put(broker: Broker, place: Queue | ExchangePlace, content: bytes) -> None:
     """A response goes to a node, as a message that is not durable. If there is no room for it, it is dropped."""
     queues = (place,) if isinstance(place, Queue) else place.exchange.route(place.key).wanted(content, "")
     size_bytes = len(content) + ENTRY_BYTES

@@ -19,7 +19,7 @@ from ..amqp.engine import Engine, Event, Kind, Limits
 from ..amqp.front import Front, Stage
 from ..amqp.link import Link, Terminus
 from ..base.errors import CairnError
-from ..channel.words import Delivery, DriverEnd, Drivers, Forward, Fragment, Open
+from ..channel.words import Answer, Delivery, DriverEnd, Drivers, Forward, Fragment, Open
 
 if TYPE_CHECKING:
     from .admission import Admission
@@ -304,7 +304,7 @@ class Terminal:
         if self._counted:
             self._gate.leave(self._user)
         for link in list(self._channels):
-            link.closed = True
+            link.closed = link.deaf = True
             self._detached(link, lost=True, for_good=False)
         self.core.post(self._drivers.connection_closed, self)
 
@@ -417,6 +417,18 @@ class ChannelEnd:
     def reject(self, deliveries: Sequence[Delivery], credit: int, condition: str, description: str) -> None:
         self._terminal.note(self._do_reject, deliveries, credit, condition, description)
 
+    def tell(self, answers: Sequence[Answer], credit: int) -> None:
+        self._terminal.note(self._do_tell, answers, credit)
+
+    def hold(self) -> None:
+        self._terminal.note(self._do_hold)
+
+    def go_on(self) -> None:
+        self._terminal.note(self._engine.go_on, self._link)
+
+    def more(self) -> None:
+        self._terminal.note(self._terminal.pump, self._link)
+
     def grant(self, credit: int) -> None:
         self._terminal.note(self._engine.grant, self._link, credit)
 
@@ -497,6 +509,14 @@ class ChannelEnd:
     def _do_settle_in(self, deliveries: Sequence[tuple[Delivery, int, Any]], done: Callable[[], None]) -> None:
         transactional.settle(self._link, deliveries)
         self._terminal.core.post(done)
+
+    def _do_tell(self, answers: Sequence[Answer], credit: int) -> None:
+        settling.tell(self._link, answers)
+        self._engine.grant(self._link, credit)
+
+    def _do_hold(self) -> None:
+        if not self._link.closed:
+            self._engine.hold(self._link)
 
     def _do_drained(self, spent: int) -> None:
         if self._engine.outgoing.drained(self._link, spent):

@@ -9,7 +9,7 @@ from typing import Any
 from cairnmq.base.clock import ManualClock
 from cairnmq.broker.broker import Broker
 from cairnmq.broker.queue import Queue
-from cairnmq.channel.words import Delivery, DriverEnd, Forward, Fragment, Open, Outcome, Terminus
+from cairnmq.channel.words import Answer, Delivery, DriverEnd, Forward, Fragment, Open, Outcome, Terminus
 from cairnmq.disk.memory import MemoryDirectory
 from cairnmq.recovery.recover import recover
 
@@ -46,26 +46,49 @@ class FakeTerminal:
         self.accepted_in: list[tuple[bytes, Delivery]] = []
         self.settled: list[tuple[Delivery, int]] = []
         self.settled_in: list[Any] = []
+        self.credit = 0
+        self.told: dict[Delivery, Answer] = {}
+        self.held = False
+        self.wakes = 0
 
     def opened(self, driver: DriverEnd, address: str | None, credit: int, **answer: Any) -> None:
         self.driver = driver
+        self.credit = credit
 
     def failure(self, condition: str, description: str) -> None:
         self.failures.append(condition)
 
     def confirm(self, deliveries: Sequence[Delivery], credit: int) -> None:
         self.confirmed += deliveries
+        self.credit += credit
 
-    def release(self, deliveries: Sequence[Delivery], credit: int) -> None: ...
+    def release(self, deliveries: Sequence[Delivery], credit: int) -> None:
+        self.credit += credit
 
     def hand_back(self, deliveries: Sequence[Delivery], credit: int) -> None:
         self.handed_back += deliveries
+        self.credit += credit
 
     def reject(self, deliveries: Sequence[Delivery], credit: int, condition: str, description: str) -> None:
         self.rejected.update(dict.fromkeys(deliveries, condition))
+        self.credit += credit
+
+    def tell(self, answers: Sequence[Answer], credit: int) -> None:
+        self.told.update({answer.delivery: answer for answer in answers})
+        self.credit += credit
+
+    def hold(self) -> None:
+        self.held = True
+
+    def go_on(self) -> None:
+        self.held = False
+
+    def more(self) -> None:
+        self.wakes += 1
 
     def grant(self, credit: int) -> None:
         self.granted.append(credit)
+        self.credit += credit
 
     def forward(self, messages: Sequence[Forward]) -> None:
         self.forwarded += messages
@@ -95,7 +118,8 @@ class FakeTerminal:
 class World:
     """The broker, and hands to turn it with."""
 
-    def __init__(self, memory_limit_bytes: int) -> None:
+    def __init__(self, memory_limit_bytes: int, **broker_options: Any) -> None:
+        self._broker_options = broker_options
         self.disk = MemoryDirectory()
         self.clock = ManualClock()
         self.wiring = MemoryWiring()
@@ -115,6 +139,7 @@ class World:
             lambda action, *args: self._actions.append((action, args)),
             lambda work, *args: self.readings.append((work, args)),
             memory_limit_bytes=self._limit_bytes,
+            **self._broker_options,
         )
 
     def kill_and_start(self) -> None:

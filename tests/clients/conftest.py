@@ -40,12 +40,22 @@ def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
         limits: Limits = DEFAULTS,
         memory_limit_bytes: int = DEFAULT_LIMIT_BYTES,
         transactions: TransactionLimits = NO_LIMITS,
+        anycast: tuple[str, ...] = (),
+        multicast: tuple[str, ...] = (),
         **router_options: Any,
     ) -> RunningBroker:
         store_dir = str(tmp_path / f"store-{len(running)}")
         router = RouterOptions(port=0, worker_threads=worker_threads, limits=limits, **router_options)
         options = BrokerOptions(
-            store_dir, StoreOptions(), router, auto_create, credit, memory_limit_bytes, transactions=transactions
+            store_dir,
+            StoreOptions(),
+            router,
+            auto_create,
+            credit,
+            memory_limit_bytes,
+            transactions=transactions,
+            anycast=anycast,
+            multicast=multicast,
         )
         broker = RunningBroker(options)
         running.append(broker)
