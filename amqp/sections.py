@@ -242,7 +242,7 @@ def header_section(header: Header) -> bytes:
 
 
 def _id(of: int | str | bytes | UUID) -> bytes:
-    return encode.ulong(of) if isinstance(of, int) else encode.value(of)
+    return encode.ulong(of) if isinstance(of, int) and of >= 0 else encode.value(of)
 
 
 _WRITERS: tuple[Callable[[Any], bytes], ...] = (

@@ -24,6 +24,7 @@ from cairnmq.broker.times import may_have_times, stamped, times_of
 from cairnmq.broker.topics import Topics
 
 from . import corpus
+from .managing import Managed, requests
 from .mutate import Mutator
 from .site import LIMITS, Client, Site
 
@@ -238,6 +239,20 @@ def _exchange(client: Client, number: int) -> None:
     client.talk()
 
 
+def _management() -> Batch:
+    managed = Managed()
+    number = 0
+    while True:
+        data = yield
+        if number % 25 == 0:
+            managed.fill(corpus.encoded_messages())
+        if number % 5 == 4:
+            managed.fill([data])
+        else:
+            managed.ask(data)
+        number += 1
+
+
 _PATTERNS = (b"a.b.c\n*.b.#\na.b.c", b"#\n#.#\na.#.c\n.\n..\n", b"*\n*.*\nx.y", b"#.a.#.a.#\na.a.a.a")
 _USERS = (
     b"cairnmq-users 1 " + b"QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUE=" + b"\n# note\n"
@@ -249,12 +264,18 @@ TARGETS = {
     "values": Target(
         lambda mutator: mutator.blob((*corpus.encoded_values(), *corpus.encoded_messages())), _pure(_values), 0.15
     ),
-    "message": Target(lambda mutator: mutator.blob(corpus.encoded_messages()), _pure(_message), 0.3),
+    "message": Target(lambda mutator: mutator.blob(corpus.encoded_messages()), _pure(_message), 0.25),
     "users": Target(lambda mutator: mutator.blob(_USERS), _pure(_users), 0.05),
     "topics": Target(lambda mutator: mutator.blob(_PATTERNS), _pure(_topics), 0.05),
     "selector": Target(lambda mutator: mutator.text(corpus.SELECTORS).encode(), _pure(_selector), 0.05),
     "selected": Target(lambda mutator: mutator.blob(corpus.encoded_messages()), _pure(_selected), 0.1),
     "front": Target(lambda mutator: mutator.frames(corpus.logins()), _pure(_front), 0.15),
     "engine": Target(lambda mutator: mutator.frames(corpus.conversations()), _pure(_engine), 0.13),
+    "management": Target(
+        lambda mutator: mutator.blob((*requests(), *requests(), *corpus.encoded_messages())),
+        _management,
+        0.05,
+        batch=200,
+    ),
     "broker": Target(lambda mutator: mutator.frames(corpus.conversations()), _broker, 0.02, batch=200),
 }
