@@ -24,6 +24,8 @@ from .transactions import TRANSACTIONAL
 CAPABILITIES = ("ANONYMOUS-RELAY", "SHARED-SUBS", "DELAYED_DELIVERY")
 """What is offered to every client that opens a connection."""
 
+MOST_CREDIT = (1 << 31) - 1
+
 _DELIVERY = int(lib.PN_DELIVERY)
 _EXPIRIES = {
     int(lib.PN_EXPIRE_WITH_LINK): "link-detach",
@@ -373,6 +375,8 @@ class Engine:
             return
         closed = int(lib.pn_event_type(event)) == int(lib.PN_LINK_REMOTE_CLOSE)
         self.go_on(link)
+        if lib.pn_link_state(pn) & proton.LOCAL_UNINIT:
+            _refuse_attach(link)
         if closed:
             lib.pn_link_close(link.pn)
         else:
@@ -383,6 +387,10 @@ class Engine:
     def _on_flow(self, event: Pointer) -> None:
         link = self.links.get(lib.pn_event_link(event))
         if link is not None and link.sender:
+            if lib.pn_link_credit(link.pn) < -2 * (link.sent + link.given_back):
+                # proton counts with 31 bits; what a peer takes back while messages are on their way is never that much
+                self.close_link(link, "amqp:not-implemented", f"credit of more than {MOST_CREDIT} is not understood")
+                return
             self._events.append(Event(Kind.FLOW, link))
 
     def _on_transport_error(self, event: Pointer) -> None:
@@ -496,10 +504,7 @@ class Engine:
         if link.closed:
             return
         if lib.pn_link_state(link.pn) & proton.LOCAL_UNINIT:
-            # a null terminus, and a detach behind it, are how a refusal looks
-            refused = lib.pn_link_source(link.pn) if link.sender else lib.pn_link_target(link.pn)
-            lib.pn_terminus_set_type(refused, lib.PN_UNSPECIFIED)
-            lib.pn_link_open(link.pn)
+            _refuse_attach(link)
         if condition:
             proton.set_condition(lib.pn_link_condition(link.pn), condition, description)
         lib.pn_link_close(link.pn)
@@ -575,6 +580,13 @@ def _in_detail(outcome: Outcome, disposition: Pointer) -> Outcome:
         if lib.pn_condition_is_set(condition):
             return outcome._replace(error=Error(*proton.condition_parts(condition)))
     return outcome
+
+
+def _refuse_attach(link: Link) -> None:
+    """Answer an attach that comes to nothing: a null terminus, and a detach behind it, are how that looks."""
+    refused = lib.pn_link_source(link.pn) if link.sender else lib.pn_link_target(link.pn)
+    lib.pn_terminus_set_type(refused, lib.PN_UNSPECIFIED)
+    lib.pn_link_open(link.pn)
 
 
 def _fill(source: Pointer, found: Terminus) -> None:

@@ -264,12 +264,12 @@ TARGETS = {
     "values": Target(
         lambda mutator: mutator.blob((*corpus.encoded_values(), *corpus.encoded_messages())), _pure(_values), 0.15
     ),
-    "message": Target(lambda mutator: mutator.blob(corpus.encoded_messages()), _pure(_message), 0.25),
+    "message": Target(lambda mutator: mutator.blob(corpus.encoded_messages()), _pure(_message), 0.3),
     "users": Target(lambda mutator: mutator.blob(_USERS), _pure(_users), 0.05),
     "topics": Target(lambda mutator: mutator.blob(_PATTERNS), _pure(_topics), 0.05),
     "selector": Target(lambda mutator: mutator.text(corpus.SELECTORS).encode(), _pure(_selector), 0.05),
     "selected": Target(lambda mutator: mutator.blob(corpus.encoded_messages()), _pure(_selected), 0.1),
-    "front": Target(lambda mutator: mutator.frames(corpus.logins()), _pure(_front), 0.15),
+    "front": Target(lambda mutator: mutator.frames(corpus.logins()), _pure(_front), 0.1),
     "engine": Target(lambda mutator: mutator.frames(corpus.conversations()), _pure(_engine), 0.13),
     "management": Target(
         lambda mutator: mutator.blob((*requests(), *requests(), *corpus.encoded_messages())),
