@@ -44,6 +44,7 @@ def stream_in(port: int, address: str, size_bytes: int) -> None:
     while left:
         while lib.pn_session_outgoing_bytes(session) > _AHEAD_BYTES:  # the window is closed
             wire.turn()
+            wire.flush()  # else what the window lets go would be written only to wait for one more word
         part = min(left, len(chunk))
         put(link, chunk, part)
         left -= part

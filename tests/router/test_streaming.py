@@ -21,9 +21,10 @@ PART = bytes(range(256)) * 64
 """16 KiB."""
 
 
-@pytest.fixture
-def broker(start_broker: StartBroker) -> RunningBroker:
-    return start_broker(anycast=("any.*",), multicast=("all.*",), credit=10)
+@pytest.fixture(params=[1, 2])
+def broker(request: pytest.FixtureRequest, start_broker: StartBroker) -> RunningBroker:
+    """With two workers a message is often read by one and sent by the other."""
+    return start_broker(anycast=("any.*",), multicast=("all.*",), credit=10, worker_threads=request.param)
 
 
 @pytest.fixture
@@ -257,3 +258,30 @@ def test_256_mib_pass_in_little_memory(process: Broker) -> None:  # C30, F2, F13
     client.join()
     grown_bytes = process.peak_bytes() - before_bytes
     assert grown_bytes < MOST_GROWN_BYTES, f"{grown_bytes >> 20} MiB"
+
+
+def test_a_receiver_that_takes_nothing_takes_no_memory(process: Broker, peer_at: NewPeer) -> None:  # F25, F26
+    slow = peer_at(process.port, max_frame_bytes=65536)
+    link = slow.new_session(window_bytes=65536).receiver("slow")
+    slow.attach(link, "any.long")
+    link.flow(1)
+    slow.settle_down()
+    size_bytes = 4 * MOST_GROWN_BYTES
+    process.reset_peak()
+    before_bytes = process.peak_bytes()
+    client = threading.Thread(target=stream_in, args=(process.port, "any.long", size_bytes))
+    client.start()
+    slow.stall()
+    peer = peer_at(process.port)
+    sender, receiver = peer.sender("small"), peer.receiver("small", 1000)
+    for number in range(500):
+        peer.put(sender, [number])
+    assert len(peer.take(receiver, 500)) == 500
+    assert client.is_alive()
+    grown_bytes = process.peak_bytes() - before_bytes
+    assert grown_bytes < MOST_GROWN_BYTES, f"{grown_bytes >> 20} MiB"
+    (received,) = slow.take(link)
+    assert len(received.content) > size_bytes
+    received.accept()
+    slow.settle_down()
+    client.join()
