@@ -12,7 +12,7 @@ from collections.abc import Callable
 import click
 from rich.console import Console
 
-from . import backlog, broker, embedded, journal, recovery, settlement, store, traffic, zeros
+from . import backlog, broker, embedded, forwarding, journal, recovery, settlement, store, traffic, zeros
 from .table import BenchError, Row, as_json, machine, render
 
 CAPTION = """\
@@ -24,7 +24,7 @@ the receiver. Of a deep queue: its twin in memory.
 accepted: sent until settled; received: sent until received; both at once, every message checked.
 A goal with ? could not be judged: the disk was busy, which makes everything equally slow.
 * CPU time per message: of the broker + of the client the row is about."""
-PARTS = ("journal", "zeros", "settlement", "store", "traffic", "recovery", "broker", "backlog")
+PARTS = ("journal", "zeros", "settlement", "store", "traffic", "recovery", "broker", "forwarding", "backlog")
 WIDTH = 140
 """What the table needs; a narrower terminal wraps lines, which is better than cutting off figures."""
 
@@ -54,6 +54,7 @@ def main(
         "traffic": lambda path: traffic.measure(path, rounds, seconds * 4, 200 if quick else traffic.BACKLOG),
         "recovery": lambda path: recovery.measure(path, rounds, messages),
         "broker": lambda path: broker.measure(path, rounds, seconds),
+        "forwarding": lambda path: forwarding.measure(path, rounds, seconds),
         "backlog": lambda path: backlog.measure(path, rounds, seconds),
     }
     for line in embedded.left_out():
