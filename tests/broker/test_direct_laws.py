@@ -62,7 +62,7 @@ class Sent:
         self.content = b""
         self.complete = False
         self.aborted = False
-        self.said: list[int] = []
+        self.said: dict[Receiver, int] = {}
 
 
 class Sender:
@@ -159,11 +159,11 @@ class Direct(RuleBasedStateMachine):
         half = [copy for copy in one.copies if one.presettled and not copy.whole and not copy.aborted]
         for copy in [*returned, *half]:
             copy.settled = True
-            self.said(copy, MODIFIED if lost else RELEASED)
+            self.said(one, copy, MODIFIED if lost else RELEASED)
         self.world.do(one.terminal.driver.close, [copy.tag for copy in (*returned, *half)], lost, True)
 
-    def said(self, copy: Copy, state: int) -> None:
-        self.sent[copy.tag.delivery].said.append(state)
+    def said(self, one: Receiver, copy: Copy, state: int) -> None:
+        self.sent[copy.tag.delivery].said[one] = state
 
     # ---- messages ---------------------------------------------------------------------------------------------------
 
@@ -226,7 +226,7 @@ class Direct(RuleBasedStateMachine):
         if open_copies:
             found = open_copies[copy % len(open_copies)]
             found.settled = True
-            self.said(found, state)
+            self.said(one, found, state)
             self.world.do(one.terminal.driver.outcomes, [Outcome(None, found.tag, state)])
 
     # ---- the laws ---------------------------------------------------------------------------------------------------
@@ -259,12 +259,13 @@ class Direct(RuleBasedStateMachine):
             for number, sent in sender.sent.items():
                 told = sender.told(number)
                 assert told is None or not (sent.aborted or sent.settled)
-                if told is not None and sent.said:
-                    said = [ACCEPTED for one in sent.expected if one.presettled and sent.address == "all"]
-                    if len(sent.said) == len(sent.expected) or sent.address == "any":
-                        assert told == max([*sent.said, *said], key=WEIGHTS.index)
-                if sent.address == "any" and sent.said and sent.complete and not sent.settled:
-                    assert told == sent.said[0]
+                if sent.address == "any":
+                    if sent.said and sent.complete and not sent.settled:
+                        assert [told] == [*sent.said.values()]
+                    continue
+                said = dict.fromkeys([one for one in sent.expected if one.presettled], ACCEPTED) | sent.said
+                if told is not None and sent.said and len(said) == len(sent.expected):
+                    assert told == max(said.values(), key=WEIGHTS.index)
 
     def teardown(self) -> None:
         """Everything comes to its end: then every sender has all its credit, and nothing is held."""
