@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 RUN = $(VENV)/bin/
 
-.PHONY: test setup lint check interop bench kills powercuts explore fuzz clean
+.PHONY: test setup lint check interop bench kills powercuts explore fuzz guided clean
 
 test: setup lint check
 
@@ -53,6 +53,13 @@ explore: setup
 RUNS ?= 2000000
 fuzz: setup
 	$(RUN)python -m tests.fuzz.run --runs $(RUNS) --seed $(SEED)
+
+# one target for a while, guided by coverage: make guided TARGET=message SECONDS=3600
+TARGET ?= message
+SECONDS ?= 600
+guided: setup
+	$(RUN)pip install --quiet --editable '.[fuzz]'
+	$(RUN)python -m tests.fuzz.guided $(TARGET) -max_total_time=$(SECONDS)
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
