@@ -15,6 +15,8 @@ HEADER = 0x70
 _CACHE_LIMIT = 1024
 _CACHED_BYTES = 261
 """The longest header section that is kept: what one byte tells the size of, and its head."""
+_NEXT_BYTES = 3
+"""What tells which section comes next."""
 
 
 class Header(NamedTuple):
@@ -26,9 +28,13 @@ class Header(NamedTuple):
     first_acquirer: bool = False
     delivery_count: int = 0
     size_bytes: int = 0
+    annotated: bool = False
+    """Annotations come next, or something whose descriptor is spelled in another way than the short one."""
 
 
 NO_HEADER = Header()
+_NO_HEADER_ANNOTATED = Header(annotated=True)
+_ANNOTATIONS = (b"\x00Sq", b"\x00Sr")
 _cache: dict[bytes, Header] = {}
 _redelivered: dict[tuple[bytes, int], bytes] = {}
 
@@ -39,7 +45,7 @@ def parse(content: bytes) -> Header:
     Messages of one sender mostly carry the same header, so decoded ones are kept, in a bounded cache.
     """
     if content[:4] == b"\x00Sp\xc0" and len(content) > 4:
-        raw = content[: 5 + content[4]]
+        raw = content[: 5 + _NEXT_BYTES + content[4]]
         found = _cache.get(raw)
         if found is None:
             found = _parse(raw)
@@ -48,7 +54,7 @@ def parse(content: bytes) -> Header:
             _cache[raw] = found
         return found
     if content[:2] == b"\x00S" and content[2:3] != b"p":
-        return NO_HEADER
+        return _NO_HEADER_ANNOTATED if content.startswith(_ANNOTATIONS) else NO_HEADER
     return _parse(content)
 
 
@@ -57,7 +63,7 @@ def _parse(content: bytes) -> Header:
         return NO_HEADER
     section, at = descriptor(content, 0)
     if section != HEADER:
-        return NO_HEADER
+        return _NO_HEADER_ANNOTATED
     values, end = read_list(content, at)
     fields: list[Value] = [*values[:5], *[None] * (5 - len(values))]
     durable, priority, ttl, first, count = fields
@@ -69,6 +75,7 @@ def _parse(content: bytes) -> Header:
             _flag(first),
             _number(count, 0, 0xFFFFFFFF),
             end,
+            content.startswith(_ANNOTATIONS, end) or content[end : end + 2] not in (b"", b"\x00S"),
         )
     except TypeError as error:
         raise Malformed(f"header: {error}") from error

@@ -193,7 +193,7 @@ class Consumer(Receiving):
         back: list[Outcome] = []
         lsn = 0
         for outcome in outcomes:
-            delivery, entry, state = outcome[:3]
+            delivery, entry, state = outcome[0], outcome[1], outcome[2]  # a slice takes twice as long
             unsettled.pop(entry, None)
             if entry.gone:  # with its queue
                 pass

@@ -17,7 +17,7 @@ from .gate import Gate
 from .growing import NO_MEMORY, Growing
 from .memory import ENTRY_BYTES
 from .queue import Queue
-from .times import TimedEntry, may_have_times, stamped, times_of
+from .times import TimedEntry, stamped, times_of
 
 if TYPE_CHECKING:
     from .broker import Broker
@@ -172,7 +172,7 @@ class Producer:
             try:
                 head = header.parse(content)
                 stored = head.durable and bool(lasting)
-                if lives or may_have_times(content, head):
+                if lives or head.annotated or head.ttl_ms is not None:  # `may_have_times`, without a call
                     content = stamped(content, head, now_us, always=lives)
                     timed = True
             except Malformed as error:

@@ -40,10 +40,9 @@ class TimedEntry(Entry):
         self.due_us, self.expires_us = times
 
 
-def may_have_times(content: bytes, head: Header) -> bool:
+def may_have_times(head: Header) -> bool:
     """Whether it is worth a closer look: there is a time to live, or there are annotations."""
-    at = head.size_bytes + 2
-    return head.ttl_ms is not None or content[at : at + 1] in (b"r", b"q")
+    return head.annotated or head.ttl_ms is not None
 
 
 def stamped(content: bytes, head: Header, now_us: int, *, always: bool) -> bytes:
@@ -60,7 +59,7 @@ def times_of(content: bytes, queue_ttl_ms: int) -> Times | None:
     """The times of a message that was `stamped`, or None; *content* may be the beginning of one."""
     try:
         head = parse(content)
-        if not may_have_times(content, head):
+        if not may_have_times(head):
             return None
         told = sections.annotations_of(content, sections.find(content, sections.MESSAGE_ANNOTATIONS))
     except Malformed:

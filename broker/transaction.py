@@ -120,7 +120,7 @@ class Transaction:
         for _, content, _ in fragments:
             try:
                 head = header.parse(content)
-                timed = lives or may_have_times(content, head)
+                timed = lives or may_have_times(head)
                 if timed:
                     content = stamped(content, head, now_us, always=lives)
             except Malformed as error:

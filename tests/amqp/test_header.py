@@ -142,3 +142,22 @@ def test_every_encoding_of_a_header_is_read(name: bytes, fields: bytes) -> None:
 @pytest.mark.parametrize("name", [b"\x53\x73", b"\xa3\x14amqp:properties:list", LONG + b"\x73"])
 def test_every_encoding_of_properties_is_read(name: bytes) -> None:
     assert header.address_of(b"\x00" + name + b"\xc0\x06\x03\x40\x40\xa1\x01q") == "q"
+
+
+@pytest.mark.parametrize("head", [b"", b"\x00Sp\xc0\x02\x01A", b"\x00Sp\xd0\x00\x00\x00\x05\x00\x00\x00\x01A"])
+@pytest.mark.parametrize(
+    ("rest", "annotated"),
+    [
+        (b"", False),
+        (b"\x00Su\xa0\x01x", False),
+        (b"\x00Ss\x45", False),
+        (b"\x00Sq\xc1\x01\x00", True),
+        (b"\x00Sr\xc1\x01\x00", True),
+        (b"\x00\x80" + (0x72).to_bytes(8) + b"\xc1\x01\x00", True),
+        (b"\x00\xa3\x1camqp:message-annotations:map\xc1\x01\x00", True),
+    ],
+)
+def test_it_tells_whether_annotations_may_come_next(head: bytes, rest: bytes, annotated: bool) -> None:
+    """Twice: the second time it is known."""
+    for _ in range(2):
+        assert header.parse(head + rest).annotated == annotated

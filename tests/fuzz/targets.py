@@ -89,7 +89,7 @@ def _message(data: bytes) -> None:
     with suppress(Malformed):
         head = header.parse(data)
         assert header.parse(sections.header_section(head))[:5] == head[:5]
-        may_have_times(data, head)
+        may_have_times(head)
         times_of(stamped(data, head, 10**15, always=True), 1000)
     walk = vouching.Walk("user")
     with suppress(Malformed, vouching.NotTheSender):
