@@ -28,7 +28,7 @@ POLICIES: dict[str, dict[str, Any]] = {
     "deaths": {"dead-letter-address": "dead", "max-deliveries": 2},
     "retried": {"retry-delay-ms": 700, "dead-letter-address": "nowhere/at all"},
     "late": {"message-ttl-ms": 2500, "expiry-address": "dead"},
-    "ring": {"max-messages": 3, "overflow": "ring", "message-ttl-ms": 4000},
+    "ring": {"max-messages": 4, "overflow": "ring"},
     "sized": {"max-bytes": 3000, "overflow": "reject"},
     "blocked": {"max-messages": 4, "overflow": "block", "dead-letter-address": "fan"},
     "urgent": {"priorities": True, "dead-letter-address": "dead"},
