@@ -14,11 +14,13 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from . import proton, settling, transactional
+from .along import ReadAlong, WriteAlong
 from .buckets import Buckets
 from .link import ABORTED, DEFAULT_PRIORITY, MORE, SETTLED, Error, Link, Outcome, Terminus
 from .outgoing import Outgoing
 from .priorities import asked_priority
 from .proton import ACCEPTED, MODIFIED, NULL, RECEIVED, REJECTED, Pointer, ffi, lib, text
+from .resuming import UNKNOWN, Kept, Resuming, encoded_state, may_resume, tag_of
 from .transactions import TRANSACTIONAL
 
 CAPABILITIES = ("ANONYMOUS-RELAY", "SHARED-SUBS", "DELAYED_DELIVERY")
@@ -83,6 +85,10 @@ class Engine:
         self.transactional = False
         """There was a link to the coordinator, so there may be transactional states."""
         self._take: Callable[[Link, Pointer], None] = self._transfer
+        self._plain_take: Callable[[Link, Pointer], None] = self._transfer
+        """What takes transfers on links that don't resume."""
+        self.resumes: Callable[[str], bool] = _nobody
+        """Whether a container has links here that resume; asked when the connection is opened."""
         self._limits = limits
         self._events: list[Event] = []
         self.has_long = False
@@ -109,6 +115,10 @@ class Engine:
         self._buffer_bytes = limits.max_frame_bytes
         self._out = bytearray(limits.max_frame_bytes)
         self._out_pointer = ffi.from_buffer("char[]", self._out)
+        self._read_along: ReadAlong | None = ReadAlong(self._transport, limits.max_frame_bytes, is_new=True)
+        """Until the connection is opened, and on one with links that resume."""
+        self._write_along: WriteAlong | None = None
+        """On such a one."""
         self.outgoing = Outgoing(self._transport, buckets)
         self.asked = 0
         """How often the peer asked for something that takes an answer, since it took all answers last."""
@@ -131,6 +141,12 @@ class Engine:
     def push(self, data: bytes | memoryview) -> None:
         """Feed bytes that arrived. Call `process` afterwards."""
         self.has_long = False
+        if self._read_along is not None:
+            self._read_along.push(data, self._push)
+        else:
+            self._push(data)
+
+    def _push(self, data: bytes | memoryview) -> None:
         size = len(data)
         pointer = ffi.from_buffer("char[]", data)
         done = 0
@@ -149,6 +165,10 @@ class Engine:
 
     def output(self) -> memoryview:
         """The next bytes to send, empty if there are none now. Valid until the next call of anything."""
+        if self._write_along is not None:
+            data = self._write_along.output()
+            self.asked = self.asked if data else 0
+            return data
         pending = lib.pn_transport_pending(self._transport)
         if pending <= 0:
             self.asked = 0
@@ -158,9 +178,20 @@ class Engine:
 
     def consumed(self, size_bytes: int) -> None:
         """So much of `output` was sent."""
-        lib.pn_transport_pop(self._transport, size_bytes)
+        if self._write_along is None:
+            lib.pn_transport_pop(self._transport, size_bytes)
+        else:
+            self._write_along.consumed(size_bytes)
         if self.outgoing.held_bytes:
             self.outgoing.taken(size_bytes)
+
+    def _go_along(self) -> None:
+        """There are links that resume on this connection: from now on what proton leaves out is read and written."""
+        if self._read_along is None:
+            self._read_along = ReadAlong(self._transport, self._limits.max_frame_bytes, is_new=False)
+        if self._write_along is None:
+            self._write_along = WriteAlong(self._transport, self._limits.max_frame_bytes)
+            self._plain_take, self._take = self._take, self._transfer_resuming
 
     def peer_is_done(self) -> bool:
         """Whether the peer has said that it sends nothing more."""
@@ -168,7 +199,8 @@ class Engine:
 
     def output_ended(self) -> bool:
         """Whether nothing will ever be sent again."""
-        return bool(lib.pn_transport_pending(self._transport) < 0)
+        waits = self._write_along is not None and self._write_along.is_waiting()
+        return not waits and bool(lib.pn_transport_pending(self._transport) < 0)
 
     def tick(self, now_ms: int) -> int:
         """Let time pass: heartbeats and the peer's time-out. When to call again, 0 for never."""
@@ -289,6 +321,28 @@ class Engine:
         if number < len(link.inbox):
             transactional.note_transfer(link, delivery, number, self._buffer)
 
+    def _transfer_resuming(self, link: Link, delivery: Pointer) -> None:
+        """The same, and note its tag if *link* may resume."""
+        resuming = link.resuming
+        if resuming is None:
+            self._plain_take(link, delivery)
+            return
+        tag, number = tag_of(delivery), len(link.inbox)
+        self._plain_take(link, delivery)
+        if number == len(link.inbox) or self._read_along is None or self._write_along is None:
+            return
+        flags = link.inbox[-1][2]
+        resumed = self._read_along.frames.is_resumed(link.name, tag)
+        if not resumed and (link.name, True) in self._write_along.frames.incomplete:
+            link.inbox.pop()
+            self.close_link(link, "amqp:not-allowed", "not all that is unsettled was told: nothing new may be sent yet")
+            return
+        if not flags & MORE:
+            self._read_along.frames.is_whole(link.name, tag)
+            if not flags & SETTLED:
+                resuming.tags[delivery] = tag
+        resuming.arrivals.append((tag, resumed))
+
     def _outcome(self, link: Link, delivery: Pointer) -> None:
         state = lib.pn_delivery_remote_state(delivery)
         settled = lib.pn_delivery_settled(delivery)
@@ -318,6 +372,10 @@ class Engine:
         self._open_seen = True
         self.container = text(lib.pn_connection_remote_container(self._connection)) or ""
         self.desired = proton.symbols(lib.pn_connection_remote_desired_capabilities(self._connection))
+        if self.resumes(self.container):
+            self._go_along()
+        else:
+            self._read_along = None
         self._events.append(Event(Kind.OPENED))
 
     def _on_close(self, event: Pointer) -> None:
@@ -361,6 +419,10 @@ class Engine:
             self.outgoing.ranked = True
         link.presettled = int(lib.pn_link_remote_snd_settle_mode(pn)) == int(lib.PN_SND_SETTLED)
         link.settles_second = not sender and lib.pn_link_remote_rcv_settle_mode(pn) == lib.PN_RCV_SECOND
+        claims = UNKNOWN if self._read_along is None else self._read_along.frames.claims(name, receives=sender)
+        if not sender and may_resume(link, lib.pn_link_remote_target(pn)):
+            self._go_along()
+            link.resuming = Resuming(claims)
         lib.pn_link_set_snd_settle_mode(pn, lib.pn_link_remote_snd_settle_mode(pn))
         lib.pn_link_set_rcv_settle_mode(pn, lib.pn_link_remote_rcv_settle_mode(pn))
         if len(self.links) > self._limits.max_links:
@@ -473,18 +535,27 @@ class Engine:
     def control(self, link: Link) -> None:
         """*link* controls transactions: from now on transfers of this connection may be for one."""
         link.coordinator = self.transactional = True
-        self._take = self._transfer_in
+        if self._write_along is None:
+            self._take = self._transfer_in
+        else:
+            self._plain_take = self._transfer_in
 
     def far_address_of(self, link: Link) -> str | None:
         """The address that the peer gave its own end of a link to it; None of a link from it."""
         return text(lib.pn_terminus_get_address(lib.pn_link_remote_target(link.pn))) if link.sender else None
 
     def open_link(
-        self, link: Link, address: str | None, filters: bytes = b"", found: Terminus | None = None
+        self,
+        link: Link,
+        address: str | None,
+        filters: bytes = b"",
+        found: Terminus | None = None,
+        kept: Kept | None = None,
     ) -> None:
         """Answer the attach: the termini as asked for, with *address* where a dynamic node was made.
 
-        *filters* are those that are applied; *found* stands for a source that the peer left out.
+        *filters* are those that are applied; *found* stands for a source that the peer left out. *kept* is
+        what this side has unsettled of a link that resumes, None of one that does not.
         """
         pn = link.pn
         source, target = lib.pn_link_source(pn), lib.pn_link_target(pn)
@@ -497,9 +568,21 @@ class Engine:
             _fill(source, found)
         if link.coordinator:
             transactional.offer(target)
+        if link.resuming is not None:
+            self._resume(link, target, kept)
         if not link.sender:
             lib.pn_link_set_max_message_size(pn, self._limits.max_message_bytes)
         lib.pn_link_open(pn)
+
+    def _resume(self, link: Link, target: Pointer, kept: Kept | None) -> None:
+        if kept is None:
+            link.resuming = None
+            lib.pn_terminus_set_durability(target, 0)
+        elif self._write_along is not None:
+            lib.pn_terminus_set_timeout(target, kept.expires_s)
+            key = link.name, not link.sender
+            self._write_along.frames.incomplete.discard(key)
+            self._write_along.frames.unsettled[key] = {tag: encoded_state(state) for tag, state in kept.states.items()}
 
     def close_link(self, link: Link, condition: str = "", description: str = "") -> None:
         """Detach for good, with an error if *condition* names one; as a refused attach if it was not answered yet."""
@@ -589,6 +672,10 @@ def _refuse_attach(link: Link) -> None:
     refused = lib.pn_link_source(link.pn) if link.sender else lib.pn_link_target(link.pn)
     lib.pn_terminus_set_type(refused, lib.PN_UNSPECIFIED)
     lib.pn_link_open(link.pn)
+
+
+def _nobody(container: str) -> bool:
+    return False
 
 
 def _fill(source: Pointer, found: Terminus) -> None:

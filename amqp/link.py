@@ -10,6 +10,7 @@ from .proton import Pointer
 if TYPE_CHECKING:
     from .cursor import Cursor
     from .outgoing import Sending
+    from .resuming import Resuming
 
 DEFAULT_PRIORITY = 4
 """Of 0 to 9; links of a connection on which messages go out are served highest first (router guide C46)."""
@@ -121,6 +122,7 @@ class Link:
         "presettled",
         "priority",
         "provisional",
+        "resuming",
         "runs",
         "sender",
         "sending",
@@ -153,6 +155,8 @@ class Link:
         """Credit that is given back when it has."""
         self.coordinator = False
         """It controls transactions."""
+        self.resuming: Resuming | None = None
+        """What is kept for it if it may resume."""
         self.touched = False
         self.channel: Any = None
         """The terminal's own."""

@@ -44,6 +44,8 @@ def answered(link: Link, delivery: Pointer) -> None:
     """The peer has settled *delivery*: so does this side, if the outcome was told, and gives back the credit."""
     if delivery in link.told:
         link.told.remove(delivery)
+        if link.resuming is not None:
+            link.resuming.settled(delivery)
         lib.pn_delivery_settle(delivery)
         if link.owed:
             link.owed -= 1

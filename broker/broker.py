@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any, Protocol
 from uuid import uuid4
 
@@ -37,6 +38,7 @@ from .places import Endpoint, ExchangePlace, Place
 from .policy import policy_of
 from .queue import Queue
 from .reading import Reader, Submit
+from .remembering import RememberingExchangeProducer, RememberingQueueProducer
 from .returns import Returns
 from .selecting import SelectingBrowser, SelectingConsumer, asked_for
 from .selector import SelectorError
@@ -44,6 +46,7 @@ from .senders import AnonymousProducer, ExchangeProducer, QueueProducer
 from .shaped import ShapedQueue
 from .subscriptions import NAME_PREFIX as SUBSCRIPTION_PREFIX
 from .subscriptions import Subscriptions
+from .suspended import LinkEnds
 from .timers import Timers
 from .transactions import TransactionLimits, Transactions
 
@@ -107,6 +110,7 @@ class Broker:
         self._withheld: dict[TerminalEnd, int] = {}
         self.nodes = Nodes(store, post, self._queue, self._gone)
         self.in_doubt = InDoubt(self)
+        self._suspended = LinkEnds(self)
         self.later(forget_orphans, self)
 
     def _queue(self, name: str, queue_id: int, arguments: Arguments) -> Queue:
@@ -171,6 +175,9 @@ class Broker:
             then(LookupError(reason))
         else:
             self.nodes.create_queue(name, self.nodes.template_for(name), then)
+
+    def resumes(self, user: str, container: str) -> bool:
+        return self._suspended.resumes(user, container)
 
     def why_not_in(self, user: str) -> str:
         return self.why_not(user, CONNECT)
@@ -266,6 +273,11 @@ class Broker:
     def _open_on(self, queue: Queue, wish: Open, terminal: TerminalEnd, made: bool = False) -> None:
         driver: DriverEnd
         filters = b""
+        if not wish.to_client and wish.claims is not None and queue.queue_id and not made:
+            queue.was_linked = True
+            make = partial(RememberingQueueProducer, self, terminal, queue, wish.user)
+            self._suspended.open(wish, terminal, make, lambda: self._credit_on(queue, terminal))
+            return
         if not wish.to_client:
             driver = QueueProducer(self, terminal, queue, wish.user)
         elif queue.policy.exclusive and (queue.consumers or queue.selecting) and not wish.terminus.browse:
@@ -279,12 +291,13 @@ class Broker:
         queue.was_linked = True
         if made and queue.policy.auto_delete == lifetimes.CLOSE:
             queue.maker = driver
-        credit = 0 if wish.to_client else self._credit
-        if queue.gate is not None:
-            credit = queue.gate.credit(terminal, credit)
-        if queue.queue_id:
-            credit = self.credit(terminal, credit)
+        credit = 0 if wish.to_client else self._credit_on(queue, terminal)
         terminal.opened(driver, queue.name if made else None, credit, filters=filters)
+
+    def _credit_on(self, queue: Queue, terminal: TerminalEnd) -> int:
+        """What a new sender to *queue* gets."""
+        credit = self._credit if queue.gate is None else queue.gate.credit(terminal, self._credit)
+        return self.credit(terminal, credit) if queue.queue_id else credit
 
     def _receiver(self, queue: Queue, wish: Open, terminal: TerminalEnd) -> tuple[DriverEnd, bytes]:
         """A driver that takes or looks at messages, and the filters that it applies."""
@@ -298,7 +311,10 @@ class Broker:
         return SelectingConsumer(self, terminal, queue, presettled=wish.presettled, selector=selector), filters
 
     def _open_through(self, place: ExchangePlace, wish: Open, terminal: TerminalEnd) -> None:
-        if not wish.to_client:
+        if not wish.to_client and wish.claims is not None:
+            make = partial(RememberingExchangeProducer, self, terminal, place, wish.container, wish.user)
+            self._suspended.open(wish, terminal, make, lambda: self.credit(terminal, self._credit))
+        elif not wish.to_client:
             driver = ExchangeProducer(self, terminal, place, wish.container, wish.user)
             terminal.opened(driver, None, self.credit(terminal, self._credit))
         else:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..amqp import header
 from ..amqp.codec import Malformed
 from ..amqp.vouching import NotTheSender, Walk, condition_of
 from .entry import Entry, HeldContent
+from .line import Shown
 from .memory import ENTRY_BYTES
 from .queue import Queue
 from .times import TimedEntry, may_have_times, stamped, times_of
@@ -109,8 +110,11 @@ class Growing:
         self._let_go_held()
         self._take(piece, last=False)
 
-    def finish(self, now_us: int) -> tuple[int, list[tuple[Queue, list[Entry]]]]:
-        """It is complete: the LSN to wait for, and what is on which queue then. Not if it is `full` or `malformed`."""
+    def finish(self, enqueue: Callable[[int, int, int], int], now_us: int) -> tuple[int, Shown]:
+        """It is complete: the LSN to wait for, and what is on which queue then. Not if it is `full` or `malformed`.
+
+        *enqueue* is the store's, or one that does the same later and tells any LSN but 0.
+        """
         assert self.queues is not None
         rest = self.whole()
         self._let_go_held()
@@ -119,7 +123,7 @@ class Growing:
         if self.full:
             return 0, []
         lsn = 0
-        shown: list[tuple[Queue, list[Entry]]] = []
+        shown: Shown = []
         for queue in self.queues:
             if queue.going:
                 continue
@@ -127,7 +131,7 @@ class Growing:
                 size_bytes = sum(map(len, self._pieces)) + ENTRY_BYTES
                 entry = self._entry(queue, 0, HeldContent(self._pieces), size_bytes)
             else:
-                lsn = self._broker.store.enqueue(self._message_id, queue.queue_id, now_us)
+                lsn = enqueue(self._message_id, queue.queue_id, now_us)
                 entry = self._entry(queue, self._message_id, None, ENTRY_BYTES)
             shown.append((queue, [entry]))
         if self._message_id and not lsn:

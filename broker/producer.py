@@ -15,6 +15,7 @@ from ..channel.words import ABORTED, MORE, SETTLED, Delivery, Fragment, Outcome,
 from .entry import Entry
 from .gate import Gate
 from .growing import NO_MEMORY, Growing
+from .line import Shown
 from .memory import ENTRY_BYTES
 from .queue import Queue
 from .times import TimedEntry, stamped, times_of
@@ -199,12 +200,18 @@ class Producer:
         ids: Sequence[int] = ()
         lsn = 0
         if lasting_contents:
-            ids, lsn = store.put_all(lasting[0].queue_id, lasting_contents, now_us)
-            for queue in lasting[1:]:
-                for message_id in ids:
-                    lsn = store.enqueue(message_id, queue.queue_id, now_us)
+            ids, lsn = self._write(lasting, lasting_contents, now_us)
         shown = [(queue, _entries(queue, kept, ids, timed)) for queue in queues]
         self._broker.line.show(lsn, shown, self._answer, queues, confirmed, unwanted)
+
+    def _write(self, queues: Queues, contents: list[bytes], now_us: int) -> tuple[Sequence[int], int]:
+        """Store messages, each on all of *queues*, which are durable: their ids, and the LSN to wait for."""
+        store = self._store
+        ids, lsn = store.put_all(queues[0].queue_id, contents, now_us)
+        for queue in queues[1:]:
+            for message_id in ids:
+                lsn = store.enqueue(message_id, queue.queue_id, now_us)
+        return ids, lsn
 
     def _answer(self, queues: Queues, confirmed: list[Delivery], unwanted: list[Delivery]) -> None:
         """These are stored, or need no storing."""
@@ -284,7 +291,7 @@ class Producer:
             growing.finish_in(self._transaction, self._broker.clock.wall_us())
             self._answer_in(self._transaction, queues, ((delivery, b"", flags),))
             return
-        lsn, shown = growing.finish(self._broker.clock.wall_us())
+        lsn, shown = self._put_grown(growing, self._broker.clock.wall_us())
         settled = bool(flags & SETTLED)
         if growing.full:
             self._refuse(queues, (delivery,), growing.full)
@@ -293,6 +300,10 @@ class Producer:
         else:
             confirmed, unwanted = ([], [delivery]) if settled else ([delivery], [])
             self._broker.line.show(lsn, shown, self._answer, queues, confirmed, unwanted)
+
+    def _put_grown(self, growing: Growing, now_us: int) -> tuple[int, Shown]:
+        """A long message is complete: the LSN to wait for, and what is on which queue then."""
+        return growing.finish(self._store.enqueue, now_us)
 
 
 def _entries(queue: Queue, kept: Sequence[tuple[bytes, bool]], ids: Sequence[int], timed: bool) -> list[Entry]:

@@ -26,6 +26,9 @@ from ..amqp.link import Fragment as Fragment
 from ..amqp.link import Gone as Gone
 from ..amqp.link import Outcome as Outcome
 from ..amqp.link import Terminus as Terminus
+from ..amqp.resuming import Arrival as Arrival
+from ..amqp.resuming import Claims as Claims
+from ..amqp.resuming import Kept as Kept
 
 Delivery = Any
 """A terminal's handle of an incoming or outgoing delivery; the driver only hands it back."""
@@ -52,6 +55,8 @@ class Open(NamedTuple):
     """Who the client has proved to be; empty for nobody in particular."""
     target: str | None = None
     """Of a link to the client: the address it gave its own end."""
+    claims: Claims | None = None
+    """What the client has unsettled of a link that it wants to resume, now or later; None of any other."""
 
 
 class DriverEnd(Protocol):
@@ -83,6 +88,18 @@ class DriverEnd(Protocol):
         *for_good*: the client closed the link, and so gave up what was made for it; else it only went away, and what
         is to outlast the link waits for it to come back. Said again for messages that crossed with it.
         """
+        ...
+
+
+class ResumingEnd(Protocol):
+    """What the core's end is, too, of a channel that was opened with what is `Kept` for it. Called on the core only."""
+
+    def post_resuming(self, arrivals: Sequence[Arrival]) -> None:
+        """As `post`, with the tags, and what is resumed."""
+        ...
+
+    def forget(self, tag: bytes) -> None:
+        """The client has settled the delivery of that tag."""
         ...
 
 
@@ -121,11 +138,12 @@ class TerminalEnd(Protocol):
         *,
         filters: bytes = b"",
         found: Terminus | None = None,
+        kept: Kept | None = None,
     ) -> None:
         """The channel is open; *address* if a node was made for it; *credit* messages may be posted.
 
         *filters* is the encoded set of those that are applied; *found* what a client is told that asked, without a
-        source, what there was under the link's name.
+        source, what there was under the link's name. *kept*: the link resumes, and this is unsettled here.
         """
         ...
 
@@ -208,6 +226,10 @@ class Drivers(Protocol):
 
     def why_not_in(self, user: str) -> str:
         """Why *user* may not connect; empty if they may. Any thread."""
+        ...
+
+    def resumes(self, user: str, container: str) -> bool:
+        """Whether something is kept for links of that container. Any thread."""
         ...
 
     def open(self, wish: Open, terminal: TerminalEnd) -> None:

@@ -19,9 +19,10 @@ from ..amqp.engine import Engine, Event, Kind, Limits
 from ..amqp.front import Front, Stage
 from ..amqp.link import Link, Terminus
 from ..base.errors import CairnError
-from ..channel.words import Answer, Delivery, DriverEnd, Drivers, Forward, Fragment, Open
+from ..channel.words import Answer, Delivery, DriverEnd, Drivers, Forward, Fragment, Kept, Open
 
 if TYPE_CHECKING:
+    from ..amqp.resuming import Resuming
     from .admission import Admission
     from .core import Core
     from .gate import Gate
@@ -62,6 +63,7 @@ class Terminal:
         self.engine = Engine(admission.container_id, limits, buckets)
         self._admission = admission
         self._drivers = drivers
+        self.engine.resumes = self._resumes
         self._gate = gate
         self._front: Front | None = gate.front(secure=secure, certified=certified)
         self._user = ""
@@ -73,6 +75,9 @@ class Terminal:
         self._scheduled = False
         self._opened = False
         self._leaving = False
+
+    def _resumes(self, container: str) -> bool:
+        return self._drivers.resumes(self._user, container)
 
     # ---- bytes ----------------------------------------------------------------------------------------------------
 
@@ -196,7 +201,9 @@ class Terminal:
             fragments, link.inbox = link.inbox, []
             # what comes after the decision to leave could not be answered any more, so it is not taken
             if channel is not None and channel.driver is not None and not self._leaving:
-                if not link.runs:
+                if link.resuming is not None:
+                    self._hand_over_resuming(link, link.resuming, channel.driver, fragments)
+                elif not link.runs:
                     self.core.post(channel.driver.post, fragments)
                 else:
                     self._hand_over_runs(link, channel.driver, fragments)
@@ -210,6 +217,17 @@ class Terminal:
                 self.core.post(channel.driver.outcomes, outcomes)
                 if link.capped:
                     self.request(link)
+
+    def _hand_over_resuming(
+        self, link: Link, resuming: Resuming, driver: DriverEnd, fragments: Sequence[Fragment]
+    ) -> None:
+        told, resuming.arrivals = resuming.arrivals, []
+        if link.runs:  # a transaction goes with its connection: nothing in one is resumed
+            self._hand_over_runs(link, driver, fragments)
+        else:
+            # there are fewer fragments if the last ones were too many, and thrown away
+            arrivals = [(fragment, *about) for fragment, about in zip(fragments, told, strict=False)]
+            self.core.post(resuming.keeper.post_resuming, arrivals)
 
     def _hand_over_runs(self, link: Link, driver: DriverEnd, fragments: Sequence[Fragment]) -> None:
         for txn_id, run in transactional.runs(link, fragments):
@@ -275,6 +293,7 @@ class Terminal:
                 self.engine.container,
                 self._user,
                 self.engine.far_address_of(link),
+                link.resuming.claims if link.resuming is not None else None,
             ),
             channel,
         )
@@ -399,8 +418,9 @@ class ChannelEnd:
         *,
         filters: bytes = b"",
         found: Terminus | None = None,
+        kept: Kept | None = None,
     ) -> None:
-        self._terminal.note(self._do_opened, driver, address, credit, filters, found)
+        self._terminal.note(self._do_opened, driver, address, credit, filters, found, kept)
 
     def failure(self, condition: str, description: str) -> None:
         self._terminal.note(self._do_failure, condition, description)
@@ -458,14 +478,23 @@ class ChannelEnd:
     # on the worker: do it
 
     def _do_opened(
-        self, driver: DriverEnd, address: str | None, credit: int, filters: bytes, found: Terminus | None
+        self,
+        driver: DriverEnd,
+        address: str | None,
+        credit: int,
+        filters: bytes,
+        found: Terminus | None,
+        kept: Kept | None,
     ) -> None:
         link, terminal = self._link, self._terminal
         if link.closed or terminal.closed:
             terminal.core.post(driver.close, (), True, self.for_good)
             return
         self.driver = driver
-        self._engine.open_link(link, address, filters, found)
+        if link.resuming is not None and kept is not None:
+            link.resuming.keeper = kept.keeper
+            link.resuming.on_settled = lambda tag: terminal.core.post(kept.keeper.forget, tag)
+        self._engine.open_link(link, address, filters, found, kept)
         if not link.sender:
             self._engine.grant(link, credit)
         else:

@@ -9,7 +9,7 @@ from typing import Any
 from cairnmq.base.clock import ManualClock
 from cairnmq.broker.broker import Broker
 from cairnmq.broker.queue import Queue
-from cairnmq.channel.words import Answer, Delivery, DriverEnd, Forward, Fragment, Open, Outcome, Terminus
+from cairnmq.channel.words import Answer, Delivery, DriverEnd, Forward, Fragment, Kept, Open, Outcome, Terminus
 from cairnmq.disk.memory import MemoryDirectory
 from cairnmq.recovery.recover import recover
 
@@ -35,6 +35,7 @@ class FakeTerminal:
 
     def __init__(self) -> None:
         self.driver: Any = None
+        self.kept: Kept | None = None
         self.forwarded: list[Forward] = []
         self.confirmed: list[Delivery] = []
         self.handed_back: list[Delivery] = []
@@ -54,6 +55,7 @@ class FakeTerminal:
     def opened(self, driver: DriverEnd, address: str | None, credit: int, **answer: Any) -> None:
         self.driver = driver
         self.credit = credit
+        self.kept = answer.get("kept")
 
     def failure(self, condition: str, description: str) -> None:
         self.failures.append(condition)

@@ -1,0 +1,98 @@
+"""Link endpoints that resume: what the engine keeps for one, beside its `Link` (part 2, 2.6.13).
+
+A link resumes if the client asks for a terminus at the broker whose unsettled state lasts (durability 2), and for
+receiver-settle-mode second. In the other mode a receiver settles before its partner has heard of it, and nothing that
+either of them keeps could tell afterwards whether it had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from . import encode
+from .link import Fragment, Link
+from .proton import Pointer, ffi, lib
+from .values import Described
+
+ROLE_RECEIVER = True
+UNSETTLED_STATE = 2
+"""The durability of a terminus whose unsettled state lasts."""
+_STATES = {"amqp:received:list": 0x23, "amqp:accepted:list": 0x24, "amqp:rejected:list": 0x25,
+           "amqp:released:list": 0x26, "amqp:modified:list": 0x27}  # fmt: skip
+
+Arrival = tuple[Fragment, bytes, bool]
+"""A fragment, the tag of its delivery, and whether the client said that it resumes it."""
+
+
+class Claims(NamedTuple):
+    """What a client says is unsettled at its end of a link."""
+
+    states: Mapping[bytes, int]
+    """Tags to the codes of states, 0 for none."""
+    complete: bool
+    """What is not there it has settled, or never had."""
+
+
+class Kept(NamedTuple):
+    """What the broker says is unsettled at its own end."""
+
+    states: Mapping[bytes, int]
+    expires_s: int
+    """How long that is kept when the link has gone, if not for ever."""
+    keeper: Any
+    """Who is told of deliveries and their settling (`channel.words.ResumingEnd`)."""
+
+
+UNKNOWN = Claims({}, False)
+
+
+class Resuming:
+    """Of one link that may resume."""
+
+    __slots__ = ("arrivals", "claims", "keeper", "on_settled", "tags")
+
+    def __init__(self, claims: Claims) -> None:
+        self.claims = claims
+        self.arrivals: list[tuple[bytes, bool]] = []
+        """Tag, and whether it was resumed, of each fragment in the link's inbox."""
+        self.tags: dict[Pointer, bytes] = {}
+        """Of the deliveries that the client has not settled."""
+        self.keeper: Any = None
+        """The terminal's own: who keeps what is unsettled."""
+        self.on_settled: Callable[[bytes], None] | None = None
+        """Is told the tags that it settles; None as long as nobody keeps them."""
+
+    def settled(self, delivery: Pointer) -> None:
+        """The client has settled *delivery*."""
+        tag = self.tags.pop(delivery, None)
+        if tag is not None and self.on_settled is not None:
+            self.on_settled(tag)
+
+
+def may_resume(link: Link, terminus: Pointer) -> bool:
+    """Whether the client asks for that; *terminus* is the one at this side."""
+    return (
+        not link.presettled
+        and int(lib.pn_link_remote_rcv_settle_mode(link.pn)) == int(lib.PN_RCV_SECOND)
+        and int(lib.pn_terminus_get_durability(terminus)) == UNSETTLED_STATE
+    )
+
+
+def tag_of(delivery: Pointer) -> bytes:
+    tag = lib.pn_delivery_tag(delivery)
+    return bytes(ffi.unpack(tag.start, tag.size)) if tag.size else b""
+
+
+def state_code(state: Any) -> int:
+    """The code of a delivery state as it stands in an unsettled map; 0 for none, or one that is not known."""
+    if not isinstance(state, Described):
+        return 0
+    code = _STATES.get(state.descriptor, 0) if isinstance(state.descriptor, str) else state.descriptor
+    return code if isinstance(code, int) else 0
+
+
+def encoded_state(code: int) -> bytes:
+    """An outcome without fields, or null."""
+    return encode.described(code, b"\x45") if code else encode.NULL
+

@@ -1,0 +1,231 @@
+"""Link endpoints that resume, in one thread: whatever breaks, and whenever, each message is stored once (G12)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis.strategies import integers, lists, sampled_from, tuples
+
+from cairnmq.amqp.resuming import UNKNOWN, Claims
+from cairnmq.broker.suspended import DEFAULT_S, PREFIX
+from cairnmq.channel.words import ABORTED, MORE, SETTLED, Open, Terminus
+
+from .world import FakeTerminal, World, message, number_of
+
+PIECE_BYTES = 40_000
+
+
+class Sender:
+    """A client that does as part 2, 2.6.13 says. Its deliveries' handles are their tags."""
+
+    def __init__(self, world: World, address: str) -> None:
+        self.world = world
+        self.terminus = Terminus(address=address, durability=2, timeout_s=60)
+        self.unsettled: dict[bytes, int] = {}
+        """Tags and numbers of messages that it does not know the fate of."""
+        self.terminal: FakeTerminal | None = None
+        self.count = 0
+
+    def attach(self, claims: Claims | None = None) -> None:
+        if claims is None:
+            claims = Claims(dict.fromkeys(self.unsettled, 0), True)
+        wish = Open(False, self.terminus, False, None, "link", "box", claims=claims)
+        self.terminal = FakeTerminal()
+        self.world.do(self.world.broker.open, wish, self.terminal)
+        self.world.read_all()
+
+    def resume(self) -> None:
+        assert self.terminal is not None
+        assert self.terminal.kept is not None
+        assert {*self.terminal.kept.states} <= {*self.unsettled}
+        for tag, number in list(self.unsettled.items()):
+            if tag in self.terminal.kept.states:
+                del self.unsettled[tag]
+                self._say([((tag, b"", SETTLED), tag, True)])
+            else:
+                self.post(tag, number)
+
+    def send(self, *, durable: bool = True, flushed: bool = True) -> None:
+        self.count += 1
+        tag = b"%d" % self.count if self.count > 1 else b""
+        self.unsettled[tag] = self.count
+        self.post(tag, self.count, flushed=flushed)
+
+    def post(self, tag: bytes, number: int, *, flushed: bool = True) -> None:
+        size = 3 * PIECE_BYTES if number % 4 == 3 else 10
+        content = message(number, size, number % 4 != 2)
+        parts = [content[at : at + PIECE_BYTES] for at in range(0, len(content), PIECE_BYTES)]
+        flags = [MORE] * (len(parts) - 1) + [0]
+        arrivals = [((tag, part, flag), tag, False) for part, flag in zip(parts, flags, strict=True)]
+        if flushed:
+            self._say(arrivals)
+        elif self.terminal is not None and self.terminal.driver is not None:
+            self.terminal.driver.post_resuming(arrivals)
+
+    def _say(self, arrivals: list[Any]) -> None:
+        if self.terminal is not None and self.terminal.driver is not None:
+            self.world.do(self.terminal.driver.post_resuming, arrivals)
+
+    def settle_oldest(self) -> None:
+        """It hears of an outcome, and settles."""
+        tag = next((tag for tag in self.unsettled if self.terminal and tag in self.terminal.confirmed), None)
+        if tag is not None and self.terminal is not None:
+            del self.unsettled[tag]
+            self.world.do(self.terminal.driver.forget, tag)
+
+    def leave(self, *, for_good: bool = False) -> None:
+        if self.terminal is not None and self.terminal.driver is not None:
+            self.world.do(self.terminal.driver.close, (), not for_good, for_good)
+        self.terminal = None
+
+
+def world_of(queues: int) -> World:
+    """With a fanout to that many queues."""
+    world = World(1 << 24)
+    made: list[Any] = []
+    for number in range(queues):
+        world.do(world.broker.nodes.create_queue, f"q{number}", {}, made.append)
+        exchange = world.broker.nodes.exchanges["amq.fanout"]
+        world.do(world.broker.nodes.bind, exchange, made[-1], "", {}, made.append)
+    return world
+
+
+def on(world: World, name: str) -> Counter[int]:
+    """How often each message is on the queue."""
+    receiver = world.open(to_client=True, address=name)
+    world.do(receiver.driver.request, 1000, False)
+    world.read_all()
+    found = Counter(number_of(content) for _, content in receiver.forwarded)
+    world.do(receiver.driver.close, [entry for entry, _ in receiver.forwarded], False, True)
+    return found
+
+
+STEPS = ("send", "send unflushed", "settle", "break", "attach", "attach anew", "kill")
+
+
+@settings(max_examples=60, deadline=None)
+@given(integers(1, 2), lists(tuples(sampled_from(STEPS), integers(1, 3)), max_size=14))
+def test_each_message_is_stored_once(queues: int, steps: list[tuple[str, int]]) -> None:
+    world = world_of(queues)
+    sender = Sender(world, "amq.fanout" if queues > 1 else "q0")
+    sender.attach()
+    for step, times in steps:
+        for _ in range(times):
+            if step.startswith("send"):
+                sender.send(flushed=step == "send")
+            elif step == "settle":
+                sender.settle_oldest()
+            elif step == "break":
+                sender.leave()
+            elif step == "attach anew" or (step == "attach" and sender.terminal is None):
+                sender.attach()
+                sender.resume()
+            elif step == "kill":
+                world.kill_and_start()
+                sender.terminal = None
+    world.step()
+    sender.leave()
+    for _ in range(2):  # the second time there is nothing left to do
+        sender.attach()
+        sender.resume()
+        while sender.terminal is not None and any(tag in sender.terminal.confirmed for tag in sender.unsettled):
+            sender.settle_oldest()
+    assert not sender.unsettled
+    lasting = {number for number in range(1, sender.count + 1) if number % 4 != 2}
+    for number in range(queues):
+        found = on(world, f"q{number}")
+        assert all(count == 1 for count in found.values())
+        assert lasting <= {*found}, "none is lost, but for those that need not last"
+    if sender.terminal is not None:
+        assert sender.terminal.driver.end.tags == {}
+
+
+@pytest.fixture
+def sender() -> Sender:
+    sender = Sender(world_of(1), "q0")
+    sender.attach()
+    return sender
+
+
+def kept(sender: Sender) -> set[bytes]:
+    assert sender.terminal is not None
+    assert sender.terminal.kept is not None
+    return {*sender.terminal.kept.states}
+
+
+def ends(world: World) -> int:
+    return sum(name.startswith(PREFIX) for name in world.broker.nodes.queues)
+
+
+def test_an_end_that_nobody_comes_back_to_goes_with_its_time(sender: Sender) -> None:
+    sender.send()
+    sender.leave()
+    sender.world.advance(59)
+    sender.attach()
+    assert kept(sender) == {b""}
+    sender.world.advance(59)
+    assert ends(sender.world) == 1, "while the link is there, no time passes"
+    sender.leave()
+    sender.world.advance(61)
+    assert ends(sender.world) == 0
+    assert not sender.world.broker.resumes("", "box")
+    sender.attach()
+    assert not kept(sender)
+
+
+def test_an_end_goes_with_its_time_after_a_crash_too(sender: Sender) -> None:
+    sender.send()
+    sender.world.kill_and_start()
+    assert sender.world.broker.resumes("", "box")
+    sender.world.advance(61)
+    sender.world.step()
+    assert ends(sender.world) == 0
+
+
+@pytest.mark.parametrize(("expiry", "expires_s"), [("never", 0), ("session-end", DEFAULT_S)])
+def test_how_long_an_end_is_kept_without_a_time(expiry: str, expires_s: int) -> None:
+    sender = Sender(world_of(1), "q0")
+    sender.terminus = sender.terminus._replace(timeout_s=0, expiry=expiry)
+    sender.attach()
+    assert sender.terminal is not None
+    assert sender.terminal.kept is not None
+    assert sender.terminal.kept.expires_s == expires_s
+
+
+def test_an_end_is_given_up_with_its_link(sender: Sender) -> None:
+    sender.send()
+    sender.leave(for_good=True)
+    assert ends(sender.world) == 0
+    sender.attach()
+    assert not kept(sender)
+
+
+@pytest.mark.parametrize("claims", [UNKNOWN, Claims({}, False)])
+def test_nothing_is_forgotten_on_evidence_that_is_not_complete(sender: Sender, claims: Claims) -> None:
+    sender.send()
+    sender.leave()
+    sender.attach(claims)
+    assert kept(sender) == {b""}
+    sender.leave()
+    sender.attach(Claims({}, True))
+    assert not kept(sender)
+
+
+def test_a_delivery_that_is_aborted_is_settled(sender: Sender) -> None:
+    sender.send()
+    sender.leave()
+    sender.attach()
+    assert sender.terminal is not None
+    sender.world.do(sender.terminal.driver.post_resuming, [((b"", b"", ABORTED | SETTLED), b"", True)])
+    assert not sender.terminal.driver.end.tags
+
+
+def test_a_refused_message_is_not_remembered(sender: Sender) -> None:
+    assert sender.terminal is not None
+    broken = b"\x00\x53\x70\xc0\x03\x01\x50"
+    sender.world.do(sender.terminal.driver.post_resuming, [((b"t", broken, 0), b"t", False)])
+    assert sender.terminal.rejected == {b"t": "amqp:decode-error"}
+    assert not sender.terminal.driver.end.tags
