@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..amqp.engine import Limits
+from ..amqp.events import Limits
 from ..broker.memory import DEFAULT_LIMIT_BYTES
 from ..broker.transactions import TransactionLimits
 from ..journal.archive import ArchiveLimits

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 from ..amqp import encode
-from ..amqp.engine import CAPABILITIES
+from ..amqp.events import CAPABILITIES
 from ..amqp.values import Symbol, Uint
 
 SOLE_CONNECTION = "sole-connection-for-container"

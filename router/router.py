@@ -12,7 +12,7 @@ from functools import partial
 
 from ..accounts.users import UsersFile
 from ..amqp.buckets import DEFAULT_LIMIT_BYTES
-from ..amqp.engine import Limits
+from ..amqp.events import Limits
 from ..amqp.sasl import Login
 from ..base.clock import Clock
 from ..base.errors import CairnError

@@ -13,9 +13,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..amqp import settling, transactional
+from ..amqp import settling, termini, transactional
 from ..amqp.buckets import Buckets
-from ..amqp.engine import Engine, Event, Kind, Limits
+from ..amqp.engine import Engine
+from ..amqp.events import Event, Kind, Limits
 from ..amqp.front import Front, Stage
 from ..amqp.link import Link, Terminus
 from ..base.errors import CairnError
@@ -278,7 +279,7 @@ class Terminal:
             self.core.post(self._drivers.connection_opened, self)
 
     def _attach(self, link: Link) -> None:
-        terminus = self.engine.terminus_of(link)
+        terminus = termini.asked_for(link)
         if terminus.coordinator:
             self.engine.control(link)
         channel = link.channel = self._channels[link] = ChannelEnd(self, link)

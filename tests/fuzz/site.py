@@ -10,7 +10,7 @@ from typing import Any
 from proton import Connection, Transport
 
 from cairnmq.amqp.buckets import Buckets
-from cairnmq.amqp.engine import Limits
+from cairnmq.amqp.events import Limits
 from cairnmq.amqp.sasl import Login
 from cairnmq.router.admission import Admission, AdmissionOptions
 from cairnmq.router.core import Core

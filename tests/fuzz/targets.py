@@ -12,7 +12,7 @@ from itertools import cycle
 from typing import Any, NamedTuple
 
 from cairnmq.accounts.users import Users, parse
-from cairnmq.amqp import codec, decode, encode, filters, header, sections, transactions, vouching
+from cairnmq.amqp import codec, decode, encode, filters, header, sections, termini, transactions, vouching
 from cairnmq.amqp.buckets import Buckets
 from cairnmq.amqp.codec import Malformed
 from cairnmq.amqp.engine import Engine
@@ -159,7 +159,7 @@ def _engine(data: bytes) -> None:
                 engine.open(("one", "two"))
             elif event.link is not None and not event.link.closed:
                 if event.kind.name == "ATTACHED":
-                    terminus = engine.terminus_of(event.link)
+                    terminus = termini.asked_for(event.link)
                     engine.open_link(event.link, terminus.address, terminus.filters)
                     if not event.link.sender:
                         engine.grant(event.link, 10)

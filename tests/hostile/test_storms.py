@@ -15,7 +15,7 @@ from proton import Message
 from proton.utils import BlockingConnection
 
 from cairnmq.amqp import encode
-from cairnmq.amqp.engine import MOST_CREDIT
+from cairnmq.amqp.endpoints import MOST_CREDIT
 from cairnmq.amqp.values import Described, Uint, Ulong, Ushort
 from tests.process import DEADLINE_S, BrokerProcess, broker
 from tests.router.raw import (

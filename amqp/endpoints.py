@@ -1,0 +1,252 @@
+"""The endpoints of one connection in proton: the connection itself, its sessions and its links, as they come and go.
+
+The rare events of an engine. Its frequent ones, deliveries, are in `engine`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from . import proton, termini
+from .along import ReadAlong
+from .buckets import Buckets
+from .events import Event, Kind, Limits
+from .link import DEFAULT_PRIORITY, Link
+from .outgoing import Outgoing
+from .priorities import asked_priority
+from .proton import Pointer, lib, text
+from .resuming import UNKNOWN, Resuming, may_resume
+
+MOST_CREDIT = (1 << 31) - 1
+
+
+class Endpoints:
+    """Proton's connection and transport, and what is open on it."""
+
+    def __init__(self, container_id: str, limits: Limits, buckets: Buckets) -> None:
+        self.links: dict[Pointer, Link] = {}
+        self.resumes: Callable[[str], bool] = _nobody
+        """Whether a container has links here that resume; asked when the connection is opened."""
+        self.container = ""
+        """The peer's container id, once it has opened the connection."""
+        self.desired: tuple[str, ...] = ()
+        """The capabilities that it desires."""
+        self.asked = 0
+        """How often the peer asked for something that takes an answer, since it took all answers last."""
+        self._limits = limits
+        self._events: list[Event] = []
+        self._open_seen = False
+        self._closed_seen = False
+        self._sessions = 0
+        self._input_ended = False
+        self._connection = lib.pn_connection()
+        self._collector = lib.pn_collector()
+        self._transport = lib.pn_transport()
+        lib.pn_connection_set_container(self._connection, container_id.encode())
+        lib.pn_connection_collect(self._connection, self._collector)
+        lib.pn_transport_set_server(self._transport)
+        lib.pn_transport_set_max_frame(self._transport, limits.max_frame_bytes)
+        lib.pn_transport_set_channel_max(self._transport, limits.channel_max)
+        lib.pn_transport_set_idle_timeout(self._transport, limits.idle_timeout_ms)
+        lib.pn_transport_bind(self._transport, self._connection)
+        self._read_along: ReadAlong | None = ReadAlong(self._transport, limits.max_frame_bytes, is_new=True)
+        """Until the connection is opened, and on one with links that resume."""
+        self.outgoing = Outgoing(self._transport, buckets)
+        self._handlers: dict[int, Callable[[Pointer], None]] = {
+            int(lib.PN_CONNECTION_REMOTE_OPEN): self._on_open,
+            int(lib.PN_CONNECTION_REMOTE_CLOSE): self._on_close,
+            int(lib.PN_SESSION_REMOTE_OPEN): self._on_begin,
+            int(lib.PN_SESSION_REMOTE_CLOSE): self._on_end,
+            int(lib.PN_LINK_REMOTE_OPEN): self._on_attach,
+            int(lib.PN_LINK_REMOTE_CLOSE): self._on_detach,
+            int(lib.PN_LINK_REMOTE_DETACH): self._on_detach,
+            int(lib.PN_LINK_FLOW): self._on_flow,
+            int(lib.PN_TRANSPORT_ERROR): self._on_transport_error,
+            int(lib.PN_TRANSPORT_TAIL_CLOSED): self._on_tail_closed,
+            int(lib.PN_TRANSPORT_CLOSED): self._on_transport_closed,
+        }
+
+    # ---- what the engine does with deliveries ---------------------------------------------------------------------
+
+    def go_on(self, link: Link) -> None:
+        """Take what came while *link* was held."""
+        raise NotImplementedError
+
+    def _go_along(self) -> None:
+        """There are links that resume on this connection."""
+        raise NotImplementedError
+
+    # ---- what the peer does ---------------------------------------------------------------------------------------
+
+    def _on_open(self, event: Pointer) -> None:
+        if self._open_seen:
+            self._refuse("amqp:not-allowed", "the connection is open already")
+            return
+        self._open_seen = True
+        self.container = text(lib.pn_connection_remote_container(self._connection)) or ""
+        self.desired = proton.symbols(lib.pn_connection_remote_desired_capabilities(self._connection))
+        if self.resumes(self.container):
+            self._go_along()
+        else:
+            self._read_along = None
+        self._events.append(Event(Kind.OPENED))
+
+    def _on_close(self, event: Pointer) -> None:
+        for link in list(self.links.values()):
+            self.go_on(link)
+        self._lose_links()
+        lib.pn_connection_close(self._connection)
+        error = proton.condition_text(lib.pn_connection_remote_condition(self._connection))
+        self._closed(error)
+
+    def _on_begin(self, event: Pointer) -> None:
+        self.asked += 1
+        self._sessions += 1
+        if self._sessions > self._limits.channel_max + 1:  # proton takes any number of them on one channel
+            self._refuse("amqp:resource-limit-exceeded", f"there may be {self._limits.channel_max + 1} sessions")
+            return
+        session = lib.pn_event_session(event)
+        window_bytes = max(self._limits.session_window_bytes, self._limits.max_frame_bytes)  # proton wants that much
+        lib.pn_session_set_incoming_capacity(session, window_bytes)
+        lib.pn_session_open(session)
+
+    def _on_end(self, event: Pointer) -> None:
+        session = lib.pn_event_session(event)
+        for link in [link for link in self.links.values() if link.session == session]:
+            self.go_on(link)
+            self._lose(link)
+        self._sessions -= 1
+        lib.pn_session_close(session)
+        lib.pn_session_free(session)
+
+    def _on_attach(self, event: Pointer) -> None:
+        self.asked += 1
+        pn = lib.pn_event_link(event)
+        name, sender = text(lib.pn_link_name(pn)) or "", bool(lib.pn_link_is_sender(pn))
+        link = Link(pn, lib.pn_link_session(pn), name, sender=sender)
+        self.links[pn] = link
+        if sender:
+            self.outgoing.add_link(link)
+        link.priority = asked_priority(lib.pn_link_remote_properties(pn))
+        if link.priority != DEFAULT_PRIORITY:
+            self.outgoing.ranked = True
+        link.presettled = int(lib.pn_link_remote_snd_settle_mode(pn)) == int(lib.PN_SND_SETTLED)
+        link.settles_second = not sender and lib.pn_link_remote_rcv_settle_mode(pn) == lib.PN_RCV_SECOND
+        claims = UNKNOWN if self._read_along is None else self._read_along.frames.claims(name, receives=sender)
+        if not sender and may_resume(link, lib.pn_link_remote_target(pn)):
+            self._go_along()
+            link.resuming = Resuming(claims)
+        lib.pn_link_set_snd_settle_mode(pn, lib.pn_link_remote_snd_settle_mode(pn))
+        lib.pn_link_set_rcv_settle_mode(pn, lib.pn_link_remote_rcv_settle_mode(pn))
+        if len(self.links) > self._limits.max_links:
+            most = self._limits.max_links
+            self.close_link(link, "amqp:resource-limit-exceeded", f"a connection may have {most} links")
+            return
+        self._events.append(Event(Kind.ATTACHED, link))
+
+    def _on_detach(self, event: Pointer) -> None:
+        pn = lib.pn_event_link(event)
+        link = self.links.get(pn)
+        if link is None:  # the answer to a detach of ours
+            lib.pn_link_free(pn)
+            return
+        closed = int(lib.pn_event_type(event)) == int(lib.PN_LINK_REMOTE_CLOSE)
+        self.go_on(link)
+        if lib.pn_link_state(pn) & proton.LOCAL_UNINIT:
+            termini.refuse(link)
+        if closed:
+            lib.pn_link_close(link.pn)
+        else:
+            lib.pn_link_detach(link.pn)
+        self._lose(link, closed)
+        lib.pn_link_free(link.pn)
+
+    def _on_flow(self, event: Pointer) -> None:
+        link = self.links.get(lib.pn_event_link(event))
+        if link is not None and link.sender:
+            if lib.pn_link_credit(link.pn) < -2 * (link.sent + link.given_back):
+                # proton counts with 31 bits; what a peer takes back while messages are on their way is never that much
+                self.close_link(link, "amqp:not-implemented", f"credit of more than {MOST_CREDIT} is not understood")
+                return
+            self._events.append(Event(Kind.FLOW, link))
+
+    def _on_transport_error(self, event: Pointer) -> None:
+        self._closed(proton.condition_text(lib.pn_transport_condition(self._transport)))
+
+    def _on_tail_closed(self, event: Pointer) -> None:
+        """Proton stops reading at a frame it does not know, and says nothing: the error is told here."""
+        if self._input_ended or lib.pn_condition_is_set(lib.pn_transport_condition(self._transport)):
+            return
+        if not lib.pn_connection_state(self._connection) & proton.REMOTE_CLOSED:
+            self._refuse("amqp:decode-error", "a frame that is none of AMQP 1.0's")
+
+    def _refuse(self, condition: str, description: str) -> None:
+        """End the connection because of what the peer sent."""
+        self._lose_links()
+        self.close(condition, description)
+        self._closed(f"{condition}: {description}")
+
+    def _on_transport_closed(self, event: Pointer) -> None:
+        self._closed("")
+
+    def _closed(self, error: str) -> None:
+        if not self._closed_seen:
+            self._closed_seen = True
+            self._events.append(Event(Kind.CLOSED, text=error))
+
+    def _lose(self, link: Link, closed: bool = False) -> None:
+        """The link is gone for good; tell the terminal, once."""
+        if self.links.pop(link.pn, None) is not None:
+            link.closed = link.deaf = True
+            if link.sender:
+                self.outgoing.drop_link(link)
+            self._events.append(Event(Kind.DETACHED, link, closed=closed))
+
+    def _lose_links(self) -> None:
+        for link in list(self.links.values()):
+            self._lose(link)
+
+    # ---- what the terminal asks for -------------------------------------------------------------------------------
+
+    def open(self, capabilities: tuple[str, ...] = (), properties: bytes = b"") -> None:
+        """Answer the peer's open, unless the connection was closed before it came to that. *properties*: as a map."""
+        if not lib.pn_connection_state(self._connection) & proton.LOCAL_UNINIT:
+            return
+        if capabilities:
+            proton.put_symbols(lib.pn_connection_offered_capabilities(self._connection), capabilities)
+        if properties:
+            proton.put_encoded(lib.pn_connection_properties(self._connection), properties)
+        lib.pn_connection_open(self._connection)
+
+    def close(self, condition: str = "", description: str = "", info: bytes = b"") -> None:
+        """Close the connection, with an error if *condition* names one; *info* is a map."""
+        if condition:
+            proton.set_condition(lib.pn_connection_condition(self._connection), condition, description, info)
+        self.open()
+        lib.pn_connection_close(self._connection)
+
+    def close_link(self, link: Link, condition: str = "", description: str = "") -> None:
+        """Detach for good, with an error if *condition* names one; as a refused attach if it was not answered yet."""
+        if link.closed:
+            return
+        if lib.pn_link_state(link.pn) & proton.LOCAL_UNINIT:
+            termini.refuse(link)
+        if condition:
+            proton.set_condition(lib.pn_link_condition(link.pn), condition, description)
+        lib.pn_link_close(link.pn)
+        self._lose(link)
+
+    def free(self) -> None:
+        """Give everything back to proton. Nothing may be called afterwards."""
+        self.links.clear()
+        self.outgoing.give_up()
+        lib.pn_transport_unbind(self._transport)
+        lib.pn_decref(self._transport)
+        lib.pn_collector_release(self._collector)
+        lib.pn_connection_release(self._connection)
+        lib.pn_decref(self._connection)
+        lib.pn_collector_free(self._collector)
+
+
+def _nobody(container: str) -> bool:
+    return False

@@ -1,0 +1,49 @@
+"""What an engine tells of a connection, and what a connection may ask of the broker."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import NamedTuple
+
+from .link import Link
+
+CAPABILITIES = ("ANONYMOUS-RELAY", "SHARED-SUBS", "DELAYED_DELIVERY")
+"""What is offered to every client that opens a connection."""
+
+
+class Kind(Enum):
+    """The rare events."""
+
+    OPENED = auto()
+    ATTACHED = auto()
+    FLOW = auto()
+    DETACHED = auto()
+    CLOSED = auto()
+
+
+class Event(NamedTuple):
+    """*link* is None for events of the connection; *text* the peer's or proton's error, if any."""
+
+    kind: Kind
+    link: Link | None = None
+    text: str = ""
+    closed: bool = False
+    """On DETACHED: the peer closed the link, and so gave up its terminus; else the link only went away."""
+
+
+class Limits(NamedTuple):
+    """What a connection may ask of the broker; see `security` defaults."""
+
+    max_frame_bytes: int = 64 << 10
+    max_message_bytes: int = 256 << 20
+    channel_max: int = 255
+    idle_timeout_ms: int = 60_000
+    max_links: int = 1024
+    max_unsettled: int = 100_000
+    """Messages that one link to the client may have without an outcome."""
+    max_transfers: int = 1 << 20
+    """Frames, or reads with a part of one, that one message may come in."""
+    session_window_bytes: int = 64 << 20
+    """What a client may send before it hears of more room. Proton counts it in frames of the largest size, so it also
+    is how many small messages may be under way, and enforces it. It takes no memory: what came is taken out at once.
+    """
