@@ -156,16 +156,13 @@ class Consumer(Receiving):
 
     def _send_for_good(self, messages: list[Forward]) -> None:
         broker, queue = self._broker, self._queue
-        now_us = broker.clock.wall_us()
         messages = [message for message in messages if not message[0].gone]  # the queue may have gone meanwhile
         entries = [entry for entry, _ in messages]
         self._let_go()
-        lsn = 0
-        for entry in entries:
-            if entry.message_id:
-                lsn = broker.store.dequeue(entry.message_id, queue.queue_id, now_us)
+        stored = [entry.message_id for entry in entries if entry.message_id]
+        lsns = broker.store.dequeue_all(stored, queue.queue_id, broker.clock.wall_us())
         queue.took(entries)
-        broker.line.when_durable(lsn, self._taken, messages)
+        broker.line.when_durable(lsns[-1] if lsns else 0, self._taken, messages)
 
     def _taken(self, messages: list[Forward]) -> None:
         self._taking = False
@@ -186,12 +183,9 @@ class Consumer(Receiving):
         if self._broker.transactions.taken:
             outcomes = self._broker.transactions.outside(self, outcomes)
         queue, unsettled = self._queue, self.unsettled
-        dequeue, queue_id = self._broker.store.dequeue, queue.queue_id
-        now_us = self._broker.clock.wall_us()
         settle: list[tuple[Delivery, int]] = []
         done: list[Entry] = []
         back: list[Outcome] = []
-        lsn = 0
         for outcome in outcomes:
             delivery, entry, state = outcome[0], outcome[1], outcome[2]  # a slice takes twice as long
             unsettled.pop(entry, None)
@@ -199,18 +193,18 @@ class Consumer(Receiving):
                 pass
             elif state == ACCEPTED:
                 done.append(entry)
-                if entry.message_id:
-                    lsn = dequeue(entry.message_id, queue_id, now_us)
             else:
                 back.append(outcome)
                 continue
             if delivery is not None:
                 settle.append((delivery, state))
+        stored = [entry.message_id for entry in done if entry.message_id]
+        lsns = self._broker.store.dequeue_all(stored, queue.queue_id, self._broker.clock.wall_us())
         queue.took(done)
         if back:
             settle += self.take_back(back)
         if settle:
-            self._broker.line.when_durable(lsn, self.terminal.settle, settle)
+            self._broker.line.when_durable(lsns[-1] if lsns else 0, self.terminal.settle, settle)
 
     def take_back(self, outcomes: Sequence[Outcome]) -> list[tuple[Delivery, int]]:
         """What the client did not accept goes back, or away from here; what can be settled as soon as that is told."""

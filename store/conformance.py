@@ -137,6 +137,29 @@ class StoreConformance(QueueLaws):
         subject.refused(StoreError, lambda: store.dequeue(message_id, a, NOW_US))
         subject.refused(StoreError, lambda: store.enqueue(message_id, b, NOW_US))
 
+    def test_a_batch_is_taken_off(self, subject: Subject) -> None:
+        """As one by one, whatever is in it: those before one that is not there are off, the others stay."""
+        store, a, b = subject.store, subject.queue("a"), subject.queue("b")
+        plain, _ = store.put_all(a, [b"plain"] * 5, NOW_US)
+        shared, _ = store.put(a, b"shared", NOW_US)
+        store.enqueue(shared, b, NOW_US)
+        elsewhere, _ = store.put(b, b"elsewhere", NOW_US)
+        store.kick()
+        assert store.dequeue_all([], a, NOW_US) == []
+        lsns = store.dequeue_all([plain[1], plain[0]], a, NOW_US)
+        assert len(lsns) == 2
+        assert lsns == sorted(lsns)
+        assert [store.holds(message_id) for message_id in plain] == [False, False, True, True, True]
+        for batch in ([plain[2], plain[0], plain[4]], [plain[3], plain[3]]):
+            with pytest.raises(StoreError):
+                store.dequeue_all(batch, a, NOW_US)
+        assert [store.holds(message_id) for message_id in plain] == [False, False, False, False, True]
+        store.dequeue_all([shared, plain[4]], a, NOW_US)
+        subject.refused(StoreError, lambda: store.dequeue_all([elsewhere], a, NOW_US))
+        assert [store.holds(message_id) for message_id in (plain[4], shared, elsewhere)] == [False, True, True]
+        store.dequeue_all([elsewhere, shared], b, NOW_US)
+        assert not any(map(store.holds, (shared, elsewhere)))
+
     def test_a_queue_that_is_not_there(self, subject: Subject) -> None:
         store, q = subject.store, subject.queue()
         message_id, _ = store.put(q, b"here", NOW_US)

@@ -142,6 +142,10 @@ class MessageStore(Protocol):
         """Take a message off a queue, and delete it with the last one; the LSN to wait for."""
         ...
 
+    def dequeue_all(self, message_ids: Sequence[int], queue_id: int, time_us: int) -> list[int]:
+        """The same for a batch, cheaper; the LSNs, ascending. Those before one that raises are off."""
+        ...
+
     def purge(self, queue_id: int, time_us: int, *, keep: Iterable[int] = (), is_final: bool = False) -> int:
         """Take all messages off a queue but *keep* and those that a transaction takes off; the LSN to wait for.
 

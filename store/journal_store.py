@@ -209,6 +209,19 @@ class JournalStore(WiringCalls, JournalReading):
         state.deleted(lsn, message_id, given_lsn)
         return lsn
 
+    def dequeue_all(self, message_ids: Sequence[int], queue_id: int, time_us: int) -> list[int]:
+        if (
+            len(message_ids) < 2
+            or self._unswept
+            or self.state.moved
+            or self.transactions.are_concerned
+            or not self.state.are_plain_on(message_ids, queue_id)
+        ):
+            return [self.dequeue(message_id, queue_id, time_us) for message_id in message_ids]
+        lsns = self.journal.append_last(_DEQUEUE, message_ids, time_us=time_us, flags=_FLAG_DELETE, queue_id=queue_id)
+        self.state.deleted_all(lsns, message_ids)
+        return lsns
+
     def _dequeue_odd(self, message_id: int, queue_id: int, time_us: int) -> int:
         self.transactions.check_lock(message_id, queue_id)
         is_last, given_lsn = self.taking(message_id, queue_id)

@@ -149,6 +149,9 @@ class MappedStore(WiringCalls):
         self.check_dequeue(message_id, queue_id)
         return self.take(message_id, queue_id)
 
+    def dequeue_all(self, message_ids: Sequence[int], queue_id: int, time_us: int) -> list[int]:
+        return [self.dequeue(message_id, queue_id, time_us) for message_id in message_ids]
+
     def check_dequeue(self, message_id: int, queue_id: int) -> None:
         """Raises `StoreError` if the message is not on that queue."""
         if not self.maps.is_on(message_id, queue_id):

@@ -71,6 +71,12 @@ class Pins:
             else:
                 self._add_end(slot, ended, 1)
 
+    def end_run(self, slot: int, ended: int, count: int, size_bytes: int) -> None:
+        """The same for so many records in *slot* that end records in the slot *ended*, of so many bytes together."""
+        self._fallen[ended] = self._fallen.get(ended, 0) + size_bytes
+        if slot != ended:
+            self._add_end(slot, ended, count)
+
     def end_all(self, lsn: int, ended_lsns: npt.NDArray[np.uint64]) -> None:
         """The same for several records in the slot of *lsn*."""
         slot = lsn // self._container_bytes

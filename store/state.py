@@ -37,6 +37,7 @@ FEW = 32
 """A page with fewer messages is gone through faster one by one."""
 
 Lsns = npt.NDArray[np.uint64]
+_NO_PAGE: dict[int, int] = {}
 
 
 class State:
@@ -157,6 +158,24 @@ class State:
             self.changed_odd.add(message_id)
             for at, size_bytes in message.records():
                 self.pins.let_go(at, size_bytes)
+
+    def deleted_all(self, lsns: Sequence[int], message_ids: Sequence[int]) -> None:
+        """The same for different plain messages, none of which was ever moved: `are_plain_on` has looked at them."""
+        begin, container_bytes = 0, self._container_bytes
+        while begin < len(lsns):
+            ending, slot = lsns[begin] // container_bytes, message_ids[begin] // container_bytes
+            pop = self.pages[slot].pop
+            count = size_bytes = 0
+            for lsn, message_id in zip(lsns[begin:], message_ids[begin:], strict=True):
+                if message_id // container_bytes != slot or lsn // container_bytes != ending:
+                    break
+                size_bytes += pop(message_id) & SIZE_MASK
+                count += 1
+            self.changed_pages.add(slot)
+            if not self.pages[slot]:
+                del self.pages[slot]
+            self.pins.end_run(ending, slot, count, HEAD_BYTES * count + size_bytes)
+            begin += count
 
     def taken(self, lsn: int, message_id: int, queue_id: int, given_lsn: int, *, is_last: bool) -> None:
         """A Dequeue record: `deleted` if it has the delete flag, else `dequeued`."""
@@ -329,6 +348,17 @@ class State:
         page = self.pages.get(message_id // self._container_bytes)
         found = None if page is None else page.get(message_id)
         return None if found is None else found >> SIZE_BITS
+
+    def are_plain_on(self, message_ids: Sequence[int], queue_id: int) -> bool:
+        """Whether these are different plain messages, all of them on that queue."""
+        slot, size_of = -1, _NO_PAGE.get
+        for message_id in message_ids:
+            if message_id // self._container_bytes != slot:
+                slot = message_id // self._container_bytes
+                size_of = self.pages.get(slot, _NO_PAGE).get
+            if size_of(message_id, -1) >> SIZE_BITS != queue_id:
+                return False
+        return len(set(message_ids)) == len(message_ids)
 
     def place_of(self, message_id: int) -> int:
         """The LSN of the message's Start record, the newest copy of it."""

@@ -336,6 +336,11 @@ class Transactions:
         if holder is not None:
             raise MessageLocked(f"message {message_id}", f"{holder.name} takes it off queue {queue_id}")
 
+    @property
+    def are_concerned(self) -> bool:
+        """Whether there is any message at all that they `concern`."""
+        return bool(self.locked or self._adding)
+
     def concern(self, message_id: int) -> bool:
         """Whether a transaction takes the message off a queue, or puts it on one."""
         return message_id in self.locked or message_id in self._adding

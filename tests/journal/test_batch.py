@@ -1,21 +1,22 @@
-"""`append_all` is so many calls of `append`, only cheaper: the same LSNs, the same bytes on the disk."""
+"""`append_all` and `append_last` are so many calls of `append`, only cheaper: the same LSNs and bytes on the disk."""
 
 from __future__ import annotations
 
 from uuid import UUID
 
 from hypothesis import given, settings
-from hypothesis.strategies import binary, integers, lists
+from hypothesis.strategies import binary, integers, lists, tuples
 
 from cairnmq.base.clock import ManualClock
 from cairnmq.disk.memory import MemoryDirectory
 from cairnmq.journal.log import OWN_LSN, Journal
 from cairnmq.journal.opening import MIN_CONTAINER_BYTES, format_log, open_log
-from cairnmq.journal.record import MAX_PAYLOAD_BYTES, Flag, RecordType
+from cairnmq.journal.record import HEAD_BYTES, MAX_PAYLOAD_BYTES, Flag, RecordType
 
 from .logs import content
 
 START, ENQUEUE = int(RecordType.START), int(Flag.ENQUEUE)
+DEQUEUE, DELETE = int(RecordType.DEQUEUE), int(Flag.DELETE)
 
 
 def new_journal() -> tuple[MemoryDirectory, Journal]:
@@ -41,6 +42,27 @@ def test_a_batch_is_so_many_single_appends(batches: list[list[int]], fill: bytes
         assert by_batch.append_all(START, payloads, time_us=number, flags=ENQUEUE, queue_id=7) == single
         if number % 2:
             assert by_batch.flush() == by_one.flush()
+    by_one.close()
+    by_batch.close()
+    assert content(one) == content(two)
+
+
+@settings(max_examples=60, deadline=None)
+@given(lists(tuples(integers(0, 3000), integers(0, 60_000)), min_size=1, max_size=20))
+def test_a_batch_of_ends_is_so_many_single_appends(runs: list[tuple[int, int]]) -> None:
+    """With other records in between, and more of them than a container holds."""
+    one, by_one = new_journal()
+    two, by_batch = new_journal()
+    for number, (count, payload_bytes) in enumerate(runs):
+        ids = [HEAD_BYTES * (number + 3 * index) for index in range(count)]
+        single = [
+            by_one.append(DEQUEUE, time_us=5, flags=DELETE, undo_prev=of, message_id=of, queue_id=7, extra=of)
+            for of in ids
+        ]
+        assert by_batch.append_last(DEQUEUE, ids, time_us=5, flags=DELETE, queue_id=7) == single
+        for journal in (by_one, by_batch):
+            journal.append(START, bytes(payload_bytes), time_us=number, message_id=OWN_LSN)
+        assert by_batch.flush() == by_one.flush()
     by_one.close()
     by_batch.close()
     assert content(one) == content(two)

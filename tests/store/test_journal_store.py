@@ -150,6 +150,20 @@ class StoreMachine(RuleBasedStateMachine):
         if not self.is_on_a_queue(message_id):
             del self.alive[message_id]
 
+    @rule(data=st.data(), queue=st.integers(0))
+    def dequeue_some(self, data: st.DataObject, queue: int) -> None:
+        """At once, in any order; messages that are on other queues too, or have moved, are among them."""
+        queue_id = self.some_queue(queue)
+        if not self.on[queue_id]:
+            return
+        some = data.draw(st.lists(st.sampled_from(self.on[queue_id]), unique=True, min_size=1))
+        lsns = self.store.dequeue_all(some, queue_id, NOW_US)
+        for lsn, message_id in zip(lsns, some, strict=True):
+            self.changes.append((lsn, False, message_id, queue_id))
+            self.on[queue_id].remove(message_id)
+            if not self.is_on_a_queue(message_id):
+                del self.alive[message_id]
+
     @rule(message_id=whole | growing)
     def destroy(self, message_id: int) -> None:
         if message_id not in self.alive or self.is_on_a_queue(message_id):
