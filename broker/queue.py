@@ -220,6 +220,7 @@ class Queue:
         """The queue is gone, with all that is on it."""
         self.let_go(self.held_bytes)
         self.going = self.gone = True
+        self._reading = None
         for entry in (*self.ready, *self.returned, *self.away, *self.with_consumers()):
             entry.gone = True
 

@@ -79,7 +79,7 @@ class Returns:
 
     def _take_off(self, queue: Queue, entry: Entry) -> int:
         """For good; the LSN to wait for."""
-        if entry.gone:
+        if entry.gone or queue.gone:
             return 0
         queue.took([entry])
         if not entry.message_id:

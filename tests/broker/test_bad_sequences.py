@@ -172,6 +172,20 @@ def test_a_ring_passes_by_what_has_expired(policed: Policed) -> None:
     assert policed.world.broker.memory.used_bytes == 0
 
 
+def test_a_queue_may_go_while_it_is_read_and_its_messages_expire() -> None:
+    policed = Policed(15_000)
+    policed.make("q")
+    for number in range(60):
+        policed.send("q", str(number).rjust(1000), ttl=3)
+    taker = policed.world.open(to_client=True, address="q")
+    policed.world.do(taker.driver.request, 100, False)
+    assert policed.world.readings
+    policed.world.do(policed.world.broker.nodes.delete_queue, policed.world.queue(), lambda error: None)
+    policed.world.clock.advance(5)
+    policed.world.read_all()
+    assert policed.world.broker.memory.used_bytes == 0
+
+
 @pytest.mark.parametrize("consumed", [False, True])
 def test_what_expired_and_can_not_be_moved_is_tried_again(policed: Policed, consumed: bool) -> None:
     """Not at once, or the core would do nothing else; and meanwhile it is handed out to nobody."""
