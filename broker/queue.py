@@ -16,16 +16,16 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from heapq import heapify, heappop, heappush, nsmallest
 from itertools import count, groupby, islice
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ..base.errors import CairnError
-from ..channel.words import TerminalEnd
 from .backlog import Backlog, Page
 from .entry import Entry
 from .gate import Gate
 from .memory import ALLOWANCE_BYTES, ENTRY_BYTES
 from .policy import policy_of
 from .reading import BATCH_MESSAGES, Loaded
+from .takers import Holder, Looker, Selecting, Taker
 from .timing import Timing
 
 if TYPE_CHECKING:
@@ -33,59 +33,6 @@ if TYPE_CHECKING:
 
 Driver = Any
 """Of a producer; the queue only knows that it is there."""
-
-
-class Told(Protocol):
-    """Who is told that the queue is gone."""
-
-    def failure(self, condition: str, description: str) -> None: ...
-
-
-class Taker(Protocol):
-    """A consumer, as the queue sees it."""
-
-    unsettled: dict[Entry, None]
-
-    @property
-    def terminal(self) -> Told: ...
-
-    def room(self) -> int:
-        """How many messages it wants now."""
-        ...
-
-    def take(self, entries: list[Entry]) -> None:
-        """These are its own now."""
-        ...
-
-    def handed_out(self) -> None:
-        """For one in `Queue.draining`: what there is was handed out, or is being read."""
-        ...
-
-
-class Holder(Protocol):
-    """Who has messages, as the queue sees it."""
-
-    unsettled: dict[Entry, None]
-
-
-class Looker(Protocol):
-    """A browser, as the queue sees it."""
-
-    terminal: TerminalEnd
-
-    def look(self) -> None:
-        """There may be something new to see."""
-        ...
-
-
-class Selecting(Looker, Protocol):
-    """A consumer that takes only some of the messages, from wherever they stand."""
-
-    unsettled: dict[Entry, None]
-
-    def look_again(self, entry: Entry) -> None:
-        """A message came back."""
-        ...
 
 
 class Queue:

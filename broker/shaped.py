@@ -21,7 +21,8 @@ from ..amqp.codec import Malformed
 from .backlog import Page
 from .entry import ARRIVAL_BITS, Entry, HeldContent
 from .memory import ENTRY_BYTES
-from .queue import Queue, Taker
+from .queue import Queue
+from .takers import Taker
 
 if TYPE_CHECKING:
     from .broker import Broker
