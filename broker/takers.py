@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from ..channel.words import TerminalEnd
 from .entry import Entry
 
 
