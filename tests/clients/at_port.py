@@ -7,6 +7,7 @@ The published examples name their port in the source; so any free port will do f
 
 from __future__ import annotations
 
+import os
 import runpy
 import socket
 import sys
@@ -21,4 +22,5 @@ if __name__ == "__main__":
 
     socket.getaddrinfo = redirected  # type: ignore[assignment]
     sys.argv = sys.argv[2:]
+    sys.path.insert(0, os.path.dirname(sys.argv[0]))
     runpy.run_path(sys.argv[0], run_name="__main__")

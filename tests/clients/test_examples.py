@@ -28,6 +28,7 @@ VERSE = [
     "And the mome raths outgrabe.",
 ]
 
+# B2.1
 pytestmark = pytest.mark.skipif(
     not EXAMPLES.is_dir(), reason=f"{EXAMPLES} is not there: apt-get install libqpid-proton11-dev-examples"
 )
@@ -38,13 +39,13 @@ Start = Callable[..., "Example"]
 class Example:
     """An example that runs."""
 
-    def __init__(self, port: int, name: str, *arguments: str) -> None:
+    def __init__(self, port: int, directory: Path, name: str, *arguments: str) -> None:
         program = EXAMPLES / f"{name}.py"
         if not program.exists():
             pytest.skip(f"{program} is not there")
         command = [sys.executable, "-u", str(AT_PORT), str(port), str(program), *arguments]
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=directory
         )
         self._killer = threading.Timer(DEADLINE_S, self.process.kill)
         self._killer.start()
@@ -58,9 +59,9 @@ class Example:
         assert self.process.stdout is not None
         return self.process.stdout.readline().rstrip("\n")
 
-    def all_lines(self) -> list[str]:
-        """Everything it says; it ends by itself, without an error."""
-        said, _ = self.process.communicate()
+    def all_lines(self, told: str = "") -> list[str]:
+        """Everything it says when it has been *told* that; it ends by itself, without an error."""
+        said, _ = self.process.communicate(told)
         assert self.process.returncode == 0, said
         return said.splitlines()
 
@@ -75,11 +76,11 @@ class Example:
 
 
 @pytest.fixture
-def start(broker: RunningBroker) -> Iterator[Start]:
+def start(broker: RunningBroker, tmp_path: Path) -> Iterator[Start]:
     started: list[Example] = []
 
     def new(name: str, *arguments: str) -> Example:
-        started.append(Example(broker.port, name, *arguments))
+        started.append(Example(broker.port, tmp_path, name, *arguments))
         return started[-1]
 
     yield new
@@ -105,10 +106,12 @@ def test_simple_send_to_a_named_queue(start: Start) -> None:
 
 
 @pytest.mark.parametrize("client", ["client", "sync_client"])
-def test_client_and_server(start: Start, client: str) -> None:
-    """The reply goes to a dynamic node, through the anonymous relay."""
-    server = start("server")
-    assert server.line().startswith("Listening on")
+@pytest.mark.parametrize("server_name", ["server", "server_tx"])
+def test_client_and_server(start: Start, peer: Peer, server_name: str, client: str) -> None:
+    """The reply goes to a dynamic node, through the anonymous relay, in a transaction if the server has them."""
+    server = start(server_name)
+    if server_name == "server":
+        assert server.line().startswith("Listening on")
     assert start(client).all_lines() == [f"{line} => {line.upper()}" for line in VERSE]
 
 
@@ -126,6 +129,33 @@ def test_colour_send(start: Start, peer: Peer) -> None:
     assert start("colour_send", "-m", "10").all_lines() == ["all messages confirmed"]
     received = peer.drain(peer.receiver("examples"), 100)
     assert [message.message.properties["colour"] for message in received] == ["green", "red"] * 5
+
+
+def test_selected_recv(start: Start) -> None:
+    assert start("colour_send", "-m", "10").all_lines() == ["all messages confirmed"]
+    assert start("selected_recv", "-m", "5").all_lines() == [f"green {number}" for number in range(1, 10, 2)]
+
+
+def test_abstract_server(start: Start) -> None:
+    """Its program is a library and what makes use of it."""
+    server = start("abstract_server")
+    assert start("client").all_lines() == [f"{line} => {line.upper()}" for line in VERSE]
+    assert server.line().startswith("Request from: ")
+
+
+def test_from_database_to_database(start: Start) -> None:
+    """Each record is deleted here when it is settled, and accepted there when it is inserted."""
+    for name in ("src_db", "dst_db"):
+        assert start("db_ctrl", "init", name).all_lines() == []
+    assert start("db_ctrl", "insert", "src_db").all_lines("one\ntwo\nthree\n") == []
+    receiver = start("db_recv", "-m", "3")
+    assert [line for line in start("db_send", "-m", "3").all_lines() if "settled" in line] == [
+        f"settled message {number}" for number in (1, 2, 3)
+    ]
+    assert receiver.all_lines() == [f"inserted message {number}" for number in (1, 2, 3)]
+    said = start("db_ctrl", "list", "dst_db").all_lines()
+    assert said == ["(1, 'one')", "(2, 'two')", "(3, 'three')"]
+    assert start("db_ctrl", "list", "src_db").all_lines() == []
 
 
 def test_transactions(start: Start) -> None:

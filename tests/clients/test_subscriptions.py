@@ -113,7 +113,7 @@ def test_no_local_leaves_out_what_the_same_container_sent(new_peer: NewPeer) -> 
     assert bodies(one, link) == ["yours"]
 
 
-def test_a_durable_subscription_outlasts_its_link(new_peer: NewPeer) -> None:
+def test_a_durable_subscription_outlasts_its_link(new_peer: NewPeer) -> None:  # B2.2
     publisher, first = new_peer(), new_peer(container="me")
     sender = publisher.sender("topic://t")
     link = subscribe(first, "topic://t", durable=True)

@@ -1,6 +1,8 @@
 // A client of the interop tests on proton's C++ library. See test_interop.py for what it is asked to do and says.
 
+#include <proton/codec/encoder.hpp>
 #include <proton/connection.hpp>
+#include <proton/connection_options.hpp>
 #include <proton/container.hpp>
 #include <proton/delivery.hpp>
 #include <proton/error_condition.hpp>
@@ -145,8 +147,76 @@ class Ask : public Client {
     proton::sender sender_;
 };
 
+// Takes what there is, by draining its credit.
+class Take : public Client {
+  public:
+    Take(const std::string& url, const std::string& address, const std::string& kind, const std::string& selector)
+        : Client(url), address_(address), kind_(kind), selector_(selector) {}
+
+    void on_connection_open(proton::connection& connection) override {
+        proton::source_options source;
+        proton::receiver_options options;
+        options.credit_window(0);
+        if (kind_ == "copy") source.distribution_mode(proton::source::COPY);
+        if (kind_ == "durable") {
+            options.name("subscription");
+            source.durability_mode(proton::source::UNSETTLED_STATE).expiry_policy(proton::source::NEVER);
+        }
+        if (!selector_.empty()) {
+            proton::value described;
+            proton::codec::encoder(described) << proton::codec::start::described()
+                                              << proton::symbol("apache.org:selector-filter:string") << selector_
+                                              << proton::codec::finish();
+            proton::source::filter_map filters;
+            filters.put(proton::symbol("selector"), described);
+            source.filters(filters);
+        }
+        connection.open_receiver(address_, options.source(source));
+    }
+    void on_receiver_open(proton::receiver& receiver) override {
+        receiver.add_credit(100);
+        receiver.drain();
+    }
+    void on_message(proton::delivery&, proton::message& message) override { said_ += " " + message.subject(); }
+    void on_receiver_drain_finish(proton::receiver& receiver) override {
+        if (kind_ == "durable") receiver.detach();
+        done(receiver.connection(), said_);
+    }
+
+  private:
+    std::string address_, kind_, selector_, said_ = "took";
+};
+
+// Decodes messages of one queue, and sends them, encoded once more, to another.
+class Echo : public Client {
+  public:
+    Echo(const std::string& url, const std::string& from, const std::string& to, int count)
+        : Client(url), from_(from), to_(to), count_(count) {}
+
+    void on_connection_open(proton::connection& connection) override {
+        sender_ = connection.open_sender(to_);
+        connection.open_receiver(from_);
+    }
+    void on_message(proton::delivery&, proton::message& message) override {
+        proton::message made;
+        made.durable(message.durable());
+        made.subject(message.subject());
+        made.properties() = message.properties();
+        made.body() = message.body();
+        sender_.send(made);
+    }
+    void on_tracker_accept(proton::tracker& tracker) override {
+        if (++accepted_ == count_) done(tracker.connection(), "echoed " + std::to_string(count_));
+    }
+
+  private:
+    std::string from_, to_;
+    proton::sender sender_;
+    int count_, accepted_ = 0;
+};
+
 int run(Client&& client) {
-    proton::container(client).run();
+    proton::container(client, "interop").run();
     return client.status;
 }
 
@@ -159,6 +229,8 @@ int main(int argc, char** argv) {
     try {
         if (verb == "send") return run(Send(url, address, settled, std::stoi(first), size));
         if (verb == "receive") return run(Receive(url, address, settled, first, size));
+        if (verb == "take") return run(Take(url, address, first, argc > 5 ? argv[5] : ""));
+        if (verb == "echo") return run(Echo(url, address, first, std::stoi(argv[5])));
         if (verb == "ask") return run(Ask(url, address, first));
     } catch (const std::exception& error) {
         std::cout << "failed: " << error.what() << std::endl;

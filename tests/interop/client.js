@@ -2,6 +2,7 @@
 'use strict';
 
 const container = require('rhea');
+const {filter, types} = container;
 
 const [url, verb, address, first, mode, size] = process.argv.slice(2);
 const settled = mode === 'settled';
@@ -70,6 +71,76 @@ const verbs = {
             if (++received === first.length) done(context, 'received ' + received);
         });
     },
+    take(connection) {
+        const source = {address};
+        const options = {source, credit_window: 0};
+        let said = 'took';
+        if (first === 'copy') source.distribution_mode = 'copy';
+        if (first === 'durable') {
+            Object.assign(source, {durable: 2, expiry_policy: 'never'});
+            options.name = 'subscription';
+        }
+        if (mode) source.filter = filter.selector(mode);
+        const receiver = connection.open_receiver(options);
+        receiver.drain = true;
+        receiver.add_credit(100);
+        container.on('message', (context) => { said += ' ' + context.message.subject; });
+        container.on('receiver_drained', (context) => {
+            if (first === 'durable') receiver.detach();
+            done(context, said);
+        });
+    },
+    types(connection) {
+        // a message of each type, and what it is encoded as
+        // encoding a value as a body changes it, so each is made where it goes
+        const scalars = {
+            boolean: () => types.wrap_boolean(true), ubyte: () => types.wrap_ubyte(255),
+            ushort: () => types.wrap_ushort(65535),
+            uint: () => types.wrap_uint(4294967295), uint0: () => types.wrap_uint(0), ulong: () => types.wrap_ulong(1e15),
+            byte: () => types.wrap_byte(-128), short: () => types.wrap_short(-32768),
+            int: () => types.wrap_int(-2147483648), long: () => types.wrap_long(-1e15),
+            float: () => types.wrap_float(0.5), double: () => types.wrap_double(-1e300),
+            timestamp: () => types.wrap_timestamp(1700000000000), char: () => types.wrap_char(0x1f407),
+            uuid: () => types.wrap_uuid(Buffer.from('00112233445566778899aabbccddeeff', 'hex')),
+            binary: () => types.wrap_binary(Buffer.from([0, 255, 10])),
+            string: () => types.wrap_string('gr\u00fc\u00dfe \u{1f407}'),
+            long_string: () => types.wrap_string('x'.repeat(1000)), symbol: () => types.wrap_symbol('a-symbol'),
+        };
+        const compound = {
+            null: null, list: types.wrap_list([1, 'two', [3], null]), empty: types.wrap_list([]),
+            map: types.wrap_map({a: 1, b: {c: true}}), array: types.wrap_array([1, 2, 3], 0x71),
+            symbols: types.wrap_array(['a', 'bc'], 0xa3), described: types.wrap_described('s', 'a:descriptor'),
+        };
+        const sent = Object.entries(scalars).map(([subject, value]) => (
+            {durable: true, subject, application_properties: {value: value()}, body: value()}
+        )).concat(Object.entries(compound).map(([subject, value]) => ({durable: true, subject, body: value})));
+        sent.push({durable: true, subject: 'data', body: container.message.data_section(Buffer.alloc(300, 7))});
+        sent.push({durable: true, subject: 'sequence', body: container.message.sequence_section([1, 'two'])});
+        sent.push({
+            durable: true, priority: 9, subject: 'everything', to: address, reply_to: 'r', correlation_id: 'c',
+            message_id: types.wrap_ulong(7), content_type: 'text/plain', content_encoding: 'e', group_id: 'g',
+            group_sequence: 3, reply_to_group_id: 'rg', user_id: Buffer.from('u'), absolute_expiry_time: 1700000000000,
+            creation_time: 1700000000000, message_annotations: {'x-opt-a': 1}, footer: {f: 'oot'}, body: 'b',
+        });
+        const sender = connection.open_sender({target: address});
+        let accepted = 0;
+        container.once('sendable', () => {
+            for (const message of sent) {
+                say(container.message.encode(message).toString('hex'));
+                sender.send(message);
+            }
+        });
+        container.on('accepted', (context) => {
+            if (++accepted === sent.length) done(context, 'sent ' + sent.length);
+        });
+    },
+    reconnect(connection) {
+        // the broker goes away and comes back; the receiver is there again by itself
+        let open = 0;
+        connection.open_receiver(address);
+        container.on('receiver_open', () => say('open ' + (++open)));
+        container.on('message', (context) => done(context, 'received ' + context.message.subject));
+    },
     ask(connection) {
         const sender = connection.open_sender(address);
         const receiver = connection.open_receiver({source: {address: '', dynamic: true}});
@@ -83,8 +154,12 @@ const verbs = {
 for (const kind of ['sender', 'receiver']) {
     container.on(kind + '_error', (context) => done(context, 'refused: ' + context[kind].error.condition));
 }
-container.on('connection_error', (context) => fail(String(context.connection.error)));
-container.on('disconnected', (context) => {
-    if (context.error && !failed) fail(String(context.error));
+container.on('connection_error', (context) => {
+    if (verb !== 'reconnect') fail(String(context.connection.error));
 });
-verbs[verb](container.connect({host, port: Number(port), reconnect: false}));
+container.on('disconnected', (context) => {
+    if (context.error && !failed && verb !== 'reconnect') fail(String(context.error));
+});
+const reconnect = verb === 'reconnect' ? 50 : false;
+container.id = 'interop';
+verbs[verb](container.connect({host, port: Number(port), reconnect}));

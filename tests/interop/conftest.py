@@ -1,8 +1,20 @@
-"""Clients that npm has to fetch are run when asked for: `pytest -m interop`."""
+"""Clients in other languages, and a broker for them.
+
+`make test` runs those that npm has to fetch where there is npm; a plain pytest does when asked: `pytest -m interop`.
+"""
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+from collections.abc import Iterator
+
 import pytest
+
+from tests.clients.peers import Peer
+from tests.process import BrokerProcess, broker
+
+from .programs import HERE, TIMEOUT_S, Program
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -12,3 +24,59 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         items[:] = [item for item in items if item not in left_out]
         config.hook.pytest_deselected(items=left_out)
+
+
+@pytest.fixture(scope="session")
+def cpp(tmp_path_factory: pytest.TempPathFactory) -> Program:
+    """The C++ client, compiled; without pkg-config, as Debian's libqpid-proton-cpp.pc requires what isn't there."""
+    if shutil.which("g++") is None:
+        pytest.skip("there is no g++: apt-get install g++ libqpid-proton-cpp12-dev")
+    program = tmp_path_factory.mktemp("cpp") / "client"
+    source = str(HERE / "client.cpp")
+    command = ["g++", "-std=c++17", "-O1", "-Wall", "-Wextra", "-o", str(program), source, "-lqpid-proton-cpp"]
+    made = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+    if "proton/connection.hpp: No such file" in made.stderr:
+        pytest.skip("there is no proton for C++: apt-get install libqpid-proton-cpp12-dev")
+    assert made.returncode == 0, made.stderr
+    assert not made.stderr
+    return [str(program)], {}
+
+
+@pytest.fixture(scope="session")
+def rhea(tmp_path_factory: pytest.TempPathFactory) -> Program:
+    """The rhea client; rhea is installed for this run only."""
+    npm, node = shutil.which("npm"), shutil.which("node")
+    if npm is None or node is None:
+        pytest.skip("there is no npm or node: apt-get install nodejs npm")
+    place = tmp_path_factory.mktemp("rhea")
+    command = [npm, "install", "--no-audit", "--no-fund", "--prefix", str(place), "rhea@3.0.5", "rhea-promise@3.0.3"]
+    installed = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+    if installed.returncode != 0:
+        pytest.skip(f"npm can't fetch rhea: {installed.stderr.strip()[-200:]}")
+    return [node, str(HERE / "client.js")], {"NODE_PATH": str(place / "node_modules")}
+
+
+@pytest.fixture(params=["cpp", pytest.param("rhea", marks=pytest.mark.interop)])
+def program(request: pytest.FixtureRequest) -> Program:
+    chosen: Program = request.getfixturevalue(request.param)
+    return chosen
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with broker(tmp_path_factory.mktemp("interop") / "store") as started:
+        yield started
+        assert started.stop() == 0
+
+
+@pytest.fixture
+def peer(running: BrokerProcess) -> Iterator[Peer]:
+    connected = Peer(running.port)
+    yield connected
+    connected.close()
+
+
+@pytest.fixture
+def address(request: pytest.FixtureRequest) -> str:
+    """A queue of the test's own."""
+    return str(request.node.name)

@@ -13,90 +13,17 @@ subject and (n + i) % 251 as its i-th byte, and a receiver checks both. A refuse
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from proton import Delivery, Message
 
 from tests.clients.peers import Peer
-from tests.process import BrokerProcess, broker
+from tests.process import BrokerProcess
 
-HERE = Path(__file__).parent
+from .programs import TIMEOUT_S, Program, run
+
 MIB = 1 << 20
-TIMEOUT_S = 120
-Program = tuple[list[str], dict[str, str]]
-"""A command, and what to add to its environment."""
-
-
-@pytest.fixture(scope="session")
-def cpp(tmp_path_factory: pytest.TempPathFactory) -> Program:
-    """The C++ client, compiled; without pkg-config, as Debian's libqpid-proton-cpp.pc requires what isn't there."""
-    if shutil.which("g++") is None:
-        pytest.skip("there is no g++: apt-get install g++ libqpid-proton-cpp12-dev")
-    program = tmp_path_factory.mktemp("cpp") / "client"
-    source = str(HERE / "client.cpp")
-    command = ["g++", "-std=c++17", "-O1", "-Wall", "-Wextra", "-o", str(program), source, "-lqpid-proton-cpp"]
-    made = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
-    if "proton/connection.hpp: No such file" in made.stderr:
-        pytest.skip("there is no proton for C++: apt-get install libqpid-proton-cpp12-dev")
-    assert made.returncode == 0, made.stderr
-    assert not made.stderr
-    return [str(program)], {}
-
-
-@pytest.fixture(scope="session")
-def rhea(tmp_path_factory: pytest.TempPathFactory) -> Program:
-    """The rhea client; rhea is installed for this run only."""
-    npm, node = shutil.which("npm"), shutil.which("node")
-    if npm is None or node is None:
-        pytest.skip("there is no npm or node: apt-get install nodejs npm")
-    place = tmp_path_factory.mktemp("rhea")
-    command = [npm, "install", "--no-audit", "--no-fund", "--prefix", str(place), "rhea@3.0.5"]
-    installed = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
-    assert installed.returncode == 0, installed.stderr
-    return [node, str(HERE / "client.js")], {"NODE_PATH": str(place / "node_modules")}
-
-
-@pytest.fixture(params=["cpp", pytest.param("rhea", marks=pytest.mark.interop)])
-def program(request: pytest.FixtureRequest) -> Program:
-    chosen: Program = request.getfixturevalue(request.param)
-    return chosen
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with broker(tmp_path_factory.mktemp("interop") / "store") as started:
-        yield started
-        assert started.stop() == 0
-
-
-@pytest.fixture
-def peer(running: BrokerProcess) -> Iterator[Peer]:
-    connected = Peer(running.port)
-    yield connected
-    connected.close()
-
-
-@pytest.fixture
-def address(request: pytest.FixtureRequest) -> str:
-    """A queue of the test's own."""
-    return str(request.node.name)
-
-
-def run(program: Program, running: BrokerProcess, *arguments: object) -> str:
-    command, environment = program
-    done = subprocess.run(
-        [*command, f"127.0.0.1:{running.port}", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        env={**os.environ, **environment},
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout.strip()
 
 
 def body_of(number: int, size: int) -> bytes:
@@ -147,7 +74,7 @@ def test_one_sends_to_the_other(
 @pytest.mark.parametrize("size", [10, MIB])
 def test_outcomes(
     program: Program, running: BrokerProcess, peer: Peer, address: str, size: int, request: pytest.FixtureRequest
-) -> None:
+) -> None:  # B2.4
     """What is accepted or rejected is gone, the rest is there in order. Proton's C++ can't say `delivery-failed`."""
     put(peer, address, 8, size)
     assert run(program, running, "receive", address, "axrmrxma", "unsettled", size) == "received 8"
@@ -161,7 +88,7 @@ def test_outcomes(
     assert peer.drain(peer.receiver(address), 10) == []
 
 
-def test_question_and_answer(program: Program, running: BrokerProcess, peer: Peer, address: str) -> None:
+def test_question_and_answer(program: Program, running: BrokerProcess, peer: Peer, address: str) -> None:  # B2.3, B2.8
     """The reply goes to a dynamic node."""
     command, environment = program
     receiver = peer.receiver(address, 1)
@@ -178,5 +105,5 @@ def test_question_and_answer(program: Program, running: BrokerProcess, peer: Pee
 
 
 @pytest.mark.parametrize("verb", ["send", "receive"])
-def test_an_address_that_is_none(program: Program, running: BrokerProcess, verb: str) -> None:
+def test_an_address_that_is_none(program: Program, running: BrokerProcess, verb: str) -> None:  # B2.4, B2.10
     assert run(program, running, verb, "$nowhere", "1", "unsettled", 1) == "refused: amqp:not-found"

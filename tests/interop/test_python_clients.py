@@ -1,0 +1,132 @@
+"""Python clients of other brokers' makers, as far as they talk to a broker that is not theirs.
+
+RabbitMQ's client checks the name of the product, which is taken out here, and declares queues by RabbitMQ's management
+node, which is not used; Azure's protocol layer is used without its token exchange (docs/decisions/0025-interop.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from proton import Message
+
+from tests.clients.peers import Peer
+from tests.process import BrokerProcess
+
+COUNT = 20
+
+
+class Enough(Exception):
+    """All came."""
+
+
+@pytest.fixture
+def rabbit(running: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    client = pytest.importorskip("rabbitmq_amqp_python_client", reason="pip install 'cairnmq[interop]'")
+    kind = pytest.importorskip("rabbitmq_amqp_python_client.connection").Connection
+    monkeypatch.setattr(kind, "_validate_server_properties", lambda self: None)
+    environment = client.Environment(uri=f"amqp://guest:guest@127.0.0.1:{running.port}/")
+    connection = environment.connection()
+    connection.dial()
+    yield client, connection
+    connection.close()
+    environment.close()
+
+
+def test_rabbitmq_publishes(rabbit: Any, peer: Peer) -> None:
+    # B2.6: to an address of RabbitMQ's kind, which is a queue's name here
+    client, connection = rabbit
+    publisher = connection.publisher(destination="/queues/published")
+    for number in range(COUNT):
+        status = publisher.publish(client.Message(body=client.Converter.string_to_bytes(f"{number}")))
+        assert status.remote_state == client.OutcomeState.ACCEPTED
+    publisher.close()
+    received = peer.take(peer.receiver("/queues/published", COUNT), COUNT)
+    assert [message.body for message in received] == [b"%d" % number for number in range(COUNT)]
+    assert all(message.message.durable for message in received)
+
+
+def test_rabbitmq_consumes(rabbit: Any, peer: Peer) -> None:
+    """It looks into the annotations of each message, and these must be there."""
+    # B2.6
+    client, connection = rabbit
+    messages = [Message(body=b"%d" % n, durable=True, inferred=True, annotations={"x-opt-n": n}) for n in range(COUNT)]
+    peer.send(peer.sender("/queues/consumed"), *messages)
+    seen: list[bytes] = []
+
+    base: Any = client.AMQPMessagingHandler
+
+    class Handler(base):  # type: ignore[misc]
+        def on_amqp_message(self, event: Any) -> None:
+            seen.append(bytes(event.message.body))
+            self.delivery_context.accept(event)
+            if len(seen) == COUNT:
+                raise Enough
+
+    consumer = connection.consumer("/queues/consumed", message_handler=Handler())
+    with pytest.raises(Enough):
+        consumer.run()
+    assert seen == [b"%d" % number for number in range(COUNT)]
+
+
+@pytest.fixture
+def azure(running: BrokerProcess) -> Any:
+    """Makers of Azure's low-level sender and receiver."""
+    layer = pytest.importorskip("azure.servicebus._pyamqp", reason="pip install 'cairnmq[interop]'")
+    sasl = pytest.importorskip("azure.servicebus._pyamqp.sasl")
+    constants = pytest.importorskip("azure.servicebus._pyamqp.constants")
+
+    class Anonymous:
+        auth_type = "SASL"
+        sasl: Any
+
+    Anonymous.sasl = sasl.SASLAnonymousCredential()
+
+    def opened(kind: str, address: str, **options: Any) -> Any:
+        client = getattr(layer, kind)(
+            f"127.0.0.1:{running.port}",
+            address,
+            auth=Anonymous(),
+            use_tls=False,
+            transport_type=constants.TransportType.Amqp,
+            **options,
+        )
+        client.open()
+        while not client.client_ready():
+            client.do_work()
+        return client
+
+    return opened, constants
+
+
+def test_azure_sends(azure: Any, peer: Peer, address: str) -> None:
+    # B2.7: settle modes, and the largest message in the attach
+    opened, constants = azure
+    message = pytest.importorskip("azure.servicebus._pyamqp.message")
+    sender = opened("SendClient", address, receive_settle_mode=constants.ReceiverSettleMode.First)
+    for number in range(COUNT):
+        sender.send_message(message.Message(data=[b"%d" % number]))
+    sender.close()
+    received = peer.take(peer.receiver(address, COUNT), COUNT)
+    assert [message.body for message in received] == [b"%d" % number for number in range(COUNT)]
+
+
+def test_azure_receives(azure: Any, peer: Peer, address: str) -> None:
+    # B2.7: unsettled, each accepted when it was looked at
+    opened, constants = azure
+    peer.send(peer.sender(address), *(Message(body=b"%d" % n, durable=True, inferred=True) for n in range(COUNT)))
+    receiver = opened(
+        "ReceiveClient", address, link_credit=COUNT, receive_settle_mode=constants.ReceiverSettleMode.First
+    )
+    seen: list[bytes] = []
+    while len(seen) < COUNT:
+        receiver.do_work()
+        while not receiver._received_messages.empty():
+            frame, message = receiver._received_messages.get_nowait()
+            seen.append(b"".join(message.data))
+            receiver.settle_messages(frame[1], frame[2], "accepted")
+    receiver.close()
+    assert seen == [b"%d" % number for number in range(COUNT)]
+    assert peer.drain(peer.receiver(address), 10) == []
