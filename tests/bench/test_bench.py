@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bench import recovery, settlement, store, traffic, zeros
+from bench import forwarding, recovery, settlement, store, traffic, zeros
 from bench.embedded import installed, left_out
 
 ROOT = Path(__file__).parents[2]
@@ -49,6 +49,11 @@ def test_everything_is_measured(report: dict[str, Any]) -> None:
         (section, f"{size}, {window} in flight: {name}", yardstick)
         for section, yardstick in SECTIONS.items()
         for size, window, name in product(sizes, windows, ("accepted", "received"))
+    ]
+    wanted += [
+        (forwarding.SECTION, f"{window} in flight", yardstick)
+        for window in forwarding.WINDOWS
+        for yardstick in ("durable", "alone")
     ]
     wanted += [
         ("deep queue, consumed", f"256 B, 167 messages: {kind}", yardstick)
