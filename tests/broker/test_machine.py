@@ -302,7 +302,9 @@ class Machine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Everybody leaves, and what there is is taken."""
         for taker in self.takers:
+            self.look()  # what the one before gave back may be this one's now
             self.world.do(taker.terminal.driver.close, [tag for tag, _ in taker.held], False, False)
+            taker.held.clear()
         for _ in range(8):
             self.world.read_all()
             self.world.advance(5)
