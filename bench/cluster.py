@@ -1,0 +1,54 @@
+"""A broker that is a cluster of one, beside the same broker without a cluster; client and checks of `broker`.
+
+One sender, one receiver, 256 B, durable, every message accepted by the receiver itself.
+"""
+
+from __future__ import annotations
+
+import os
+from itertools import count
+from statistics import median
+
+from .broker import Broker
+from .client import Clients
+from .table import Row, row
+
+SECTION = "a cluster of one, 256 B: received"
+WINDOWS = (1, 100, 1000)
+_GUESS_PER_S = {1: 2_500, 100: 25_000, 1000: 35_000}
+
+
+def measure(path: str, rounds: int, round_s: float) -> list[Row]:
+    """In turns."""
+    names = count()
+    found: dict[tuple[str, int], list[tuple[float, ...]]] = {}
+    with (
+        Broker(os.path.join(path, "one"), "--cluster-name", "bench", "--cluster-size", "1") as one,
+        Broker(os.path.join(path, "none")) as none,
+        Clients() as clients,
+    ):
+        for kind, window in [(kind, window) for window in WINDOWS for kind in ("one", "none")] * rounds:
+            broker = one if kind == "one" else none
+            messages = max(2, round(_GUESS_PER_S[window] * round_s))
+            before_s = broker.cpu_s()
+            sender, receiver = clients.run(broker.port, f"bench-{next(names)}", messages, 256, window, durable=True)
+            per_s = messages / (receiver.ended_ns - sender.begun_ns) * 1e9
+            cpu_us = (broker.cpu_s() - before_s) / messages * 1e6
+            latency, client_us = receiver.latency, receiver.cpu_s / messages * 1e6
+            found.setdefault((kind, window), []).append((per_s, latency.p50_us, latency.p99_us, cpu_us, client_us))
+    return [
+        row(
+            SECTION,
+            f"{kind}, {window} in flight",
+            [each[0] for each in found[kind, window]],
+            _GUESS_PER_S[window],
+            "none",
+            [each[0] for each in found["none", window]],
+            p50_us=median(each[1] for each in found[kind, window]),
+            p99_us=median(each[2] for each in found[kind, window]),
+            broker_cpu_us=median(each[3] for each in found[kind, window]),
+            client_cpu_us=median(each[4] for each in found[kind, window]),
+        )
+        for window in WINDOWS
+        for kind in ("one", "none")
+    ]

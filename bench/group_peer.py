@@ -1,0 +1,32 @@
+"""One node's process beside the one that is measured: it hears all of the group and of the bare bus, until told to end.
+
+`python -m bench.group_peer NAME`, in the namespace of its node; it ends with its standard input.
+"""
+
+from __future__ import annotations
+
+import select
+import sys
+
+from cairnmq.base.clock import SystemClock
+from cairnmq.cluster.corosync import CorosyncBus
+from cairnmq.cluster.member import GroupMember
+
+
+def main(name: str) -> None:
+    member, bus = GroupMember(CorosyncBus(), SystemClock()), CorosyncBus()
+    member.join(name)
+    bus.join(f"{name}-bus")
+    print("here", flush=True)
+    while True:
+        waits = [wait_s for wait_s in (member.wait_s(), bus.wait_s()) if wait_s is not None]
+        ready, _, _ = select.select([sys.stdin, member, bus], [], [], min(waits, default=None))
+        if sys.stdin in ready:
+            return
+        member.step()
+        for _ in bus.poll(256):
+            pass
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

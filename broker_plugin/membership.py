@@ -1,0 +1,51 @@
+"""The broker as a member of a cluster: which group it is, and the thread that listens to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..base.clock import Clock
+from ..base.errors import CairnError
+from ..cluster.broker_handler import BrokerHandler
+from ..cluster.core import Core
+from ..cluster.corosync import CorosyncBus
+from ..cluster.group import Group
+from ..cluster.listening import Listening
+from ..cluster.member import GroupMember
+from ..cluster.solo import SoloGroup
+from .options import ClusterOptions
+
+
+class Membership:
+    """Of one broker. Made before it, and started when it runs."""
+
+    def __init__(self, options: ClusterOptions, clock: Clock, fail: Callable[[CairnError], None]) -> None:
+        """*fail*: the broker can't be a member any more."""
+        group: Group
+        self._listens = options.size != 1
+        if self._listens:
+            bus = CorosyncBus(options.size or None)
+            group = GroupMember(bus, clock)
+            self.core = Core(group, options.name, lambda: bus.configured, clock, fail)
+        else:  # alone, all of it happens in the broker's own steps
+            self.core = Core(SoloGroup(), options.name, lambda: 1, clock, fail)
+            self.core.alone = True
+        self.core.force = options.force
+        self.handler = BrokerHandler(self.core)
+        self._listening: Listening | None = None
+
+    def start(self, post: Callable[..., None]) -> None:
+        """The broker runs; *post* has something done on its core. Any thread."""
+        if self._listens:
+            self._listening = Listening(self.core, post)
+            self._listening.start()
+
+    def stop(self, post: Callable[..., None]) -> None:
+        """No client is there any more: leave, as the last thing on the core that *post* is for."""
+        if self._listening is not None:
+            self._listening.stop()
+        post(self._leave)
+
+    def _leave(self, *_: Any) -> None:
+        self.core.leave()

@@ -1,0 +1,73 @@
+"""A process beside the broker: it reads the log's files, to make sidecars or exports; nothing here waits for it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+
+from .options import BrokerOptions
+
+log = logging.getLogger(__name__)
+
+END_S = 10.0
+"""So long it may take to end what it is at."""
+
+
+class ProcessBeside:
+    """Ends with the broker, however that ends: its standard input is closed then. Any thread."""
+
+    def __init__(self, what: str, module: str, arguments: list[str], connect: str | None = None) -> None:
+        """*what* it makes; *connect*: the server that it finds the names of queues on."""
+        self._what = what
+        environment = os.environ if connect is None else {**os.environ, "CAIRNMQ_CONNECT": connect}
+        # of a session of its own, so that Ctrl-C ends it by the broker and not before
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module, *arguments], stdin=subprocess.PIPE, start_new_session=True, env=environment
+        )
+        self._is_stopping = False
+        threading.Thread(target=self._watch, name=f"cairnmq-{what}", daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def stop(self) -> None:
+        """Let it end what it is at, or end it."""
+        self._is_stopping = True
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _watch(self) -> None:
+        status = self._process.wait()
+        if not self._is_stopping:
+            text = "no more %s are made: their process ended with status %d; restart the broker"
+            log.warning(text, self._what, status)
+
+
+def processes_beside(options: BrokerOptions) -> list[ProcessBeside]:
+    """Those that *options* ask for, started."""
+    archive = options.store.archive_dir or ""
+    found = []
+    if options.sidecars is not None:
+        arguments = [options.store_dir, sidecar_dir(options), archive, str(options.sidecars.most_bytes)]
+        found.append(ProcessBeside("sidecars", "cairnmq.sidecars.keeper", arguments))
+    if options.export is not None:
+        chosen = options.export
+        arguments = [options.store_dir, chosen.target, chosen.kind, archive, str(chosen.every_s)]
+        arguments.append(options.store.catalog or "")
+        found.append(ProcessBeside("exports", "cairnmq.export.keeper", arguments, options.store.connect))
+    return found
+
+
+def sidecar_dir(options: BrokerOptions) -> str:
+    """Where sidecars are made; empty for nowhere."""
+    chosen = options.sidecars
+    return "" if chosen is None else chosen.directory or os.path.join(options.store_dir, "sidecars")

@@ -1,0 +1,168 @@
+"""The nodes of a broker in a cluster: what is done to replicated ones is asked of all members, in the order of events.
+
+A change of the wiring that comes back is done by each member in its own SQL, and what comes behind it waits for that,
+so that a queue is there when the first message for it is heard (D58, D66). What only one member has (queues that do
+not last, and such with `replicated` false) is done at once, as without a cluster (D67). Core only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from ..base.errors import StoreError
+from ..broker.exchange import Exchange
+from ..broker.nodes import PREDECLARED, Arguments, Done, Gone, MakeQueue, Nodes
+from ..broker.policy import Policy, policy_of
+from ..broker.queue import Queue
+from ..store.interface import MessageStore
+
+Answered = Callable[[Any], None]
+
+
+class Ordering(Protocol):
+    """What asks all members."""
+
+    def replicates(self, name: str, policy: Policy) -> bool: ...
+
+    def change(self, about: dict[str, Any], done: Answered) -> None:
+        """Have *about* done by all; *done* gets what came of it here."""
+        ...
+
+
+class ClusterNodes(Nodes):
+    def __init__(
+        self,
+        ordering: Ordering,
+        store: MessageStore,
+        post: Callable[..., None],
+        make_queue: MakeQueue,
+        gone: Gone,
+    ) -> None:
+        self._ordering = ordering
+        super().__init__(store, post, make_queue, gone)
+
+    def set_template(self, pattern: str, arguments: Arguments, done: Done[None]) -> None:
+        self._ordering.change({"do": "template", "name": pattern, "arguments": {**arguments}}, done)
+
+    def delete_template(self, pattern: str, done: Done[None]) -> None:
+        self._ordering.change({"do": "no-template", "name": pattern}, done)
+
+    def create_queue(self, name: str, arguments: Arguments, done: Done[Queue]) -> None:
+        there = self.queues.get(name)
+        try:
+            ordered = self._ordering.replicates(name, policy_of(name, arguments))
+        except Exception as error:
+            done(error)
+            return
+        if (there is not None and not there.going) or not ordered:
+            super().create_queue(name, arguments, done)
+        else:
+            self._ordering.change({"do": "queue", "name": name, "arguments": {**arguments}}, done)
+
+    def change_queue(self, queue: Queue, changes: Arguments, done: Done[None]) -> None:
+        if not queue.replicated:
+            super().change_queue(queue, changes, done)
+            return
+        self._ordering.change({"do": "new-arguments", "queue": queue.name, "changes": {**changes}}, done)
+
+    def delete_queue(self, queue: Queue, done: Done[None], why: str = "it was deleted") -> None:
+        if queue.replicated:
+            self._ordering.change({"do": "no-queue", "name": queue.name, "why": why}, done)
+        else:
+            super().delete_queue(queue, done, why)
+
+    def create_exchange(self, name: str, kind: str, arguments: Arguments, done: Done[Exchange]) -> None:
+        about = {"do": "exchange", "name": name, "type": kind, "arguments": {**arguments}}
+        self._ordering.change(about, done)
+
+    def delete_exchange(self, exchange: Exchange, done: Done[None], why: str = "it was deleted") -> None:
+        if exchange.exchange_id:
+            self._ordering.change({"do": "no-exchange", "name": exchange.name, "why": why}, done)
+        else:
+            super().delete_exchange(exchange, done, why)
+
+    def bind(self, exchange: Exchange, queue: Queue, key: str, arguments: Arguments, done: Done[None]) -> None:
+        if self._is_ordered(exchange, queue):
+            about = {"do": "binding", "exchange": exchange.name, "queue": queue.name, "key": key}
+            self._ordering.change({**about, "arguments": {**arguments}}, done)
+        else:
+            super().bind(exchange, queue, key, arguments, done)
+
+    def unbind(self, exchange: Exchange, queue: Queue, key: str, done: Done[None]) -> None:
+        if self._is_ordered(exchange, queue):
+            about = {"do": "no-binding", "exchange": exchange.name, "queue": queue.name, "key": key}
+            self._ordering.change(about, done)
+        else:
+            super().unbind(exchange, queue, key, done)
+
+    def _is_ordered(self, exchange: Exchange, queue: Queue) -> bool:
+        return queue.replicated and (exchange.exchange_id > 0 or exchange.name in PREDECLARED)
+
+    def _written(
+        self, exchange: Exchange | Exception, *, queue: Queue, key: str, arguments: Arguments, done: Done[None]
+    ) -> None:
+        if isinstance(exchange, Exception):
+            done(exchange)
+        else:
+            super().bind(exchange, queue, key, arguments, done)
+
+    # ---- what is heard --------------------------------------------------------------------------------------------
+
+    def do(self, about: dict[str, Any], done: Answered) -> None:
+        """A change that all members make now; what is not there any more, or is already, is no error."""
+        what, name = about["do"], about.get("name", "")
+        exchange, queue = self.exchanges.get(about.get("exchange", name)), self.queues.get(about.get("queue", name))
+        if what == "queue":
+            super().create_queue(name, about["arguments"], done)
+        elif what == "exchange":
+            super().create_exchange(name, about["type"], about["arguments"], done)
+        elif what == "template":
+            super().set_template(name, about["arguments"], done)
+        elif what == "no-template":
+            super().delete_template(name, done)
+        elif what == "new-arguments" and queue is not None:
+            super().change_queue(queue, about["changes"], done)
+        elif what == "new-arguments":
+            done(StoreError(f"queue {about['queue']!r}", "it is gone"))
+        elif what == "no-queue" and queue is not None:
+            super().delete_queue(queue, done, about["why"])
+        elif what == "no-exchange" and exchange is not None:
+            super().delete_exchange(exchange, done, about["why"])
+        elif what == "binding" and exchange is not None and queue is not None:
+            super().bind(exchange, queue, about["key"], about["arguments"], done)
+        elif what == "no-binding" and exchange is not None and queue is not None:
+            super().unbind(exchange, queue, about["key"], done)
+        else:
+            done(None)
+
+    def snapshot(self, replicated: list[Queue]) -> list[dict[str, Any]]:
+        """The changes that make these nodes, for a member that has none of them."""
+        ordered = set(replicated)
+        found: list[dict[str, Any]] = [
+            {"do": "template", "name": name, "arguments": {**arguments}} for name, arguments in self.templates.items()
+        ]
+        found += [{"do": "queue", "name": queue.name, "arguments": {**queue.arguments}} for queue in replicated]
+        for exchange in self.exchanges.values():
+            if exchange.exchange_id and exchange.name not in PREDECLARED:
+                about = {"do": "exchange", "name": exchange.name, "type": exchange.type}
+                found.append({**about, "arguments": {**exchange.arguments}})
+        for exchange in self.exchanges.values():
+            for binding in exchange.bindings():
+                if binding.queue in ordered:
+                    about = {"do": "binding", "exchange": exchange.name, "queue": binding.queue.name}
+                    found.append({**about, "key": binding.key, "arguments": {**binding.arguments}})
+        return found
+
+    def own_wiring(self) -> list[dict[str, Any]]:
+        """The changes that take away what is replicated, for a member that gets that of the others."""
+        why = "this member gets the messages of the others"
+        found = [
+            {"do": "no-queue", "name": queue.name, "why": why} for queue in self.queues.values() if queue.replicated
+        ]
+        found += [
+            {"do": "no-exchange", "name": one.name, "why": why}
+            for one in self.exchanges.values()
+            if one.exchange_id and one.name not in PREDECLARED
+        ]
+        return [*found, *[{"do": "no-template", "name": name} for name in self.templates]]

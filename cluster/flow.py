@@ -1,0 +1,222 @@
+"""Flow control by events: who lags says so, and all hold back what clients send meanwhile (rule 8, D62).
+
+*Lag* is what a member has heard and does not have done and on its disk: that is slow, or the wiring is being written.
+It falls by itself, whatever others do, so nobody waits in a circle. Beyond `limit_bytes` a member says *off*, at a
+quarter of that *on*. While anybody is off, messages of clients wait where they came in, their senders get no credit,
+and nothing is brought to newcomers. Everything else is said: accepts, releases, owners. Whoever leaves holds nobody
+any more; and whoever is off for `STUCK_S` and gets nothing done meanwhile ends, if the others are enough without it.
+
+What is done here and not on a majority's disks takes memory, too, on all members alike. So nobody says that: beyond the
+same limit each holds its own clients' messages. Newcomers are brought what they need meanwhile, as it may be they whose
+acknowledgements are missing.
+
+So each member has to keep: the limit; what the others had under way when they heard of it, a window of the group each;
+and of each the rest of one long message, whose parts go on once the first was said. Where they come in: what senders
+have credit for, and beyond `HELD_BYTES` not even the rest of a long message is read.
+
+Messages also wait here while the group's window is full: what makes room passes them by. Core only.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from . import events
+from .group import MemberId
+from .local_messages import Local
+
+if TYPE_CHECKING:
+    from .core import Core
+
+LIMIT_BYTES = 8 << 20
+"""Less than what the journal takes before the core has to wait for the disk: then nobody could say so."""
+HELD_BYTES = 4 << 20
+STUCK_S = 60.0
+"""So long all wait for a member that gets nothing done."""
+
+
+class Held(NamedTuple):
+    """What is still to be said."""
+
+    local: Local
+    event: bytes | None
+    """None for messages that *local* has, and that are encoded when they are said."""
+    size_bytes: int
+
+
+class Flow:
+    """What one member says of its lag, hears of the others', and holds back for it."""
+
+    def __init__(self, core: Core, limit_bytes: int = LIMIT_BYTES) -> None:
+        self._core = core
+        self.limit_bytes = limit_bytes
+        self.lag_bytes = 0
+        self.unsafe_bytes = 0
+        self.is_off = False
+        """This member said so."""
+        self.waits_for_majority = False
+        self.off: set[MemberId] = set()
+        """Others that did."""
+        self.held_bytes = 0
+        self.offs = 0
+        """How often this member was off."""
+        self._lagging: deque[tuple[int, int]] = deque()
+        """What was heard: the last place of each batch, and its bytes."""
+        self._unsafe: deque[tuple[int, int]] = deque()
+        self._held: deque[Held] = deque()
+        self._held_up: list[Callable[[], None]] = []
+        self._done = 0
+        """What is below it is on the disk here."""
+
+    @property
+    def somebody_lags(self) -> bool:
+        return self.is_off or bool(self.off)
+
+    @property
+    def holds(self) -> bool:
+        """Whether messages of clients have to wait."""
+        return self.is_off or self.waits_for_majority or bool(self.off)
+
+    def begin(self) -> None:
+        """A new membership: whatever was heard before counts for nobody."""
+        self.nothing_lags()
+        self.is_off = self.waits_for_majority = False
+        self.off.clear()
+
+    def lost(self) -> list[Local]:
+        """There is no group: what was held back, which nobody will ever hear."""
+        self.begin()
+        held, self._held = self._held, deque()
+        self.held_bytes = 0
+        self._relieve()
+        return [one.local for one in held]
+
+    # ---- what clients send ----------------------------------------------------------------------------------------
+
+    def put(self, local: Local, size_bytes: int, event: bytes | None = None) -> None:
+        """Messages, or an *event* with some."""
+        if self._held or self.holds or self._core.is_sending:
+            self._held.append(Held(local, event, size_bytes))
+            self.held_bytes += size_bytes
+        else:
+            self._say(local, event)
+
+    def _say(self, local: Local, event: bytes | None) -> None:
+        if event is None:
+            assert local.kept is not None
+            event = events.enqueue(local.names, *local.kept)
+        self._core.say(event, local)
+
+    def put_behind(self, local: Local) -> bool:
+        """A word behind all that is held back; whether anything is."""
+        if self._held:
+            self._held.append(Held(local, events.told("nothing"), 0))
+        return bool(self._held)
+
+    def go_on(self) -> None:
+        """Say what was held back, as far as the group takes it now."""
+        while self._held and not self.holds and not self._core.is_sending:
+            local, event, size_bytes = self._held.popleft()
+            self.held_bytes -= size_bytes
+            self._say(local, event)
+        if self._held_up and self.held_bytes <= HELD_BYTES // 2:
+            self._relieve()
+
+    def held_up(self, then: Callable[[], None]) -> bool:
+        """Whether so much waits here that no more of a long message is to be read; if so, *then* tells the end."""
+        if self.held_bytes <= HELD_BYTES:
+            return False
+        self._held_up.append(then)
+        return True
+
+    def _relieve(self) -> None:
+        relieved, self._held_up = self._held_up, []
+        for then in relieved:
+            then()
+
+    # ---- lag ------------------------------------------------------------------------------------------------------
+
+    def came(self, last: int, payloads: Sequence[bytes]) -> None:
+        """A batch was heard; its last event is at *last*."""
+        size_bytes = sum(map(len, payloads))
+        mark = (last, size_bytes)
+        self._lagging.append(mark)
+        self._unsafe.append(mark)
+        self.lag_bytes += size_bytes
+        self.unsafe_bytes += size_bytes
+
+    @property
+    def end(self) -> int:
+        """Behind all that was heard and is not done."""
+        return self._unsafe[-1][0] + 1 if self._unsafe else 0
+
+    def nothing_lags(self) -> None:
+        """What was heard is not this member's to do."""
+        self._lagging.clear()
+        self._unsafe.clear()
+        self.lag_bytes = self.unsafe_bytes = 0
+
+    def look(self, done: int, safe: int, parts_bytes: int) -> None:
+        """The end of a step: what is below *done* is on the disk here, and what is below *safe* of a majority.
+
+        *parts_bytes*: of long events that still come.
+        """
+        self._done = done
+        while self._lagging and self._lagging[0][0] < done:
+            self.lag_bytes -= self._lagging.popleft()[1]
+        while self._unsafe and self._unsafe[0][0] < safe:
+            self.unsafe_bytes -= self._unsafe.popleft()[1]
+        before = self.waits_for_majority
+        self.waits_for_majority = self.unsafe_bytes > (self.limit_bytes // 4 if before else self.limit_bytes)
+        if before and not self.waits_for_majority:
+            self._on()
+        lag_bytes = self.lag_bytes + parts_bytes
+        if self.is_off:
+            if lag_bytes <= self.limit_bytes // 4:
+                self.is_off = False
+                self._core.say(events.told("flow", off=False))
+                self._on()
+        elif lag_bytes > self.limit_bytes:
+            self.is_off = True
+            self.offs += 1
+            self.say_again()
+            self._watch()
+
+    def _watch(self) -> None:
+        self._core.broker.timers.after(STUCK_S, self._look_whether_stuck, self._done, self.offs)
+
+    def _look_whether_stuck(self, done: int, off: int) -> None:
+        if not self.is_off or off != self.offs:
+            return
+        others = {*self._core.members} - self.off - {self._core.me}
+        if self._done > done or len(others) < self._core.completion.majority:
+            self._watch()
+        else:
+            why = f"for {STUCK_S:.0f} s nothing that was heard came to its disk, and all others wait for it"
+            self._core.fail(why, "look at the disk, and at SQL; then start this broker again")
+
+    def say_again(self) -> None:
+        """Somebody came who has not heard it."""
+        if self.is_off:
+            self._core.say(events.told("flow", off=True))
+
+    def heard(self, sender: MemberId, *, off: bool) -> None:
+        if sender == self._core.me:
+            return
+        if off:
+            self.off.add(sender)
+        else:
+            self.off.discard(sender)
+            self._on()
+
+    def left(self, members: Sequence[MemberId]) -> None:
+        """Whoever is gone holds nobody."""
+        if not self.off.isdisjoint(members):
+            self.off.difference_update(members)
+            self._on()
+
+    def _on(self) -> None:
+        if not self.holds:
+            self._core.broker.room_again()

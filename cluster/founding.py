@@ -1,0 +1,127 @@
+"""Whose messages count when a group is founded, or none of its members has all: the store that is ahead wins (rule 17).
+
+Each member says how far its store has come, in the order of the group; when all have spoken, all know the same, and so
+decide the same. The greatest standing wins, of equals the lowest node. The others are updated from it, unless they say
+the very same and stopped in order, or nobody has anything at all: then there is nothing to update. Stores are never
+merged.
+
+A member that was being updated when it stopped has dropped what it had, and is no help; but its mark says how far it
+had followed, so it knows that there is somebody who is further than others that are here. They wait for that one,
+unless all configured members are here, or an operator says that they are enough (`--cluster-force`).
+
+Whoever holds messages of another cluster, or of none while the winner has some, leaves. Core only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from . import events
+from .group import Configuration, MemberId
+from .mark import Standing
+from .phases import FOUNDING
+
+if TYPE_CHECKING:
+    from .core import Core
+
+FOREIGN = "move its store directory away, or give it another --cluster-name"
+
+
+class State(NamedTuple):
+    """What a member says of its store."""
+
+    standing: Standing
+    cluster: str
+    clean: bool
+    empty: bool
+    """There is nothing replicated in it."""
+
+
+class Founding:
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._states: dict[MemberId, State] = {}
+
+    def begin(self) -> None:
+        """Say how far this store has come; what others have said before counts no more."""
+        self._states.clear()
+        self._say()
+
+    def _say(self) -> None:
+        mark = self._core.mark
+        about = {"standing": asdict(mark.standing), "cluster": mark.cluster, "clean": mark.clean}
+        self._core.say(events.told("state", empty=not self._core.nodes.own_wiring(), **about))
+
+    def members_are(self, config: Configuration) -> None:
+        """Nobody waits for those who left. Newcomers have not heard what was said: all say it again, and what was
+        heard before counts for nobody, so that all decide at the same place."""
+        self._states = {member: state for member, state in self._states.items() if member in config.members}
+        if config.joined:
+            self._states.clear()
+            self._say()
+        self._decide()
+
+    def heard(self, sender: MemberId, about: dict[str, Any]) -> None:
+        core = self._core
+        state = State(Standing(**about["standing"]), about["cluster"], about["clean"], about["empty"])
+        if core.phase != FOUNDING:
+            if core.owners.synced:
+                core.joining.newcomer(sender)
+            return
+        self._states[sender] = state
+        self._decide()
+
+    def _decide(self) -> None:
+        core, states = self._core, self._states
+        if core.me not in states or not all(member in states for member in core.members):
+            return
+        winner = max(states, key=lambda member: (states[member].standing, not states[member].empty, -member.node))
+        best = states[winner]
+        if best.cluster and not core.force and self._is_missed(best.standing):
+            return
+        me = core.me
+        assert me is not None
+        if self._is_foreign(states[me], best, is_winner=me == winner):
+            return
+        same = {
+            member
+            for member, state in states.items()
+            if member == winner or (state == best and (state.empty or (state.clean and state.standing.synced)))
+        }
+        epoch = max(state.standing.epoch for state in states.values()) + 1
+        core.epoch = epoch
+        core.owners.synced = set(same)
+        core.updater.begin()
+        if not best.cluster:
+            core.mark.cluster = f"{core.name}-{winner}"
+        if me in same:
+            core.mark.cluster = best.cluster or core.mark.cluster
+            core.synced(Standing(True, epoch, core.view, 0))
+            for replica in core.owners.replicas.values():
+                replica.owner = None
+                replica.were_delivered(core.broker.store.next_lsn)
+                core.owners.decide(replica)
+        else:
+            core.joining.wipe(best.cluster or core.mark.cluster)
+
+    def _is_missed(self, best: Standing) -> bool:
+        """Whether somebody who is not here may have more than the best store that is."""
+        if not best.synced:
+            return True
+        followed = [state.standing for state in self._states.values() if not state.standing.synced]
+        ahead = any(replace(one, synced=True) > best for one in followed)
+        return ahead and len(self._states) < self._core.size
+
+    def _is_foreign(self, mine: State, best: State, *, is_winner: bool) -> bool:
+        """Whether this store is none of this cluster's; then this member leaves."""
+        core = self._core
+        if is_winner:
+            return False
+        if mine.cluster and best.cluster and mine.cluster != best.cluster:
+            core.fail(f"this store is of another cluster, {mine.cluster}, the others are of {best.cluster}", FOREIGN)
+            return True
+        if not mine.cluster and not mine.empty:
+            core.fail("this store has queues of its own, and the cluster has others", FOREIGN)
+            return True
+        return False

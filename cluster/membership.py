@@ -1,0 +1,250 @@
+"""Who is in the group: a function of what the bus delivers, the same for everyone who hears the same.
+
+A process on the bus is either *in*, or *fresh*. Fresh ones say hello, once for each change of the bus. Then
+
+* a hello that is heard by a group lets its sender in, at that place; everyone in the group says welcome, which tells
+  the newcomer how things stood then. It has kept what it heard since its hello, and goes on from there;
+* a majority of hellos with no change of the bus between them found a group. The members of a group are a majority and
+  say no hellos, so there is no other group then.
+
+A group that has lost its majority is none any more, for all of its members: they are fresh again. Hellos name the
+ring and the members that their sender knew, and are void when these are others: what a paused process says late counts
+for nothing. Whoever never says a hello, because it is a ghost or hangs, keeps nobody from anything.
+
+All of this holds while everyone hears the same. Should one not, then not for long: what stands for the history of its
+configuration goes with every events frame, and whoever finds that most of the others have another one is wrong.
+
+One node has one member: a newer process takes the place of the older one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sized
+from dataclasses import dataclass
+
+from .bus import Address, BusChange, RingId
+from .frame import MAX_MEMBERS, Entry, Events, Hello, Welcome, digest, next_state
+from .group import Configuration, Event, MemberId, Refused
+
+KEPT_STATES = 100
+"""What is said in an older configuration than the last so many is taken for strange."""
+
+
+@dataclass(slots=True)
+class Seat:
+    """A member, seen from another one."""
+
+    member: MemberId
+    next_seq: int = 1
+    """Of its next events frame; 0 when nothing of it is taken any more."""
+
+
+class Membership:
+    """The state machine of one process. It sends nothing: `to_say` and `wants_hello` tell what to send."""
+
+    def __init__(self, me: Address, configured: int, new_incarnation: Callable[[], int]) -> None:
+        self.me = me
+        self.configured = configured
+        self.new_incarnation = new_incarnation
+        self.ring = RingId(0, 0)
+        self.present: frozenset[Address] = frozenset()
+        """All that are on the bus."""
+        self.seats: dict[Address, Seat] = {}
+        """The group, in the order of nodes; empty while not in it."""
+        self.view = 0
+        self.state = 0
+        self.position = 0
+        self.forced = False
+        self.wants_hello = False
+        self.to_say: list[Welcome] = []
+        self.waits = False
+        """My hello was heard, and no group founded: if there is one I am in it, and its welcome is on its way."""
+        self.replaced = False
+        """Another process of this node has my place."""
+        self._past: set[tuple[int, int]] = set()
+        """The configurations since I came in."""
+        self._came_in = 0
+        """The view of the first of them."""
+        self._strange: set[Address] = set()
+        """Those who said something in a configuration that I don't know."""
+        self._digest = 0
+        self._said = 0
+        self._force = False
+        self._tally: dict[int, tuple[Address, Hello]] = {}
+        """The hellos since the last change, by node."""
+        self._refused: set[Address] = set()
+
+    @property
+    def id(self) -> MemberId | None:
+        seat = self.seats.get(self.me)
+        return seat.member if seat else None
+
+    def hello(self) -> Hello:
+        """What to say now. Each has a new incarnation, so a welcome to an earlier one is void."""
+        self.wants_hello = self.waits = False
+        self._said = self.new_incarnation()
+        return Hello(self._said, self.ring, self._digest, self.view, self.configured, self._force)
+
+    def force(self) -> None:
+        self._force = True
+        self.wants_hello = not self.seats
+
+    def changed(self, change: BusChange) -> list[Event]:
+        """The bus says who is on it."""
+        self.ring, self.present = change.ring, change.members
+        self._digest = digest(change.members)
+        self._tally.clear()
+        self._refused &= change.members
+        self.waits = False
+        found: list[Event] = []
+        if self.seats:
+            gone = [at for at in self.seats if at in change.left or at not in change.members]
+            if gone:
+                left = [self.seats.pop(at).member for at in gone]
+                found.append(self._configuration(left=left))
+                if self.me in gone or not self._enough():
+                    self._dissolve()
+        if not self.seats:
+            self._said = 0
+            self.wants_hello = self.me in change.members
+        return found
+
+    def heard_hello(self, sender: Address, hello: Hello) -> list[Event]:
+        if hello.ring != self.ring or hello.digest != self._digest or sender not in self.present:
+            return []
+        if hello.configured != self.configured:
+            return self.refuse(
+                sender, f"it is configured for {hello.configured} members, this one for {self.configured}"
+            )
+        self._tally[sender.node] = (sender, hello)
+        if self._majority(self._tally):
+            return self._found(forced=False)
+        all_fresh = self._tally.keys() == {at.node for at in self.present}
+        if all_fresh and any(each.forced for _, each in self._tally.values()):
+            return self._found(forced=True)
+        if self.seats:
+            return self._let_in(sender, hello)
+        if sender == self.me and hello.incarnation == self._said:
+            self.waits = True
+        return []
+
+    def heard_welcome(self, welcome: Welcome) -> list[Event]:
+        """Take it if it is for me. What was heard since my hello is then to be gone through again."""
+        target = Address(*welcome.target[:2])
+        address, hello = self._tally.get(target.node, (None, None))
+        if hello and (address, hello.incarnation) == (target, welcome.target.incarnation):
+            del self._tally[target.node]  # it is in, and founds nothing
+        entries = {Address(*entry.member[:2]): entry for entry in welcome.entries}
+        if (
+            not self.waits
+            or welcome.target != (*self.me, self._said)
+            or self.me not in entries
+            or entries[self.me].member != welcome.target
+        ):
+            return []
+        self.waits = self.wants_hello = False
+        self.seats = {at: Seat(entry.member, entry.next_seq) for at, entry in sorted(entries.items())}
+        self.view, self.position, self.forced = welcome.view, welcome.position, welcome.forced
+        self._begin(welcome.state)
+        return [self._now(joined=(welcome.target,))]
+
+    def disagrees(self, sender: Address, frame: Events) -> bool:
+        """Whether most of the others have heard something else than I, now that *sender*, who is in, said this."""
+        if frame.state == self.state or frame.view < self._came_in or (frame.view, frame.state) in self._past:
+            return False
+        self._strange = {at for at in self._strange if at in self.seats} | {sender}
+        return 2 * len(self._strange) >= len(self.seats)
+
+    def leave(self) -> list[Event]:
+        """Be out at once; the others hear of it from the bus."""
+        if not self.seats:
+            return []
+        me = self.seats.pop(self.me).member
+        event = self._configuration(left=[me], primary=False)
+        self._dissolve()
+        return [event]
+
+    def refuse(self, sender: Address, why: str) -> list[Event]:
+        """Told once for each time it comes."""
+        if sender in self._refused:
+            return []
+        self._refused.add(sender)
+        return [Refused(sender.node, sender.pid, why)]
+
+    def _begin(self, state: int) -> None:
+        self.state, self._came_in = state, self.view
+        self._past = {(self.view, state)}
+        self._strange.clear()
+
+    def _majority(self, some: Sized) -> bool:
+        return 2 * len(some) > self.configured
+
+    def _enough(self) -> bool:
+        return bool(self.seats) and (self.forced or self._majority(self.seats))
+
+    def _dissolve(self) -> None:
+        self.seats = {}
+        self.forced = False
+        self.wants_hello = True
+
+    def _found(self, forced: bool) -> list[Event]:
+        """All who are in the tally are a group from here on, and nobody else."""
+        founders = sorted((address, MemberId(*address, hello.incarnation)) for address, hello in self._tally.values())
+        view = max(hello.view for _, hello in self._tally.values()) + 1
+        self._tally.clear()
+        mine = (self.me, MemberId(*self.me, self._said)) in founders
+        found: list[Event] = []
+        if self.seats:  # only where two processes of a node take turns
+            found += self.leave()
+        if not mine:
+            self.waits = False  # a hello of mine that is under way is heard by them
+            return found
+        self.seats = {address: Seat(member) for address, member in founders}
+        self.view, self.position, self.forced = view, 0, forced
+        self._begin(next_state(0, view, 0, (member for _, member in founders)))
+        self.waits = self.wants_hello = self._force = False
+        members = tuple(member for _, member in founders)
+        return [*found, self._now(joined=members, founded=True)]
+
+    def _let_in(self, sender: Address, hello: Hello) -> list[Event]:
+        old = [at for at in self.seats if at.node == sender.node]
+        if old and self.seats[old[0]].member == (*sender, hello.incarnation):
+            return []
+        if len(self.seats) - len(old) >= MAX_MEMBERS:
+            return self.refuse(sender, f"there are {MAX_MEMBERS} members already")
+        if self.me in old:  # another process of this node, or a hello of mine that is later than my welcome
+            self.replaced = sender != self.me
+            found = self.leave()
+            self.wants_hello = False
+            self.waits = sender == self.me and hello.incarnation == self._said
+            return found
+        left = [self.seats.pop(at).member for at in old]
+        member = MemberId(*sender, hello.incarnation)
+        self.seats[sender] = Seat(member)
+        self.seats = dict(sorted(self.seats.items()))
+        self.view = max(self.view, hello.view)  # so that it rises for the newcomer, too
+        event = self._configuration(joined=[member], left=left)
+        entries = tuple(Entry(seat.member, seat.next_seq) for seat in self.seats.values())
+        me = self.seats[self.me].member
+        self.to_say.append(Welcome(me.incarnation, member, self.view, self.state, self.position, self.forced, entries))
+        return [event]
+
+    def _configuration(
+        self, joined: Iterable[MemberId] = (), left: Iterable[MemberId] = (), primary: bool = True
+    ) -> Configuration:
+        self.view += 1
+        if self._majority(self.seats):
+            self.forced = False  # the usual rule holds again
+        self.state = next_state(self.state, self.view, self.position, (seat.member for seat in self.seats.values()))
+        if len(self._past) > 2 * KEPT_STATES:
+            self._past = {each for each in self._past if each[0] > self.view - KEPT_STATES}
+        self._past.add((self.view, self.state))
+        return self._now(tuple(joined), tuple(left), primary)
+
+    def _now(
+        self, joined: tuple[MemberId, ...] = (), left: tuple[MemberId, ...] = (), primary: bool = True,
+        founded: bool = False,
+    ) -> Configuration:  # fmt: skip
+        members = tuple(seat.member for seat in self.seats.values())
+        primary = primary and self.me in self.seats and self._enough()
+        return Configuration(self.view, members, joined, left, primary, founded, self.position)

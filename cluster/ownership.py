@@ -1,0 +1,87 @@
+"""Who hands out the messages of one queue, as far as it is this member: take, and drop (D45).
+
+Taken and dropped in time slices if others are interested, too (D12); if none is, the queue is kept as long as there are
+consumers, and nothing is multicast or timed for its owner's sake (D22). So it is if the policy says which consumer gets
+a message: groups, a single active consumer, an exclusive one. What is handed out is not multicast at all:
+all who hear an owner's release hear in the same event what its consumers still have (rules 14, 15). Core only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..broker.timers import Timers
+from .replica import Replica
+
+SLICE_S = 0.1
+"""So long an owner hands out messages while others are interested."""
+IDLE_SLICE_S = 0.01
+"""So long, if it has found no consumer with credit: it passes on what it can't use."""
+
+
+class QueueOwnership:
+    """Of one queue, for this member."""
+
+    def __init__(self, replica: Replica, timers: Timers, release: Callable[[Replica], None]) -> None:
+        self.replica = replica
+        self.owned = False
+        self._timers = timers
+        self._release = release
+        self._turn = 0
+        """The number of the turn that a timer is for."""
+        self._taken = 0
+        """What had been taken off the queue when the turn began."""
+
+    def take(self, contested: bool) -> None:
+        """The others have heard that it is ours."""
+        if self.owned:
+            return
+        self.owned = True
+        self.replica.queue.start_consumers()
+        self._taken = self.replica.queue.taken
+        if contested:
+            self._begin_turn(SLICE_S)
+
+    def contest(self) -> None:
+        """Somebody else wants it, too."""
+        if self.owned:
+            self._begin_turn(SLICE_S)
+
+    @property
+    def _is_kept(self) -> bool:
+        """Whether its policy says which consumer gets what: then it is kept as long as there are any here."""
+        policy = self.replica.queue.policy
+        return policy.assigns or policy.exclusive
+
+    def drop(self) -> None:
+        """Stop, and let the next one have it: others act when they hear it, we do at once."""
+        if self.owned:
+            self.stop()
+            self._release(self.replica)
+
+    def stop(self) -> None:
+        self.owned = False
+        self._turn += 1
+        self.replica.queue.stop_consumers()
+
+    def look(self) -> None:
+        """The end of a step in which the queue was touched: who can't use it passes it on soon."""
+        queue = self.replica.queue
+        if self.owned and queue.depth and not any(taker.room() > 0 for taker in queue.consumers):
+            self._begin_turn(IDLE_SLICE_S)
+
+    def _begin_turn(self, slice_s: float) -> None:
+        if self._is_kept:
+            return
+        self._turn += 1
+        self._timers.after(slice_s, self._fire, self._turn)
+
+    def _fire(self, turn: int) -> None:
+        """The slice is over; an empty queue is as good here as elsewhere (D79: nobody else, no release)."""
+        queue = self.replica.queue
+        if turn != self._turn or not self.owned or len(self.replica.interested) < 2:
+            return
+        if queue.depth or queue.taken != self._taken:
+            self.drop()
+        else:
+            self._begin_turn(SLICE_S)

@@ -1,0 +1,186 @@
+"""One replicated queue, as this member has it, and what all members know of it besides its messages.
+
+A message is named by the queue's name and its position (D15): positions are given when an enqueue is heard, so they are
+the same everywhere. Who owns the queue, who wants it, and which messages a member has that does not own it any more:
+all of that changes by events only, so all members say the same of it at the same place in the order.
+
+Where a message can be here: *pending*, heard and not safe yet; on the broker's queue; with consumers of ours; *held*
+apart, because another member's consumers have it; *front*, while this member is being updated.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from copy import copy
+from itertools import count
+
+from ..broker.entry import ARRIVAL_MASK, Entry
+from ..broker.queue import Queue
+from .group import MemberId
+
+
+class Replica:
+    """Core only."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        self.name = queue.name
+        self.owner: MemberId | None = None
+        """Only its consumers get messages."""
+        self.term = 0
+        """Rises with each change of the owner."""
+        self.interested: set[MemberId] = set()
+        """Who has consumers."""
+        self.acquired: dict[int, MemberId] = {}
+        """Messages that consumers of a former owner still have."""
+        self.held: dict[int, Entry] = {}
+        """Those of them that others have."""
+        self.base = 0
+        """While this member is updated: messages up to here come by the update; 0 when the queue is whole."""
+        self.front: dict[int, Entry] = {}
+        self.tombstones: set[int] = set()
+        """Positions up to `base` that were dequeued before they came (rule 10)."""
+        self.notes: dict[int, int] = {}
+        """Of such as were given back before they came: how many more deliveries failed."""
+        self.purged_below = 0
+        """All messages at positions below it went with a purge,"""
+        self.kept: frozenset[int] = frozenset()
+        """but these."""
+        self._pending: deque[Sequence[Entry]] = deque()
+        self._absent: set[int] = set()
+        """Positions that went while they were pending."""
+
+    @property
+    def last(self) -> int:
+        """The position given last."""
+        return next(copy(self.queue.positions)) - 1
+
+    def begin_update(self, last: int) -> None:
+        """The messages up to *last* are still to come."""
+        self.base = last
+        self.queue.positions = count(last + 1)
+
+    # ---- what comes -----------------------------------------------------------------------------------------------
+
+    def add(self, entries: Sequence[Entry]) -> None:
+        """They are on the queue, for all who hear the same; nobody gets them before `show`."""
+        queue = self.queue
+        queue.messages += len(entries)
+        if queue.gate is not None:
+            queue.gate.put(entries)
+        self._pending.append(entries)
+
+    def knows(self, content: bytes) -> bool:
+        """Whether a message of the same message-id has been on the queue."""
+        gate = self.queue.gate
+        return gate is not None and gate.duplicates is not None and gate.duplicates.knows(content)
+
+    def show(self) -> Sequence[Entry]:
+        """The oldest of those that were added can be handed out; what is left of them."""
+        entries = self._pending.popleft()
+        if self._absent:
+            return self._show_rest(entries)
+        if not self.queue.gone:
+            self.queue.add(entries)
+        return entries
+
+    def _show_rest(self, entries: Sequence[Entry]) -> Sequence[Entry]:
+        """Those that are still there; the backlog keeps the places of the others, as holes."""
+        absent, queue = self._absent, self.queue
+        self._absent = absent - {entry.position for entry in entries}
+        rest: list[Entry] = []
+        for entry in entries:
+            if entry.position in absent:
+                queue.leave_hole(entry.position)
+            elif not queue.gone:
+                queue.add([entry])
+                rest.append(entry)
+        return rest
+
+    def is_to_come(self, position: int) -> bool:
+        """Whether an update may still bring that message."""
+        return position <= self.base and position not in self.front
+
+    # ---- what goes ------------------------------------------------------------------------------------------------
+
+    def find(self, position: int) -> Entry | None:
+        """Take the message at *position* from wherever it is; None if it is not here (any more, or yet)."""
+        entry = self.held.pop(position, None)
+        if entry is None and (entry := self.front.pop(position, None)) is not None:
+            self.queue.hold(entry.held_bytes)
+        if entry is None:
+            entry = self._find_pending(position) or self.queue.pick(position)
+        if entry is None:
+            held = self.queue.with_consumers()
+            entry = next((one for one in held if one.position & ARRIVAL_MASK == position), None)
+        return None if entry is None or entry.gone else entry
+
+    def _find_pending(self, position: int) -> Entry | None:
+        for entries in self._pending:
+            if entries[0].position <= position <= entries[-1].position and position not in self._absent:
+                entry = entries[position - entries[0].position]
+                self._absent.add(position)
+                self.queue.hold(entry.held_bytes)
+                return entry
+        return None
+
+    def is_pending_again(self, entry: Entry) -> bool:
+        """It went while it was pending, and is back before it was shown: it is shown with the rest."""
+        if entry.position not in self._absent:
+            return False
+        self._absent.discard(entry.position)
+        self.queue.let_go(entry.held_bytes)
+        return True
+
+    def drop_pending(self) -> int:
+        """All that is pending goes: how many these are."""
+        gone = 0
+        for entries in self._pending:
+            for entry in entries:
+                if entry.position not in self._absent and not entry.gone:
+                    self._absent.add(entry.position)
+                    entry.gone = True
+                    gone += 1
+        return gone
+
+    # ---- all of it ------------------------------------------------------------------------------------------------
+
+    def entries(self) -> Iterable[Entry]:
+        """All that are held in memory here."""
+        queue = self.queue
+        for batch in self._pending:
+            yield from (entry for entry in batch if entry.position not in self._absent)
+        yield from queue.ready
+        yield from queue.returned
+        yield from queue.parked()
+        yield from (entry for entry in queue.away if not queue.stands(entry))
+        yield from queue.backlog.held()
+        yield from queue.with_consumers()
+        yield from self.held.values()
+
+    def stored(self) -> list[tuple[int, int]]:
+        """Positions and ids of all that are on the disk only."""
+        page = self.queue.backlog.page(0, self.queue.backlog.count)
+        return [(position, message_id) for position, message_id in enumerate(page.ids, page.first) if message_id]
+
+    def were_delivered(self, below: int) -> None:
+        """The owner is gone, and can't tell what it had handed out (rule 13)."""
+        self.queue.were_delivered(below)
+        for entries in self._pending:
+            for entry in entries:
+                entry.acquired = True
+                entry.failures = max(1, entry.failures)
+        for entry in self.front.values():
+            entry.acquired = True
+            entry.failures = max(1, entry.failures)
+
+    def integrate(self) -> None:
+        """All that is to come by the update has come: put it before the rest."""
+        front = [entry for _, entry in sorted(self.front.items())]
+        self.front.clear()
+        self.tombstones.clear()
+        self.notes.clear()
+        self.base = 0
+        next_one = self._pending[0][0].position if self._pending else self.last + 1
+        self.queue.put_before(front, next_one)

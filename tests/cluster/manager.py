@@ -1,0 +1,56 @@
+"""A client of a member's `$management`, which answers as it does through sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from proton import Message
+
+from cairnmq.channel.words import Open, Terminus
+from cairnmq.management.operations import serve
+
+from ..broker.world import FakeTerminal
+from .world import Connection, Member
+
+
+class Answer(NamedTuple):
+    status: int
+    text: str
+    body: Any
+
+
+class Manager:
+    """Answers come when the world goes on."""
+
+    def __init__(self, member: Member, why_not: Any = lambda user, operation, name: "") -> None:
+        self.member = member
+        if "$management" not in member.broker.endpoints:
+            serve(member.broker, why_not)
+        self.connection = Connection()
+        self._requests = FakeTerminal()
+        self._answers = FakeTerminal()
+        member.do(member.broker.connection_opened, self.connection)
+        for terminal, to_client in ((self._requests, False), (self._answers, True)):
+            wish = Open(to_client, Terminus(address="$management"), False, self.connection)
+            member.do(member.broker.open, wish, terminal)
+        member.do(lambda: self._answers.driver.request(1000, False))
+
+    def ask(
+        self, operation: str, type: str, name: str = "", body: Mapping[str, Any] | None = None, **properties: Any
+    ) -> None:
+        given = {"operation": operation, "type": type, **properties}
+        if name:
+            given["name"] = name
+        request = Message(properties=given, body=None if body is None else dict(body)).encode()
+        self.member.do(lambda: self._requests.driver.post([(1, request, 0)]))
+
+    @property
+    def answers(self) -> list[Answer]:
+        found: list[Answer] = []
+        for _, content in self._answers.forwarded:
+            message = Message()
+            message.decode(content)
+            told = message.properties
+            found.append(Answer(int(told["statusCode"]), str(told["statusDescription"]), message.body))
+        return found

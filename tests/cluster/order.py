@@ -1,0 +1,88 @@
+"""What must be true of what members heard, whatever was done to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from cairnmq.cluster.group import Configuration, Event, MemberId, Messages
+
+Said = tuple[int, MemberId, bytes]
+"""Position, sender, payload."""
+
+
+@dataclass
+class Part:
+    """What one member heard from one configuration to the next."""
+
+    configuration: Configuration
+    said: list[Said] = field(default_factory=list)
+    next: Configuration | None = None
+    out: bool = False
+    """One was out of the group after it."""
+
+
+def parts(events: Iterable[Event]) -> list[Part]:
+    found: list[Part] = []
+    for event in events:
+        if isinstance(event, Configuration):
+            if found:
+                found[-1].next = event
+            found.append(Part(event))
+        elif isinstance(event, Messages):
+            assert found, "an event before the first configuration"
+            found[-1].said += [
+                (event.position + index, event.sender, payload) for index, payload in enumerate(event.payloads)
+            ]
+    out = False
+    for part in reversed(found):
+        part.out = out
+        out |= not part.configuration.primary
+    return found
+
+
+def check(lives: Sequence[Iterable[Event]]) -> None:
+    """All that members promise of order, of each and of each two."""
+    logs = [parts(events) for events in lives]
+    heard: dict[tuple[int, tuple[MemberId, ...]], list[Part]] = {}
+    for log in logs:
+        for part in log:
+            _check_part(part)
+            if part.configuration.primary:
+                heard.setdefault((part.configuration.view, part.configuration.members), []).append(part)
+        for before, after in pairwise(log):
+            assert after.configuration.view > before.configuration.view
+    for same in heard.values():
+        # who went on to a common next configuration heard the same; who was cut off may have heard less, or what
+        # came back to it alone
+        stayed = [part for part in same if part.next is not None and part.next.primary]
+        for one, other in pairwise(stayed):
+            if one.configuration.position != other.configuration.position:
+                continue  # looked at with the configuration before
+            if one.next is not None and other.next is not None and one.next.view == other.next.view:
+                if one.next.position != other.next.position:  # a loss that was not noticed yet
+                    assert one.out or other.out
+                else:
+                    assert one.said == other.said
+                    assert one.next.members == other.next.members
+
+
+def _check_part(part: Part) -> None:
+    configuration = part.configuration
+    assert list(configuration.members) == sorted(configuration.members)
+    assert len({member.node for member in configuration.members}) == len(configuration.members)
+    assert set(configuration.joined) <= set(configuration.members)
+    assert not set(configuration.left) & set(configuration.members)
+    if configuration.founded:
+        assert configuration.joined == configuration.members
+    assert [position for position, _, _ in part.said] == list(
+        range(configuration.position, configuration.position + len(part.said))
+    )
+    assert part.configuration.primary or not part.said, "events outside of a group"
+    assert {sender for _, sender, _ in part.said} <= set(configuration.members), "an event of one who is not in"
+
+
+def by_sender(events: Iterable[Event], sender: MemberId) -> list[bytes]:
+    mine = [event for event in events if isinstance(event, Messages) and event.sender == sender]
+    return [payload for event in mine for payload in event.payloads]

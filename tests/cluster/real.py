@@ -1,0 +1,409 @@
+"""A life of a real cluster, drawn from a seed: corosync and broker processes in a lab, and clients as processes there.
+
+While clients send and receive, all that can fail does: brokers and daemons are killed, stopped in order and stopped
+where they stand, nodes are parted, wires are cut one way, clients are killed. Then all is mended; every client has to
+get on, all members have to come to rest with the same on every queue, and `promises` has to find nothing in what the
+clients wrote down. At last the whole cluster is started again from its disks, and drained: it has to be the same.
+
+    python -m tests.cluster.real SEED [RUNS]
+
+names the seeds that fail, and keeps what was written down there. Needs root and corosync. All it starts ends with it,
+however that comes about.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import random
+import re
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from cairnmq.base.clock import SystemClock
+from cairnmq.perftest.history import Confirmed, Got, Settled
+from cairnmq.recovery.recover import open_store
+from cairnmq.tools.cluster_lab import Lab, why_not
+from cairnmq.tools.cluster_lab_conf import LabOptions, address
+
+from ..process import BrokerProcess
+from . import promises
+
+ROOT = Path(__file__).parents[2]
+PORT, METRICS = 5672, 9100
+QUEUES = ("q", "r")
+PATIENCE_S = 90.0
+PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
+
+
+class Broken(AssertionError):
+    """A promise was broken, or something does not come to its end."""
+
+
+def die_with_me() -> None:
+    """Of a child: whatever ends this process, a kill included, ends it, too."""
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class ClientProcess:
+    """One of `roaming`."""
+
+    def __init__(self, lab: Lab, node: int, role: str, name: str, seed: str, queue: str, directory: Path) -> None:
+        self.role, self.name, self.node, self.queue = role, name, node, queue
+        self.notebook = directory / f"{name}.jsonl"
+        self.errors = directory / f"{name}.err"
+        places = [f"{address(each)}:{PORT}" for each in lab.nodes]
+        words = [sys.executable, "-m", "tests.cluster.roaming", role, name, seed, queue, str(self.notebook), *places]
+        with self.errors.open("wb") as errors:
+            self.process = subprocess.Popen(
+                lab.command(node, words), cwd=ROOT, stdin=subprocess.PIPE, stdout=errors, stderr=errors,
+                preexec_fn=die_with_me,
+            )  # fmt: skip
+
+    def noted(self, kind: str) -> int:
+        """How many events of that kind it has written down."""
+        if not self.notebook.exists():
+            return 0
+        return self.notebook.read_bytes().count(b'["%s"' % kind.encode())
+
+    def ended(self) -> bool:
+        """Whether it has ended well, once its input has ended."""
+        status = self.process.poll()
+        if status:
+            raise Broken(f"client {self.name} failed: {self.errors.read_text()[-2000:]}")
+        return status is not None
+
+
+class Life:
+    """One run."""
+
+    def __init__(self, lab: Lab, seed: int, directory: Path, faults_s: float = 12.0) -> None:
+        self.lab = lab
+        self.seed = seed
+        self.directory = directory
+        self.faults_s = faults_s
+        self.random = random.Random(seed)
+        self.brokers: dict[int, BrokerProcess] = {}
+        self.clients: list[ClientProcess] = []
+        self.paused: set[int] = set()
+        """Nodes whose broker is stopped where it stands."""
+        self.story: list[str] = []
+        self.met: Counter[str] = Counter()
+        self._begun_s = time.monotonic()
+        self._count = 0
+
+    # ---- all of it ------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        try:
+            self._run()
+        except Exception as error:
+            raise Broken(
+                f"seed {self.seed}: {error}\n" + "\n".join(self.story) + "\n"
+                f"what was written down: {self.directory}\nagain: python -m tests.cluster.real {self.seed}"
+            ) from error
+        finally:
+            self.end()
+
+    def _run(self) -> None:
+        for node in self.lab.nodes:
+            self.start_broker(node)
+        self.wait(self.all_serve, "the members serve")
+        for queue in QUEUES:
+            self.begin_client("sender", queue)
+            self.begin_client("receiver", queue)
+        self.begin_client("sender", QUEUES[0])
+        self.begin_client("receiver", QUEUES[0])
+        self.get_on("before anything fails")
+        end_s = time.monotonic() + self.faults_s
+        while time.monotonic() < end_s:
+            self.fault()
+            self.lives_on(self.random.choice((0.1, 0.5, 1.0, 2.5)))
+            if self.random.random() < 0.5:
+                self.mend_something()
+        self.mend()
+        self.wait(self.serve_again, "they serve again")
+        self.get_on("after all is mended")
+        self.end_clients()
+        self.wait(self.is_quiet, "they come to rest")
+        contents = self.stopped()
+        history = promises.read(self.directory)
+        self.met["confirmed"] += sum(isinstance(event, Confirmed) for event in history)
+        self.met["settled"] += sum(isinstance(event, Settled) for event in history)
+        self.hold(promises.broken(history, contents))
+        self.drain(contents)
+
+    def drain(self, contents: dict[int, promises.Contents]) -> None:
+        """After a start from the disks all comes that was there, and only that."""
+        for node in self.lab.nodes:
+            self.start_broker(node)
+        self.wait(self.all_serve, "they serve after a start of all")
+        for queue in QUEUES:
+            self.begin_client("drain", queue)
+        self.end_clients()
+        self.wait(self.is_quiet, "they come to rest")
+        left = self.stopped()
+        history = promises.read(self.directory)
+        self.hold(promises.broken(history, left))
+        got = {event.message for event in history if isinstance(event, Got) and event.session.startswith("drain")}
+        there = {message for messages in contents[1].values() for message in messages}
+        if got != there or any(queue for each in left.values() for queue in each.values()):
+            raise Broken(f"after a start of all {len(there - got)} do not come, {len(got - there)} are new")
+
+    def hold(self, found: list[str]) -> None:
+        if found:
+            raise Broken("; ".join(found))
+
+    def end(self) -> None:
+        for client in self.clients:
+            client.process.kill()
+            client.process.wait()
+        for broker in self.brokers.values():
+            if broker.process.poll() is None:
+                broker.stop(signal.SIGKILL)
+        self.mend_lab()
+
+    # ---- processes ------------------------------------------------------------------------------------------------
+
+    def note(self, text: str) -> None:
+        self.story.append(f"{time.monotonic() - self._begun_s:6.2f} {text}")
+        self.met[text.split()[0]] += 1
+
+    def start_broker(self, node: int) -> None:
+        self.brokers[node] = BrokerProcess(
+            self.directory / f"store{node}",
+            "--listen", address(node), "--port", str(PORT), "--anonymous", "--anonymous", "--idle-timeout", "5",
+            "--metrics-port", str(METRICS), "--cluster-name", f"s{self.seed}",
+            within=lambda command: self.lab.command(node, command), preexec=die_with_me,
+        )  # fmt: skip
+
+    def begin_client(self, role: str, queue: str) -> None:
+        self._count += 1
+        node = self.random.choice(self.lab.nodes)
+        name = f"{role}{self._count}"
+        self.clients.append(ClientProcess(self.lab, node, role, name, str(self.seed), queue, self.directory))
+
+    def lives_on(self, seconds: float) -> None:
+        """Time passes; a broker may end only because its daemon did, or is not there."""
+        time.sleep(seconds)  # what happens meanwhile is the others' doing
+        for node, broker in self.brokers.items():
+            if broker.process.poll() is not None and node not in self.paused and broker.process.returncode > 0:
+                said = broker.lines[-1] if broker.lines else ""
+                if "corosync died" not in said and "corosync: it is not running here" not in said:
+                    raise Broken(f"broker {node} ended by itself: {broker.lines[-12:]}")
+
+    def wait(self, condition: Callable[[], bool], what: str) -> None:
+        end_s = time.monotonic() + PATIENCE_S
+        while not condition():
+            if time.monotonic() > end_s:
+                said = {node: broker.lines[-5:] for node, broker in self.brokers.items()}
+                raise Broken(f"not within {PATIENCE_S:.0f} s: {what}; {self.lab.status()}; {said}")
+            self.lives_on(0.1)
+
+    # ---- what members and clients say -----------------------------------------------------------------------------
+
+    def figures(self, node: int) -> dict[str, float]:
+        try:
+            with self.lab.inside(node), urllib.request.urlopen(f"http://127.0.0.1:{METRICS}/metrics", timeout=5) as got:
+                text = got.read().decode()
+        except OSError:
+            return {}
+        return {name: float(value) for name, value in re.findall(r"^cairnmq_(cluster_\w+) (\S+)$", text, re.MULTILINE)}
+
+    def all_serve(self) -> bool:
+        return all(self.figures(node).get("cluster_serving") == 1.0 for node in self.lab.nodes)
+
+    def serve_again(self) -> bool:
+        """As a supervisor does, brokers are started again that ended with their daemons."""
+        for node, broker in [*self.brokers.items()]:
+            if broker.process.poll() is not None:
+                self.note(f"start broker {node}")
+                self.start_broker(node)
+        return self.all_serve()
+
+    def is_quiet(self) -> bool:
+        for node in self.lab.nodes:
+            found = self.figures(node)
+            whole = found.get("cluster_following_members") == len(self.lab.nodes)
+            if not whole or found["cluster_waiting_events"] or found["cluster_in_flight_bytes"]:
+                return False
+        return True
+
+    def get_on(self, when: str) -> None:
+        """Every client does."""
+        before = {client.name: self.done_by(client) for client in self.clients}
+        self.wait(
+            lambda: all(self.done_by(client) > before[client.name] for client in self.clients),
+            f"each client gets on {when}",
+        )
+
+    def done_by(self, client: ClientProcess) -> int:
+        if client.process.poll() is not None:
+            client.ended()
+        return client.noted("Confirmed" if client.role == "sender" else "Settled")
+
+    def end_clients(self) -> None:
+        """Senders first, so that there are messages for the others; both have to know what they did."""
+        for role in ("sender", "receiver", "drain"):
+            some = [client for client in self.clients if client.role == role]
+            for client in some:
+                assert client.process.stdin is not None
+                client.process.stdin.close()
+            self.wait(lambda some=some: all(client.ended() for client in some), f"each {role} ends")  # type: ignore[misc]
+        self.clients.clear()
+
+    def stopped(self) -> dict[int, promises.Contents]:
+        """All members are stopped in order: what each has then."""
+        for node in self.random.sample([*self.lab.nodes], len(self.lab.nodes)):
+            broker = self.brokers.pop(node)
+            status = broker.stop()
+            if status or "everything is on the disk" not in broker.lines[-1]:
+                raise Broken(f"broker {node} does not stop well: {status}, {broker.lines[-5:]}")
+        return {node: self.contents(node) for node in self.lab.nodes}
+
+    def contents(self, node: int) -> promises.Contents:
+        store, _ = open_store(str(self.directory / f"store{node}"), SystemClock())
+        try:
+            names = {row.id: row.name for row in store.queues()}
+            return {
+                names[queue_id]: [self.id_of(store.load_piece(message_id, 0)) for message_id in message_ids]
+                for queue_id, message_ids in store.messages().items()
+                if names.get(queue_id) in QUEUES
+            }
+        finally:
+            store.close()
+
+    @staticmethod
+    def id_of(content: bytes) -> str:
+        found = re.search(rb"(?:sender)\d+:\d+", content[:300])
+        return found[0].decode() if found else ""
+
+    # ---- what fails -----------------------------------------------------------------------------------------------
+
+    def fault(self) -> None:
+        lab, draw = self.lab, self.random.random()
+        node = self.random.choice(lab.nodes)
+        broker = self.brokers[node]
+        runs, has_daemon = broker.process.poll() is None, bool(lab.pid(node))
+        if draw < 0.25 and runs:
+            self.note(f"kill broker {node}")
+            broker.stop(signal.SIGKILL)
+            self.paused.discard(node)
+        elif draw < 0.35 and has_daemon:
+            self.note(f"kill-daemon {node}")
+            lab.kill(node)
+        elif draw < 0.50 and runs:
+            self.note(f"pause broker {node}")
+            broker.process.send_signal(signal.SIGSTOP)
+            self.paused.add(node)
+        elif draw < 0.60 and has_daemon:
+            self.note(f"pause-daemon {node}")
+            lab.pause(node)
+        elif draw < 0.75:
+            self.note(f"partition {node}")
+            lab.partition([node], [each for each in lab.nodes if each != node])
+        elif draw < 0.85:
+            egress = self.random.random() < 0.6
+            self.note(f"cut {node} {'out' if egress else 'in'}")
+            lab.cut(node, egress)
+        elif draw < 0.92 and runs and node not in self.paused:
+            self.note(f"stop broker {node}")
+            broker.stop()
+        else:
+            self.note("kill-client")
+            client = self.clients.pop(self.random.randrange(len(self.clients)))
+            client.process.kill()
+            client.process.wait()
+            self.begin_client(client.role, client.queue)
+
+    def mend_something(self) -> None:
+        if self.random.random() < 0.5:
+            self.note("heal")
+            self.lab.heal()
+        self.wake(self.random.choice(self.lab.nodes))
+
+    def wake(self, node: int) -> None:
+        broker = self.brokers[node]
+        if node in self.paused:
+            self.note(f"resume broker {node}")
+            self.paused.discard(node)
+            broker.process.send_signal(signal.SIGCONT)
+        if self.lab.pid(node):
+            self.lab.resume(node)
+        else:
+            self.note(f"start-daemon {node}")
+            self.lab.start(node)
+        if broker.process.poll() is not None:
+            self.note(f"start broker {node}")
+            self.start_broker(node)
+
+    def mend(self) -> None:
+        self.note("mend everything")
+        self.lab.heal()
+        for node in self.lab.nodes:
+            self.wake(node)
+
+    def mend_lab(self) -> None:
+        """For the next one."""
+        self.lab.heal()
+        for node in self.lab.nodes:
+            if self.lab.pid(node):
+                self.lab.resume(node)
+            else:
+                self.lab.start(node)
+
+
+@contextlib.contextmanager
+def a_lab(directory: Path) -> Iterator[Lab]:
+    """Of three, removed at the end."""
+    lab = Lab(f"r{secrets.token_hex(2)}", directory)
+    try:
+        lab.up(LabOptions(3))
+        yield lab
+    finally:
+        lab.down()
+
+
+def main() -> None:
+    first, runs = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1
+    reason = why_not()
+    if reason:
+        sys.exit(f"no real cluster: {reason}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    met: Counter[str] = Counter()
+    failed = 0
+    directory = Path(tempfile.mkdtemp(prefix="cairn-real-"))
+    try:
+        with a_lab(directory / "lab") as lab:
+            for seed in range(first, first + runs):
+                place = directory / str(seed)
+                place.mkdir()
+                life = Life(lab, seed, place)
+                try:
+                    life.run()
+                except Broken as error:
+                    failed += 1
+                    print(error, flush=True)
+                else:
+                    shutil.rmtree(place)
+                    print(f"seed {seed}: {dict(life.met)}", flush=True)
+                met += life.met
+    finally:
+        with contextlib.suppress(OSError):
+            directory.rmdir()
+    print(f"{runs} runs from seed {first}, {failed} failed: {dict(met)}")
+    sys.exit(failed > 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""A client that leaves fail-over to proton's own reconnecting: it sends, and sends again what was not confirmed.
+
+    python -m tests.cluster.reconnecting QUEUE COUNT HOST:PORT...
+
+It says `at N` for each hundred confirmed, and `got N` when it has received that many different messages, which are all.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from proton import Message
+from proton.handlers import MessagingHandler
+from proton.reactor import Container
+
+DELAYS_S = (0, *[0.2] * 600)
+STEP_S = 0.02
+WINDOW = 20
+
+
+class Reconnecting(MessagingHandler):  # type: ignore[misc]
+    def __init__(self, queue: str, count: int, places: list[str]) -> None:
+        super().__init__(prefetch=50)
+        self.queue, self.count, self.places = queue, count, places
+        self.numbers = iter(range(count))
+        self.again: list[int] = []
+        self.unconfirmed: set[int] = set()
+        self.confirmed: set[int] = set()
+        self.got: set[int] = set()
+        self.receiver: Any = None
+
+    def on_start(self, event: Any) -> None:
+        self.container = event.container
+        self.connection = event.container.connect(
+            urls=[f"amqp://{place}" for place in self.places],
+            reconnect=DELAYS_S, heartbeat=2, allowed_mechs="ANONYMOUS",
+        )  # fmt: skip
+        self.sender = event.container.create_sender(self.connection, self.queue)
+        event.container.schedule(STEP_S, self)
+
+    def on_connection_remote_close(self, event: Any) -> None:
+        """A member that sends its clients away; proton goes on only when the transport is closed, too."""
+        event.transport.close_tail()
+        event.transport.close_head()
+
+    on_connection_error = on_link_error = on_session_error = lambda self, event: None  # as above
+
+    def on_transport_closed(self, event: Any) -> None:
+        """What was under way is to be sent again; the links open by themselves."""
+        self.again += sorted(self.unconfirmed)
+        self.unconfirmed.clear()
+
+    def on_timer_task(self, event: Any) -> None:
+        room = min(self.sender.credit, WINDOW - len(self.unconfirmed))
+        for _ in range(max(0, room)):
+            number = self.again.pop(0) if self.again else next(self.numbers, None)
+            if number is None:
+                break
+            self.unconfirmed.add(number)
+            self.sender.send(Message(id=number, body="x" * 100, durable=True), tag=str(number))
+        if len(self.confirmed) == self.count and self.receiver is None:
+            self.receiver = event.container.create_receiver(self.connection, self.queue)
+        event.container.schedule(STEP_S, self)
+
+    def on_accepted(self, event: Any) -> None:
+        if not event.link.is_sender:
+            return
+        number = int(event.delivery.tag)
+        self.unconfirmed.discard(number)
+        self.confirmed.add(number)
+        if not len(self.confirmed) % 100:
+            print(f"at {len(self.confirmed)}", flush=True)
+
+    def on_message(self, event: Any) -> None:
+        self.got.add(event.message.id)
+        if len(self.got) == self.count:
+            print(f"got {len(self.got)}", flush=True)
+            self.container.stop()
+
+
+def main() -> None:
+    queue, count, *places = sys.argv[1:]
+    Container(Reconnecting(queue, int(count), places)).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""Transactions in the simulation: clients that put on two queues and take from them, and "half a transaction".
+
+Each transaction puts something on both queues. Afterwards, of each that was discharged:
+
+* confirmed: what it put counts as confirmed, and what it accepted as accepted for good;
+* refused, or not discharged: nothing that it put was ever seen;
+* without an answer: all of it was done, or nothing.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Container
+
+from .transactor import Source, Transactor
+from .world import ACCEPT, REJECT, RELEASE, Member
+
+QUEUES = ("q", "r")
+
+
+class Attempt:
+    """One transaction."""
+
+    def __init__(self) -> None:
+        self.puts: set[int] = set()
+        self.takes: dict[int, int] = {}
+        """Numbers, with what becomes of them."""
+        self.asked: int | None = None
+        self.commits = False
+        """That is what was asked for."""
+        self.done: bool | None = False
+        """None: nobody knows."""
+
+    def of(self, state: int) -> set[int]:
+        return {number for number, found in self.takes.items() if found == state}
+
+
+class Worker:
+    """A client, in its transaction."""
+
+    def __init__(self, member: Member, on_forward: Callable[[Source, int, bool], None]) -> None:
+        self.client = Transactor(member, QUEUES)
+        self.attempt: Attempt | None = None
+        self.declared = 0
+        for receiver in self.client.receivers.values():
+            receiver.on_forward = on_forward
+
+    def work(self, random: random.Random, fresh: Callable[[int], range]) -> None:
+        for _ in range(random.choice((1, 2, 4))):
+            self._do_one_thing(random, fresh)
+
+    def _do_one_thing(self, random: random.Random, fresh: Callable[[int], range]) -> None:
+        client, attempt = self.client, self.attempt
+        if not client.is_ready:
+            return
+        if attempt is None:
+            client.declare()
+            self.declared += 1
+            self.attempt = Attempt()
+            return
+        if len(client.control.declared_ids) < self.declared or attempt.asked is not None:
+            return
+        draw = random.random()
+        if draw < 0.2 or not attempt.puts:
+            for name in QUEUES:
+                numbers = fresh(random.choice((1, 1, 3, 10)))
+                attempt.puts.update(numbers)
+                size_bytes = random.choice((10, 100, 5000, 100_000 if len(numbers) < 3 else 10))
+                client.send(name, numbers, size_bytes=size_bytes)
+        elif draw < 0.4:
+            client.request(random.choice(QUEUES), random.choice((1, 5, 50)))
+        elif draw < 0.75:
+            name = random.choice(QUEUES)
+            there = [one for one in client.receivers[name].unsettled if one not in attempt.takes]
+            taken = [one for one in there if random.random() < 0.5]
+            state = random.choice((ACCEPT, ACCEPT, ACCEPT, REJECT, RELEASE))
+            attempt.takes.update(dict.fromkeys(taken, state))
+            client.take(name, taken, state, settled=random.random() < 0.5)
+        else:
+            attempt.commits = random.random() < 0.8
+            attempt.asked = client.discharge(fail=not attempt.commits)
+
+    def look(self) -> Attempt | None:
+        """The transaction that is over, if it is."""
+        control, attempt = self.client.control, self.attempt
+        if attempt is None or attempt.asked is None:
+            if attempt is not None and self.client.is_dead:
+                self.attempt = None
+                return attempt
+            return None
+        if attempt.asked in control.confirmed:
+            attempt.done = attempt.commits
+        elif attempt.asked in control.rejected:
+            attempt.done = False
+        elif self.client.is_dead:
+            attempt.done = None if attempt.commits else False
+        else:
+            return None
+        self.attempt = None
+        return attempt
+
+
+def halves(attempts: list[Attempt], seen: Container[int], there: set[int], claims: Counter[int]) -> list[str]:
+    """What is wrong with them. *seen*: was ever handed out, or is there; *claims*: how often one was accepted."""
+    wrong: list[str] = []
+    for attempt in attempts:
+        found = {number for number in attempt.puts if number in seen}
+        if attempt.done is False and found:
+            wrong.append(f"rolled back, and was seen: {sorted(found)[:9]}")
+        elif attempt.done is None and found and found != attempt.puts:
+            wrong.append(f"half a transaction: {sorted(found)[:9]}, and not {sorted(attempt.puts - found)[:9]}")
+        elif attempt.done is None and found and attempt.of(ACCEPT) & there:
+            wrong.append(f"half a transaction: it put, and did not take {sorted(attempt.of(ACCEPT) & there)[:9]}")
+        elif attempt.done is None and attempt.puts and not found:
+            lost = {number for number in attempt.of(ACCEPT) - there if claims[number] == 1}
+            if lost:
+                wrong.append(f"half a transaction: it did not put, and took {sorted(lost)[:9]}")
+    return wrong

@@ -1,0 +1,156 @@
+"""Corosync that is not there, does not run, does not let one in, or says what can't be taken: a clear error."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cairnmq.base.clock import SystemClock
+from cairnmq.cluster import corosync_library
+from cairnmq.cluster.corosync import CorosyncBus
+from cairnmq.cluster.group import Died, GroupError
+from cairnmq.cluster.member import GroupMember
+from cairnmq.tools.cluster_lab import Lab, why_not
+from cairnmq.tools.cluster_lab_conf import LabOptions
+
+from .worlds import NODES, LabMachines, NamespaceBus, World
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    reason = why_not()
+    if reason:
+        pytest.skip(f"no corosync: {reason}")
+    made = Lab(f"c{secrets.token_hex(2)}", Path(tmp_path_factory.mktemp("labs")))
+    made.up(LabOptions(len(NODES)))
+    yield made
+    made.down()
+
+
+def in_child(what: Callable[[], None]) -> str:
+    """What went wrong there; a process of its own may give up its rights."""
+    there, here = os.pipe()
+    pid = os.fork()
+    if not pid:
+        try:
+            what()
+            said = "nothing"
+        except BaseException as error:
+            said = f"{type(error).__name__}: {error}"
+        os.write(here, said.encode())
+        os._exit(0)
+    os.close(here)
+    os.waitpid(pid, 0)
+    with open(there, "rb") as pipe:
+        return pipe.read().decode()
+
+
+class Libraries:
+    """As if none were installed."""
+
+    def dlopen(self, name: str) -> Any:
+        raise OSError(f"{name}: cannot open shared object file")
+
+
+def test_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    corosync_library.load.cache_clear()
+    monkeypatch.setattr(corosync_library, "ffi", Libraries())
+    with pytest.raises(GroupError, match=r"libcpg.so.4: it is not installed here; apt-get install corosync libcpg4"):
+        CorosyncBus().join("test")
+    corosync_library.load.cache_clear()
+
+
+def test_not_running(lab: Lab) -> None:
+    lab.stop(3)
+    try:
+        with pytest.raises(GroupError, match="corosync: it is not running here; start it"):
+            NamespaceBus(lab, 3, 3).join("test")
+    finally:
+        lab.start(3)
+
+
+def test_not_permitted(lab: Lab) -> None:
+    kept = []
+
+    def join() -> None:
+        there = lab.inside(1)
+        there.__enter__()  # without a way back for who is not root
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+        kept.append(there)
+        CorosyncBus().join("test")
+
+    assert in_child(join).startswith("GroupError: corosync: it does not let this user in; write uidgid {")
+
+
+def test_a_small_stack_is_refused_before_it_kills() -> None:
+    threading.stack_size(256 * 1024)
+    try:
+        with pytest.raises(GroupError, match="256 KiB of stack"):
+            CorosyncBus().join("test")
+    finally:
+        threading.stack_size(0)
+
+
+@pytest.mark.parametrize("name", ["", "x" * 129, "ü" * 65])
+def test_names(name: str) -> None:
+    with pytest.raises(GroupError, match="1 to 128 bytes"):
+        CorosyncBus().join(name)
+
+
+def test_the_nodelist_says_how_many_members_there_should_be(lab: Lab) -> None:
+    bus = NamespaceBus(lab, 2, 0)
+    bus.join("test-count")
+    assert (bus.configured, bus.address) == (3, (2, os.getpid()))
+    bus.close()
+    bus.close()
+
+
+def test_a_flood_and_a_callback_that_raises(lab: Lab) -> None:  # rule 18
+    class Raising(NamespaceBus):
+        left = 50
+
+        def _delivered(self, handle: int, name: Any, node: int, pid: int, message: Any, size: int) -> None:
+            self.left -= 1
+            if self.left < 0:
+                raise MemoryError("no room for it")
+            super()._delivered(handle, name, node, pid, message, size)
+
+    world = World(LabMachines(lab), patience_s=60)
+    world.form(1, 2)
+    bad = GroupMember(Raising(lab, 3, 3), SystemClock())
+    bad.join(world.name)
+    world.members[3], world.heard[3] = bad, []
+    world.until(lambda: world.together(*NODES), "they are a group")
+    for number in range(300):
+        world.say(1, b"%d" % number * 100)
+        world.members[1].flush()
+        world.step()
+    world.until(lambda: bool(world.heard[3]) and isinstance(world.heard[3][-1], Died), "it ends")
+    assert world.heard[3][-1] == Died("what corosync said could not be taken: MemoryError('no room for it')")
+    world.remove(3)
+    world.until(lambda: world.together(1, 2), "the others go on")
+    world.add(3)
+    world.until(lambda: world.together(*NODES), "it is back")
+    world.close()
+
+
+def test_a_paused_daemon_holds_nobody_who_leaves(lab: Lab) -> None:
+    """A broker that is to end does, though nobody answers its goodbye."""
+    bus = NamespaceBus(lab, 3, 3)
+    bus.join("goodbye")
+    lab.pause(3)
+    try:
+        ended = threading.Thread(target=bus.close, daemon=True)
+        ended.start()
+        ended.join(30)
+        assert not ended.is_alive()
+    finally:
+        lab.resume(3)

@@ -1,0 +1,69 @@
+"""Frames: what is said is heard, and other bytes are none."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cairnmq.cluster.bus import RingId
+from cairnmq.cluster.frame import LARGEST, BadFrame, Entry, Events, Frame, Hello, Lost, Welcome, decode, encode
+from cairnmq.cluster.group import MAX_PAYLOAD_BYTES, MemberId
+
+U32, U64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
+COUNT = st.integers(0, LARGEST)
+SOME = st.integers(1, 2**64 - 1)
+MEMBER = st.builds(MemberId, U32, U32, U64)
+RING = st.builds(RingId, U32, U64)
+FRAMES: st.SearchStrategy[Frame] = st.one_of(
+    st.builds(Events, SOME, COUNT, COUNT, COUNT, U64, st.lists(st.binary(max_size=200), max_size=20)),
+    st.builds(Hello, SOME, RING, U64, COUNT, st.integers(1, 2**32 - 1), st.booleans()),
+    st.builds(
+        Welcome, SOME, MEMBER, COUNT, U64, COUNT, st.booleans(),
+        st.lists(st.builds(Entry, MEMBER, COUNT), min_size=1, max_size=9).map(tuple),
+    ),
+    st.builds(Lost, SOME, COUNT),
+)  # fmt: skip
+
+
+@given(frame=FRAMES)
+def test_what_is_said_is_heard(frame: Frame) -> None:
+    assert decode(encode(frame)) == frame
+
+
+@given(frame=FRAMES, at=st.integers(0, 10**6), bit=st.integers(0, 7))
+def test_a_flipped_bit_is_noticed(frame: Frame, at: int, bit: int) -> None:
+    good = bytearray(encode(frame))
+    good[at % len(good)] ^= 1 << bit
+    with pytest.raises(BadFrame):
+        decode(bytes(good))
+
+
+@given(data=st.binary(max_size=300))
+def test_other_bytes_are_no_frame(data: bytes) -> None:
+    with pytest.raises(BadFrame):
+        decode(data)
+
+
+def test_sizes() -> None:
+    largest = Events(1, 1, 0, 0, 0, [bytes(MAX_PAYLOAD_BYTES)] * 3)
+    assert decode(encode(largest)) == largest
+    with pytest.raises(BadFrame, match="an event of 65537 bytes, the most is 65536"):
+        decode(encode(Events(1, 1, 0, 0, 0, [bytes(MAX_PAYLOAD_BYTES + 1)])))
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        Hello(1, RingId(1, 4), 1, LARGEST + 1, 3, False),
+        Events(1, 1, 0, LARGEST + 1, 0, []),
+        Events(1, LARGEST + 1, 0, 0, 0, []),
+        Welcome(1, MemberId(1, 2, 3), 1, 1, LARGEST + 1, False, (Entry(MemberId(1, 2, 3), 1),)),
+        Welcome(1, MemberId(1, 2, 3), 1, 1, 1, False, (Entry(MemberId(1, 2, 3), LARGEST + 1),)),
+        Hello(1, RingId(1, 4), 1, 1, 0, False),
+        Events(0, 1, 0, 0, 0, []),
+    ],
+)
+def test_numbers_that_would_not_fit_one_day(frame: Frame) -> None:
+    with pytest.raises(BadFrame):
+        decode(encode(frame))

@@ -1,0 +1,80 @@
+"""The laws of groups, in memory; and what only a world in memory can be made to do."""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Iterator
+
+import pytest
+
+from cairnmq.cluster.group import MAX_PAYLOAD_BYTES, Configuration, Died, GroupError, Messages, Quorum
+from cairnmq.cluster.solo import SoloGroup
+
+from .laws import GroupLaws
+from .worlds import NODES, MemoryMachines, World, payloads
+
+
+class TestInMemory(GroupLaws):
+    @pytest.fixture(params=[1, 2, 3])
+    def world(self, request: pytest.FixtureRequest) -> Iterator[World]:
+        made = World(MemoryMachines(request.param), patience_s=60)
+        yield made
+        made.close()
+
+    def test_a_newer_process_takes_the_place_of_the_older_one(self, three: World) -> None:
+        older = three.members.pop(3)
+        heard = three.heard[3]
+        three.add(3)
+        three.until(lambda: three.together(*NODES), "the newer one is in")
+        heard += older.step()
+        assert heard[-1] == Died("another process of this node took its place in the group")
+        older.close()
+
+    def test_with_its_egress_cut_a_node_hears_itself_and_nobody_else_does(self, three: World) -> None:  # rule 1
+        three.machines.cut_egress(1)
+        three.say(1, b"only here")
+        three.all_heard(b"only here", 1)
+        assert not payloads(three.heard[2] + three.heard[3])
+
+
+def test_a_group_of_one_hears_itself() -> None:
+    """D22, D28: a broker that is alone has a group, and pays for nothing in it."""
+    group = SoloGroup()
+    assert not group.multicast(b"early")
+    assert group.fileno() >= 0
+    assert group.wait_s() is None
+    group.join("test")
+    assert select.select([group], [], [], 0)[0]
+    quorum, configuration = group.step()
+    assert quorum == Quorum(True)
+    assert isinstance(configuration, Configuration)
+    assert configuration.founded
+    assert configuration.primary
+    assert configuration.members == (group.me,)
+    assert not select.select([group], [], [], 0)[0]
+    for number in range(3):
+        assert group.multicast(b"%d" % number)
+        assert group.multicast(b"")
+        assert group.in_flight_bytes == 1
+        assert group.me is not None
+        assert select.select([group], [], [], 0)[0]
+        assert group.step() == [Messages(group.me, 2 * number, [b"%d" % number, b""], number + 1)]
+        assert group.step() == []
+    with pytest.raises(GroupError, match="the most is"):
+        group.multicast(bytes(MAX_PAYLOAD_BYTES + 1))
+    with pytest.raises(GroupError, match="joined before"):
+        group.join("test")
+    group.close()
+    assert not group.multicast(b"late")
+
+
+def test_a_descriptor_tells_that_something_came() -> None:
+    machines = MemoryMachines(1)
+    bus = machines.bus(1)
+    assert not select.select([bus], [], [], 0)[0]
+    bus.join("test")
+    assert select.select([bus], [], [], 0)[0]
+    while list(bus.poll(100)):
+        pass
+    assert not select.select([bus], [], [], 0)[0]
+    bus.close()

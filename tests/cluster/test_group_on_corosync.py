@@ -1,0 +1,36 @@
+"""The laws of groups, on real daemons in a lab; skipped, with the reason, where there can be none."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cairnmq.tools.cluster_lab import Lab, why_not
+from cairnmq.tools.cluster_lab_conf import LabOptions
+
+from .laws import GroupLaws
+from .worlds import NODES, LabMachines, World
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    reason = why_not()
+    if reason:
+        pytest.skip(f"no corosync: {reason}")
+    made = Lab(f"t{secrets.token_hex(2)}", Path(tmp_path_factory.mktemp("labs")))
+    made.up(LabOptions(len(NODES)))
+    yield made
+    made.down()
+
+
+class TestOnCorosync(GroupLaws):
+    @pytest.fixture
+    def world(self, lab: Lab) -> Iterator[World]:
+        machines = LabMachines(lab)
+        made = World(machines, patience_s=60)
+        yield made
+        made.close()
+        machines.restore()

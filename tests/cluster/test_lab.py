@@ -1,0 +1,101 @@
+"""The lab of daemons, as people use it: its commands, what they leave, and what they say where they can't."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from cairnmq.base.errors import CairnError
+from cairnmq.cli.cluster_lab import cluster_lab
+from cairnmq.tools.cluster_lab import Lab, LabError, why_not
+from cairnmq.tools.cluster_lab_conf import LabOptions, corosync_conf
+
+from ..process import CAIRNMQ, DEADLINE_S
+from .test_corosync import in_child
+
+
+def run(*arguments: str) -> str:
+    """What the command says, in this process: to start one takes longer than all it does."""
+    done = CliRunner().invoke(cluster_lab, arguments)
+    return str(done.exception) if isinstance(done.exception, CairnError) else done.output
+
+
+def process(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [CAIRNMQ, "cluster-lab", *arguments], capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+
+
+@pytest.fixture
+def name() -> Iterator[str]:
+    reason = why_not()
+    if reason:
+        pytest.skip(f"no lab: {reason}")
+    made = f"l{secrets.token_hex(2)}"
+    yield made
+    run("--name", made, "down")
+
+
+def test_a_lab_from_up_to_down(name: str) -> None:
+    up = run("--name", name, "up", "2")
+    first, second = up.splitlines()
+    assert first.startswith("node 1: quorate, sees 2 of 2, pid ")
+    assert run("--name", name, "start", "2") == "node 2: it runs already"
+    assert run("--name", name, "kill", "2") == ""
+    assert run("--name", name, "status").splitlines()[1] == "node 2: not running"
+    assert run("--name", name, "pause", "2") == "node 2: its daemon does not run; cairnmq cluster-lab start 2"
+    there = process("--name", name, "run", "1", "ip", "-o", "-4", "addr", "show", "eth0")
+    assert "10.77.0.1/24" in there.stdout
+    assert "no node 3, but 1 to 2" in run("--name", name, "kill", "3")
+    assert "on one side of a partition, not on two" in run("--name", name, "partition", "1,2", "2")
+    assert run("--name", name, "pause", "1") == ""
+    assert run("--name", name, "status").startswith("node 1: paused, pid ")
+    assert run("--name", name, "down") == "", "also of a paused one"
+    assert not Path(f"/proc/{second.split()[-1]}").exists()
+    assert not [space for space in os.listdir("/run/netns") if space.startswith(f"{name}-")]
+    not_up = process("--name", name, "status")
+    assert (not_up.returncode, not_up.stderr) == (1, f"cairnmq: lab {name}: it is not up; cairnmq cluster-lab up 3\n")
+
+
+def test_what_it_says_to_who_is_not_root() -> None:
+    if os.geteuid() != 0:
+        assert "need root" in run("up", "3")
+        return
+
+    def up() -> None:
+        os.setuid(65534)
+        Lab("nobody").up(LabOptions(3))
+
+    assert in_child(up) == "LabError: lab nobody: network namespaces need root"
+
+
+@pytest.mark.parametrize("wrong", ["", "UP", "../x", "toolongname", "1a", "a b"])
+def test_names(wrong: str) -> None:
+    with pytest.raises(LabError, match="a name is"):
+        Lab(wrong)
+
+
+def test_wrong_words() -> None:
+    assert "not in the range" in run("up", "17")
+    assert "a side is a list of nodes" in run("partition", "1,x")
+
+
+def test_a_process_that_is_not_the_labs_is_left_alone(tmp_path: Path) -> None:
+    """A pid of before may be anybody's today."""
+    lab = Lab("other", tmp_path)
+    (lab.directory / "1").mkdir(parents=True)
+    (lab.directory / "1" / "pid").write_text(str(os.getpid()))
+    assert lab.pid(1) == 0
+    (lab.directory / "1" / "pid").write_text("garbage")
+    assert lab.pid(1) == 0
+
+
+def test_crypto_is_on_unless_it_is_asked_not_to_be() -> None:
+    assert "crypto_cipher: aes256" in corosync_conf(LabOptions(3), "/d", "/key")
+    assert "crypto_cipher: none" in corosync_conf(LabOptions(3, crypto=False), "/d", "/key")

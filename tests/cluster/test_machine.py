@@ -1,0 +1,213 @@
+"""Any history of a group in memory: hypothesis hurts machines, wires, processes and frames, and looks for disorder.
+
+In the end everything is healed; then all are one group again, and hear the same.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+
+from cairnmq.cluster.group import Configuration, Died, GroupError, MemberId, Messages
+
+from . import order
+from .worlds import NODES, MemoryMachines, World
+
+NODE = st.sampled_from(NODES)
+HISTORIES = 60
+STEPS = 60
+SEEDS = 20
+LONG = 60
+
+
+class GroupMachine(RuleBasedStateMachine):
+    @initialize(seed=st.integers(0, 2**32))
+    def begin(self, seed: int) -> None:
+        self.machines = MemoryMachines(seed)
+        self.world = World(self.machines, patience_s=300)
+        self.number = 0
+        self.given: dict[MemberId | None, list[bytes]] = {}
+        """What each incarnation gave, in order."""
+        self.asleep: set[int] = set()
+        self.ghosts: set[int] = set()
+        for node in NODES:
+            self.world.add(node)
+
+    @rule(node=NODE, count=st.integers(1, 30), size=st.sampled_from([0, 10, 500, 9000]))
+    def say(self, node: int, count: int, size: int) -> None:
+        member = self.world.members.get(node)
+        for _ in range(count if member else 0):
+            assert member is not None
+            self.number += 1
+            payload = b"%d " % self.number + bytes(size)
+            if member.multicast(payload):
+                self.given.setdefault(member.me, []).append(payload)
+
+    @rule(steps=st.one_of(st.integers(1, 5), st.integers(1, 300)))
+    def time_passes(self, steps: int) -> None:
+        for _ in range(steps):
+            self.world.step(*self.asleep)
+            self.machines.wait(())
+            for node, heard in self.world.heard.items():
+                if node in self.world.members and heard and isinstance(heard[-1], Died):
+                    self.world.remove(node)
+
+    @rule(node=NODE)
+    def pause_daemon(self, node: int) -> None:
+        if self.machines.daemons[node].running:
+            self.machines.pause_daemon(node)
+
+    @rule(node=NODE)
+    def resume_daemon(self, node: int) -> None:
+        self.machines.resume_daemon(node)
+
+    @rule(node=NODE)
+    def kill_daemon(self, node: int) -> None:
+        self.machines.kill_daemon(node)
+
+    @rule(node=NODE)
+    def start_daemon(self, node: int) -> None:
+        self.machines.start_daemon(node)
+
+    @rule(node=NODE)
+    def process_begins(self, node: int) -> None:
+        self.asleep.discard(node)
+        try:
+            self.world.add(node)
+        except GroupError:
+            assert not self.machines.daemons[node].running
+            self.world.members.pop(node, None)
+
+    @rule(node=NODE, ghost=st.booleans())
+    def process_is_killed(self, node: int, ghost: bool) -> None:
+        if node in self.world.members:
+            self.machines.kill_process(self.world.buses[node].inner, ghost)  # type: ignore[arg-type]
+            del self.world.members[node]
+
+    @rule(node=NODE)
+    def process_sleeps(self, node: int) -> None:
+        self.asleep.add(node)
+
+    @precondition(lambda self: self.asleep)
+    @rule()
+    def processes_wake(self) -> None:
+        self.asleep.clear()
+
+    @rule(alone=NODE)
+    def partition(self, alone: int) -> None:
+        self.machines.partition([alone], [node for node in NODES if node != alone])
+
+    @rule()
+    def part_all(self) -> None:
+        self.machines.partition(*([node] for node in NODES))
+
+    @rule(node=NODE)
+    def cut_egress(self, node: int) -> None:
+        self.machines.cut_egress(node)
+
+    @rule()
+    def heal(self) -> None:
+        self.machines.heal()
+
+    @rule(sender=NODE, at=st.sampled_from([0, *NODES]))
+    def frame_is_lost(self, sender: int, at: int) -> None:
+        self.machines.drop(sender, at)
+
+    @rule(node=NODE, count=st.integers(1, 30))
+    def daemon_is_busy(self, node: int, count: int) -> None:
+        self.machines.try_again(node, count)
+
+    def mend(self) -> None:
+        """All that was done to machines and processes is made good."""
+        self.machines.heal()
+        self.asleep.clear()
+        self.machines.quiet()
+        for node in NODES:
+            self.machines.resume_daemon(node)
+            self.machines.start_daemon(node)
+        self.time_passes(200)
+        for node in NODES:
+            if node not in self.world.members:
+                self.world.add(node)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        self.mend()
+        self.world.until(lambda: self.world.together(*NODES), "healed, they are one group")
+        self.say(1, 1, 0)
+        self.world.say(1, b"the end")
+        self.given.setdefault(self.world.members[1].me, []).append(b"the end")
+        self.world.all_heard(b"the end")
+        order.check(self.world.lives)
+        self.check_senders()
+        self.world.close()
+
+    def check_senders(self) -> None:
+        """While one is in, what is heard of a sender is what it gave, in order, without a hole."""
+        for life in self.world.lives:
+            heard: dict[MemberId, list[bytes]] = {}
+            for event in life:
+                if isinstance(event, Configuration) and not event.primary:
+                    self.check_heard(heard)
+                    heard = {}
+                elif isinstance(event, Messages):
+                    heard.setdefault(event.sender, []).extend(event.payloads)
+            self.check_heard(heard)
+
+    def check_heard(self, heard: dict[MemberId, list[bytes]]) -> None:
+        for sender, some in heard.items():
+            begin = self.given[sender].index(some[0])
+            assert some == self.given[sender][begin : begin + len(some)]
+
+
+def test_any_history() -> None:
+    run_state_machine_as_test(
+        GroupMachine,
+        settings=settings(
+            max_examples=HISTORIES, stateful_step_count=STEPS, deadline=None, database=None,
+            phases=[Phase.generate, Phase.shrink], suppress_health_check=list(HealthCheck),
+        ),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_long_history(seed: int) -> None:
+    """Longer than those above, with time to come together again in between; drawn from the seed."""
+    chance = random.Random(seed)
+    machine = GroupMachine()
+    machine.begin(seed)
+    machine.time_passes(100)
+    for _ in range(LONG):
+        node = chance.choice(NODES)
+        match chance.randrange(16):
+            case 0:
+                machine.pause_daemon(node)
+            case 1:
+                machine.kill_daemon(node)
+            case 2:
+                machine.process_begins(node)
+            case 3:
+                machine.process_is_killed(node, chance.random() < 0.2)
+            case 4:
+                machine.process_sleeps(node)
+            case 5:
+                machine.partition(node)
+            case 6:
+                machine.part_all()
+            case 7:
+                machine.cut_egress(node)
+            case 8:
+                machine.frame_is_lost(node, chance.choice((0, *NODES)))
+            case 9:
+                machine.daemon_is_busy(node, chance.randrange(1, 30))
+            case 10 | 11:
+                machine.mend()
+            case _:
+                machine.say(node, chance.randrange(1, 30), chance.choice((0, 10, 500, 9000)))
+        machine.time_passes(chance.choice((0, 1, 2, 5, 20, 150)))
+    machine.teardown()

@@ -1,0 +1,338 @@
+"""What is asked of one member's management is done by all, whoever has the queue (D54, D61, D67)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from .manager import Answer, Manager
+from .world import ACCEPT, Receiver, Sender, World
+
+
+def started(*queues: str, **arguments: Any) -> World:
+    """With these queues, and what is made on first use."""
+    world = World().start()
+    done: list[Any] = []
+    for name in queues:
+        world[1].do(world[1].broker.nodes.create_queue, name, arguments, done.append)
+    assert world.until(lambda: len(done) == len(queues))
+    return world
+
+
+def filled(world: World, name: str, numbers: range, node: int = 2) -> None:
+    sender = Sender(world[node], name)
+    world.run(0.1)
+    sender.send(numbers)
+    assert world.until(lambda: len(sender.confirmed) == len(numbers))
+    sender.leave()
+
+
+def answer_of(world: World, manager: Manager, *asked: Any, **properties: Any) -> Answer:
+    before = len(manager.answers)
+    manager.ask(*asked, **properties)
+    assert world.until(lambda: len(manager.answers) > before)
+    return manager.answers[-1]
+
+
+def numbers_on(world: World, name: str) -> list[int]:
+    world.run(0.3)
+    assert world.same_everywhere(name)
+    for member in world.members.values():
+        assert member.broker.nodes.queues[name].messages == len(member.contents(name))
+    return [number for _, number in world[1].contents(name)]
+
+
+@pytest.mark.parametrize("node", [1, 2, 3])
+def test_move(node: int) -> None:  # D54, D61
+    """From a queue that member 1 owns, and another one."""
+    world = started("q", "r")
+    filled(world, "q", range(300))
+    owner = Receiver(world[1], "q")
+    world.run(0.1)
+    owner.request(5)
+    assert world.until(lambda: len(owner.unsettled) == 5)
+    answer = answer_of(world, Manager(world[node]), "MOVE", "queue", "q", {"to": "r", "count": 200})
+    assert answer.body == {"moved": 200}
+    assert numbers_on(world, "r") == [*range(5, 205)]
+    assert numbers_on(world, "q") == [*range(5), *range(205, 300)]
+    owner.settle_as([*range(5)], ACCEPT)
+    assert numbers_on(world, "q") == [*range(205, 300)]
+    other = Receiver(world[3], "r")
+    world.run(0.1)
+    other.request(1000)
+    assert world.until(lambda: len(other.order) == 200)
+
+
+def test_move_while_others_take() -> None:  # D12, D54, D61
+    world = started("q", "r")
+    filled(world, "q", range(500))
+    takers = [Receiver(world[node], "q") for node in (1, 2)]
+    world.run(0.1)
+    manager = Manager(world[3])
+    manager.ask("MOVE", "queue", "q", {"to": "r"})
+    for _ in range(200):
+        for taker in takers:
+            taker.request(3)
+            taker.settle_as([*taker.unsettled], ACCEPT)
+        world.run(0.05)
+        if manager.answers:
+            break
+    [answer] = manager.answers
+    taken = [number for taker in takers for number, _ in taker.order]
+    for taker in takers:
+        taker.leave()
+    moved, left = numbers_on(world, "r"), numbers_on(world, "q")
+    assert len(moved) == answer.body["moved"] > 0
+    assert not set(moved) & set(left)
+    assert {*moved, *left, *taken} == {*range(500)}
+
+
+def test_who_moves_and_dies_has_moved_each_once() -> None:  # D5, D54, D61
+    world = started("q", "r")
+    filled(world, "q", range(500))
+    manager = Manager(world[3])
+    manager.ask("MOVE", "queue", "q", {"to": "r"})
+    world.tick()
+    world.tick()
+    world[3].kill()
+    world.run(1)
+    moved, left = world[1].contents("r"), world[1].contents("q")
+    assert world.same_everywhere("q")
+    assert world.same_everywhere("r")
+    assert sorted(number for _, number in (*moved, *left)) == [*range(500)]
+
+
+@pytest.mark.parametrize("node", [1, 2, 3])
+def test_update_and_pause(node: int) -> None:  # D54, D58
+    world = started("q")
+    filled(world, "q", range(10))
+    manager = Manager(world[node])
+    answer = answer_of(world, manager, "UPDATE", "queue", "q", {"arguments": {"paused": True, "max-deliveries": 3}})
+    assert answer.status == 200
+    world.run(0.2)
+    expected = {"paused": True, "max-deliveries": 3}
+    assert all(member.broker.nodes.queues["q"].arguments == expected for member in world.members.values())
+    receivers = [Receiver(member, "q") for member in world.members.values()]
+    world.run(0.1)
+    for receiver in receivers:
+        receiver.request(10)
+    world.run(0.5)
+    assert not any(receiver.order for receiver in receivers)
+    answer = answer_of(world, manager, "UPDATE", "queue", "q", {"arguments": {"paused": None}})
+    assert world.until(lambda: sum(len(receiver.order) for receiver in receivers) == 10)
+    world[2].stop()
+    world[2].start()
+    assert world.until(lambda: world[2].serves)
+    assert world[2].broker.nodes.queues["q"].arguments == {"max-deliveries": 3}
+
+
+def test_bad_updates_are_refused_and_change_nothing() -> None:  # D17, D54
+    world = started("q")
+    manager = Manager(world[2])
+    for arguments in ({"paused": 7}, {"max-priority": 5}, {"replicated": False}):
+        answer = answer_of(world, manager, "UPDATE", "queue", "q", {"arguments": arguments})
+        assert answer.status >= 400, arguments
+    world.run(0.2)
+    assert all(member.broker.nodes.queues["q"].arguments == {} for member in world.members.values())
+    assert all(member.serves for member in world.members.values())
+
+
+@pytest.mark.parametrize("node", [1, 3])
+def test_limits_that_shrink_count_everywhere(node: int) -> None:  # D39, D54
+    world = started("q")
+    filled(world, "q", range(10))
+    changes = {"max-messages": 4, "overflow": "ring"}
+    assert answer_of(world, Manager(world[node]), "UPDATE", "queue", "q", {"arguments": changes}).status == 200
+    assert numbers_on(world, "q") == [6, 7, 8, 9]
+
+
+@pytest.mark.parametrize("node", [1, 2, 3])
+def test_delete_and_purge(node: int) -> None:  # D49, D54, D61
+    world = started("q", "r")
+    for name in ("q", "r"):
+        filled(world, name, range(10))
+    owner = Receiver(world[1], "q")
+    world.run(0.1)
+    owner.request(2)
+    assert world.until(lambda: len(owner.unsettled) == 2)
+    manager = Manager(world[node])
+    assert answer_of(world, manager, "PURGE", "queue", "q").body == {"purged": 8}
+    assert numbers_on(world, "q") == [0, 1]
+    assert answer_of(world, manager, "DELETE", "queue", "q").status == 204
+    world.run(0.2)
+    assert owner.failures == ["amqp:resource-deleted"]
+    assert not any("q" in member.broker.nodes.queues for member in world.members.values())
+    assert not any("q" in member.core.owners.replicas for member in world.members.values())
+    assert numbers_on(world, "r") == [*range(10)]
+
+
+def test_purge_when_its_owner_dies_before_it_says_so() -> None:  # D54, D61, rule 16
+    world = started("q")
+    filled(world, "q", range(10))
+    owner = Receiver(world[1], "q")
+    world.run(0.1)
+    owner.request(2)
+    assert world.until(lambda: len(owner.unsettled) == 2)
+    world[1].asleep = True
+    manager = Manager(world[3])
+    manager.ask("PURGE", "queue", "q")
+    world.run(0.05)
+    assert not manager.answers
+    world[1].kill()
+    assert world.until(lambda: bool(manager.answers))
+    assert manager.answers[0].body == {"purged": 10}
+    assert world.same_everywhere("q")
+
+
+@pytest.mark.parametrize("operation", ["PURGE", "MOVE", "UPDATE", "DELETE"])
+@pytest.mark.parametrize("wait_s", [0.03, 0.2])
+def test_while_somebody_comes(operation: str, wait_s: float) -> None:  # D18, D20, D54, D61
+    world = started("q", "r")
+    filled(world, "q", range(1000))
+    world[3].kill()
+    world.run(0.3)
+    filled(world, "q", range(1000, 1100))
+    world[3].start()
+    world.run(wait_s)
+    bodies = {"MOVE": {"to": "r", "count": 600}, "UPDATE": {"arguments": {"max-deliveries": 9}}}
+    answer = answer_of(world, Manager(world[2]), operation, "queue", "q", bodies.get(operation))
+    assert answer.status < 300, answer
+    assert world.until(lambda: world[3].serves), world.why()
+    world.run(0.5)
+    if operation == "DELETE":
+        assert not any("q" in member.broker.nodes.queues for member in world.members.values())
+        return
+    there = numbers_on(world, "q")
+    moved = numbers_on(world, "r")
+    assert len(there) == {"PURGE": 0, "MOVE": 500, "UPDATE": 1100}[operation]
+    assert sorted((*there, *moved)) == ([] if operation == "PURGE" else [*range(1100)])
+    arguments = {"max-deliveries": 9} if operation == "UPDATE" else {}
+    assert world[3].broker.nodes.queues["q"].arguments == arguments
+
+
+# ---- what is not replicated -----------------------------------------------------------------------------------------
+
+
+def test_a_queue_that_is_not_replicated_is_its_members_own() -> None:  # D24, D67
+    world = started("q")
+    manager = Manager(world[2])
+    made = answer_of(world, manager, "CREATE", "queue", "own", {"arguments": {"replicated": False}})
+    assert made.status == 201
+    assert "own" not in world[1].broker.nodes.queues
+    filled(world, "own", range(20))
+    for name in ("q", "own"):  # both ways, and it lasts there
+        filled(world, name, range(100, 103))
+    assert answer_of(world, manager, "MOVE", "queue", "own", {"to": "q", "count": 5}).body == {"moved": 5}
+    assert numbers_on(world, "q") == [100, 101, 102, 0, 1, 2, 3, 4]
+    assert answer_of(world, manager, "MOVE", "queue", "q", {"to": "own", "count": 2}).body == {"moved": 2}
+    assert numbers_on(world, "q") == [102, 0, 1, 2, 3, 4]
+    assert world[2].broker.nodes.queues["own"].messages == 20
+    world[2].kill()
+    world[2].start()
+    assert world.until(lambda: world[2].serves)
+    own = world[2].broker.nodes.queues["own"]
+    assert own.messages == 20
+    assert own.arguments == {"replicated": False}
+    manager = Manager(world[2])
+    assert answer_of(world, manager, "PURGE", "queue", "own").body == {"purged": 20}
+    assert answer_of(world, manager, "DELETE", "queue", "own").status == 204
+    assert numbers_on(world, "q") == [102, 0, 1, 2, 3, 4]
+
+
+def test_exchanges_lead_to_both_kinds() -> None:  # D67
+    """A binding of a replicated queue is everybody's, one of another queue is its member's own."""
+    world = started("q")
+    manager = Manager(world[2])
+    for asked in (
+        ("CREATE", "queue", "own", {"arguments": {"replicated": False}}),
+        ("CREATE", "exchange", "x", {"exchange-type": "fanout"}),
+        ("CREATE", "binding", "", {"exchange": "x", "queue": "q"}),
+        ("CREATE", "binding", "", {"exchange": "x", "queue": "own"}),
+    ):
+        assert answer_of(world, manager, *asked).status == 201, asked
+    world.run(0.2)
+    assert all("x" in member.broker.nodes.exchanges for member in world.members.values())
+    filled(world, "x", range(3), node=1)
+    filled(world, "x", range(10, 13), node=2)
+    assert numbers_on(world, "q") == [0, 1, 2, 10, 11, 12]
+    assert world[2].broker.nodes.queues["own"].messages == 3
+    made = answer_of(world, manager, "CREATE", "exchange", "mine", {"exchange-type": "fanout", "durable": False})
+    assert made.status == 201
+    assert "mine" not in world[1].broker.nodes.exchanges
+    world[3].kill()
+    world[3].start()
+    assert world.until(lambda: world[3].serves)
+    assert [bound.queue.name for bound in world[3].broker.nodes.exchanges["x"].bindings()] == ["q"]
+
+
+# ---- reports about all members --------------------------------------------------------------------------------------
+
+
+def report_of(world: World, manager: Manager, type: str, **properties: Any) -> tuple[list[dict[str, Any]], Any]:
+    answer = answer_of(world, manager, "QUERY", "org.amqp.management", entityType=type, scope="cluster", **properties)
+    assert answer.status == 200, answer
+    body = answer.body
+    return [dict(zip(body["attributeNames"], row, strict=True)) for row in body["results"]], body
+
+
+@pytest.mark.parametrize("node", [1, 2, 3])
+def test_queues_of_all_members(node: int) -> None:  # D54, D67
+    world = started("q")
+    filled(world, "q", range(10))
+    managers = {at: Manager(member) for at, member in world.members.items()}
+    answer_of(world, managers[2], "CREATE", "queue", "own", {"arguments": {"replicated": False}})
+    filled(world, "own", range(3))
+    rows, body = report_of(world, managers[node], "queue")
+    found = sorted((row["member"], row["name"], row["messages"]) for row in rows)
+    names = {at: str(member.core.me) for at, member in world.members.items()}
+    own = (names[2], "own", 3)
+    assert found == sorted([own, *[(name, "q", 10) for name in names.values()]])
+    assert next(row["arguments"] for row in rows if row["name"] == "own") == {"replicated": False}
+    assert (body["silent"], body["missing"], body["next"], body["count"]) == ([], 0, None, 4)
+    rows, body = report_of(world, managers[node], "queue", count=1)
+    assert body["next"] == 1
+    assert len(rows) == 3
+
+
+def test_who_does_not_answer_is_named() -> None:  # D54
+    world = started("q")
+    managers = {at: Manager(member) for at, member in world.members.items()}
+    world.run(0.1)
+    asleep = str(world[3].core.me)
+    world[3].asleep = True
+    rows, body = report_of(world, managers[1], "connection", **{"timeout-ms": 100})
+    assert len(rows) == 2
+    assert body["silent"] == [asleep]
+    world[3].asleep = False
+    world[3].kill()
+    world.run(1)
+    rows, body = report_of(world, managers[1], "connection")
+    assert (len(rows), body["silent"], body["missing"]) == (2, [], 1)
+
+
+def test_who_may_not_look_is_not_told() -> None:  # D54
+    world = started("q", "secret")
+    for member in world.members.values():
+        Manager(member, lambda user, operation, name: "no" if name == "secret" else "")
+    rows, _ = report_of(world, Manager(world[1]), "queue")
+    assert {row["name"] for row in rows} == {"q"}
+
+
+@pytest.mark.parametrize(
+    ("properties", "status"),
+    [({"scope": "world"}, 400), ({"scope": "cluster"}, 400), ({"scope": "cluster", "timeout-ms": -1}, 400)],
+)
+def test_reports_nobody_can_make(properties: dict[str, Any], status: int) -> None:
+    world = started()
+    answer = answer_of(world, Manager(world[1]), "QUERY", "org.amqp.management", **properties)
+    assert answer.status == status
+
+
+def test_a_member_that_loses_the_cluster_meanwhile_ends_its_reports() -> None:  # D54
+    world = started("q")
+    manager = Manager(world[1])
+    world.network.partition([1], [2, 3])
+    manager.ask("QUERY", "org.amqp.management", entityType="queue", scope="cluster")
+    assert world.until(lambda: bool(manager.answers))
+    assert len(manager.answers[0].body["silent"]) >= 2

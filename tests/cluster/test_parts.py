@@ -1,0 +1,105 @@
+"""Long events, which go in parts, and members that come while they are said (D52, rule 7)."""
+
+from __future__ import annotations
+
+import pytest
+
+from cairnmq.cluster import events
+from cairnmq.cluster.group import MemberId
+from cairnmq.cluster.local_messages import NOTHING
+from cairnmq.cluster.parts import Hearing, Missed, Saying
+
+from ..broker.world import message
+from .world import Sender, World
+
+SENDER = MemberId(1, 2, 3)
+
+
+class Wire:
+    """Takes so many payloads."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.sent: list[bytes] = []
+
+    def multicast(self, payload: bytes) -> bool:
+        if len(self.sent) >= self.room:
+            return False
+        self.sent.append(payload)
+        return True
+
+
+def heard(payloads: list[bytes]) -> list[bytes]:
+    hearing = Hearing()
+    found: list[bytes] = []
+    for payload in payloads:
+        event = events.decode(payload) if payload[0] == events.PART else None
+        whole = hearing.heard(SENDER, event) if isinstance(event, events.Part) else payload
+        if whole is not None:
+            found.append(whole)
+    return found
+
+
+@pytest.mark.parametrize("came_after", range(8))
+def test_who_comes_hears_what_is_said_from_its_beginning(came_after: int) -> None:
+    wire = Wire(came_after)
+    saying = Saying(wire.multicast)
+    long, short = b"\x06" + bytes(300_000), b"\x06{}"
+    saying.say(short)
+    saying.say(long)
+    saying.say(short)
+    before = len(wire.sent)
+    saying.somebody_came()
+    wire.room = 1000
+    saying.go_on()
+    assert not saying.waits
+    assert heard(wire.sent) == [short, long, short]
+    if 1 < before < 6:
+        assert heard(wire.sent[before:]) == [long, short]
+
+
+def test_an_end_without_a_beginning_is_missed() -> None:
+    *_, last = events.parts_of(b"\x06" + bytes(300_000))
+    part = events.decode(last)
+    assert isinstance(part, events.Part)
+    with pytest.raises(Missed):
+        Hearing().heard(SENDER, part)
+
+
+def test_a_newcomer_has_long_messages_that_came_while_it_asked() -> None:  # D18, D52
+    world = World().start()
+    sender = Sender(world[2])
+    world.run(0.2)
+    sender.send(range(20), size_bytes=1000)
+    world[3].kill()
+    world.run(0.3)
+    world[3].start()
+    assert world.until(lambda: world[3].core.phase in ("wiping", "asking"))
+    world[1].asleep = True  # it is the one to answer
+    assert world.until(lambda: world[3].core.joining.is_asked)
+    sender.send([100], size_bytes=200_000)
+    world.run(0.1)
+    world[1].asleep = False
+    assert world.until(lambda: world[3].serves and len(sender.confirmed) == 21), world.why()
+    world.run(0.2)
+    assert world.same_everywhere()
+    assert [member.core.deliver.bad_events for member in world.members.values()] == [0, 0, 0]
+
+
+def test_a_newcomer_that_has_not_heard_the_beginning_asks_again() -> None:  # D18, D52
+    world = World().start()
+    first, *_, last = events.parts_of(events.enqueue(["q"], [(message(7, 200_000, True), True)], False))
+    world[3].kill()
+    world.run(0.3)
+    world[3].start()
+    assert world.until(lambda: world[3].core.phase in ("wiping", "asking"))
+    world[1].asleep = True
+    assert world.until(lambda: world[3].core.joining.is_asked)
+    asked = world[3].core.joining.wishes
+    world[2].core.locals.add(NOTHING)
+    world[2].core.group.multicast(last)
+    world.run(0.1)
+    assert world[3].core.joining.wishes == asked + 1
+    world[1].asleep = False
+    assert world.until(lambda: world[3].serves), world.why()
+    assert first[1] == events.FIRST

@@ -1,0 +1,135 @@
+"""A client that works in transactions: a connection with a coordinator, and a sender and a receiver for each queue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any
+
+from cairnmq.channel.words import Delivery, Forward, Open, Outcome, Terminus
+
+from ..broker.test_transactions import declare, discharge
+from ..broker.world import FakeTerminal, message, number_of
+from .world import ACCEPT, Connection, Member
+
+
+class Link(FakeTerminal):
+    """One on that connection."""
+
+    def __init__(self, member: Member, connection: Connection, *, to_client: bool = False, **terminus: Any) -> None:
+        super().__init__()
+        self.why_rejected: dict[Delivery, str] = {}
+        member.do(member.broker.open, Open(to_client, Terminus(**terminus), False, connection), self)
+
+    def reject(self, deliveries: Sequence[Delivery], credit: int, condition: str, description: str) -> None:
+        super().reject(deliveries, credit, condition, description)
+        self.why_rejected.update(dict.fromkeys(deliveries, description))
+
+
+class Source(Link):
+    """One that receives."""
+
+    def __init__(self, member: Member, connection: Connection, address: str) -> None:
+        super().__init__(member, connection, to_client=True, address=address)
+        self.member = member
+        self.presettled = False
+        self.unsettled: dict[int, Any] = {}
+        """Entries by number, of what the client has."""
+        self.on_forward: Callable[[Any, int, bool], None] = lambda *_: None
+
+    def forward(self, messages: Sequence[Forward]) -> None:
+        for entry, content in messages:
+            self.unsettled[number_of(content)] = entry
+            self.on_forward(self, number_of(content), bool(entry.acquired))
+
+    def settle_in(self, deliveries: Sequence[tuple[Delivery, int, Any]], done: Callable[[], None]) -> None:
+        for number, _, _ in deliveries:
+            self.unsettled.pop(int(number), None)
+        super().settle_in(deliveries, done)
+
+
+class Transactor:
+    """Works in one transaction after the other."""
+
+    def __init__(self, member: Member, queues: Sequence[str] = ("q", "r")) -> None:
+        self.member = member
+        self.closed = False
+        self.connection = Connection()
+        self.queues = queues
+        self._requests = count(1)
+        self.do: Callable[..., None] = member.do
+        self._limits = dict.fromkeys(queues, 0)
+        member.do(member.broker.connection_opened, self.connection)
+        self.control = Link(member, self.connection, coordinator=True, address=None)
+        self.senders = {name: Link(member, self.connection, address=name) for name in queues}
+        self.receivers = {name: Source(member, self.connection, name) for name in queues}
+        member.clients.append(self)
+
+    @property
+    def links(self) -> list[Link]:
+        return [self.control, *self.senders.values(), *self.receivers.values()]
+
+    @property
+    def is_ready(self) -> bool:
+        return not self.is_dead and all(link.driver is not None for link in self.links)
+
+    @property
+    def is_dead(self) -> bool:
+        failed = any(link.failures for link in self.links)
+        return bool(self.closed or not self.member.running or failed or self.connection.expelled)
+
+    def ask(self, request: bytes) -> int:
+        """The number of the request, which its answer has."""
+        number = next(self._requests)
+        self.do(self.control.driver.post, [(number, request, 0)])
+        return number
+
+    def declare(self, xid: bytes = b"") -> int:
+        return self.ask(declare(xid))
+
+    @property
+    def txn_id(self) -> bytes:
+        """Of the transaction that was declared last."""
+        return self.control.declared_ids[-1]
+
+    def send(self, name: str, numbers: Sequence[int], *, size_bytes: int = 10, durable: bool = True) -> None:
+        fragments = [(number, message(number, size_bytes, durable), 0) for number in numbers]
+        self.do(self.senders[name].driver.post_in, self.connection, self.txn_id, fragments)
+
+    def request(self, name: str, credit: int) -> None:
+        self._limits[name] += credit
+        self.do(self.receivers[name].driver.request, self._limits[name], False)
+
+    def take(self, name: str, numbers: Sequence[int], state: int = ACCEPT, *, settled: bool = False) -> None:
+        unsettled = self.receivers[name].unsettled
+        for number in numbers:
+            outcome = Outcome(None if settled else number, unsettled[number], state, False, False)
+            driver = self.receivers[name].driver
+            self.do(driver.outcomes_in, self.connection, [(self.txn_id, outcome)])
+            if settled:
+                del unsettled[number]
+
+    def discharge(self, *, fail: bool = False) -> int:
+        return self.ask(discharge(self.txn_id, fail=fail))
+
+    def at_once(self) -> None:
+        """From here on nothing is heard before what it asks for."""
+        self.do = lambda action, *args: action(*args)
+
+    def leave(self, *, lost: bool = False) -> None:
+        """The connection ends."""
+        if self.closed:
+            return
+        self.closed = True
+        if self in self.member.clients:
+            self.member.clients.remove(self)
+        if self.member.running:
+            self.member.do(self._close, lost)
+
+    def _close(self, lost: bool) -> None:
+        for link in self.links:
+            if link.driver is not None:
+                held = [*link.unsettled.values()] if isinstance(link, Source) else []
+                link.driver.close(tuple(held), lost, not lost)
+            self.member.broker.link_closed(link)  # type: ignore[arg-type]  # the tests' terminals know less
+        self.member.broker.connection_closed(self.connection)

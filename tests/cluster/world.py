@@ -1,0 +1,333 @@
+"""Several whole brokers in one thread: real stores on disks in memory, real brokers, the real core of the cluster on
+the in-process group, a manual clock, and clients at the level of channels. Everything is drawn from one seed."""
+
+from __future__ import annotations
+
+import functools
+import math
+import random
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from cairnmq.amqp.proton import ACCEPTED, MODIFIED, REJECTED, RELEASED
+from cairnmq.base.clock import ManualClock
+from cairnmq.base.errors import CairnError
+from cairnmq.broker.broker import Broker
+from cairnmq.broker.entry import ARRIVAL_MASK
+from cairnmq.channel.words import Delivery, Forward, Open, Outcome, Terminus
+from cairnmq.cluster.broker_handler import BrokerHandler
+from cairnmq.cluster.core import Core
+from cairnmq.cluster.flow import LIMIT_BYTES
+from cairnmq.cluster.memory_bus import MemoryNetwork
+from cairnmq.cluster.memory_group import on_bus
+from cairnmq.disk.memory import MemoryDirectory
+from cairnmq.recovery.recover import recover
+
+from ..broker.world import FakeTerminal, message, number_of
+from ..recovery.world import OPTIONS, MemoryWiring
+
+ACCEPT, RELEASE, FAIL, REJECT = ACCEPTED, RELEASED, MODIFIED, REJECTED
+TICK_S = 0.01
+
+
+SECTOR_BYTES = 4096
+"""Of disks: what a cut leaves of blocks is `tests/recovery`'s affair."""
+
+
+@functools.cache
+def _empty_wiring(node: int) -> object:
+    """Of a store that is to be made: to make its tables takes as long as half a life."""
+    wiring = MemoryWiring()
+    wiring.identify(UUID(int=node))
+    return wiring.hold()
+
+
+class Connection:
+    """A client's connection, which the broker may end."""
+
+    name = "simulated"
+    container = "simulated"
+    user = ""
+
+    def __init__(self) -> None:
+        self.expelled = ""
+
+    def expel(self, description: str) -> None:
+        self.expelled = self.expelled or description
+
+
+class Member:
+    """One machine with its disk, and the process on it if there is one."""
+
+    core_type: type[Core] = Core
+
+    def __init__(self, network: MemoryNetwork, node: int) -> None:
+        self.network = network
+        self.node = node
+        self.clock: ManualClock = network.clock
+        self.disk = MemoryDirectory(sector_bytes=SECTOR_BYTES)
+        self.wiring = MemoryWiring()
+        self.wiring.put_back(_empty_wiring(node))
+        self.running = False
+        self.asleep = False
+        self.failures: list[CairnError] = []
+        self.lives = 0
+        self.flow_limit_bytes = LIMIT_BYTES
+        self.is_disk_slow = False
+        """Its disk tells nobody that it has written something."""
+
+    def start(self) -> None:
+        self.lives += 1
+        self.actions: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+        self.readings: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+        self.clients: list[Any] = []
+        self.unheard_lsn = 0
+        self.store, _ = recover(self.disk, self.wiring, self.clock, OPTIONS)
+        actions = self.actions
+        self.store.run_inline(lambda lsn: actions.append((self._durable, (lsn,))))
+        self.bus = self.network.bus(self.node)
+        group = on_bus(self.bus, self.network)
+        self.core = self.core_type(group, "test", lambda: self.network.configured, self.clock, self.failures.append)
+        self.core.flow.limit_bytes = self.flow_limit_bytes
+        readings = self.readings
+        self.broker = Broker(
+            self.store,
+            self.clock,
+            lambda action, *args: actions.append((action, args)),
+            lambda work, *args: readings.append((work, args)),
+            cluster=BrokerHandler(self.core),
+        )
+        self.running = True
+        self.waits_until_s = 0.0
+
+    def _durable(self, lsn: int) -> None:
+        if self.is_disk_slow:
+            self.unheard_lsn = lsn
+            return
+        self.store.became_durable(lsn)
+        self.broker.durable()
+
+    def hurry_disk(self) -> None:
+        self.is_disk_slow = False
+        if self.running and self.unheard_lsn:
+            self.do(self._durable, self.unheard_lsn)
+
+    def kill(self, cut: random.Random | None = None) -> None:
+        """SIGKILL; with *cut* the power goes, and some of what was not synced with it."""
+        self.running = self.asleep = self.is_disk_slow = False
+        self.store.journal.abandon()
+        self.network.kill_process(self.bus)
+        self.disk = self.disk.after_kill() if cut is None else self.disk.after_power_cut(cut)
+
+    def stop(self) -> None:
+        """In order."""
+        for client in [*self.clients]:
+            client.leave()
+        self.settle()
+        self.core.leave()
+        self.store.kick()
+        self.kill()
+
+    @property
+    def serves(self) -> bool:
+        return self.running and not self.core.why_not_serving()
+
+    def do(self, action: Callable[..., object], *args: Any) -> None:
+        self.actions.append((action, args))
+
+    def step(self) -> None:
+        """As the threads of a broker do: only if something came, or was waited for."""
+        if not self.running or self.asleep:
+            return
+        if not (self.actions or self.readings or self.bus.inbox) and self.clock.monotonic_s() < self.waits_until_s:
+            return
+        self._step()
+        if self.running:
+            wait_s = self.core.group.wait_s()
+            group_s = math.inf if wait_s is None else self.clock.monotonic_s() + wait_s
+            self.waits_until_s = min(group_s, self.broker.due_s())
+
+    def _step(self) -> None:
+        self.broker.finish_step()
+        while self.actions:
+            action, args = self.actions.popleft()
+            action(*args)
+            if not self.running:
+                return
+            if not self.actions:
+                self.broker.finish_step()
+        for _ in range(len(self.readings)):
+            work, args = self.readings.popleft()
+            work(*args)
+        if self.broker.due_s() <= self.clock.monotonic_s():
+            self.do(self.broker.on_time)
+
+    def settle(self) -> None:
+        for _ in range(20):
+            self.step()
+
+    def contents(self, name: str) -> list[tuple[int, int]]:
+        """What is on the queue here: positions and numbers."""
+        replica = self.core.owners.replicas[name]
+        found = {
+            entry.position & ARRIVAL_MASK: number_of(entry.content or self.load(entry.message_id))
+            for entry in replica.entries()
+            if not entry.gone
+        }
+        for position, message_id in replica.stored():
+            found.setdefault(position, number_of(self.load(message_id)))
+        return sorted(found.items())
+
+    def load(self, message_id: int) -> bytes:
+        pieces = range(self.store.piece_count(message_id))
+        return b"".join(self.store.load_piece(message_id, number) for number in pieces)
+
+
+class Client(FakeTerminal):
+    """A connection with one link."""
+
+    def __init__(self, member: Member, *, to_client: bool, address: str = "q", presettled: bool = False) -> None:
+        super().__init__()
+        self.member = member
+        self.connection = Connection()
+        self.to_client = to_client
+        self.address = address
+        self.closed = False
+        self.told = {}
+        member.clients.append(self)
+        wish = Open(to_client, Terminus(address=address), presettled, self.connection)
+        member.do(member.broker.connection_opened, self.connection)
+        member.do(member.broker.open, wish, self)
+
+    @property
+    def is_dead(self) -> bool:
+        return bool(self.closed or not self.member.running or self.failures or self.connection.expelled)
+
+    def leave(self, *, lost: bool = False, unsettled: Sequence[Any] = ()) -> None:
+        """The connection ends; what came and was not settled goes back."""
+        if self.closed:
+            return
+        self.closed = True
+        if self in self.member.clients:
+            self.member.clients.remove(self)
+        if not self.member.running:
+            return
+        if self.driver is not None:
+            self.member.do(self._close, unsettled, lost)
+
+    def _close(self, unsettled: Sequence[Any], lost: bool) -> None:
+        self.driver.close(tuple(unsettled), lost, not lost)
+        self.member.broker.link_closed(self)  # type: ignore[arg-type]  # the tests' terminals know less
+        self.member.broker.connection_closed(self.connection)
+
+
+class Sender(Client):
+    def __init__(self, member: Member, address: str = "q") -> None:
+        super().__init__(member, to_client=False, address=address)
+        self.sent: list[int] = []
+
+    def send(self, numbers: Sequence[int], *, size_bytes: int = 10, durable: bool = True) -> None:
+        self.send_whole({number: message(number, size_bytes, durable) for number in numbers})
+
+    def send_whole(self, messages: Mapping[int, bytes]) -> None:
+        """By what they are called when they are confirmed."""
+        if self.driver is None or self.is_dead:
+            return
+        self.sent += messages
+        self.member.do(self.driver.post, [(number, content, 0) for number, content in messages.items()])
+
+
+class Receiver(Client):
+    def __init__(self, member: Member, address: str = "q", *, presettled: bool = False) -> None:
+        super().__init__(member, to_client=True, address=address, presettled=presettled)
+        self.unsettled: dict[int, tuple[Any, bool]] = {}
+        self.order: list[tuple[int, bool]] = []
+        """Numbers as they came, and whether they said that somebody may have had them before."""
+        self.accepted: list[int] = []
+        self.on_forward: Callable[[Receiver, int, bool], None] = lambda *_: None
+        self.presettled = presettled
+        self._limit = 0
+
+    def forward(self, messages: Sequence[Forward]) -> None:
+        if self.is_dead:
+            return
+        for entry, content in messages:
+            number = number_of(content)
+            marked = bool(entry.acquired)
+            self.order.append((number, marked))
+            if not self.presettled:
+                self.unsettled[number] = (entry, marked)
+            self.on_forward(self, number, marked)
+
+    def request(self, credit: int) -> None:
+        self._limit += credit
+        if self.driver is not None and not self.is_dead:
+            self.member.do(self.driver.request, self._limit, False)
+
+    def settle_as(self, numbers: Sequence[int], state: int, *, failed: bool = False) -> None:
+        if self.driver is None or self.is_dead:
+            return
+        outcomes = [
+            Outcome(number, self.unsettled.pop(number)[0], state, failed, False)
+            for number in numbers
+            if number in self.unsettled
+        ]
+        self.member.do(self.driver.outcomes, outcomes)
+
+    def leave(self, *, lost: bool = False, unsettled: Sequence[Any] = ()) -> None:
+        held = [entry for entry, _ in self.unsettled.values()]
+        self.unsettled.clear()
+        super().leave(lost=lost, unsettled=held)
+
+    def settle(self, deliveries: Sequence[tuple[Delivery, int]]) -> None:
+        super().settle(deliveries)
+        self.accepted += [number for number, state in deliveries if state == ACCEPTED]
+
+
+class World:
+    """A cluster."""
+
+    def __init__(self, size: int = 3, seed: int = 0, member: type[Member] = Member, detection_s: float = 0.1) -> None:
+        self.network = MemoryNetwork(size, seed, detection_s=detection_s)
+        self.members = {node: member(self.network, node) for node in range(1, size + 1)}
+
+    def __getitem__(self, node: int) -> Member:
+        return self.members[node]
+
+    def start(self) -> World:
+        for member in self.members.values():
+            member.start()
+        assert self.until(lambda: all(member.serves for member in self.members.values())), self.why()
+        return self
+
+    def tick(self) -> None:
+        self.network.clock.advance(TICK_S)
+        self.network.step()
+        for member in self.members.values():
+            member.step()
+
+    def run(self, seconds: float) -> None:
+        for _ in range(int(seconds / TICK_S)):
+            self.tick()
+
+    def until(self, condition: Callable[[], bool], seconds: float = 30) -> bool:
+        for _ in range(int(seconds / TICK_S)):
+            if condition():
+                return True
+            self.tick()
+        return condition()
+
+    def why(self) -> dict[int, str]:
+        return {
+            node: f"{member.core.phase}: {member.core.why_not_serving()}" if member.running else "off"
+            for node, member in self.members.items()
+        }
+
+    def same_everywhere(self, name: str = "q") -> bool:
+        contents = [member.contents(name) for member in self.members.values() if member.serves]
+        return all(one == contents[0] for one in contents)
+
+
+__all__ = ["ACCEPT", "FAIL", "REJECT", "RELEASE", "Client", "Member", "Receiver", "Sender", "World"]

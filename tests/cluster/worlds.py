@@ -1,0 +1,232 @@
+"""Two worlds in which groups live: one in memory, one of real daemons; what can be done to them is the same."""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from cairnmq.base.clock import Clock, SystemClock
+from cairnmq.cluster.bus import Bus, BusEvent, BusMessage
+from cairnmq.cluster.corosync import CorosyncBus
+from cairnmq.cluster.group import WINDOW_BYTES, Configuration, Event, Messages
+from cairnmq.cluster.member import GroupMember
+from cairnmq.cluster.memory_bus import MemoryNetwork
+from cairnmq.tools.cluster_lab import Lab
+
+NODES = (1, 2, 3)
+
+
+class Faulty:
+    """A bus whose faults a test can choose; otherwise it is the one that it wraps."""
+
+    def __init__(self, bus: Bus) -> None:
+        self.inner = bus
+        self.drop_sent = 0
+        """So many frames from now on are taken, and lost."""
+        self.drop_heard: Callable[[BusMessage], bool] = lambda _: False
+        self.refuse = 0
+        """So often the bus says try again."""
+
+    @property
+    def address(self) -> object:
+        return self.inner.address
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.inner, name)
+
+    def send(self, frame: bytes) -> bool:
+        if self.refuse:
+            self.refuse -= 1
+            return False
+        if self.drop_sent:
+            self.drop_sent -= 1
+            return True
+        return self.inner.send(frame)
+
+    def poll(self, limit: int) -> Iterable[BusEvent]:
+        for event in self.inner.poll(limit):
+            if not (isinstance(event, BusMessage) and self.drop_heard(event)):
+                yield event
+
+
+class Machines(Protocol):
+    """What carries the buses, and can be hurt."""
+
+    @property
+    def clock(self) -> Clock: ...
+    def bus(self, node: int, configured: int) -> Bus: ...
+    def wait(self, members: Iterable[GroupMember]) -> None:
+        """A moment passes."""
+        ...
+
+    def kill_daemon(self, node: int) -> None: ...
+    def start_daemon(self, node: int) -> None: ...
+    def pause_daemon(self, node: int) -> None: ...
+    def resume_daemon(self, node: int) -> None: ...
+    def partition(self, *sides: Iterable[int]) -> None: ...
+    def cut_egress(self, node: int) -> None: ...
+    def heal(self) -> None: ...
+
+
+class MemoryMachines(MemoryNetwork):
+    def __init__(self, seed: int) -> None:
+        super().__init__(len(NODES), seed)
+
+    def bus(self, node: int, configured: int = len(NODES)) -> Bus:  # type: ignore[override]
+        bus = super().bus(node)
+        bus.configured = configured
+        return bus
+
+    def wait(self, members: Iterable[GroupMember]) -> None:
+        self.clock.advance(0.01)
+        self.step()
+
+
+class NamespaceBus(CorosyncBus):
+    """It connects from within a node's namespace."""
+
+    def __init__(self, lab: Lab, node: int, configured: int) -> None:
+        super().__init__(configured)
+        self._lab, self._node = lab, node
+
+    def join(self, name: str) -> None:
+        with self._lab.inside(self._node):
+            super().join(name)
+
+    def rejoin(self) -> None:
+        with self._lab.inside(self._node):
+            super().rejoin()
+
+
+class LabMachines:
+    """Corosync daemons; `restore` makes them whole again after a test."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        self.clock = SystemClock()
+
+    def bus(self, node: int, configured: int = len(NODES)) -> Bus:
+        return NamespaceBus(self.lab, node, configured)
+
+    def wait(self, members: Iterable[GroupMember]) -> None:
+        some = list(members)
+        waits = [wait_s for member in some if (wait_s := member.wait_s()) is not None]
+        select.select(some, [], [], min([0.02, *waits]))
+
+    def kill_daemon(self, node: int) -> None:
+        self.lab.kill(node)
+
+    def start_daemon(self, node: int) -> None:
+        self.lab.start(node)
+
+    def pause_daemon(self, node: int) -> None:
+        self.lab.pause(node)
+
+    def resume_daemon(self, node: int) -> None:
+        self.lab.resume(node)
+
+    def partition(self, *sides: Iterable[int]) -> None:
+        self.lab.partition(*sides)
+
+    def cut_egress(self, node: int) -> None:
+        self.lab.cut(node)
+
+    def heal(self) -> None:
+        self.lab.heal()
+
+    def restore(self) -> None:
+        self.heal()
+        for node in self.lab.nodes:
+            if not self.lab.pid(node):
+                self.lab.start(node)
+            self.lab.resume(node)
+        self.lab.wait_whole()
+
+
+class World:
+    """Members of one group, and all that each of them heard."""
+
+    def __init__(self, machines: Machines, patience_s: float) -> None:
+        self.machines = machines
+        self.patience_s = patience_s
+        self.name = f"test-{os.getpid()}-{random.getrandbits(40):x}"
+        self.members: dict[int, GroupMember] = {}
+        self.buses: dict[int, Faulty] = {}
+        self.heard: dict[int, list[Event]] = {}
+        self.lives: list[list[Event]] = []
+        """What each member heard, of all there ever were."""
+
+    def add(self, node: int, configured: int = len(NODES), window_bytes: int = WINDOW_BYTES) -> GroupMember:
+        """A new member on that node; an earlier one is let go of."""
+        if node in self.members:
+            self.members.pop(node).close()
+        bus = self.buses[node] = Faulty(self.machines.bus(node, configured))
+        member = GroupMember(bus, self.machines.clock, window_bytes=window_bytes)  # type: ignore[arg-type]
+        member.join(self.name)
+        self.members[node] = member
+        self.heard[node] = []
+        self.lives.append(self.heard[node])
+        return member
+
+    def form(self, *nodes: int) -> None:
+        for node in nodes or NODES:
+            self.add(node)
+        self.until(lambda: self.together(*nodes or NODES), "they are a group")
+
+    def remove(self, node: int) -> None:
+        self.members.pop(node).close()
+
+    def step(self, *asleep: int) -> None:
+        for node, member in self.members.items():
+            if node not in asleep:
+                self.heard[node] += member.step()
+
+    def until(self, condition: Callable[[], bool], what: str, asleep: tuple[int, ...] = ()) -> None:
+        deadline_s = self.machines.clock.monotonic_s() + self.patience_s
+        while True:
+            self.step(*asleep)
+            if condition():
+                return
+            if self.machines.clock.monotonic_s() > deadline_s:
+                told = {node: [str(event)[:300] for event in events[-6:]] for node, events in self.heard.items()}
+                raise AssertionError(f"waited for {self.patience_s} s, in vain: {what}; last heard: {told}")
+            self.machines.wait([member for node, member in self.members.items() if node not in asleep])
+
+    def last(self, node: int) -> Configuration | None:
+        found = [event for event in self.heard[node] if isinstance(event, Configuration)]
+        return found[-1] if found else None
+
+    def together(self, *nodes: int) -> bool:
+        """These are one group, and know it."""
+        last = [self.last(node) for node in nodes]
+        first = last[0]
+        return (
+            first is not None
+            and first.primary
+            and all(each is not None and each.members == first.members and each.view == first.view for each in last)
+            and tuple(member.node for member in first.members) == nodes
+            and all(self.members[node].me in first.members for node in nodes)
+        )
+
+    def say(self, node: int, *payloads: bytes) -> None:
+        """Give them, as soon as they are taken."""
+        for payload in payloads:
+            if not self.members[node].multicast(payload):
+                self.until(lambda payload=payload: self.members[node].multicast(payload), "it is taken")  # type: ignore[misc]
+
+    def all_heard(self, payload: bytes, *nodes: int) -> None:
+        nodes = nodes or NODES
+        self.until(lambda: all(payload in payloads(self.heard[node]) for node in nodes), f"{payload!r} is heard")
+
+    def close(self) -> None:
+        for member in self.members.values():
+            member.close()
+        self.members.clear()
+
+
+def payloads(events: Iterable[Event]) -> list[bytes]:
+    """Of all events, in order."""
+    return [payload for event in events if isinstance(event, Messages) for payload in event.payloads]

@@ -1,0 +1,96 @@
+"""Frames of the cluster's group, forged by one who has a place on the bus: two members hear them from a third."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from crc32c import crc32c
+
+from cairnmq.cluster.bus import RingId
+from cairnmq.cluster.frame import BadFrame, Entry, Events, Hello, Lost, Welcome, decode, encode
+from cairnmq.cluster.group import MemberId, Refused
+from cairnmq.cluster.memory_bus import MemoryNetwork
+from cairnmq.cluster.memory_group import memory_member
+
+from ..cluster import order
+
+
+@cache
+def said() -> tuple[bytes, ...]:
+    """One frame of each kind."""
+    members = [MemberId(node, 100 + node, 7 * node) for node in (1, 2, 3)]
+    entries = tuple(Entry(member, 3) for member in members)
+    return tuple(
+        encode(frame)
+        for frame in (
+            Hello(7, RingId(1, 4), 12345, 3, 3, False),
+            Hello(7, RingId(1, 4), 12345, 3, 3, True),
+            Welcome(14, members[2], 4, 99, 17, False, entries),
+            Events(21, 1, 0, 4, 99, [b"one", b"", b"x" * 100]),
+            Events(21, 1, 1, 4, 99, []),
+            Lost(21, 2),
+        )
+    )
+
+
+class Grouped:
+    """Members 1 and 2, which go on whatever the process on node 3 says."""
+
+    def __init__(self) -> None:
+        self.network = MemoryNetwork(3)
+        self.members = [memory_member(self.network, node) for node in (1, 2)]
+        self.bus = self.network.bus(3)
+        for member in self.members:
+            member.join("fuzz")
+        self.bus.join("fuzz")
+        self.lives: list[list[object]] = [[], []]
+        self.step(300)
+
+    def step(self, times: int) -> None:
+        for _ in range(times):
+            self.network.clock.advance(0.01)
+            for member, heard in zip(self.members, self.lives, strict=True):
+                heard += member.step()
+            self.bus.inbox.clear()
+
+    def hear(self, data: bytes) -> None:
+        """As it is, with a checksum that fits, and as if its sender were in the group and knew all there is to know."""
+        for each in (data, _fitting(data), _fitting(self._knowing(data))):
+            self.bus.send(each)
+            try:
+                assert encode(decode(each)) == each
+            except BadFrame:
+                pass
+        self.step(1)
+
+    def _knowing(self, data: bytes) -> bytes:
+        """A hello that is not void, or something said in the present configuration."""
+        membership = self.members[0]._membership
+        assert membership is not None
+        try:
+            frame = decode(_fitting(data))
+        except BadFrame:
+            return data
+        if isinstance(frame, Hello):
+            return encode(Hello(21, membership.ring, membership._digest, frame.view, 3, frame.forced))
+        if isinstance(frame, Events):
+            return encode(Events(21, frame.seq, frame.heard, membership.view, membership.state, frame.payloads))
+        return data
+
+    def check(self) -> None:
+        """They are a group, of one order, and say what they give."""
+        self.bus.close()
+        self.step(3000)
+        ids = [member.me for member in self.members]
+        assert all(ids), ids
+        for member in self.members:
+            assert member.multicast(b"the end")
+        self.step(300)
+        order.check([[event for event in heard if not isinstance(event, Refused)] for heard in self.lives])  # type: ignore[misc]
+        for heard in self.lives:
+            assert sum("the end" in str(event) for event in heard[-10:]) == 2
+
+
+def _fitting(data: bytes) -> bytes:
+    rest = b"CMg\x01" + data[8:]
+    return crc32c(rest).to_bytes(4, "little") + rest
