@@ -1,0 +1,1 @@
+"""The questions operators ask of a journal, as Spark jobs: each gives a DataFrame."""

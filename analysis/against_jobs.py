@@ -1,0 +1,123 @@
+"""A journal against something else: what a producer says that it has sent, and another member's store."""
+
+from __future__ import annotations
+
+import os
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from ..base.errors import CairnError
+from .views import Asked, Views
+
+_KEYS = ("message_id", "message-id", "amqp_message_id", "id")
+
+
+def trace_join(spark: SparkSession, views: Views) -> DataFrame:
+    """What became of the messages that a producer says it has sent; those that never arrived come first.
+
+    message_id   as the producer names it: the AMQP message-id
+    sent         how often its log has it
+    arrived      how many messages of the journal have it
+    status       never arrived, queued, in doubt, open, staged, gone: of several the first of these
+    queues       where they are; of one that is gone where it was
+    message_ids  in the journal
+    first_time   when the first arrived
+    end_time     when the last one that is gone went
+    end_reasons, whys   of those that are gone
+
+    The log is a file of CSV with a line of names, or of JSON objects, one per line (.json, .jsonl, .ndjson), with
+    message_id, message-id, amqp_message_id or id. A message that left the journal is found with its archive only.
+    """
+    log = _producer_log(spark, views.asked)
+    found = views.view(
+        "messages", columns="message_id,time,state,places,end_time,end_reason,why,amqp_message_id",
+        maxPartitionBytes="1g",
+    )  # fmt: skip
+    return spark.sql(
+        """
+        with sent as (select key, count(*) as sent from {log} where key is not null group by key),
+        there as (
+            select m.*, case state when 'queued' then 1 when 'in doubt' then 2 when 'open' then 3 when 'staged' then 4
+                                   else 5 end as rank,
+                   transform(if(state = 'queued', filter(places, one -> one.end is null), places),
+                             one -> coalesce(one.queue, cast(one.queue_id as string))) as on_queues
+            from {found} m
+        )
+        select key as message_id, any_value(sent) as sent, count(t.message_id) as arrived,
+               coalesce(min_by(state, rank), 'never arrived') as status,
+               array_sort(array_distinct(flatten(collect_list(on_queues)))) as queues,
+               sort_array(collect_list(t.message_id)) as message_ids, min(time) as first_time,
+               max(if(state = 'gone', end_time, null)) as end_time, sort_array(collect_set(end_reason)) as end_reasons,
+               sort_array(collect_set(why)) as whys
+        from sent left join there t on t.amqp_message_id = key
+        group by key order by arrived > 0, key
+        """,
+        log=log, found=found,
+    )  # fmt: skip
+
+
+def _producer_log(spark: SparkSession, asked: Asked) -> DataFrame:
+    """Its one column is `key`."""
+    path = asked.need("trace-join", "producer_log")
+    where = "file://" + os.path.abspath(path)
+    try:
+        if path.endswith((".json", ".jsonl", ".ndjson")):
+            frame = spark.read.option("primitivesAsString", True).json(where)
+        else:
+            frame = spark.read.option("header", True).csv(where)
+    except PySparkException as error:
+        raise CairnError(path, str(error).splitlines()[0], "write CSV with a line of names, or JSON lines") from error
+    for key in _KEYS:
+        if key in frame.columns:
+            return frame.selectExpr(f"`{key}` as key")
+    remedy = f"call the column with the message ids {_KEYS[0]}"
+    raise CairnError(path, f"it has the columns {', '.join(frame.columns) or '(none)'}", remedy)
+
+
+def compare(spark: SparkSession, views: Views) -> DataFrame:
+    """Where the queues of two stores differ, message by message; no row if they hold the same.
+
+    queue        its name, or its id where there is no name
+    place        of the message in its queue, counted from 0 at the head
+    what         different content, only here, only there
+    here, there  the message's ids
+    here_bytes, there_bytes
+    here_sha256, there_sha256   of the whole content
+
+    Queues are compared by name and in their order, as the members of a cluster have other LSNs; where both have the
+    same log, as copies and backups have, messages are matched by their positions in it instead: then `place` is that.
+    """
+    other = views.asked.need("compare", "other")
+    there = Views(spark, other, Asked(skip_damaged=views.asked.skip_damaged))
+    same_log = views.log.uuid == there.log.uuid
+    return spark.sql(
+        """
+        select coalesce(h.queue, t.queue) as queue, coalesce(h.place, t.place) as place,
+               case when t.id is null then 'only here' when h.id is null then 'only there'
+                    else 'different content' end as what,
+               h.id as here, t.id as there, h.size as here_bytes, t.size as there_bytes,
+               h.sha256 as here_sha256, t.sha256 as there_sha256
+        from {here} h full join {there} t on h.queue = t.queue and h.place = t.place
+        where h.id is null or t.id is null or not (h.sha256 <=> t.sha256)
+        order by queue, place
+        """,
+        here=_contents(spark, views, same_log), there=_contents(spark, there, same_log),
+    )  # fmt: skip
+
+
+def _contents(spark: SparkSession, views: Views, same_log: bool) -> DataFrame:
+    """queue, place, id, size, sha256 of each message on a queue."""
+    found = views.view("messages", columns="message_id,size,places,payload", maxPartitionBytes="256m")
+    place = "p.position" if same_log else "row_number() over (partition by p.queue_id order by p.position) - 1"
+    return spark.sql(
+        f"""
+        with live as (
+            select message_id, size, sha2(payload, 256) as sha256, explode(filter(places, one -> one.end is null)) as p
+            from {{found}}
+        )
+        select coalesce(p.queue, cast(p.queue_id as string)) as queue, cast({place} as bigint) as place,
+               message_id as id, size, sha256 from live
+        """,
+        found=found,
+    )

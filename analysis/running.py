@@ -1,0 +1,79 @@
+"""Running jobs: their answers as Arrow tables, and Spark's failures in one sentence."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException, PySparkRuntimeError
+from pyspark.sql import SparkSession
+
+from ..base.errors import CairnError
+from .table import JOBS, Job
+from .views import Asked, Views
+
+_OURS = re.compile(r"^cairnmq\.base\.errors\.\w+: (.+)$", re.MULTILINE)
+
+
+def job_named(name: str) -> Job:
+    """Raises `CairnError` if there is none."""
+    if name not in JOBS:
+        raise CairnError(f"job {name!r}", "there is no such job", f"one of all, {', '.join(JOBS)}")
+    return JOBS[name]
+
+
+def chosen(name: str, asked: Asked) -> list[Job]:
+    """The job of that name; of *all* those that can run with what was asked for. Raises `CairnError` if it can't."""
+    if name == "all":
+        return [job for job in JOBS.values() if not job.needs or getattr(asked, job.needs) is not None]
+    job = job_named(name)
+    if job.needs:
+        asked.need(name, job.needs)
+    return [job]
+
+
+def conf_for(master: str) -> dict[str, str]:
+    """How Spark is set for a command that runs once."""
+    conf = {"spark.ui.enabled": "false", "spark.sql.session.timeZone": "UTC", "spark.log.level": "ERROR"}
+    if master.startswith("local"):
+        conf |= {
+            "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
+            "spark.sql.shuffle.partitions": "8",
+        }  # fmt: skip
+    return conf
+
+
+def started(start: Callable[[], SparkSession], master: str) -> SparkSession:
+    """What *start* gives. Raises `CairnError` if Spark does not start."""
+    try:
+        return start()
+    except (PySparkException, PySparkRuntimeError, Py4JError) as error:
+        raise told(f"Spark on {master}", error) from error
+
+
+def answer(job: Job, views: Views) -> pa.Table:
+    """The rows of a job. Raises `CairnError` for what Spark fails at, too."""
+    try:
+        return job.run(views.spark, views).toArrow()
+    except (PySparkException, Py4JError) as error:
+        raise told(job.name, error) from error
+
+
+def answers(jobs: Iterable[Job], views: Views) -> Iterator[tuple[Job, pa.Table]]:
+    """The same for several, one after another."""
+    for job in jobs:
+        yield job, answer(job, views)
+
+
+def told(place: str, error: Exception) -> CairnError:
+    """What Spark says in a hundred lines: what of it is ours, or its first line."""
+    text = str(error)
+    if found := _OURS.findall(text):
+        ours = str(found[-1]).strip()
+        if "mode=PERMISSIVE" in ours:
+            ours = ours.replace("read it with mode=PERMISSIVE", "use --skip-damaged")
+        return CairnError(place, ours)
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
+    return CairnError(place, f"Spark failed: {lines[0][:300]}", "--spark-log FILE keeps what Spark says")

@@ -1,0 +1,167 @@
+"""What jobs work on: the views of one journal as DataFrames, all of them as of one moment.
+
+    from cairnmq.analysis.table import JOBS
+    from cairnmq.analysis.views import Views
+    from cairnmq.spark.session import session
+
+    spark = session()
+    JOBS["depth"].run(spark, Views(spark, "./data")).show()
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from pyspark.sql import DataFrame, SparkSession
+
+from ..base.errors import CairnError
+from ..columns.files import Log
+from ..columns.journal import open_journal
+from ..spark.session import journal
+
+_NEEDED = {"other": ("other store", "--with"), "producer_log": ("log of a producer", "--producer-log")}
+HEAD_BYTES = 64
+"""Of a record, beside its payload."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a user asks for beside the job."""
+
+    archive: str | None = None
+    connect: str | None = None
+    catalog: str | None = None
+    skip_damaged: bool = False
+    bucket_s: int = 60
+    """The step of what is told over time."""
+    other: str | None = None
+    """Another store, to be compared with."""
+    producer_log: str | None = None
+    """What a producer says that it has sent."""
+
+    def need(self, job: str, field: str) -> str:
+        """What *job* can't do without. Raises `CairnError` if it is not given."""
+        found: str | None = getattr(self, field)
+        if found is None:
+            what, option = _NEEDED[field]
+            raise CairnError(job, f"no {what} is named", f"name one with {option}")
+        return found
+
+
+def look(store: str, asked: Asked) -> Log:
+    """The log as it stands. Raises `CairnError` if there is none, or none that can be read."""
+    opened = open_journal(store, archive=asked.archive, connect=asked.connect, catalog=asked.catalog)
+    if asked.producer_log is not None and not os.path.isfile(asked.producer_log):
+        raise CairnError(asked.producer_log, "there is no such file", "name a file of CSV, or of JSON lines")
+    if asked.other is not None:
+        open_journal(asked.other)
+    return opened.log
+
+
+class Views:
+    """One journal. What is read more than once is kept by Spark until `close`.
+
+    *many*: several jobs are to come, so that places are kept, too. One job alone has just those columns read that it
+    needs. Raises `CairnError` at once if there is no journal, or none that can be read.
+    """
+
+    def __init__(self, spark: SparkSession, store: str, asked: Asked | None = None, *, many: bool = False) -> None:
+        self.spark = spark
+        self.store = store
+        self.asked = asked or Asked()
+        self.many = many
+        self.log: Log = look(store, self.asked)
+        self.gaps = self.log.missing(self.log.first_lsn, self.log.durable_lsn) if self.asked.archive else []
+        """What is neither in the log nor in the archive, of what should be: jobs are of the rest."""
+        self._kept: list[DataFrame] = []
+
+    def close(self) -> None:
+        for frame in self._kept:
+            frame.unpersist()
+
+    def view(self, name: str, **options: object) -> DataFrame:
+        """A view of the journal as of the moment at which this was made, see docs/SPARK.md."""
+        asked = self.asked
+        given: dict[str, object] = {
+            "archive": asked.archive, "connect": asked.connect, "catalog": asked.catalog,
+            "mode": "PERMISSIVE" if asked.skip_damaged else "FAILFAST",
+        }  # fmt: skip
+        if any(gap.is_reclaimed for gap in self.gaps):
+            given["failOnDataLoss"] = False
+        if name not in ("wiring", "containers"):
+            given["endingLsn"] = self.log.durable_lsn
+        return journal(self.spark, self.store, view=name, **(given | options))
+
+    def forgiving(self) -> Views:
+        """The same, and damage is left out."""
+        return Views(self.spark, self.store, replace(self.asked, skip_damaged=True), many=self.many)
+
+    @property
+    def whole_from(self) -> int:
+        """From this LSN on nothing is missing up to the end; 0 if nothing ever left."""
+        runs = self.log.runs(0)
+        return runs[-1][0] if runs else self.log.durable_lsn
+
+    @cached_property
+    def messages(self) -> DataFrame:
+        return self._keep(self.view("messages"))
+
+    def places(self, columns: str) -> DataFrame:
+        """One row per stay of a message on a queue, with these columns at least."""
+        return self._places if self.many else self.view("places", columns=columns)
+
+    @cached_property
+    def _places(self) -> DataFrame:
+        return self._keep(self.view("places"))
+
+    @cached_property
+    def transactions(self) -> DataFrame:
+        return self._keep(self.view("transactions"))
+
+    @cached_property
+    def containers(self) -> DataFrame:
+        return self._keep(self.view("containers"))
+
+    @cached_property
+    def records(self) -> DataFrame:
+        """The heads of all records, copies too; of the columns only those that jobs need."""
+        columns = "lsn,container,block,type,flags,moved,message_id,txn_id,queue_id,queue,time,size,extra"
+        return self.view("records", columns=columns, copies="all")
+
+    @cached_property
+    def live_records(self) -> DataFrame:
+        """The records that hold the messages that are on queues or in doubt: where each stands now, in bytes.
+
+        message_id, container (its LSN), bytes.
+        """
+        found = self.spark.sql(
+            """
+            with alive as (select message_id from {messages} where state in ('queued', 'in doubt')),
+            given as (
+                select message_id, place.queue_id, place.position from {places} place where place.end is null
+            ),
+            pieces as (
+                select r.message_id, r.type, if(r.type = 'chunk', r.extra, 0) as number,
+                       max(struct(r.lsn, r.container, r.size)) as newest
+                from {records} r join alive using (message_id) where r.type in ('start', 'chunk') group by all
+            ),
+            puts as (
+                select r.message_id, max(struct(r.lsn, r.container, r.size)) as newest
+                from {records} r join given g
+                    on r.message_id = g.message_id and r.queue_id = g.queue_id
+                    and coalesce(r.extra, r.lsn) = g.position
+                where r.type = 'enqueue' and (r.flags & 16) = 0 group by r.message_id, r.queue_id, g.position
+            )
+            select message_id, newest.container, newest.size + :head as bytes
+            from (select message_id, newest from pieces union all select message_id, newest from puts)
+            """,
+            args={"head": HEAD_BYTES}, messages=self.messages, records=self.records,
+            places=self.places("message_id,queue_id,position,end"),
+        )  # fmt: skip
+        return self._keep(found)
+
+    def _keep(self, frame: DataFrame) -> DataFrame:
+        self._kept.append(frame.persist())
+        return frame

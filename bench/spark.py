@@ -1,0 +1,199 @@
+"""`python -m bench.spark`: what Spark takes to read a journal, in CPU seconds of the whole tree of processes.
+
+The journal is made first. Each way is run in one session on two cores, by turns; a first round, in which Java compiles
+what it runs, is not counted, and the page cache is warm. Then each job of `cairnmq analyze` by itself, likewise.
+Yardsticks are what one would write without the data source: `binaryFile` and `mapInArrow`, with numpy over the heads,
+or with struct.unpack record by record.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from statistics import median
+
+import click
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from rich.console import Console
+from rich.table import Table
+
+from cairnmq.analysis.running import answer
+from cairnmq.analysis.table import JOBS, Job
+from cairnmq.analysis.views import Views
+from cairnmq.spark.session import journal, session
+from cairnmq.store.library import open_store
+from cairnmq.store.options import StoreOptions
+
+_PAYLOAD_BYTES = 237
+_AT_ONCE = 5000
+_FIELDS = {
+    "lsn": "long", "type": "int", "flags": "int", "size": "int", "message_id": "long", "queue_id": "long",
+    "txn_id": "long", "time_us": "long", "extra": "long",
+}  # fmt: skip
+_COLUMNS = ", ".join(f"{name} {kind}" for name, kind in _FIELDS.items())
+GOALS = {"count": 1.5, "count, verify=full": 2.5, "analyze lifetimes": 4}
+"""CPU seconds per GiB."""
+
+
+def make(path: str, size_bytes: int) -> None:
+    """A journal of about so many bytes: messages of 237 bytes, each third of which is taken and accepted."""
+    with open_store(path, options=StoreOptions(checkpoint_bytes=0)) as store:
+        queue = store.queue("orders")
+        while store.inner.next_lsn < size_bytes:
+            queue.put_all([bytes(_PAYLOAD_BYTES)] * _AT_ONCE)
+            queue.put_all([bytes(_PAYLOAD_BYTES)] * _AT_ONCE).result()
+            queue.accept([message for _ in range(_AT_ONCE // 2) if (message := queue.take()) is not None])
+
+
+def cpu_s(pid: int | None = None) -> float:
+    """CPU seconds of this process and all that it started, also of those that ended and were waited for."""
+    pid = os.getpid() if pid is None else pid
+    ticks = 0.0
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+            fields = file.read().rpartition(")")[2].split()
+        ticks = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children", encoding="ascii") as file:
+                ticks += sum(cpu_s(int(child)) for child in file.read().split())
+    except (FileNotFoundError, ProcessLookupError):
+        pass
+    return ticks
+
+
+def _by_numpy(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    import numpy as np
+
+    from cairnmq.journal.block import BadBlock, peek
+    from cairnmq.journal.record import TABLE
+
+    fields = ("type", "flags", "size", "message_id", "queue_id", "txn_id", "time_us", "extra")
+    kinds = {"type": np.int32, "flags": np.int32, "size": np.int32}
+    for batch in batches:
+        for content in batch["content"]:
+            view = memoryview(content.as_buffer())
+            slot_lsn = int.from_bytes(view[48:56], "little")
+            log_id = int.from_bytes(view[16:24], "little")
+            at = 512
+            try:
+                while at < len(view):
+                    head = peek(view[at:], slot_lsn + at, log_id)
+                    heads = np.frombuffer(view, TABLE, head.records, at + 64)
+                    lsns = np.arange(head.records, dtype=np.int64) * 64 + head.lsn + 64
+                    arrays = [lsns, *(heads[name].astype(kinds.get(name, np.int64)) for name in fields)]
+                    yield pa.RecordBatch.from_arrays([pa.array(one) for one in arrays], names=["lsn", *fields])
+                    at += -(-head.size_bytes // 512) * 512
+            except BadBlock:
+                pass
+
+
+def _by_struct(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    from cairnmq.journal.block import BadBlock, peek
+    from cairnmq.journal.record import HEAD
+
+    names = [*_FIELDS]
+    kinds = [pa.int32() if kind == "int" else pa.int64() for kind in _FIELDS.values()]
+    for batch in batches:
+        for content in batch["content"]:
+            view = memoryview(content.as_buffer())
+            slot_lsn = int.from_bytes(view[48:56], "little")
+            log_id = int.from_bytes(view[16:24], "little")
+            at = 512
+            rows: list[tuple[int, ...]] = []
+            try:
+                while at < len(view):
+                    head = peek(view[at:], slot_lsn + at, log_id)
+                    for number in range(head.records):
+                        place = at + 64 + 64 * number
+                        kind, flags, _, _, size, _, _, message, queue, txn, when, extra = HEAD.unpack_from(view, place)
+                        rows.append((slot_lsn + place, kind, flags, size, message, queue, txn, when, extra))
+                    at += -(-head.size_bytes // 512) * 512
+            except BadBlock:
+                pass
+            if rows:
+                columns = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), kinds, strict=True)]
+                yield pa.RecordBatch.from_arrays(columns, names=names)
+
+
+def _ways(spark: SparkSession, path: str, target: str) -> dict[str, Callable[[], object]]:
+    nine = "lsn,type,flags,size,message_id,queue_id,txn_id,time,extra"
+
+    def write(frame: DataFrame) -> None:
+        frame.write.mode("overwrite").parquet(target)
+
+    def files() -> DataFrame:
+        return spark.read.format("binaryFile").load(f"{path}/journal/*.cairn").select("content")
+
+    return {
+        "count": lambda: journal(spark, path, columns=nine).count(),
+        "count, verify=full": lambda: journal(spark, path, columns=nine, verify="full").count(),
+        "count, one column": lambda: journal(spark, path, columns="lsn").count(),
+        "records to Parquet": lambda: write(journal(spark, path, columns=nine)),
+        "messages, count": lambda: journal(spark, path, view="messages").count(),
+        "places, count": lambda: journal(spark, path, view="places").count(),
+        "queues": lambda: journal(spark, path, view="queues").collect(),
+        "count, binaryFile + mapInArrow": lambda: files().mapInArrow(_by_numpy, _COLUMNS).count(),
+        "count, struct.unpack per record": lambda: files().mapInArrow(_by_struct, _COLUMNS).count(),
+    }
+
+
+def _jobs(spark: SparkSession, path: str) -> dict[str, Callable[[], object]]:
+    def run(job: Job) -> None:
+        views = Views(spark, path)
+        try:
+            answer(job, views)
+        finally:
+            views.close()
+
+    return {f"analyze {job.name}": partial(run, job) for job in JOBS.values() if not job.needs}
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--mib", default=1024, show_default=True, type=click.IntRange(1), help="Of the journal.")
+@click.option("--rounds", default=3, show_default=True, type=click.IntRange(1))
+@click.option("--dir", "directory", type=click.Path(file_okay=False, exists=True), help="Where to write.")
+@click.option("--only", multiple=True, help="What has this in its name; can be repeated.")
+@click.option("--memory", default="4g", show_default=True, help="Of Spark's process.")
+def main(mib: int, rounds: int, directory: str | None, only: tuple[str, ...], memory: str) -> None:
+    """Measure the data source."""
+    place = tempfile.mkdtemp(prefix="cairnmq-bench-", dir=directory)
+    try:
+        path = os.path.join(place, "store")
+        make(path, mib << 20)
+        spark = session("local[2]", "bench", {"spark.driver.memory": memory, "spark.ui.enabled": "false"})
+        spark.sparkContext.setLogLevel("ERROR")
+        ways = _ways(spark, path, os.path.join(place, "parquet")) | _jobs(spark, path)
+        ways = {name: way for name, way in ways.items() if not only or any(part in name for part in only)}
+        records = journal(spark, path, columns="lsn").count()
+        taken: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+        for number in range(rounds + 1):
+            for name, way in ways.items():
+                begun, begun_cpu = time.perf_counter(), cpu_s()
+                way()
+                if number:
+                    taken[name].append((cpu_s() - begun_cpu, time.perf_counter() - begun))
+        spark.stop()
+        Console(width=100).print(_table(taken, mib / 1024, records))
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _table(taken: dict[str, list[tuple[float, float]]], gib: float, records: int) -> Table:
+    table = Table(title=f"{gib:.2f} GiB, {records:,} records, local[2]; medians")
+    for title in ("", "CPU s", "CPU s/GiB", "goal", "wall s", "M records per CPU s"):
+        table.add_column(title, justify="left" if not title else "right")
+    for name, figures in taken.items():
+        cpu, wall = (median(one[at] for one in figures) for at in (0, 1))
+        goal = f"{GOALS[name]}" if name in GOALS else ""
+        rate = records / cpu / 1e6
+        table.add_row(name, f"{cpu:.2f}", f"{cpu / gib:.2f}", goal, f"{wall:.2f}", f"{rate:.2f}")
+    return table
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,195 @@
+"""The rows of an answer, written as they come: a table for people, JSON or CSV lines, or an Arrow stream."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+import sys
+from base64 import b64encode
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any, Protocol, TextIO
+from uuid import UUID
+
+from rich.table import Table
+from rich.text import Text
+
+from ..disk.real import disk_error
+from .output import console, printable
+
+SHOWN = 1000
+"""So many rows a table has at most; it has to be whole before it is drawn."""
+
+
+_BYTES = 64
+"""So much of bytes is shown in a table."""
+
+
+class RowWriter(Protocol):
+    """Gets Arrow batches. `begin` comes first, `end` only if all went well, `close` always."""
+
+    def begin(self, schema: Any) -> None: ...
+
+    def rows(self, batch: Any) -> bool:
+        """Whether it wants more."""
+        ...
+
+    def end(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class TableWriter:
+    """A table of the first rows."""
+
+    def __init__(self) -> None:
+        self._table = Table(box=None, pad_edge=False)
+        self._is_cut = False
+
+    def begin(self, schema: Any) -> None:
+        for name in schema.names:
+            self._table.add_column(printable(name), overflow="fold")
+
+    def rows(self, batch: Any) -> bool:
+        for row in batch.to_pylist():
+            if self._table.row_count == SHOWN:
+                self._is_cut = True
+                return False
+            self._table.add_row(*(Text(_shown(value)) for value in row.values()))
+        return True
+
+    def end(self) -> None:
+        self.close()
+        if self._is_cut:
+            print(f"the first {SHOWN} rows; --json, --csv and --arrow give all", file=sys.stderr)
+
+    def close(self) -> None:
+        if self._table.columns:
+            console().print(self._table)
+            self._table = Table()
+
+
+class JsonWriter:
+    """An object per row and line. Bytes are in base64, times in ISO 8601, numbers that JSON has not are null.
+
+    *more* is what each object begins with.
+    """
+
+    def __init__(self, out: TextIO | None = None, more: dict[str, str] | None = None) -> None:
+        self._out = out or sys.stdout
+        self._more = more or {}
+
+    def begin(self, schema: Any) -> None: ...
+
+    def rows(self, batch: Any) -> bool:
+        for row in batch.to_pylist():
+            text = json.dumps(self._more | _plain(row), ensure_ascii=False, separators=(",", ":"))
+            self._out.write(text + "\n")
+        return True
+
+    def end(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class CsvWriter:
+    """A line of names, a line per row; what is no number or text as in JSON."""
+
+    def __init__(self, out: TextIO | None = None) -> None:
+        self._csv = csv.writer(out or sys.stdout, lineterminator="\n")
+
+    def begin(self, schema: Any) -> None:
+        self._csv.writerow(schema.names)
+
+    def rows(self, batch: Any) -> bool:
+        for row in batch.to_pylist():
+            self._csv.writerow([_cell(value) for value in row.values()])
+        return True
+
+    def end(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class ArrowWriter:
+    """An Arrow stream in a file that has its name only when it is whole; before it is FILE.partial.
+
+    What is there and no regular file, like a pipe, is written to as it is.
+    """
+
+    def __init__(self, path: str) -> None:
+        import pyarrow as pa
+
+        self._ipc = pa.ipc
+        self._path = path
+        self._partial = path if os.path.exists(path) and not os.path.isfile(path) else path + ".partial"
+        try:
+            self._file = open(self._partial, "wb")  # noqa: SIM115
+        except OSError as error:
+            raise disk_error(path, "create", error) from error
+        self._stream: Any = None
+
+    def begin(self, schema: Any) -> None:
+        self._stream = self._ipc.new_stream(self._file, schema)
+
+    def rows(self, batch: Any) -> bool:
+        try:
+            self._stream.write_batch(batch)
+        except OSError as error:
+            raise disk_error(self._partial, "write", error) from error
+        return True
+
+    def end(self) -> None:
+        try:
+            self._stream.close()
+            self._file.close()
+            if self._partial != self._path:
+                os.replace(self._partial, self._path)
+        except OSError as error:
+            raise disk_error(self._path, "write", error) from error
+
+    def close(self) -> None:
+        """What was not ended stays as FILE.partial, to be read as far as it goes, if it has anything."""
+        if self._file.closed:
+            return
+        try:
+            self._file.close()
+        except OSError:
+            pass  # the error that led here is the one to report
+        if self._stream is None and self._partial != self._path:
+            os.unlink(self._partial)
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it."""
+    if isinstance(value, dict):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, timedelta | UUID | Decimal):
+        return str(value)
+    return value
+
+
+def _cell(value: Any) -> Any:
+    value = _plain(value)
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list | bool) else value
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bytes):
+        return printable(value[:_BYTES].decode("latin-1")) + ("..." if len(value) > _BYTES else "")
+    if isinstance(value, datetime):
+        return value.isoformat(sep=" ")
+    found = _cell(value)
+    return printable(found if isinstance(found, str) else str(found))

@@ -1,0 +1,86 @@
+"""What became of transactions, as far as the log still says so, and which of their operations count.
+
+A tx-commit means every operation of its transaction. A copied one lists those that still count when it was copied: what
+is not listed was done, and is over. Where there is no outcome at all nobody needs it any more, or there was none: what
+was written last before the log was opened again was never committed, and what stands at its very end may still be.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import NamedTuple
+
+import numpy as np
+
+from ..journal.record import Flag, RecordType
+from ..store.outcomes import UNPLACED
+from .facts import Bytes, Facts, Flags, Longs, is_in, unique
+
+FATES = ("", "rolled back", "open", "forgotten")
+ROLLED_BACK, OPEN, FORGOTTEN = 1, 2, 3
+_TELLS_OUTCOME = np.zeros(256, bool)
+_TELLS_OUTCOME[[RecordType.TX_ROLLBACK, RecordType.TX_PREPARE, RecordType.TX_END, RecordType.TX_DELETE]] = True
+
+
+class Outcomes(NamedTuple):
+    """Of all transactions that a log knows."""
+
+    committed: Longs
+    """Ids of those with a tx-commit."""
+    copied: Longs
+    """Ids of those of which only copies of it are left."""
+    listed: Longs
+    """LSNs of the operations that these list."""
+    unplaced: Longs
+    """LSNs of Start records among them whose message is not on that queue any more."""
+    undecided: Longs
+    """Ids, ascending, of those without an outcome that were not prepared."""
+    fates: Bytes
+    """What became of these, numbers of `FATES`."""
+
+    def counts(self, facts: Facts) -> Flags:
+        """Whether each of these records was done: it belongs to no transaction, or to a committed one."""
+        counts: Flags = facts.txn_id == 0
+        inside = np.flatnonzero(~counts)
+        counts[inside] = is_in(facts.txn_id[inside], self.committed)
+        return counts
+
+    def is_over(self, facts: Facts) -> Flags:
+        """Whether each of these is one that counts no more, by the copy of its tx-commit."""
+        over = is_in(facts.txn_id, self.copied)
+        inside = np.flatnonzero(over)
+        over[inside] = ~is_in(facts.lsn[inside], self.listed)
+        return over
+
+    def fate_of(self, txn_ids: Longs) -> Bytes:
+        """What became of each, a number of `FATES`; 0 if there is an outcome."""
+        found = np.zeros(len(txn_ids), np.uint8)
+        here = np.flatnonzero(is_in(txn_ids, self.undecided))
+        found[here] = self.fates[np.searchsorted(self.undecided, txn_ids[here])]
+        return found
+
+
+def outcomes_of(facts: Facts) -> Outcomes:
+    commits = facts.of_type(RecordType.TX_COMMIT)
+    is_copy = commits.has(Flag.MOVED)
+    committed = unique(commits.txn_id)
+    copied = committed[~is_in(committed, commits.txn_id[~is_copy])]
+    told: list[int] = []
+    for lsn in commits.lsn[is_copy & is_in(commits.txn_id, copied)].tolist():
+        told += array("Q", facts.payloads[lsn])
+    listed = np.array(told, np.int64)
+    decided = np.concatenate((committed, facts.txn_id[_TELLS_OUTCOME[facts.type]]))
+    known = unique(facts.txn_id[facts.txn_id != 0])
+    undecided = known[~is_in(known, decided)]
+    fates = _fates(facts, undecided)
+    steps, is_unplaced = listed & ~UNPLACED, (listed & UNPLACED) != 0
+    return Outcomes(committed, copied, steps, steps[is_unplaced], undecided, fates)
+
+
+def _fates(facts: Facts, undecided: Longs) -> Bytes:
+    """By what stands behind the last record of each of these."""
+    opens = np.flatnonzero(facts.type == int(RecordType.LOG_OPEN))
+    fates = np.full(len(undecided), FORGOTTEN, np.uint8)
+    fates[is_in(undecided, facts.txn_id[opens[opens > 0] - 1])] = ROLLED_BACK
+    fates[is_in(undecided, facts.txn_id[-1:])] = OPEN
+    return fates

@@ -1,0 +1,199 @@
+"""An export: what a source has that the target has not, in commits of many containers, each record exactly once.
+
+How far a target has come is written into it together with the rows, by each format's own means. So it does not matter
+where an export was cut off, or how often it is done.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from ..base.errors import CairnError, CorruptJournal
+from ..columns.files import Gap
+from ..columns.ranges import Ranges
+from ..columns.records import DEFAULT
+from ..columns.wiring_rows import find_names
+from ..store.directory import LOCK_NAME, Hold, is_locked
+from .rows import PARTITIONS, Rows, Shape
+from .sources import Part, Source, open_source, parts_of
+from .target import Identity, Target
+
+KINDS = ("parquet", "delta", "iceberg")
+COMMIT_BYTES = 256 << 20
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a user wants; None for what the target has already, or else for what is usual."""
+
+    kind: str | None = None
+    columns: tuple[str, ...] | None = None
+    partition: tuple[str, ...] | None = None
+    archive: str | None = None
+    names_of: str | None = None
+    """A store whose wiring names the queues."""
+    connect: str | None = None
+    catalog: str | None = None
+    skip_damaged: bool = False
+    sealed_only: bool = False
+    """Leave out the container that is being written."""
+    commit_bytes: int = COMMIT_BYTES
+    """Of the log: so much, or one container, is exported at once."""
+    history: bool = False
+    """Also what left the log and was not written over yet."""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was done."""
+
+    path: str
+    kind: str
+    log: str
+    records: int
+    commits: int
+    log_bytes: int
+    """Of the log, that the records stood in."""
+    end_lsn: int
+    """Everything below is exported, but for what is missing."""
+    missing: tuple[Gap, ...]
+    """What neither the source nor the target has."""
+    runs: tuple[tuple[int, int], ...]
+    """All that the target has."""
+
+
+class Sink(Protocol):
+    """A table of some kind."""
+
+    exported: Ranges
+
+    def put(self, part: Part, rows: Rows) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def export(source: str, target: str, asked: Asked, progress: Progress = lambda what, done, total: None) -> Exported:
+    """Export what *source* has and *target* has not. Raises `CairnError`; what was committed before stays."""
+    Shape(asked.columns or DEFAULT)
+    _need(asked.kind or KINDS[0])
+    with _held(source):
+        found, names = open_source(
+            source, asked.archive, asked.connect, asked.catalog, skip_damaged=asked.skip_damaged,
+            sealed_only=asked.sealed_only, history=asked.history,
+        )  # fmt: skip
+        if asked.names_of is not None:
+            names = {**names, **find_names(asked.names_of, found.uuid, asked.connect, asked.catalog)}
+        place = Target(target)
+        try:
+            shape = _settled(place, found, asked)
+            sink = _sink(place, shape)
+            try:
+                return _copy(found, sink, shape, shape.names(names), asked.commit_bytes, progress, place)
+            finally:
+                sink.close()
+        finally:
+            place.close()
+
+
+def _settled(place: Target, source: Source, asked: Asked) -> Shape:
+    """The shape of the rows: the target's, unless it has none yet."""
+    was = place.identity
+    usual = was or Identity(KINDS[0], "", 0, DEFAULT, PARTITIONS)
+    wanted = Identity(
+        asked.kind or usual.kind, source.uuid.hex, source.container_bytes,
+        usual.columns if asked.columns is None else asked.columns,
+        usual.partition if asked.partition is None else asked.partition,
+    )  # fmt: skip
+    shape = Shape(wanted.columns, wanted.partition, has_day=wanted.kind != "iceberg")
+    source.check(shape.needed)
+    _need(wanted.kind)
+    place.settle(wanted)
+    return shape
+
+
+def _need(kind: str) -> None:
+    """Raises `CairnError` if what a format needs is not installed."""
+    try:
+        if kind == "delta":
+            from . import delta  # noqa: F401
+        elif kind == "iceberg":
+            import pyiceberg_core  # noqa: F401
+
+            from . import iceberg  # noqa: F401
+    except ImportError as error:
+        name, remedy = (error.name or "").partition(".")[0], f"pip install 'cairnmq[{kind}]'"
+        raise CairnError(f"--format {kind}", f"{name} is missing", remedy) from error
+
+
+def _sink(place: Target, shape: Shape) -> Sink:
+    assert place.identity is not None
+    if place.identity.kind == "delta":
+        from .delta import DeltaSink
+
+        return DeltaSink(place, shape)
+    if place.identity.kind == "iceberg":
+        from .iceberg import IcebergSink
+
+        return IcebergSink(place, shape)
+    from .parquet import ParquetSink
+
+    return ParquetSink(place, shape)
+
+
+def _copy(
+    source: Source, sink: Sink, shape: Shape, names: dict[int, str], commit_bytes: int, progress: Progress,
+    place: Target,
+) -> Exported:  # fmt: skip
+    begun = sink.exported
+    if source.end_lsn and begun.end_lsn > source.end_lsn:
+        raise CairnError(
+            source.place, f"it ends at LSN {source.end_lsn}, and the export has come to LSN {begun.end_lsn}",
+            "it is an older copy of the store; export it into another directory",
+        )  # fmt: skip
+    parts = list(parts_of(source, begun, commit_bytes))
+    total = sum(part.log_bytes for part in parts)
+    records = done = 0
+
+    def put(part: Part) -> None:
+        nonlocal records, done
+        rows = Rows(shape, source.rows(part, shape.needed, names))
+        sink.put(part, rows)
+        records += rows.count
+        done += part.log_bytes
+        progress("exporting", done, total)
+
+    for part in parts:
+        try:
+            put(part)
+        except CorruptJournal as error:
+            if (whole := part.before(error.first_lsn)) is not None:
+                put(whole)
+            raise
+    exported = sink.exported
+    missing = tuple(
+        replace(gap, first_lsn=first, end_lsn=end)
+        for gap in source.gaps for first, end in exported.without(gap.first_lsn, gap.end_lsn)
+    )  # fmt: skip
+    assert place.identity is not None
+    return Exported(
+        place.path, place.identity.kind, place.identity.log, records, len(parts), done, exported.end_lsn, missing,
+        exported.runs,
+    )  # fmt: skip
+
+
+@contextmanager
+def _held(source: str) -> Iterator[None]:
+    """Where a broker is at work, nothing that its log has now is overwritten meanwhile; the log may grow instead."""
+    if not is_locked(os.path.join(source, LOCK_NAME)):
+        yield
+        return
+    hold = Hold(source)
+    try:
+        yield
+    finally:
+        hold.end()

@@ -1,0 +1,153 @@
+"""The directory that an export goes to: whose it is, and that one process at a time writes there.
+
+What is ours in it besides the table is in `_cairnmq`: readers of Parquet pass by what begins with an underscore.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ..base.errors import CairnError, ForeignStore, StoreInUse
+from ..disk.locking import lock_file
+from ..disk.real import RealDirectory, disk_error
+
+OWN = "_cairnmq"
+_IDENTITY = "export.json"
+_FORMAT = 1
+_ANOTHER = "name another directory"
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What an export is of. It stays as it was begun."""
+
+    kind: str
+    """What the table is: parquet, delta, iceberg."""
+    log: str
+    """The log's UUID, in hexadecimal digits."""
+    container_bytes: int
+    columns: tuple[str, ...]
+    partition: tuple[str, ...]
+
+
+class Target:
+    """A directory, locked by this process until `close`."""
+
+    def __init__(self, path: str) -> None:
+        """Raises `CairnError` if it is in use, or holds something else."""
+        if re.match(r"[a-z][a-z0-9+]+://", path):
+            raise CairnError(path, "exports go to file systems only", "mount it, or copy the export there")
+        self.path = os.path.abspath(path)
+        self.own = os.path.join(self.path, OWN)
+        if os.path.exists(path) and not os.path.isdir(path):
+            raise CairnError(path, "not a directory", _ANOTHER)
+        names = os.listdir(path) if os.path.isdir(path) else []
+        place = os.path.join(self.own, _IDENTITY)
+        if any(name != OWN for name in names) and not os.path.exists(place):
+            raise ForeignStore(path, f"not empty ({min(names)!r} is in it), and no export", _ANOTHER)
+        make_directories(self.own)
+        fd = lock_file(os.path.join(self.own, "lock"))
+        if fd is None:
+            raise StoreInUse(self.path, "another export goes there just now", "wait for it, or name another one")
+        self._lock_fd = fd
+        try:
+            self.identity = _identity(place)
+        except BaseException:
+            self.close()
+            raise
+
+    def settle(self, wanted: Identity) -> None:
+        """Make it the target of *wanted*, or see that it is. Raises `ForeignStore` if it is another's."""
+        found = self.identity
+        if found is None:
+            write_json(os.path.join(self.own, _IDENTITY), {"format": _FORMAT, **asdict(wanted)})
+            self.identity = wanted
+            return
+        if found.log != wanted.log:
+            raise ForeignStore(self.path, f"the export of another log, {found.log}; this is {wanted.log}", _ANOTHER)
+        for name, is_so, asked in (
+            ("its format", found.kind, wanted.kind), ("columns", found.columns, wanted.columns),
+            ("partitioned by", found.partition, wanted.partition),
+            ("container size", found.container_bytes, wanted.container_bytes),
+        ):  # fmt: skip
+            if is_so != asked:
+                why = f"an export with another choice ({name}: {_told(is_so)}, not {_told(asked)})"
+                raise ForeignStore(self.path, why, f"leave that out, or {_ANOTHER}")
+
+    def close(self) -> None:
+        os.close(self._lock_fd)
+
+
+def _told(value: object) -> str:
+    return (",".join(value) or "none") if isinstance(value, tuple) else str(value)
+
+
+def _identity(path: str) -> Identity | None:
+    found = read_json(path)
+    if found is None:
+        return None
+    try:
+        if found["format"] > _FORMAT:
+            raise ForeignStore(path, f"an export of format {found['format']}", "go on with a newer version")
+        return Identity(
+            str(found["kind"]), str(found["log"]), int(found["container_bytes"]),
+            tuple(map(str, found["columns"])), tuple(map(str, found["partition"])),
+        )  # fmt: skip
+    except (KeyError, TypeError, ValueError) as error:
+        raise unreadable(path, repr(error)) from error
+
+
+def unreadable(path: str, why: str) -> CairnError:
+    """What says how far an export has come, and can't be read."""
+    return CairnError(path, f"it can't be read ({why})", "put it back as it was, or export anew into another directory")
+
+
+def read_json(path: str) -> dict[str, Any] | None:
+    """What is in the file; None if there is none. Raises `CairnError`."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise disk_error(path, "read", error) from error
+    except ValueError as error:
+        raise unreadable(path, str(error)) from error
+    if not isinstance(found, dict):
+        raise unreadable(path, "no object")
+    return found
+
+
+def write_json(path: str, value: dict[str, Any]) -> None:
+    """All of it, or what was there before, also after a power cut. Raises `DiskError`."""
+    half = path + ".half"
+    try:
+        with open(half, "w", encoding="utf-8") as file:
+            json.dump(value, file, separators=(",", ":"))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(half, path)
+        RealDirectory(os.path.dirname(path)).sync()
+    except OSError as error:
+        with suppress(OSError):
+            os.unlink(half)
+        raise disk_error(path, "write", error) from error
+
+
+def make_directories(path: str) -> None:
+    """Make *path* and what is missing above it, for others to read as the umask says. Raises `DiskError`."""
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise disk_error(path, "create", error) from error
+    while not os.path.ismount(path):
+        path = os.path.dirname(path)
+        RealDirectory(path).sync()
+        if os.path.basename(path) != OWN:  # what is above the target was there, or is synced once
+            break
+    RealDirectory(os.path.dirname(path)).sync()

@@ -1,0 +1,1 @@
+"""Journals as a data source of Spark, batch and streaming."""

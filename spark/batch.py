@@ -1,0 +1,170 @@
+"""A batch: what of the log a partition reads, and how.
+
+The look at the log is taken when Spark plans; a DataFrame is the log as of that moment. What a partition needs travels
+with it, so that a worker lists no directory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from ..base.errors import CairnError, CorruptJournal
+from ..columns.files import Gap, Log, Piece, grouped
+from ..columns.journal import Journal
+from ..columns.lives import NEVER
+from ..columns.ranges import Ranges
+from ..columns.records import Reading
+from .guard import Reduced, guarded
+from .options import MESSAGE_PARTITION_BYTES, PARTITION_BYTES, Options
+from .schemas import Conversion
+
+Batches = Iterator[Any]
+"""Of `pyarrow.RecordBatch`, which Spark takes as it is."""
+
+
+class Part(InputPartition):
+    """What one task reads: a journal with a part of its pieces."""
+
+    def __init__(
+        self,
+        journal: Journal | None,
+        reading: Reading | None,
+        pieces: tuple[Piece, ...],
+        ids: tuple[int, int] = (0, NEVER),
+    ) -> None:
+        super().__init__(None)
+        self.journal = journal
+        self.reading = reading
+        self.pieces = pieces
+        self.ids = ids
+        """Of messages."""
+
+    def __repr__(self) -> str:
+        first = f"LSN {self.pieces[0].slot_lsn}" if self.pieces else "nothing"
+        return f"Part({len(self.pieces)} containers from {first})"
+
+
+class JournalReader(DataSourceReader):
+    """Reads a view once.
+
+    There is no `pushFilters`: Spark would apply the filter of one DataFrame to others that are made of the same one.
+    """
+
+    def __init__(self, options: Options, names: tuple[str, ...], conversion: Conversion) -> None:
+        self._options = options
+        self._names = names
+        self._conversion = conversion
+
+    def __reduce__(self) -> Reduced:
+        return guarded(self)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        options = self._options
+        journal = options.open()
+        reading = options.reading(journal)
+        log, selection = _without(journal.log, options.elsewhere), reading.selection
+        end_lsn = log.durable_lsn if selection.end_lsn is None else min(selection.end_lsn, log.durable_lsn)
+        if options.view == "wiring":
+            return [Part(journal, reading, ())]
+        if options.start_lsn is not None:
+            check_loss(log, selection.start_lsn, end_lsn, options)
+        elif options.archive is not None:  # what was asked for begins where the archive does
+            check_loss(log, log.first_lsn, end_lsn, options)
+        check_lost(log, selection.start_lsn, end_lsn, options)
+        if options.view in ("transactions", "queues"):
+            return [Part(journal, reading, log.pieces)]
+        seen = Ranges(log.runs(selection.start_lsn)) if options.seen is None else options.seen
+        check_still_there(log, seen, options)
+        reading = replace(reading, seen=seen.runs)
+        pieces = tuple(
+            piece for piece in log.between(selection.start_lsn, end_lsn)
+            if options.elsewhere.from_on(piece.slot_lsn) == piece.slot_lsn
+        )  # fmt: skip
+        if options.view in ("messages", "places"):
+            return self._message_parts(journal, reading, pieces)
+        groups = grouped(pieces, log.container_bytes, options.partition_bytes or PARTITION_BYTES)
+        light = journal.with_pieces(())
+        return [Part(light, reading, some) for some in groups] or [Part(None, None, ())]
+
+    def _message_parts(self, journal: Journal, reading: Reading, pieces: tuple[Piece, ...]) -> list[InputPartition]:
+        """Each has messages whose ids lie in a range, and reads all that follows; some lie where nothing is left."""
+        most = self._options.partition_bytes or MESSAGE_PARTITION_BYTES
+        groups = [*grouped(pieces, journal.log.container_bytes, most)]
+        bounds = [0, *(some[0].slot_lsn for some in groups[1:]), NEVER]
+        light = journal.with_pieces(journal.log.pieces)
+        return [Part(light, reading, (), ids) for ids in pairwise(bounds)]
+
+    def read(self, partition: InputPartition) -> Batches:
+        assert isinstance(partition, Part)
+        yield from self._conversion.converted(rows_of(self._options.view, partition, self._names))
+
+
+def rows_of(view: str, part: Part, names: tuple[str, ...]) -> Batches:
+    """The rows of a view that are in *part*."""
+    journal, reading, pieces, columns = part.journal, part.reading, part.pieces, list(names)
+    if journal is None or reading is None:
+        return iter(())
+    if view == "records":
+        return journal.records(reading, columns, pieces=pieces)
+    if view == "messages":
+        return iter(journal.messages(reading, columns, ids=part.ids).to_batches(1 << 16))
+    if view == "places":
+        return iter(journal.places(reading, columns, ids=part.ids).to_batches(1 << 16))
+    if view == "containers":
+        table = journal.containers(reading, pieces=pieces)
+    else:
+        table = journal.wiring() if view == "wiring" else getattr(journal, view)(reading)
+    return iter(table.select(columns).to_batches(1 << 16))
+
+
+def check_loss(log: Log, start_lsn: int, end_lsn: int, options: Options) -> list[Gap]:
+    """What the log gave back of a range. Raises `CairnError` if that is not to be put up with."""
+    gone = [gap for gap in log.missing(start_lsn, end_lsn) if gap.is_reclaimed]
+    if start_lsn < log.first_lsn < end_lsn and not gone:
+        gone = [Gap(*run, True) for run in options.elsewhere.without(start_lsn, log.first_lsn)]
+    if gone and options.fail_on_data_loss:
+        lost = sum(gap.end_lsn - gap.first_lsn for gap in gone)
+        raise CairnError(
+            log.place,
+            f"LSN {gone[0].first_lsn} to {gone[-1].end_lsn} was asked for, and {lost} bytes of it were reclaimed; "
+            f"the log begins at LSN {log.first_lsn}",
+            "name an archive that has them (option archive), begin later, or accept the loss with "
+            "failOnDataLoss=false; the next time keep them with an archive or, for a stream, a slot",
+        )  # fmt: skip
+    return gone
+
+
+def _without(log: Log, elsewhere: Ranges) -> Log:
+    """*log* without the gaps that are filled elsewhere."""
+    return replace(log, gaps=tuple(
+        replace(gap, first_lsn=first, end_lsn=end)
+        for gap in log.gaps for first, end in elsewhere.without(gap.first_lsn, gap.end_lsn)
+    ))  # fmt: skip
+
+
+def check_still_there(log: Log, seen: Ranges, options: Options) -> None:
+    """Raises `CairnError` if the log has given back what it had when the DataFrame was made, and is to be read here."""
+    there = Ranges.union((Ranges(log.runs(0)), options.elsewhere))
+    gone = [run for first, end in seen.runs for run in there.without(first, end)]
+    if gone and options.fail_on_data_loss:
+        raise CairnError(
+            log.place,
+            f"LSN {gone[0][0]} to {gone[-1][1]} was there when the DataFrame was made, and was reclaimed since",
+            "make it again; name an archive to keep it",
+        )  # fmt: skip
+
+
+def check_lost(log: Log, start_lsn: int, end_lsn: int, options: Options) -> None:
+    """Raises `CorruptJournal` if a container of a range is missing that the log has not given back."""
+    lost = [gap for gap in log.missing(start_lsn, end_lsn) if not gap.is_reclaimed]
+    if lost and not options.permissive:
+        raise CorruptJournal(
+            log.place, f"LSN {lost[0].first_lsn} to {lost[0].end_lsn} is missing: no container holds it",
+            "read it with mode=PERMISSIVE to leave that out; `cairnmq dump` shows what is whole",
+            lost[0].first_lsn, lost[0].end_lsn,
+        )  # fmt: skip

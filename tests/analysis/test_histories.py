@@ -1,0 +1,132 @@
+"""Any history that hypothesis makes, through the store on a disk in memory: what jobs say is what clients did.
+
+With relocation, recycling into an archive, purges, transactions of all outcomes, and crashes that lose what was not
+flushed: what clients noted of that is struck out, and no job may tell it.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from cairnmq.analysis.running import answer, job_named
+from cairnmq.analysis.views import Asked, Views
+from cairnmq.base.clock import ManualClock
+from cairnmq.columns.journal import open_journal
+from cairnmq.disk.memory import MemoryDirectory
+from cairnmq.journal.archive import archived_lsn
+from cairnmq.recovery.recover import recover
+from cairnmq.store.journal_store import JournalStore
+from cairnmq.store.options import StoreOptions
+
+from ..columns.logs import lay_out
+from ..recovery.world import MemoryWiring
+from ..store.stores import queue
+from .clients import SMALL, Clients, Notes
+from .laws import LAWS
+
+OPTIONS = StoreOptions(container_bytes=SMALL, min_container_bytes=SMALL, reserve_bytes=4 * SMALL)
+QUEUES = ("orders", "bills", "letters")
+
+
+class Held:
+    """A journal store in the shape that `Clients` use: durable when it is asked for."""
+
+    def __init__(self, inner: JournalStore) -> None:
+        self.inner = inner
+        self.lock = threading.RLock()
+
+    def recorded(self, lsn: int, result: None) -> Future[None]:
+        self.inner.kick()
+        assert self.inner.durable_lsn > lsn
+        done: Future[None] = Future()
+        done.set_result(result)
+        return done
+
+
+class Crashing(Clients):
+    """Clients of a store on a disk in memory; its archive is in a directory."""
+
+    store: Any
+
+    def __init__(self, seed: int, archive: Path) -> None:
+        self.files, self.wiring = MemoryDirectory(), MemoryWiring()
+        super().__init__(Path("unused"), Notes(seed), archive)
+
+    def open(self) -> None:
+        options = replace(OPTIONS, archive_dir=str(self.archive))
+        inner, _ = recover(self.files, self.wiring, ManualClock(), options)
+        inner.run_inline(inner.became_durable)
+        self.store = Held(inner)
+        self.ids = self.notes.ids = self.notes.ids or {name: queue(inner, name) for name in QUEUES}
+
+    def crash(self) -> None:
+        """In the middle of some work, of which nothing was flushed."""
+        durable = deepcopy(self.notes)
+        self.work()
+        self.store.inner.journal.abandon()
+        durable.rng.seed(self.rng.random())
+        durable.kills += 1
+        super().__init__(self.path, durable, self.archive)
+
+    def laid_out(self, path: Path) -> str:
+        """The store, as a directory."""
+        self.store.inner.kick()
+        self.store.inner.journal.write_mark()
+        return lay_out(self.files, path)
+
+
+def test_behind_a_life_that_did_nothing_all_is_read(tmp_path: Path) -> None:
+    """Its slot has nothing but an opening, and is not archived; what left the log with it is."""
+    clients = Crashing(1, tmp_path / "archive")
+    clients.step()
+    for steps in (12, 0, 12):
+        for _ in range(steps):
+            clients.step()
+        clients.crash()
+    log = open_journal(clients.laid_out(tmp_path / "store"), archive=str(tmp_path / "archive")).log
+    there = {piece.slot_lsn for piece in log.pieces}
+    assert {archived_lsn(file.name) for file in (tmp_path / "archive").iterdir()} <= there
+    assert all(gap.end_lsn - gap.first_lsn == SMALL for gap in log.gaps)
+    assert log.gaps
+
+
+@settings(max_examples=1, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 1 << 30), lives=st.lists(st.integers(3, 12), min_size=1, max_size=4))
+@example(seed=1, lives=[12, 3, 12])
+def test_any_history(spark: SparkSession, seed: int, lives: list[int]) -> None:
+    """*lives*: how much is done before each crash, and after the last one."""
+    with TemporaryDirectory() as place:
+        archive = Path(place, "archive")
+        clients = Crashing(seed, archive)
+        for number, steps in enumerate(lives):
+            if number:
+                clients.crash()
+            for _ in range(steps):
+                clients.step()
+            if steps > 6:
+                clients.purge()
+        store = clients.laid_out(Path(place, "store"))
+        views = Views(spark, store, Asked(archive=str(archive)), many=bool(seed % 2))
+        names = {number: name for name, number in clients.ids.items()}
+
+        def ask(job: str) -> list[dict[str, Any]]:
+            """There is no SQL, so queues have no names here."""
+            rows = answer(job_named(job), views).to_pylist()
+            return [row | {"queue": names[row["queue_id"]]} if "queue_id" in row else row for row in rows]
+
+        try:
+            assert not views.gaps
+            for law in LAWS:
+                law(clients.notes, ask)
+        finally:
+            views.close()

@@ -1,0 +1,61 @@
+"""What jobs say of a journal is what its clients did: with transactions, relocation, recycling, purges and kills."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cairnmq.analysis.running import answer, job_named
+from cairnmq.analysis.views import Asked, Views
+
+from .clients import SMALL, Notes, live
+from .laws import LAWS, Ask
+
+Law = Callable[[Notes, Ask], None]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("world")
+
+
+@pytest.fixture(scope="module")
+def world(place: Path) -> Notes:
+    """Half a day of traffic in three lives, everything archived."""
+    return live(place, 5, [25, 25, 15], archived=True)
+
+
+@pytest.fixture(scope="module")
+def views(spark: SparkSession, world: Notes, place: Path) -> Iterator[Views]:
+    made = Views(spark, str(place / "store"), Asked(archive=str(place / "archive")))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def ask(views: Views) -> Ask:
+    return lambda name: answer(job_named(name), views).to_pylist()
+
+
+def test_the_world_has_all_that_is_to_be_met(world: Notes, views: Views) -> None:
+    """Relocation, recycling, kills, purges, transactions of all outcomes."""
+    assert views.whole_from == 0
+    assert any(piece.is_archived for piece in views.log.pieces)
+    assert not all(piece.is_archived for piece in views.log.pieces)
+    assert views.log.base_lsn > SMALL or views.log.gaps
+    assert world.kills == 2
+    assert {stay.how for stay in world.stays} == {"", "dequeued", "purged"}
+    assert {noted.state for noted in world.transactions} == {"committed", "rolled back", "prepared"}
+    assert views.records.filter("moved").count() > 0
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: str(law.__name__))
+def test_a_job_says_what_clients_did(law: Law, world: Notes, ask: Ask) -> None:
+    law(world, ask)
+
+
+def test_some_messages_lived_over_a_start(world: Notes, ask: Ask) -> None:
+    assert all(row["over_recoveries"] > 0 for row in ask("redeliveries"))

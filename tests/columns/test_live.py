@@ -1,0 +1,175 @@
+"""A journal is read while it is written, recycled and relocated: what is seen is true, whole, and nothing twice."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cairnmq.columns.files import Piece, find_again, look_at
+from cairnmq.columns.journal import Journal, open_journal
+from cairnmq.columns.records import Reading
+from cairnmq.columns.scanning import Reclaimed
+from cairnmq.journal.container import decode_head, encode_head, file_name
+from cairnmq.store.library import open_store
+from cairnmq.store.options import StoreOptions
+
+from .logs import COMPARED, rows
+
+SMALL = 16 << 10
+Row = dict[str, Any]
+
+
+@contextmanager
+def written(path: Path, archive: Path | None = None) -> Iterator[None]:
+    """Traffic through the store at *path* meanwhile: of ten messages one stays for long."""
+    options = StoreOptions(
+        container_bytes=SMALL, min_container_bytes=SMALL, reserve_bytes=4 * SMALL,
+        archive_dir=str(archive) if archive else None,
+    )  # fmt: skip
+    store = open_store(str(path), options=options)
+    stop = threading.Event()
+
+    def write() -> None:
+        passing, staying = store.queue("passing"), store.queue("staying")
+        number = 0
+        while not stop.is_set():
+            passing.put_all([b"%06d" % number * 8] * 40).result()
+            with store.transaction() as both:
+                for place in range(40):
+                    message = both.take(passing)
+                    if message is not None and place % 10 == 0:
+                        both.put(staying, message.content)
+            while len(staying) > 300:
+                message = staying.take()
+                assert message is not None
+                message.accept()
+            number += 1
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        store.close()
+
+
+def check_lives(journal: Journal) -> int:
+    """No message twice; those on one queue that is taken from in order are a run. How many are live."""
+    found = journal.messages(Reading(lose=True), ["message_id", "state", "places"]).to_pylist()
+    ids = [row["message_id"] for row in found]
+    assert ids == sorted(set(ids))
+    for row in found:
+        assert len(row["places"]) <= 1
+        assert row["state"] in ("queued", "gone", "open"), row
+    return sum(row["state"] == "queued" for row in found)
+
+
+def test_reading_beside_a_writer(tmp_path: Path) -> None:
+    """With an archive everything that the log ever held can be had, and each look sees just that, up to its end."""
+    path, archive = tmp_path / "store", tmp_path / "archive"
+    archive.mkdir()
+    looks: list[tuple[Journal, list[Row]]] = []
+    with written(path, archive):
+        while len(looks) < 12 or looks[-1][0].log.durable_lsn < 60 * SMALL:
+            journal = open_journal(str(path), archive=str(archive))
+            looks.append((journal, rows(journal, Reading(verify=True))))
+            assert check_lives(journal) < 1000
+    everything = rows(open_journal(str(path), archive=str(archive)))
+    assert everything[0]["lsn"] == 576
+    assert open_journal(str(path)).log.base_lsn > SMALL, "nothing was reclaimed"
+    for journal, seen in looks:
+        assert not journal.log.gaps  # also while containers were on the way into the archive
+        assert seen == [row for row in everything if row["lsn"] < journal.log.durable_lsn]
+
+
+def test_what_waited_for_the_archive_at_a_kill_is_read(tmp_path: Path) -> None:
+    """Containers that left the log, and that the broker could not archive any more: no look misses them."""
+    path, archive = tmp_path / "store", tmp_path / "archive"
+    archive.mkdir()
+    with written(path, archive):
+        while open_journal(str(path)).log.base_lsn < 20 * SMALL:
+            pass
+    everything = rows(open_journal(str(path), archive=str(archive)))
+    archived = sorted(archive.glob("*.cairn"))
+    assert len(archived) > 6
+    free = max(int(file.stem) for file in (path / "journal").glob("*.cairn"))
+    for number, file in enumerate(archived[-3:], free + 1):  # their files have other slots by now
+        data = file.read_bytes()
+        head = encode_head(decode_head(data, str(file))._replace(number=number))
+        (path / "journal" / file_name(number)).write_bytes(head + data[len(head) :])
+        file.unlink()
+    journal = open_journal(str(path), archive=str(archive))
+    assert not journal.log.gaps
+    assert rows(journal) == everything
+    for file in archived[:3]:
+        file.unlink()  # the archive's limits did
+    journal = open_journal(str(path), archive=str(archive))
+    assert not journal.log.missing(journal.log.first_lsn, journal.log.durable_lsn)
+    assert rows(journal) == [row for row in everything if row["lsn"] >= journal.log.first_lsn > 0]
+
+
+def test_reading_without_an_archive(tmp_path: Path) -> None:
+    """A container that is reclaimed while it is read says so, or is left out; it never shows another slot's records."""
+    path = tmp_path / "store"
+    seen: dict[int, Row] = {}
+    reclaimed = 0
+    with written(path):
+        while len(seen) < 3000 or reclaimed < 3:
+            journal = open_journal(str(path))
+            found = rows(journal, Reading(lose=True))
+            lsns = [row["lsn"] for row in found]
+            assert lsns == sorted(set(lsns))
+            assert not lsns or lsns[-1] < journal.log.durable_lsn
+            for row in found:
+                assert seen.setdefault(row["lsn"], row) == row
+            first = journal.log.pieces[0]
+            batches = journal.records(columns=COMPARED, pieces=(first,))
+            while open_journal(str(path)).log.base_lsn <= first.slot_lsn:
+                pass
+            try:
+                late = [row for batch in batches for row in batch.to_pylist()]
+            except Reclaimed:
+                reclaimed += 1
+                continue
+            for row in late:
+                assert seen.setdefault(row["lsn"], row) == row
+    assert reclaimed
+
+
+def test_a_container_that_moved_into_the_archive_is_found_there(tmp_path: Path) -> None:
+    path, archive = tmp_path / "store", tmp_path / "archive"
+    archive.mkdir()
+    with written(path, archive):
+        while (journal := open_journal(str(path))).log.durable_lsn < 3 * SMALL:
+            pass
+        journal = open_journal(str(path), archive=str(archive))
+        first = journal.log.pieces[-1]
+        while not (again := find_again(journal.log, first.slot_lsn)) or not again.is_archived:
+            pass
+    assert again.path.startswith(str(archive))
+    assert [row["lsn"] for row in rows(open_journal(str(archive)), columns=["lsn"])]
+    piece = replace(first, path=str(path / "journal" / "gone.cairn"))
+    found = [row for batch in journal.records(columns=COMPARED, pieces=(piece,)) for row in batch.to_pylist()]
+    assert found == [row for row in rows(open_journal(str(archive))) if row["lsn"] in {one["lsn"] for one in found}]
+    assert found
+
+
+@pytest.mark.parametrize("history", [False, True])
+def test_what_left_the_log_may_still_be_there(tmp_path: Path, *, history: bool) -> None:
+    path = tmp_path / "store"
+    found: list[list[Piece]] = []
+    with written(path):
+        while len(found) < 5:
+            log = look_at(str(path), history=history)
+            if log.base_lsn >= 10 * SMALL:
+                found.append([piece for piece in log.pieces if piece.slot_lsn + SMALL <= log.base_lsn])
+    assert any(found) == history
+    assert log.missing(0, log.first_lsn)[0].is_reclaimed

@@ -1,0 +1,149 @@
+"""What the views say of messages, queues and transactions is what the store has, and what its clients did."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cairnmq.columns.journal import open_journal
+from cairnmq.columns.records import Reading
+from cairnmq.columns.selection import Selection
+from cairnmq.store.why import Why
+
+from ..store.histories import MIXES, Traffic
+from ..store.stores import NOW_US, Disk, put, queue, shown
+from .logs import lay_out, live, shown_by
+
+
+@settings(max_examples=8, deadline=None)
+@given(seed=st.integers(0, 1 << 30), steps=st.integers(0, 900))
+def test_the_queues_are_as_the_store_has_them(seed: int, steps: int) -> None:
+    """After transactions, relocation, purges and kills; ids, order, sizes and contents."""
+    with TemporaryDirectory() as path:
+        life = live(seed, steps)
+        journal = open_journal(lay_out(life.files, Path(path)))
+        expected = {queue_id: ids for queue_id, ids in life.model.on.items() if ids}
+        assert shown_by(journal) == shown(life.store) == expected
+        contents = life.model.contents
+        told = {row["queue_id"]: row for row in journal.queues().to_pylist()}
+        for queue_id, ids in expected.items():
+            row, size = told[queue_id], sum(len(contents[message_id]) for message_id in ids)
+            assert (row["depth"], row["size"], row["oldest_id"]) == (len(ids), size, ids[0])
+        found = {row["message_id"]: row for row in journal.messages().to_pylist()}
+        on = {message_id for ids in expected.values() for message_id in ids}
+        assert {message_id for message_id, row in found.items() if row["state"] == "queued"} == on
+        waiting = {message_id for message_id, row in found.items() if row["state"] == "in doubt"}
+        assert waiting == contents.keys() - on
+        for row in journal.messages(columns=["message_id", "state", "payload", "size", "complete"]).to_pylist():
+            if row["message_id"] in contents:
+                assert row["payload"] == contents[row["message_id"]]
+                assert row["complete"]
+                assert row["size"] == len(row["payload"])
+            else:
+                assert row["state"] in ("gone", "staged")
+
+
+@settings(max_examples=6, deadline=None)
+@given(seed=st.integers(0, 1 << 30))
+def test_transactions_are_as_the_store_has_them(seed: int) -> None:
+    with TemporaryDirectory() as path:
+        life = live(seed, 500)
+        rows = open_journal(lay_out(life.files, Path(path))).transactions().to_pylist()
+        prepared = {row["xid"]: row for row in rows if row["state"] == "prepared"}
+        assert prepared.keys() == life.model.prepared.keys()
+        for xid, work in life.model.prepared.items():
+            assert prepared[xid]["enqueues"] == sum(what == "put" for what, _, _ in work)
+            assert prepared[xid]["dequeues"] == sum(what == "take" for what, _, _ in work)
+            assert prepared[xid]["kind"] == "distributed"
+        by_hand = {row["xid"]: row["state"] for row in rows if row["decided_by_hand"]}
+        for xid, commit in life.model.decided.items():
+            assert by_hand[xid] == ("committed" if commit else "rolled back")
+        assert not [row for row in rows if row["state"] == "open"]
+
+
+def test_why_a_message_left_is_told(tmp_path: Path) -> None:
+    disk = Disk()
+    store, _ = disk.open()
+    number = queue(store)
+    ids = {why: put(store, number) for why in Why}
+    for why, message_id in ids.items():
+        store.dequeue(message_id, number, NOW_US, why)
+    store.close()
+    journal = open_journal(lay_out(disk.files, tmp_path))
+    words = {ids[why]: why.words if why else None for why in Why}
+    found = journal.messages().to_pylist()
+    assert {row["message_id"]: row["why"] for row in found} == words
+    assert {row["message_id"]: row["places"][0]["why"] for row in found} == words
+    assert {row["end_reason"] for row in found} == {"consumed"}
+    rows = [row for batch in journal.records(columns=["type", "message_id", "why"]) for row in batch.to_pylist()]
+    assert {row["message_id"]: row["why"] for row in rows if row["type"] == "dequeue"} == words
+    assert {row["why"] for row in rows if row["type"] != "dequeue"} == {None}
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_lives_are_what_the_clients_did(mix: str, tmp_path: Path) -> None:
+    """Every place that the log still knows begins and ends at the LSNs that the clients were told."""
+    traffic = Traffic(mix, 11)
+    moments = []
+    for _ in range(50):
+        traffic.step()
+        if traffic.rng.random() < 0.03:
+            traffic.reopen()
+        moments.append((traffic.store.journal.durable_lsn, {q: list(ids) for q, ids in traffic.on.items() if ids}))
+    traffic.rest()
+    traffic.store.close()
+    journal = open_journal(lay_out(traffic.disk.files, tmp_path))
+    given_at: dict[tuple[int, int, int], int] = {}
+    ends: dict[tuple[int, int, int], int] = {}
+    at: dict[tuple[int, int], int] = {}
+    for lsn, puts, message_id, queue_id in traffic.operations:
+        if puts:
+            at[message_id, queue_id] = lsn
+            given_at[message_id, queue_id, lsn] = lsn
+        else:
+            ends[message_id, queue_id, at[message_id, queue_id]] = lsn
+    live_rows = 0
+    for row in journal.messages().to_pylist():
+        assert row["size"] == len(traffic.contents[row["message_id"]])
+        for place in row["places"]:
+            key = row["message_id"], place["queue_id"], place["position"]
+            assert key in given_at
+            if place["end"] is None:
+                live_rows += 1
+                assert key not in ends
+            else:
+                assert place["end_lsn"] >= ends[key]  # a copy of the end stands for one that is gone
+                assert place["end"] == "dequeued"
+        is_live = any(place["end"] is None for place in row["places"])
+        assert row["state"] == ("queued" if is_live else "gone")
+        assert row["end_reason"] in ((None,) if is_live else ("consumed",))
+    assert live_rows == sum(len(ids) for ids in traffic.on.values())
+    if not journal.log.gaps and journal.log.base_lsn < journal.log.container_bytes:  # nothing was reclaimed
+        for end_lsn, on in moments[::7]:
+            assert shown_by(journal, Reading(selection=Selection(end_lsn=end_lsn))) == on
+
+
+@settings(max_examples=6, deadline=None)
+@given(seed=st.integers(0, 99), end=st.integers(10, 60))
+def test_depth_as_of_an_lsn(seed: int, end: int) -> None:
+    """While nothing was reclaimed the log tells what was on the queues at any time."""
+    traffic = Traffic("exponential lifetimes", seed)
+    moments = []
+    for _ in range(end):
+        traffic.step(6)
+        if traffic.store.journal.base_lsn >= traffic.store.journal.container_bytes or traffic.store.journal.holes:
+            break
+        moments.append((traffic.store.journal.durable_lsn, {q: list(ids) for q, ids in traffic.on.items() if ids}))
+        files = traffic.disk.files.after_kill()
+    with TemporaryDirectory() as path:
+        journal = open_journal(lay_out(files, Path(path)))
+        for end_lsn, on in moments[:: max(1, len(moments) // 8)]:
+            reading = Reading(selection=Selection(end_lsn=end_lsn))
+            if end_lsn <= journal.log.durable_lsn:
+                assert shown_by(journal, reading) == on
+                depths = {row["queue_id"]: row["depth"] for row in journal.queues(reading).to_pylist() if row["depth"]}
+                assert depths == {queue_id: len(ids) for queue_id, ids in on.items()}

@@ -1,0 +1,189 @@
+"""What can't be exported says why in a sentence, and leaves nothing half."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cairnmq.base.errors import CairnError, CorruptJournal, ForeignStore, StoreInUse
+from cairnmq.columns.journal import open_journal
+from cairnmq.export.exporting import Asked, export
+from cairnmq.export.target import Target
+from cairnmq.sidecars.keeper import Keeper
+from cairnmq.store.library import open_store
+
+from ..process import CAIRNMQ
+from .tables import KINDS, OPTIONS, SMALL, expected, fill, rows_in
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("made") / "store"
+    fill(made, 600)
+    return made
+
+
+def run(*arguments: object, limit: int | None = None) -> subprocess.CompletedProcess[str]:
+    def limited() -> None:
+        if limit is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    command = [CAIRNMQ, "export", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, preexec_fn=limited)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_damaged_container(store: Path, tmp_path: Path, kind: str) -> None:
+    """It is named; what stands before is exported, of it nothing; and the rest, when it may be left out."""
+    hurt, target = tmp_path / "store", str(tmp_path / "target")
+    shutil.copytree(store, hurt)
+    journal = open_journal(str(hurt))
+    rows, piece = expected(journal), journal.log.pieces[len(journal.log.pieces) // 2]
+    victim = next(row for row in rows if row["lsn"] > piece.slot_lsn + 3000)
+    assert victim["container"] == piece.slot_lsn > journal.log.first_lsn
+    with open(piece.path, "r+b") as file:
+        file.seek(victim["block"] - piece.slot_lsn + 100)
+        file.write(b"rot")
+    with pytest.raises(CorruptJournal, match=rf"{Path(piece.path).name}: LSN {victim['block']} .*--skip-damaged"):
+        export(str(hurt), target, Asked(kind=kind))
+    assert [row["lsn"] for row in rows_in(Path(target), kind)] == [
+        row["lsn"] for row in rows if row["lsn"] < piece.slot_lsn
+    ]
+    export(str(hurt), target, Asked(skip_damaged=True))
+    assert [row["lsn"] for row in rows_in(Path(target), kind)] == [
+        row["lsn"] for row in rows if row["block"] != victim["block"]
+    ]
+
+
+def test_damaged_sidecars(store: Path, tmp_path: Path) -> None:
+    beside = tmp_path / "beside"
+    keeper = Keeper(str(store), str(beside), None, 1 << 30)
+    keeper.step()
+    keeper.close()
+    with pytest.raises(CairnError, match=r"sidecars have heads only, and no payload; export the store"):
+        export(str(beside), str(tmp_path / "target"), Asked(columns=("lsn", "payload")))
+    file = max(beside.glob("*.parquet"))
+    data = bytearray(file.read_bytes())
+    data[40] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(CairnError, match=rf"{file.name}: its checksum says that it is damaged; remove it"):
+        export(str(beside), str(tmp_path / "target"), Asked(commit_bytes=1))
+    rest = [row["lsn"] for row in rows_in(tmp_path / "target", "parquet", ("lsn",))]
+    assert rest
+    file.unlink()
+    export(str(store), str(tmp_path / "target"), Asked())
+    found = [row["lsn"] for row in rows_in(tmp_path / "target", "parquet", ("lsn",))]
+    journal = open_journal(str(store))
+    first = journal.log.first_lsn  # sidecars may have more: containers that the log left, and that nothing used again
+    assert [lsn for lsn in found if lsn >= first] == [row["lsn"] for row in expected(journal)]
+    assert [lsn for lsn in found if lsn < first] == [lsn for lsn in rest if lsn < first]
+
+
+def test_whose_the_target_is(store: Path, tmp_path: Path) -> None:
+    other, target, full = tmp_path / "other", tmp_path / "target", tmp_path / "full"
+    fill(other, 20)
+    export(str(store), str(target), Asked())
+    whole = rows_in(target, "parquet")
+    with pytest.raises(ForeignStore, match=r"the export of another log, .*name another directory"):
+        export(str(other), str(target), Asked())
+    with pytest.raises(ForeignStore, match=r"another choice \(its format: parquet, not delta\)"):
+        export(str(store), str(target), Asked(kind="delta"))
+    with pytest.raises(ForeignStore, match=r"another choice \(columns: lsn,.* not lsn\)"):
+        export(str(store), str(target), Asked(columns=("lsn",)))
+    with pytest.raises(ForeignStore, match="partitioned by: day,queue, not none"):
+        export(str(store), str(target), Asked(partition=()))
+    assert rows_in(target, "parquet") == whole
+    full.mkdir()
+    (full / "thesis.txt").write_text("mine")
+    for wrong, why in ((full, "not empty .'thesis.txt' is in it., and no export"), (store, "not empty")):
+        with pytest.raises(ForeignStore, match=why):
+            export(str(store), str(wrong), Asked())
+    assert os.listdir(full) == ["thesis.txt"]
+    with pytest.raises(CairnError, match="not a directory"):
+        export(str(store), str(full / "thesis.txt"), Asked())
+    with pytest.raises(CairnError, match="exports go to file systems only"):
+        export(str(store), "s3://bucket/table", Asked())
+    locked = Target(str(target))
+    with pytest.raises(StoreInUse, match="another export goes there just now"):
+        export(str(store), str(target), Asked())
+    locked.close()
+
+
+def test_an_older_copy_of_the_store(store: Path, tmp_path: Path) -> None:
+    newer, target = tmp_path / "newer", str(tmp_path / "target")
+    shutil.copytree(store, newer)
+    fill(newer, 100)
+    end_lsn = export(str(newer), target, Asked()).end_lsn
+    with pytest.raises(CairnError, match=rf"and the export has come to LSN {end_lsn}; it is an older copy"):
+        export(str(store), target, Asked())
+
+
+def test_what_says_how_far_it_has_come(store: Path, tmp_path: Path) -> None:
+    export(str(store), str(tmp_path), Asked())
+    for name, text in (
+        ("state.json", "{"), ("state.json", '{"exported": [[5, 4]], "moving": [], "is_writing": false}'),
+        ("export.json", "[]"), ("export.json", '{"format": 1}'), ("export.json", '{"format": 9}'),
+    ):  # fmt: skip
+        place = tmp_path / "_cairnmq" / name
+        kept = place.read_text()
+        place.write_text(text)
+        with pytest.raises(CairnError, match=f"{name}: .*(can't be read .*export anew|newer version)"):
+            export(str(store), str(tmp_path), Asked())
+        place.write_text(kept)
+    assert export(str(store), str(tmp_path), Asked()).records == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_full_disk(tmp_path: Path, kind: str) -> None:
+    """Or a quota: what was committed stays, and it goes on when there is room."""
+    store, target = tmp_path / "store", tmp_path / "target"
+    with open_store(str(store), options=OPTIONS) as made:
+        for size in (10, 3000):
+            made.queue("q").put_all([os.urandom(size) for _ in range(100)]).result()
+    done = run(store, target, "--format", kind, "--commit-size", 8 * SMALL, "--payload", limit=40_000)
+    assert done.returncode == 2
+    last = done.stderr.splitlines()[-1]  # before it stands what Rust has to say
+    assert last.startswith(f"cairnmq: {target}: no space left"), done.stderr
+    assert last.endswith("free some space or raise the quota")
+    done = run(store, target, "--format", kind, "--payload", "--json")
+    assert done.returncode == 0, done.stderr
+    rows = expected(open_journal(str(store)))
+    assert [row["lsn"] for row in rows_in(target, kind)] == [row["lsn"] for row in rows]
+
+
+def test_the_command(store: Path, tmp_path: Path) -> None:
+    first = run(store, tmp_path / "target")
+    assert first.returncode == 0
+    rows = len(expected(open_journal(str(store))))
+    assert first.stdout.startswith(f"{rows} records, ")
+    told = json.loads(run(store, tmp_path / "target", "--json").stdout)
+    assert (told["records"], told["commits"], told["end_lsn"]) == (0, 0, told["exported"][-1][1])
+    for arguments, why in (
+        ((tmp_path / "gone", tmp_path / "t"), "no such directory"),
+        ((store, tmp_path / "t", "--format", "orc"), "'orc' is not one of 'parquet', 'delta', 'iceberg'"),
+        ((store, tmp_path / "t", "--columns", "lsm"), "column 'lsm': there is no such column; one of lsn"),
+        ((store, tmp_path / "t", "--partition-by", "month"), "no table can be partitioned so"),
+        ((store, tmp_path / "t", "--commit-size", "much"), "it is no size"),
+    ):
+        done = run(*arguments)
+        assert (done.returncode, why in done.stderr, done.stdout) == (2, True, ""), done.stderr
+    assert not (tmp_path / "t").exists()
+
+
+def test_what_is_not_installed(store: Path, tmp_path: Path) -> None:
+    for kind, module in (("delta", "deltalake"), ("iceberg", "pyiceberg"), ("iceberg", "pyiceberg_core")):
+        text = (
+            f"import sys; sys.modules[{module!r}] = None\n"
+            "from cairnmq.cli.main import cairnmq\n"
+            f"cairnmq(['export', {str(store)!r}, {str(tmp_path / 't')!r}, '--format', {kind!r}])"
+        )
+        done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=120)
+        assert done.returncode == 2
+        assert f"--format {kind}: {module} is missing; pip install 'cairnmq[{kind}]'" in done.stderr

@@ -1,0 +1,172 @@
+"""What an export holds is what `columns` reads, however often and in whatever pieces it was made."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import duckdb
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cairnmq.columns.amqp_columns import SCHEMA as AMQP
+from cairnmq.columns.journal import open_journal
+from cairnmq.columns.ranges import Ranges
+from cairnmq.columns.records import DEFAULT
+from cairnmq.export.exporting import Asked, export
+from cairnmq.sidecars.folder import Folder
+from cairnmq.sidecars.keeper import Keeper
+
+from ..columns.logs import go_on, lay_out
+from ..columns.test_live import SMALL as LIVE_BYTES
+from ..columns.test_live import written
+from ..store.test_transaction_histories import Life
+from .tables import KINDS, SMALL, Row, all_of, expected, fill, iceberg, rows_in, table_in
+
+
+@settings(max_examples=6, deadline=None)
+@given(
+    seed=st.integers(0, 1 << 30), cuts=st.lists(st.integers(0, 200), min_size=1, max_size=4), commit=st.integers(1, 9)
+)
+def test_any_history_in_any_pieces(seed: int, cuts: list[int], commit: int) -> None:
+    """With kills, relocation, holes and what was reclaimed between two exports: each record once, as it was."""
+    with TemporaryDirectory() as path:
+        life = Life(seed)
+        target = Path(path, "target")
+        seen: dict[int, Row] = {}
+        for steps in cuts:
+            go_on(life, steps)
+            store = lay_out(life.files, Path(path, "store"))
+            for row in expected(open_journal(store)):
+                assert seen.setdefault(row["lsn"], row) == row
+            before = len(rows_in(target, "parquet", ("lsn",))) if target.exists() and seen else 0
+            done = export(store, str(target), Asked(commit_bytes=commit * 8192))
+            assert done.records == len(seen) - before
+            assert export(store, str(target), Asked()).records == 0
+        assert not seen or rows_in(target, "parquet") == [seen[lsn] for lsn in sorted(seen)]
+
+
+@settings(max_examples=100, deadline=None)
+@given(runs=st.lists(st.integers(0, 60), unique=True), holes=st.integers(0, 60))
+def test_ranges(runs: list[int], holes: int) -> None:
+    """They are the set of what was added."""
+    ranges = Ranges()
+    for lsn in runs:
+        ranges = ranges.added(lsn, lsn + 1)
+    assert Ranges.of(ranges.runs) == ranges
+    assert {lsn for first, end in ranges.runs for lsn in range(first, end)} == set(runs)
+    missing = {lsn for first, end in ranges.without(holes, 61) for lsn in range(first, end)}
+    assert missing == set(range(holes, 61)) - set(runs)
+    assert ranges.from_on(holes) == next(lsn for lsn in range(holes, 99) if lsn not in runs)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_format_read_back(tmp_path: Path, kind: str) -> None:
+    """By its own library and by DuckDB; grown in between; with contents, and queues of all kinds of names."""
+    store, archive, target = tmp_path / "store", tmp_path / "archive", tmp_path / "target"
+    archive.mkdir()
+    columns = (*DEFAULT, "payload", *AMQP.names)
+    asked = Asked(kind=kind, columns=columns, archive=str(archive), commit_bytes=2 * SMALL)
+    fill(store, 240, archive)
+    first = export(str(store), str(target), asked)
+    fill(store, 240, archive)
+    second = export(str(store), str(target), Asked(archive=str(archive), commit_bytes=2 * SMALL))
+    assert export(str(store), str(target), asked).records == 0
+    rows = expected(open_journal(str(store), archive=str(archive)), columns)
+    assert first.records + second.records == len(rows)
+    assert first.commits > 2
+    assert not second.missing
+    assert plain(rows_in(target, kind, columns)) == plain(rows)
+    found = by_duckdb(target, kind)
+    assert found == [(row["lsn"], row["queue"]) for row in rows]
+    assert {queue for _, queue in found} == {None, "orders", "eu/orders", "a=b ü%", "..", "17", "queue-6"}
+
+
+def plain(rows: list[Row]) -> list[Row]:
+    """Maps as they are read from tables, which know no order of entries."""
+    maps = [field.name for field in AMQP if pa.types.is_map(field.type)]
+    return [{**row, **{name: row[name] and sorted(row[name]) for name in maps}} for row in rows]
+
+
+def by_duckdb(target: Path, kind: str) -> list[tuple[int, str]]:
+    """Its own readers of Delta and Iceberg have to be fetched from elsewhere, so it gets the files that are in them."""
+    found: list[tuple[int, str]]
+    if kind == "iceberg":
+        connection = iceberg(target).scan(selected_fields=("lsn", "queue")).to_duckdb("records")
+        found = connection.sql("SELECT lsn, queue FROM records ORDER BY lsn").fetchall()
+        return found
+    files = DeltaTable(target).file_uris() if kind == "delta" else f"{target}/**/*.parquet"
+    types = "hive_types = {'day': DATE, 'queue': VARCHAR}"
+    text = f"SELECT lsn, queue FROM read_parquet($1, hive_partitioning = true, {types}) ORDER BY lsn"
+    found = duckdb.execute(text, [files]).fetchall()
+    return found
+
+
+def test_delta_and_iceberg_are_partitioned(tmp_path: Path) -> None:
+    fill(tmp_path / "store", 60)
+    for kind in ("delta", "iceberg"):
+        export(str(tmp_path / "store"), str(tmp_path / kind), Asked(kind=kind))
+    assert DeltaTable(tmp_path / "delta").metadata().partition_columns == ["day", "queue"]
+    spec = iceberg(tmp_path / "iceberg").spec()
+    assert [(field.name, str(field.transform)) for field in spec.fields] == [("day", "day"), ("queue", "identity")]
+    assert "day" not in table_in(tmp_path / "iceberg", "iceberg").schema.names
+
+
+def test_beside_a_writer(tmp_path: Path) -> None:
+    """From the store and its archive by turns; containers come to the archive in another order than the log's."""
+    store, archive, target = tmp_path / "store", tmp_path / "archive", tmp_path / "target"
+    archive.mkdir()
+    with written(store, archive):
+        while not list(archive.glob("*.cairn")):
+            pass
+        end_lsn = 0
+        while end_lsn < 80 * LIVE_BYTES:
+            export(str(archive), str(target), Asked(names_of=str(store)))
+            end_lsn = export(str(store), str(target), Asked(archive=str(archive))).end_lsn
+    done = export(str(store), str(target), Asked(archive=str(archive)))
+    assert done.runs == ((0, done.end_lsn),)
+    assert not done.missing
+    assert rows_in(target, "parquet") == all_of(store, archive)
+
+
+def test_an_archive_alone_is_exported_when_all_has_come(tmp_path: Path) -> None:
+    store, archive, some = tmp_path / "store", tmp_path / "archive", tmp_path / "some"
+    for directory in (archive, some):
+        directory.mkdir()
+    fill(store, 600, archive)
+    files = sorted(archive.glob("*.cairn"))
+    for number in (*range(1, len(files), 2), *range(0, len(files), 2)):
+        shutil.copy(files[number], some)
+        if number % 6 == 1:
+            export(str(some), str(tmp_path / "target"), Asked(partition=("day",)))
+    assert export(str(some), str(tmp_path / "target"), Asked()).runs == ((0, len(files) * SMALL),)
+    rows = [row["lsn"] for row in expected(open_journal(str(archive)), ("lsn",))]
+    assert [row["lsn"] for row in rows_in(tmp_path / "target", "parquet", ("lsn",))] == rows
+
+
+def test_sidecars(tmp_path: Path) -> None:
+    """Their export goes on with that of the store, and the other way round."""
+    store, archive, beside, target = (tmp_path / name for name in ("store", "archive", "beside", "target"))
+    archive.mkdir()
+    fill(store, 300, archive)
+    keeper = Keeper(str(store), str(beside), str(archive), 1 << 30)
+    keeper.step()
+    keeper.close()
+    sealed = len(Folder(str(beside), None).containers)
+    done = export(str(beside), str(target), Asked(names_of=str(store)))
+    assert done.runs == ((0, sealed * SMALL),)
+    fill(store, 300, archive)
+    export(str(store), str(target), Asked(archive=str(archive)))
+    assert rows_in(target, "parquet") == all_of(store, archive)
+    assert export(str(beside), str(target), Asked()).records == 0
+
+
+def test_only_what_is_sealed(tmp_path: Path) -> None:
+    fill(tmp_path / "store", 300)
+    log = open_journal(str(tmp_path / "store")).log
+    done = export(str(tmp_path / "store"), str(tmp_path / "target"), Asked(sealed_only=True))
+    assert done.end_lsn == log.durable_lsn - log.durable_lsn % SMALL

@@ -1,0 +1,30 @@
+"""A process of its own: a query writes a journal's records to Parquet until it is killed. Arguments: store, target."""
+
+from __future__ import annotations
+
+import sys
+
+from pyspark.sql.streaming.query import StreamingQuery
+
+from cairnmq.spark.session import session
+
+CONF = {
+    "spark.driver.memory": "1g", "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1", "spark.sql.streaming.minBatchesToRetain": "5",
+    "spark.python.authenticate.socketTimeout": "120s",
+}  # fmt: skip
+
+
+def start(spark: object, store: str, target: str, *, available_now: bool) -> StreamingQuery:
+    """The query; run again it goes on where it was."""
+    reader = spark.readStream.format("journal").option("slot", "parquet").option("maxBytesPerTrigger", "300k")  # type: ignore[attr-defined]
+    frame = reader.option("copies", "all").option("maxPartitionBytes", "64k").option("verify", "full").load(store)
+    writer = frame.select("lsn", "type", "message_id").writeStream.format("parquet")
+    writer = writer.option("checkpointLocation", f"{target}-checkpoint")
+    when = {"availableNow": True} if available_now else {"processingTime": "0 seconds"}
+    found: StreamingQuery = writer.trigger(**when).start(target)
+    return found
+
+
+if __name__ == "__main__":
+    start(session("local[2]", "query", CONF), sys.argv[1], sys.argv[2], available_now=False).awaitTermination()

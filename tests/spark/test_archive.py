@@ -1,0 +1,35 @@
+"""A batch that names an archive is whole, or says what is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cairnmq.base.errors import CairnError
+from cairnmq.columns.journal import open_journal
+from cairnmq.spark.source import JournalSource
+
+from .conftest import fill_store
+
+
+def test_an_archive_that_misses_something_fails_a_batch(tmp_path: Path) -> None:
+    path, archive = tmp_path / "store", tmp_path / "archive"
+    fill_store(path, 4000, archive)
+    options = {"path": str(path), "archive": str(archive)}
+
+    def parts(**more: str) -> int:
+        source = JournalSource(options | more)
+        return len(source.reader(source.schema()).partitions())
+
+    first, second, third, *_ = sorted(archive.glob("*.cairn"))
+    whole = parts(maxPartitionBytes="64k")
+    first.unlink()  # the archive's limits do that
+    assert parts(maxPartitionBytes="64k") == whole - 1
+    third.unlink()
+    [gap] = open_journal(str(path), archive=str(archive)).log.gaps[1:]
+    with pytest.raises(CairnError, match=rf"LSN {gap.first_lsn} to {gap.end_lsn} was asked for.*failOnDataLoss"):
+        parts()
+    assert parts(maxPartitionBytes="64k", failOnDataLoss="false") == whole - 2
+    assert parts(maxPartitionBytes="64k", startingLsn=str(gap.end_lsn)) < whole
+    assert second.exists()

@@ -1,0 +1,260 @@
+"""The data source gives Spark what the columns say, and tells in one sentence what is wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.errors.exceptions.captured import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+from cairnmq.columns.journal import VIEWS, Journal, open_journal
+from cairnmq.columns.records import Reading
+from cairnmq.spark.session import journal
+from cairnmq.store.bookmarks import read_bookmark
+from cairnmq.store.library import open_store
+
+from ..columns.test_amqp_columns import content
+from .conftest import OPTIONS, SMALL, Fill
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("store")
+    with open_store(str(made), options=OPTIONS) as store:
+        queue, other = store.queue("orders"), store.queue("other")
+        for number in range(40):
+            queue.put_all([content(b"%d" % number) for _ in range(20)]).result()
+            other.put(b"no amqp").result()
+            taken = [message for _ in range(15) if (message := queue.take()) is not None]
+            queue.accept(taken).result()
+            with store.transaction() as both:
+                message = both.take(queue)
+                assert message is not None
+                both.put(other, b"instead")
+    return made
+
+
+def rows(of: Journal, copies: str = "new") -> list[dict[str, object]]:
+    return [row for batch in of.records(Reading(copies=copies)) for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_each_view_is_what_the_columns_are(spark: SparkSession, path: Path, view: str) -> None:
+    found = journal(spark, str(path), view=view, maxPartitionBytes="128k").toArrow()
+    own = open_journal(str(path))
+    expected = rows(own) if view == "records" else getattr(own, view)().to_pylist()
+    key = expected[0].keys().__iter__().__next__()
+    assert expected
+
+    def plain(some: list[dict[str, object]]) -> list[str]:
+        return sorted(repr({name: str(value) for name, value in row.items()}) for row in some)
+
+    assert plain(found.to_pylist()) == plain(expected), key
+
+
+def test_filters_of_one_frame_are_not_those_of_another(spark: SparkSession, path: Path) -> None:
+    frame = journal(spark, str(path))
+    every = frame.count()
+    starts = frame.filter("type = 'start'").count()
+    assert 0 < starts < every == frame.count()
+    assert frame.groupBy("type").count().agg(f.sum("count")).collect()[0][0] == every
+
+
+def test_what_options_select(spark: SparkSession, path: Path) -> None:
+    own = open_journal(str(path))
+    middle = own.log.durable_lsn // 2
+    every = rows(own)
+    frame = journal(spark, str(path), types=["start", "dequeue"], queues="orders", startingLsn=SMALL, endingLsn=middle,
+                    columns="lsn,queue,time", maxPartitionBytes=SMALL)  # fmt: skip
+    assert frame.columns == ["lsn", "queue", "time"]
+    assert frame.rdd.getNumPartitions() == len(own.log.between(SMALL, middle)) > 1
+    expected = [
+        row["lsn"] for row in every
+        if row["type"] in ("start", "dequeue") and row["queue"] == "orders" and SMALL <= row["lsn"] < middle  # type: ignore[operator]
+    ]  # fmt: skip
+    assert sorted(row.lsn for row in frame.collect()) == expected
+    time = every[len(every) // 2]["time"]
+    later = journal(spark, str(path), startingTimestamp=time.isoformat()).count()  # type: ignore[attr-defined]
+    assert later == sum(row["time"] >= time for row in every)  # type: ignore[operator]
+    assert journal(spark, str(path), endingLsn=0).count() == 0
+    schema = "queue string, lsn long"
+    pruned = spark.read.format("journal").schema(schema).load(str(path))
+    assert pruned.columns == ["queue", "lsn"]
+    assert pruned.count() == len(every)
+
+
+def test_contents_and_amqp(spark: SparkSession, path: Path) -> None:
+    frame = journal(spark, str(path), view="messages", includePayload=True, includeAmqp=True).filter("queue = 'orders'")
+    found = frame.groupBy("body", "subject").count().collect()
+    own = open_journal(str(path)).messages(columns=["queue", "body"]).to_pylist()
+    expected = Counter(row["body"] for row in own if row["queue"] == "orders")
+    assert {(bytes(row.body), row.subject): row["count"] for row in found} == {
+        (body, "subject"): count for body, count in expected.items()
+    }
+    tags = frame.selectExpr("application_properties['red'] as red", "ttl_ms", "payload").distinct().collect()
+    assert {(row.red, row.ttl_ms) for row in tags} == {("true", 5000)}
+    assert {bytes(row.payload) for row in tags} == {content(body) for body in expected}
+    starts = journal(spark, str(path), types="start", columns="subject,amqp_error").groupBy("subject").count().collect()
+    assert {row.subject: row["count"] for row in starts} == {
+        "subject": expected.total(), None: len(own) - expected.total()
+    }
+
+
+def test_sql_alone(spark: SparkSession, path: Path) -> None:
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW q USING journal OPTIONS (path '{path}', view 'queues')")
+    assert {row.queue: row.depth for row in spark.sql("SELECT * FROM q").collect()} == {"orders": 160, "other": 80}
+
+
+def test_what_the_readme_shows(
+    spark: SparkSession, path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "data").symlink_to(path)
+    monkeypatch.chdir(tmp_path)
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    [program] = [block for block in readme.split("```python\n") if "cairnmq.spark" in block]
+    exec(program.partition("```")[0], {})
+    assert "consumed|accepted" in capsys.readouterr().out.replace(" ", "")
+
+
+WRONG: dict[str, dict[str, object]] = {
+    "there is no such option; one of path, view": {"colums": "lsn"},
+    "'recrods' is none of records, messages": {"view": "recrods"},
+    "column 'lsm': there is no such column": {"columns": "lsm"},
+    "the view queues has none; one of queue_id": {"view": "queues", "columns": "lsn"},
+    "type 'begin': there is no such record type; one of start": {"types": "begin"},
+    "queue 'ordres': there is no queue of that name; one of orders, other": {"queues": "ordres"},
+    "'-1' is no LSN": {"startingLsn": "-1"},
+    "option startingLsn: it lies behind endingLsn": {"startingLsn": 5, "endingLsn": 4},
+    "'yesterday' is no time; write for example": {"startingTimestamp": "yesterday"},
+    "'0' is no size": {"maxPartitionBytes": "0"},
+    "'maybe' is none of false, true": {"includePayload": "maybe"},
+    "'lazy' is none of FAILFAST, PERMISSIVE": {"mode": "lazy"},
+    "it is for streams; use startingLsn": {"startingOffsets": "latest"},
+    "option slot: 'a/b' is no name": {"slot": "a/b"},
+    "the view messages has no records to choose from": {"view": "messages", "types": "start"},
+}
+
+
+@pytest.mark.parametrize("why", WRONG)
+def test_wrong_options(spark: SparkSession, path: Path, why: str) -> None:
+    with pytest.raises(PySparkException) as raised:
+        journal(spark, str(path), **WRONG[why]).count()
+    assert why in str(raised.value)
+
+
+def test_what_is_no_store(spark: SparkSession, tmp_path: Path) -> None:
+    for name, why in (("gone", "no such directory"), ("empty", "directory is empty"), ("newer", "is newer than this")):
+        place = tmp_path / name
+        if name != "gone":
+            place.mkdir()
+        if name == "newer":
+            with open_store(str(place)):
+                pass
+            mark = place / "journal" / "log.mark"
+            data = bytearray(mark.read_bytes())
+            for at in (0, 4096):
+                newer_format(data, at)
+            mark.write_bytes(data)
+        with pytest.raises(PySparkException, match=why):
+            journal(spark, str(place)).count()
+    with pytest.raises(PySparkException, match="journals are read from file systems only"):
+        journal(spark, "s3a://bucket/store").count()
+
+
+def newer_format(data: bytearray, at: int) -> None:
+    from crc32c import crc32c
+
+    data[at + 8] = 9
+    data[at : at + 4] = crc32c(bytes(data[at + 4 : at + 88])).to_bytes(4, "little")
+
+
+def test_damage(spark: SparkSession, tmp_path: Path, fill: Fill) -> None:
+    """FAILFAST names file and LSN; PERMISSIVE leaves out the block, and counts it."""
+    fill(tmp_path, 1000)
+    own = open_journal(str(tmp_path))
+    whole = rows(own)
+    piece = own.log.pieces[1]
+    victim = next(row for row in whole if row["lsn"] > piece.slot_lsn + 3000)  # type: ignore[operator]
+    with open(piece.path, "r+b") as file:
+        file.seek(int(str(victim["block"])) - piece.slot_lsn + 100)
+        file.write(b"rot")
+    with pytest.raises(PySparkException, match=rf"{Path(piece.path).name}: LSN {victim['block']} to \d+ can't be read"):
+        journal(spark, str(tmp_path), verify="full").count()
+    frame = journal(spark, str(tmp_path), verify="full", mode="permissive")
+    left = frame.select("lsn", "damaged_blocks", "container", "crc_ok").collect()
+    assert sorted(row.lsn for row in left) == [row["lsn"] for row in whole if row["block"] != victim["block"]]
+    assert {row.damaged_blocks for row in left if row.container == piece.slot_lsn} == {1}
+    assert {row.damaged_blocks for row in left if row.container != piece.slot_lsn} == {0}
+    assert {row.crc_ok for row in left} == {True}
+
+
+def test_what_was_reclaimed(spark: SparkSession, tmp_path: Path, fill: Fill) -> None:
+    fill(tmp_path, 6000)
+    with open_store(str(tmp_path), options=OPTIONS) as store:
+        store.queue("staying").purge().result()
+        store.queue("passing").purge().result()
+    first = open_journal(str(tmp_path)).log.first_lsn
+    assert first > 0
+    with pytest.raises(PySparkException) as raised:
+        journal(spark, str(tmp_path), startingLsn=0).count()
+    said = f"LSN 0 to {first} was asked for, and {first} bytes of it were reclaimed; the log begins at LSN {first}"
+    assert said in str(raised.value)
+    assert journal(spark, str(tmp_path), startingLsn=0, failOnDataLoss=False).count() > 0
+    with pytest.raises(StreamingQueryException, match="were reclaimed"):
+        run(spark, tmp_path, tmp_path / "lost", startingOffsets='{"lsn": 0}')
+
+
+def run(spark: SparkSession, store: Path, to: Path, **options: object) -> list[int]:
+    """A stream of what there is into Parquet at *to*; the sizes of its batches."""
+    reader = spark.readStream.format("journal")
+    for name, value in options.items():
+        reader = reader.option(name, str(value))
+    writer = reader.load(str(store)).writeStream.format("parquet").option("checkpointLocation", f"{to}-checkpoint")
+    query = writer.trigger(availableNow=True).start(str(to))
+    query.awaitTermination()
+    return [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]
+
+
+def streamed(spark: SparkSession, to: Path) -> list[int]:
+    return sorted(row.lsn for row in spark.read.parquet(str(to)).select("lsn").collect())
+
+
+def test_a_stream_in_bounded_batches(spark: SparkSession, tmp_path: Path, fill: Fill) -> None:
+    """Each batch within its size; what comes later comes with the next run; nothing twice."""
+    store, to = tmp_path / "store", tmp_path / "to"
+    fill(store, 1500)
+    expected = [row["lsn"] for row in rows(open_journal(str(store)))]
+    sizes = run(spark, store, to, maxBytesPerTrigger="64k", slot="test")
+    assert len(sizes) > 2
+    assert streamed(spark, to) == expected
+    assert read_bookmark(str(store), "test")
+    assert run(spark, store, to, slot="test") == []
+    fill(store, 1000)
+    assert sum(run(spark, store, to, slot="test")) > 1000
+    later = open_journal(str(store), history=True)
+    found = streamed(spark, to)
+    assert len(found) == len(set(found))
+    assert set(found) >= {row["lsn"] for row in rows(later, copies="none") if row["lsn"] > expected[-1]}  # type: ignore[operator]
+
+
+def test_where_a_stream_begins(spark: SparkSession, tmp_path: Path, fill: Fill) -> None:
+    store = tmp_path / "store"
+    fill(store, 500)
+    log = open_journal(str(store)).log
+    assert run(spark, store, tmp_path / "latest", startingOffsets="latest") == []
+    middle = log.durable_lsn // 2
+    run(spark, store, tmp_path / "json", startingOffsets=f'{{"lsn": {middle}}}')
+    expected = [row["lsn"] for row in rows(open_journal(str(store))) if int(str(row["lsn"])) >= middle]
+    assert streamed(spark, tmp_path / "json") == expected
+    for options, why in (
+        ({"view": "messages"}, "a stream has the view records, not messages"),
+        ({"startingLsn": "5"}, "it is for batches; use startingOffsets"),
+        ({"startingOffsets": '{"lsn": 99999999}'}, "LSN 99999999 lies behind the log's durable end"),
+        ({"startingOffsets": "soon"}, "'soon' is no offset"),
+    ):
+        with pytest.raises(PySparkException, match=why):
+            run(spark, store, tmp_path / "wrong", **options)

