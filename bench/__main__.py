@@ -12,7 +12,26 @@ from collections.abc import Callable
 import click
 from rich.console import Console
 
-from . import backlog, broker, embedded, forwarding, journal, recovery, settlement, store, traffic, zeros
+from . import (
+    backlog,
+    broker,
+    cluster,
+    embedded,
+    forwarding,
+    group,
+    journal,
+    long,
+    parts,
+    patterns,
+    questions,
+    recovery,
+    scale,
+    settlement,
+    sidecars,
+    store,
+    traffic,
+    zeros,
+)
 from .table import BenchError, Row, as_json, machine, render
 
 CAPTION = """\
@@ -21,11 +40,30 @@ see guess_per_s. Yardsticks of the journal, of as many bytes and an fdatasync pe
 join: of heads and payloads joined; loop: of heads packed and checksummed in a loop, joined; the stores: a synced
 transaction for each group, or for 100 operations of the store. Of the broker: its client alone, the sender joined to
 the receiver. Of a deep queue: its twin in memory.
+Of a group: its bus alone, given frames of the same size.
 accepted: sent until settled; received: sent until received; both at once, every message checked.
 A goal with ? could not be judged: the disk was busy, which makes everything equally slow.
 * CPU time per message: of the broker + of the client the row is about."""
-PARTS = ("journal", "zeros", "settlement", "store", "traffic", "recovery", "broker", "forwarding", "backlog")
-WIDTH = 140
+PARTS = (
+    "journal",
+    "zeros",
+    "settlement",
+    "store",
+    "traffic",
+    "recovery",
+    "questions",
+    "broker",
+    "patterns",
+    "parts",
+    "scale",
+    "forwarding",
+    "backlog",
+    "long",
+    "group",
+    "sidecars",
+    "cluster",
+)
+WIDTH = 156
 """What the table needs; a narrower terminal wraps lines, which is better than cutting off figures."""
 
 
@@ -46,26 +84,35 @@ def main(
     if quick:
         rounds, seconds, messages = 1, 0.001, min(messages, 2000)
     sys.setswitchinterval(0.0005)  # as the broker does
-    parts: dict[str, Callable[[str], list[Row]]] = {
+    connections, queues = (20, 20) if quick else (scale.CONNECTIONS, scale.QUEUES)
+    measured: dict[str, Callable[[str], list[Row]]] = {
         "journal": lambda path: journal.measure(path, rounds * 4, seconds / 4),
         "zeros": lambda path: zeros.measure(path, rounds * 4, seconds / 4),
         "settlement": lambda path: settlement.measure(path, rounds * 4, seconds / 4),
         "store": lambda path: store.measure(path, rounds, seconds, messages // 2),
         "traffic": lambda path: traffic.measure(path, rounds, seconds * 4, 200 if quick else traffic.BACKLOG),
         "recovery": lambda path: recovery.measure(path, rounds, messages),
+        "questions": lambda path: questions.measure(path, rounds, messages * 512),
         "broker": lambda path: broker.measure(path, rounds, seconds),
+        "patterns": lambda path: patterns.measure(path, rounds, seconds),
+        "parts": lambda path: parts.measure(path, rounds, seconds * 4),
+        "scale": lambda path: scale.measure(path, rounds, seconds, connections, queues),
         "forwarding": lambda path: forwarding.measure(path, rounds, seconds),
         "backlog": lambda path: backlog.measure(path, rounds, seconds),
+        "long": lambda path: long.measure(path, rounds, (1 << 20) if quick else (1 << 30), 20 if quick else 300),
+        "group": lambda path: group.measure(path, rounds, seconds),
+        "sidecars": lambda path: sidecars.measure(path, rounds, seconds),
+        "cluster": lambda path: cluster.measure(path, rounds, seconds),
     }
-    for line in embedded.left_out():
+    for line in (*embedded.left_out(), *parts.left_out(), *group.left_out()):
         print(f"bench: {line}", file=sys.stderr)
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="cairnmq-bench-", dir=directory) as path:
         found = machine(path)
         try:
             for name in only or PARTS:
-                rows += parts[name](os.path.join(path, name))
-                shutil.rmtree(os.path.join(path, name))
+                rows += measured[name](os.path.join(path, name))
+                shutil.rmtree(os.path.join(path, name), ignore_errors=True)  # a part may be left out
         except BenchError as error:
             print(f"bench: {error}", file=sys.stderr)
             sys.exit(1)

@@ -37,11 +37,11 @@ class Load(NamedTuple):
     def guess_per_s(self) -> float:
         """CPU on the busier side for each message, and a round trip for each window.
 
-        A durable message takes 10 us of CPU, a transient one 8, the client alone 3; 1 KiB costs 1 us more. A round trip
-        takes 450 us with a sync and the threads it wakes, 150 us without, 100 us without a broker.
+        A durable message takes 10 us of CPU, a transient one 8, the client alone 3; each KiB costs 1 us more. A round
+        trip takes 450 us with a sync and the threads it wakes, 150 us without, 100 us without a broker.
         """
         cpu_us, trip_us = {"durable": (10, 450), "transient": (8, 150), "client alone": (3, 100)}[self.kind]
-        return 1e6 / (cpu_us + (self.body_bytes > 512) + trip_us / self.window)
+        return 1e6 / (cpu_us + self.body_bytes / 1024 + trip_us / self.window)
 
     @property
     def what(self) -> str:
@@ -55,9 +55,11 @@ class Load(NamedTuple):
 
 LOADS = tuple(
     Load(kind, body_bytes, window)
-    for body_bytes, window, kind in product((256, 1024), (1, 100, 1000), ("client alone", "durable", "transient"))
+    for body_bytes, window, kind in product(
+        (256, 1024, 16384), (1, 100, 1000), ("client alone", "durable", "transient")
+    )
 )
-GOALS_PER_S = {Load("durable", 256, 1000): 25_000}
+GOALS_PER_S = {Load("durable", 256, 100): 20_600, Load("durable", 256, 1000): 30_000}
 
 
 class Broker:
@@ -95,9 +97,16 @@ class Broker:
 
     def cpu_s(self) -> float:
         """CPU time it has used so far, all threads."""
-        with open(f"/proc/{self._process.pid}/stat") as stat:
-            fields = stat.read().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_s_of(self._process.pid)
+
+    def resident_bytes(self) -> int:
+        """The memory that it has in use."""
+        with open(f"/proc/{self._process.pid}/status") as status:
+            return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmRSS"))
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def reset_peak(self) -> None:
         """Forget how much memory it once took."""
@@ -114,13 +123,21 @@ class Broker:
             return log.read()[-2000:]
 
 
+def cpu_s_of(pid: int) -> float:
+    """CPU time that a process has used so far, all threads."""
+    with open(f"/proc/{pid}/stat") as stat:
+        fields = stat.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 @dataclass
-class _Rounds:
+class Rounds:
     """What one client found of one load, round by round."""
 
     per_s: list[float] = field(default_factory=list)
     p50_us: list[float] = field(default_factory=list)
     p99_us: list[float] = field(default_factory=list)
+    p999_us: list[float] = field(default_factory=list)
     client_us: list[float] = field(default_factory=list)
     broker_us: list[float] = field(default_factory=list)
 
@@ -128,6 +145,7 @@ class _Rounds:
         self.per_s.append(messages / (result.ended_ns - begun_ns) * 1e9)
         self.p50_us.append(result.latency.p50_us)
         self.p99_us.append(result.latency.p99_us)
+        self.p999_us.append(result.latency.p999_us)
         self.client_us.append(result.cpu_s / messages * 1e6)
         self.broker_us.append(broker_s / messages * 1e6)
 
@@ -135,8 +153,8 @@ class _Rounds:
 def measure(path: str, rounds: int, round_s: float) -> list[Row]:
     """All loads, each for about *round_s* a round, on one broker whose store is in *path*."""
     queue_names = (f"bench-{number}" for number in count())
-    accepted = {load: _Rounds() for load in LOADS}
-    received = {load: _Rounds() for load in LOADS}
+    accepted = {load: Rounds() for load in LOADS}
+    received = {load: Rounds() for load in LOADS}
     with Broker(path) as broker, Clients() as clients:
         clients.run(broker.port, next(queue_names), 1000, 256, 100, durable=True)  # everything was done once
         for load in LOADS * rounds:
@@ -156,7 +174,7 @@ def measure(path: str, rounds: int, round_s: float) -> list[Row]:
     ]
 
 
-def _row(load: Load, name: str, found: _Rounds, alone: _Rounds) -> Row:
+def _row(load: Load, name: str, found: Rounds, alone: Rounds) -> Row:
     with_broker = load != load.alone
     return row(
         f"broker, {load.kind}" if with_broker else "client alone, no broker",
@@ -168,6 +186,7 @@ def _row(load: Load, name: str, found: _Rounds, alone: _Rounds) -> Row:
         goal_per_s=GOALS_PER_S.get(load) if name == "received" else None,
         p50_us=median(found.p50_us),
         p99_us=median(found.p99_us),
+        p999_us=median(found.p999_us),
         broker_cpu_us=median(found.broker_us) if with_broker else None,
         client_cpu_us=median(found.client_us),
     )

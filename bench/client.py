@@ -21,7 +21,7 @@ import struct
 import time
 from array import array
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -32,14 +32,14 @@ from cairnmq.amqp.proton import ACCEPTED, NULL, REMOTE_CLOSED, Pointer, conditio
 from .table import BenchError, Percentiles
 
 MIN_BODY_BYTES = 32
-MAX_BODY_BYTES = 60_000
-"""A message comes in one frame."""
+FRAME_BODY_BYTES = 60_000
+"""Of a message that comes in one frame; `send` and `receive` know no others."""
 SILENCE_S = 30.0
 BURST = 100
 """So many messages are handed to proton before what came of them is sent."""
 _FRAME_BYTES = 64 << 10
 _READ_BYTES = 256 << 10
-_NUMBERS = struct.Struct("<QQ")
+NUMBERS = struct.Struct("<QQ")
 _LOCAL_UNINIT, _REMOTE_ACTIVE = int(lib.PN_LOCAL_UNINIT), int(lib.PN_REMOTE_ACTIVE)
 
 
@@ -57,6 +57,12 @@ class Job(NamedTuple):
     durable: bool
     recovered: bool = False
     """Receiver: the broker was started since, so the messages are marked as perhaps delivered."""
+    work: Callable[[Wire, Job], Result] | None = None
+    """What is done in place of `send` or `receive`; a function of a module, as it goes to another process."""
+    rate_per_s: float = 0.0
+    """Of `works.send_paced`."""
+    per_transaction: int = 0
+    """Of `works.send_in_transactions`."""
 
 
 class Result(NamedTuple):
@@ -76,8 +82,8 @@ class Template:
     """An encoded message, and where its numbers stand."""
 
     def __init__(self, body_bytes: int, durable: bool, recovered: bool = False) -> None:
-        if not MIN_BODY_BYTES <= body_bytes <= MAX_BODY_BYTES:
-            raise BenchError(f"a body of {body_bytes} bytes: {MIN_BODY_BYTES} to {MAX_BODY_BYTES} can be measured")
+        if body_bytes < MIN_BODY_BYTES:
+            raise BenchError(f"a body of {body_bytes} bytes: {MIN_BODY_BYTES} at least can be measured")
         header = b"\x00\x53\x70\xc0\x02\x01" + (b"\x41" if durable else b"\x42")
         if recovered:
             header = redelivered(header, 1)
@@ -85,14 +91,14 @@ class Template:
         self.prefix = header + b"\x00\x53\x75" + size
         self.place = len(self.prefix)
         filler = bytes(number * 31 + 7 & 0xFF for number in range(256)) * (body_bytes // 256 + 1)
-        self.filler = filler[: body_bytes - _NUMBERS.size]
-        self.encoded = self.prefix + bytes(_NUMBERS.size) + self.filler
+        self.filler = filler[: body_bytes - NUMBERS.size]
+        self.encoded = self.prefix + bytes(NUMBERS.size) + self.filler
 
 
 def percentiles(times_ns: list[int]) -> Percentiles:
     ordered = sorted(times_ns)
     last = len(ordered) - 1
-    return Percentiles(ordered[last // 2] / 1000, ordered[last * 99 // 100] / 1000)
+    return Percentiles(*(ordered[last * part // 1000] / 1000 for part in (500, 990, 999)))
 
 
 # ---- one connection -----------------------------------------------------------------------------------------------
@@ -101,16 +107,19 @@ def percentiles(times_ns: list[int]) -> Percentiles:
 class Wire:
     """A connection with one link: a non-blocking socket, and proton's engine without a collector."""
 
-    def __init__(self, sock: socket.socket, name: str, *, server: bool = False) -> None:
+    def __init__(
+        self, sock: socket.socket, name: str, *, server: bool = False, buffer_bytes: int = _READ_BYTES
+    ) -> None:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.link: Pointer = NULL
         self._sock = sock
         self._connection = lib.pn_connection()
         self._transport = lib.pn_transport()
-        self._in = bytearray(_READ_BYTES)
+        self._buffer_bytes = buffer_bytes
+        self._in = bytearray(buffer_bytes)
         self._in_pointer = ffi.from_buffer("char[]", self._in)
-        self._out = bytearray(_READ_BYTES)
+        self._out = bytearray(buffer_bytes)
         self._out_pointer = ffi.from_buffer("char[]", self._out)
         self._out_view = memoryview(self._out)
         self._poll = select.poll()
@@ -139,6 +148,15 @@ class Wire:
         while not lib.pn_link_state(self.link) & _REMOTE_ACTIVE:
             self.turn()
 
+    def coordinator(self) -> Pointer:
+        """A link to the coordinator, attached, in the same session."""
+        control = lib.pn_sender(lib.pn_link_session(self.link), b"control")
+        lib.pn_terminus_set_type(lib.pn_link_target(control), lib.PN_COORDINATOR)
+        lib.pn_link_open(control)
+        while not lib.pn_link_state(control) & _REMOTE_ACTIVE:
+            self.turn()
+        return control
+
     def await_attach(self) -> None:
         """Let the peer open the link, and agree to all it wants."""
         state = _LOCAL_UNINIT | _REMOTE_ACTIVE
@@ -152,11 +170,16 @@ class Wire:
         lib.pn_link_open(link)
         self.link = link
 
-    def turn(self) -> None:
-        """Write what is due, wait for something to come, and digest it. Raises `BenchError` if nothing does."""
+    def turn(self, wait_ms: int = 0) -> None:
+        """Write what is due, wait for something to come, and digest it.
+
+        Raises `BenchError` if nothing does, unless it is to wait for no longer than *wait_ms*.
+        """
         self.write()
         self.check()
-        if not self._poll.poll(SILENCE_S * 1000):
+        if not self._poll.poll(wait_ms or SILENCE_S * 1000):
+            if wait_ms:
+                return
             raise BenchError(f"nothing was heard for {SILENCE_S:.0f} s")
         try:
             size = self._sock.recv_into(self._in)
@@ -177,7 +200,7 @@ class Wire:
         """Write what is due as far as the socket takes it."""
         blocked = False
         while (due := lib.pn_transport_pending(self._transport)) > 0:
-            size = lib.pn_transport_peek(self._transport, self._out_pointer, min(due, _READ_BYTES))
+            size = lib.pn_transport_peek(self._transport, self._out_pointer, min(due, self._buffer_bytes))
             try:
                 lib.pn_transport_pop(self._transport, self._sock.send(self._out_view[:size]))
             except BlockingIOError:
@@ -234,7 +257,7 @@ def send(wire: Wire, job: Job) -> Result:
     number = ffi.new("uint64_t *")
     tag = ffi.new("pn_delivery_tag_t *", {"size": 8, "start": ffi.cast("char *", number)})
     make, put, advance, credit_of = lib.pn_delivery, lib.pn_link_send, lib.pn_link_advance, lib.pn_link_credit
-    state_of, settle, pack, now_ns = lib.pn_delivery_remote_state, lib.pn_delivery_settle, _NUMBERS.pack_into, _now_ns
+    state_of, settle, pack = lib.pn_delivery_remote_state, lib.pn_delivery_settle, NUMBERS.pack_into
     link, count, window = wire.link, job.messages, job.window
     flying: deque[Pointer] = deque()
     sent_ns, settled_ns = array("Q"), array("Q")
@@ -275,7 +298,7 @@ def receive(wire: Wire, job: Job) -> Result:
     message = bytearray(_FRAME_BYTES)
     pointer, room = ffi.from_buffer("char[]", message), len(message)
     recv, current, advance, queued_at = lib.pn_link_recv, lib.pn_link_current, lib.pn_link_advance, lib.pn_link_queued
-    update, settle, unpack, now_ns = lib.pn_delivery_update, lib.pn_delivery_settle, _NUMBERS.unpack_from, _now_ns
+    update, settle, unpack = lib.pn_delivery_update, lib.pn_delivery_settle, NUMBERS.unpack_from
     link, count = wire.link, job.messages
     times_ns = array("q")
     received = owed = 0
@@ -306,7 +329,7 @@ def receive(wire: Wire, job: Job) -> Result:
     return Result(begun_ns, ended_ns, percentiles(list(times_ns)), cpu_s)
 
 
-_now_ns = time.monotonic_ns
+now_ns = time.monotonic_ns
 
 
 def _same(message: bytearray, prefix: bytes, filler: bytes, size: int) -> bool:
@@ -317,7 +340,7 @@ def _difference(message: bytes | bytearray, template: Template, sequence: int) -
     """What is wrong with *message*."""
     if len(message) != len(template.encoded):
         return f"message {sequence}: {len(message)} bytes came, {len(template.encoded)} were sent"
-    found = _NUMBERS.unpack_from(message, template.place)[0]
+    found = NUMBERS.unpack_from(message, template.place)[0]
     if _same(bytearray(message), template.prefix, template.filler, len(message)):
         return f"message {found} came where message {sequence} should have"
     return f"message {sequence} was altered"
@@ -340,7 +363,7 @@ def _do(job: Job, listener: socket.socket, tell: Callable[[object], None], await
         wire.write()
         tell("ready")
         await_go()
-        result = (send if job.sender else receive)(wire, job)
+        result = (job.work or (send if job.sender else receive))(wire, job)
         wire.close()
         if not job.sender and (more := lib.pn_link_queued(wire.link)):
             raise BenchError(f"{more} messages came after all {job.messages} had come")
@@ -361,14 +384,14 @@ def _serve(pipe: Connection) -> None:
 
 
 class Clients:
-    """A sender and a receiver, each a process, for any number of jobs."""
+    """A sender and a receiver, or more of them, each a process, for any number of jobs."""
 
-    def __init__(self) -> None:
+    def __init__(self, number: int = 2) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipes: list[Connection] = []
         self._processes = []
         self.ports: list[int] = []
-        for _ in range(2):
+        for _ in range(number):
             ours, theirs = context.Pipe()
             process = context.Process(target=_serve, args=(theirs,), daemon=True)
             process.start()
@@ -396,7 +419,7 @@ class Clients:
 
         *port* is the broker's; 0 joins the two without one, which shows how much the client alone can do.
         """
-        sending, receiving = self._pipes
+        sending, receiving = self._pipes[:2]
         receiving.send(Job(False, port, address, messages, body_bytes, window, durable))
         if port:
             self._answer(receiving)
@@ -412,6 +435,23 @@ class Clients:
             assert isinstance(result, Result)
             results.append(result)
         return results[0], results[1]
+
+    def run_all(self, jobs: Sequence[Job]) -> list[Result]:
+        """What came of each of these, all working at once on one broker, receivers first to attach."""
+        for sender in (False, True):
+            those = [(job, pipe) for job, pipe in zip(jobs, self._pipes, strict=False) if job.sender is sender]
+            for job, pipe in those:
+                pipe.send(job)
+            for _, pipe in those:
+                self._answer(pipe)
+        for pipe in self._pipes[: len(jobs)]:
+            pipe.send("go")
+        results: list[Result] = []
+        for pipe in self._pipes[: len(jobs)]:
+            result = self._answer(pipe)
+            assert isinstance(result, Result)
+            results.append(result)
+        return results
 
     def run_one(self, job: Job) -> Result:
         """What the sender or the receiver found, working alone."""

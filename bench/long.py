@@ -2,8 +2,9 @@
 
 One durable message is streamed in and then out again, each by a client of its own, while small durable messages go one
 at a time over other connections. Told are the 99th percentile of these, sent until settled, beside an idle broker,
-beside the long message coming and beside it going, and how much memory the broker took meanwhile. A yardstick for a
-disk and cores that are busy: the same while a file of that length is written and synced, with no broker in between.
+beside the long message coming and beside it going, and how much memory the broker took meanwhile; what the long message
+gets on beside them of what it gets on alone. A yardstick for the disk: the same while a file is written and synced as
+fast as the long message came, with no broker in between.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from __future__ import annotations
 import multiprocessing
 import os
 import socket
+import time
 from collections.abc import Callable
 from itertools import count
+from multiprocessing.connection import Connection
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -20,9 +23,12 @@ from cairnmq.amqp.proton import ACCEPTED, ffi, lib
 
 from .broker import Broker
 from .client import Clients, Wire
-from .table import BenchError
+from .table import BenchError, Row, row, show_size
 
 CHUNK_BYTES = 60_000
+SECTION = "1 / p99 of a small durable message"
+_GOAL = 0.5
+"""It may take twice as long."""
 _AHEAD_BYTES = 1 << 20
 _HEADER = b"\x00\x53\x70\xc0\x02\x01\x41"
 
@@ -85,42 +91,61 @@ def stream_out(port: int, address: str, size_bytes: int) -> None:
     wire.free()
 
 
-def write_beside(path: str, size_bytes: int) -> None:
-    """Write a file of that length, a mebibyte and a sync at a time."""
-    block = bytes(1 << 20)
+def write_beside(path: str, size_bytes: int, per_s: float) -> None:
+    """Write a file of that length at that rate, a mebibyte and a sync at a time."""
+    block, begun_s, written = bytes(1 << 20), time.monotonic(), 0
     with open(path, "wb", buffering=0) as file:
-        for _ in range(max(1, size_bytes >> 20)):
+        while written < size_bytes:
             file.write(block)
             os.fdatasync(file.fileno())
+            written += len(block)
+            time.sleep(max(0.0, begun_s + written / per_s - time.monotonic()))
     os.unlink(path)
 
 
 class Found(NamedTuple):
-    """What one round found."""
+    """What one round found. Each percentile is the median of those of the small messages, so many at a time."""
 
     idle_p99_us: float
+    in_p99_us: float
     disk_p99_us: float
     """Beside a file being written."""
-    in_p99_us: float
     out_p99_us: float
+    in_share: float
+    """The rate at which the long message came beside small ones, of that at which it came alone."""
+    out_share: float
     grown_bytes: int
     """How much the broker's memory was above where it began, at most."""
 
 
 class _Beside:
-    """Something done in another process, and whether it is done."""
+    """Something done in another process, and how long it took."""
 
     def __init__(self, work: Callable[..., None], *args: Any) -> None:
-        self._process = multiprocessing.get_context("spawn").Process(target=work, args=args)
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe(duplex=False)
+        self._process = context.Process(target=_timed, args=(theirs, work, *args))
         self._process.start()
+        theirs.close()
 
     def done(self) -> bool:
         return not self._process.is_alive()
 
-    def finish(self) -> None:
+    def finish(self) -> float:
+        """Wait for its end; the seconds that it took."""
+        try:
+            took_s = self._pipe.recv()
+        except EOFError:
+            raise BenchError("the client of the long message failed") from None
         self._process.join()
-        if self._process.exitcode:
-            raise BenchError("the client of the long message failed")
+        assert isinstance(took_s, float)
+        return took_s
+
+
+def _timed(pipe: Connection, work: Callable[..., None], *args: Any) -> None:
+    begun_s = time.monotonic()
+    work(*args)
+    pipe.send(time.monotonic() - begun_s)
 
 
 def measure_once(broker: Broker, clients: Clients, path: str, size_bytes: int, messages: int, number: int) -> Found:
@@ -134,32 +159,48 @@ def measure_once(broker: Broker, clients: Clients, path: str, size_bytes: int, m
             found.append(clients.run(broker.port, next(names), messages, 256, 1, durable=True)[0].latency.p99_us)
         return median(found)
 
+    def beside(work: Callable[..., None], *args: Any) -> tuple[float, float]:
+        """The percentile, and how long the work took."""
+        other = _Beside(work, *args)
+        return p99_us(other.done), other.finish()
+
     p99_us(lambda: True)  # everything was done once
     broker.reset_peak()
     before_bytes = broker.peak_bytes()
-    idle = median([p99_us(lambda: True) for _ in range(3)])
-    found: list[float] = []
-    for work in (
-        (write_beside, os.path.join(path, "beside"), size_bytes),
-        (stream_in, broker.port, address, size_bytes),
-        (stream_out, broker.port, address, size_bytes),
-    ):
-        beside = _Beside(*work)
-        found.append(p99_us(beside.done))
-        beside.finish()
-    disk, coming, going = found
-    return Found(idle, disk, coming, going, broker.peak_bytes() - before_bytes)
+    alone_in_s = _Beside(stream_in, broker.port, address, size_bytes).finish()
+    alone_out_s = _Beside(stream_out, broker.port, address, size_bytes).finish()
+    idle_us = median([p99_us(lambda: True) for _ in range(3)])
+    in_us, in_s = beside(stream_in, broker.port, address, size_bytes)
+    disk_us, _ = beside(write_beside, os.path.join(path, "beside"), size_bytes, size_bytes / in_s)
+    out_us, out_s = beside(stream_out, broker.port, address, size_bytes)
+    grown_bytes = broker.peak_bytes() - before_bytes
+    return Found(idle_us, in_us, disk_us, out_us, alone_in_s / in_s, alone_out_s / out_s, grown_bytes)
 
 
-def main(path: str, size_bytes: int, rounds: int, messages: int = 300) -> None:
-    """Print what was found."""
+def measure(path: str, rounds: int, size_bytes: int, messages: int) -> list[Row]:
+    """Rounds with one message of that length each, on a broker whose store is in *path*."""
     with Broker(path, "--max-message-size", str(size_bytes * 2)) as broker, Clients() as clients:
-        for number in range(rounds):
-            found = measure_once(broker, clients, path, size_bytes, messages, number)
-            print(
-                f"p99 of small ones: idle {found.idle_p99_us:.0f} us, beside a file {found.disk_p99_us:.0f},"
-                f" long coming {found.in_p99_us:.0f} ({found.in_p99_us / found.idle_p99_us:.1f}x),"
-                f" going {found.out_p99_us:.0f} ({found.out_p99_us / found.idle_p99_us:.1f}x);"
-                f" memory {found.grown_bytes / (1 << 20):+.0f} MiB",
-                flush=True,
-            )
+        found = [measure_once(broker, clients, path, size_bytes, messages, number) for number in range(rounds)]
+    idle = [1e6 / one.idle_p99_us for one in found]
+    size = show_size(size_bytes)
+    shares = [f"{median(shares):.0%} of its rate alone" for shares in zip(*[one[4:6] for one in found], strict=True)]
+    grown = f"the broker's memory grew by {max(one.grown_bytes for one in found) / (1 << 20):.0f} MiB at most"
+    kinds = (
+        (f"{size} coming", 1, _GOAL, f"it keeps {shares[0]}; {grown}"),
+        ("a file written at that rate", 2, None, ""),
+        (f"{size} going", 3, _GOAL, f"it keeps {shares[1]}"),
+    )
+    return [
+        row(
+            SECTION,
+            f"beside {what}",
+            [1e6 / one[at] for one in found],
+            1e6 / 3_000,
+            "idle",
+            idle,
+            goal_ratio=goal,
+            p99_us=median(one[at] for one in found),
+            note=note,
+        )
+        for what, at, goal, note in kinds
+    ]

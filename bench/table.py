@@ -27,6 +27,7 @@ class Percentiles(NamedTuple):
 
     p50_us: float
     p99_us: float
+    p999_us: float
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class Row:
     goal_per_s: float | None = None
     p50_us: float | None = None
     p99_us: float | None = None
+    p999_us: float | None = None
     broker_cpu_us: float | None = None
     """CPU time per message, all threads."""
     client_cpu_us: float | None = None
@@ -100,13 +102,14 @@ def machine(directory: str) -> dict[str, Any]:
 
 
 def show_size(size_bytes: int) -> str:
-    return f"{size_bytes} B" if size_bytes < 1024 else f"{size_bytes >> 10} KiB"
+    units = ((1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
+    return next(f"{size_bytes // unit} {name}" for unit, name in units if size_bytes >= unit)
 
 
 def render(console: Console, rows: Sequence[Row], title: str, caption: str) -> None:
     table = Table(title=title, caption=caption, box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left")
     table.add_column("per second", no_wrap=True)
-    for name in ("median", "low-high", "guessed", "yardstick", "ratio", "goal", "p50/p99 us", "CPU us*"):
+    for name in ("median", "low-high", "guessed", "yardstick", "ratio", "goal", "p50/p99/p99.9 us", "CPU us*"):
         table.add_column(name, justify="right", no_wrap=True)
     section = ""
     notes: list[str] = []
@@ -123,7 +126,7 @@ def render(console: Console, rows: Sequence[Row], title: str, caption: str) -> N
             f"{row.yardstick} {_short(row.yardstick_per_s)}" if row.yardstick else "",
             f"{row.ratio:.0%}" if row.yardstick else "",
             _goal(row),
-            "" if row.p50_us is None else f"{row.p50_us:,.0f}/{row.p99_us:,.0f}",
+            "/".join(f"{time_us:,.0f}" for time_us in (row.p50_us, row.p99_us, row.p999_us) if time_us is not None),
             _cpu(row),
         )
         if row.note:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import ipaddress
 import signal
 import sys
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from types import FrameType
 from typing import Any
 
@@ -17,20 +19,29 @@ from ..broker_plugin.options import (
     AdmissionOptions,
     ArchiveLimits,
     BrokerOptions,
+    ClusterOptions,
+    ExportOptions,
     Limits,
     QueueChoice,
     RouterOptions,
+    SidecarOptions,
     StoreOptions,
     TlsOptions,
     TransactionLimits,
+    parse_link_route,
 )
 from ..broker_plugin.run import RunningBroker
 from ..router.tls import NONE, OPTIONAL, REQUIRED
 from .connect import connect_options
+from .connect_to import auto_links_of, targets_of
 from .log import begin_log
 from .units import AGE, SIZE, SIZE_OR_NONE, host_port
 
 Command = Callable[..., Any]
+
+GARBAGE_AFTER = 20_000
+"""So many more objects than before, and Python looks for cycles among them. Messages on their way are thousands of
+objects that are in none; by default it looks after 700."""
 
 
 def _option(name: str, default: float, kind: click.ParamType[Any], text: str) -> Callable[[Command], Command]:
@@ -60,6 +71,7 @@ def _option(name: str, default: float, kind: click.ParamType[Any], text: str) ->
 @click.option("--tls-cert", type=click.Path(dir_okay=False), help="The broker's certificate and its chain (PEM).")
 @click.option("--tls-key", type=click.Path(dir_okay=False), help="Its key (PEM); in --tls-cert, by default.")
 @click.option("--tls-ca", type=click.Path(dir_okay=False), help="The CAs whose client certificates are believed (PEM).")
+@click.option("--tls-crl", type=click.Path(dir_okay=False), help="Which client certificates are revoked (CRLs, PEM).")
 @click.option(
     "--tls-client-certs",
     type=click.Choice([NONE, OPTIONAL, REQUIRED]),
@@ -74,6 +86,38 @@ def _option(name: str, default: float, kind: click.ParamType[Any], text: str) ->
     help="Addresses where nothing is stored and each message goes straight to one receiver.",
 )
 @click.option("--multicast", multiple=True, metavar="PATTERN", help="The same, to all receivers.")
+@click.option(
+    "--connect-to",
+    multiple=True,
+    metavar="URL",
+    help="Keep a connection to another container: amqp[s]://[user@]host[:port][?name=NAME&role=inter-router&...]. "
+    "The password: in --connect-to-password-file, or what password-file or password-env in the URL names.",
+)
+@click.option(
+    "--connect-to-password-file",
+    type=click.Path(dir_okay=False),
+    help="The password for users in --connect-to that have no other.",
+)
+@click.option(
+    "--secrets-dir", type=click.Path(file_okay=False), help="Passwords and certificates for `ctl connectors create`."
+)
+@click.option(
+    "--link-route",
+    "link_routes",
+    multiple=True,
+    metavar="PATTERN=NAME",
+    help="Links to these addresses go on over that --connect-to; behind it may stand ,send or ,receive or "
+    ",strip=PREFIX.",
+)
+@click.option(
+    "--auto-link",
+    multiple=True,
+    metavar="in|out:ADDRESS@NAME[:EXTERNAL]",
+    help="Join a queue with an address of that --connect-to: messages come in from there, or go out.",
+)
+@click.option(
+    "--container-id", default="cairnmq", show_default=True, help="What the broker is called; differs between routers."
+)
 @_option("--container-size", 1 << 20, click.IntRange(1, 1 << 30), "Bytes, at least 512 KiB; for a new store.")
 @_option("--initial-containers", 2, click.IntRange(1, 10_000), "How many a new journal begins with.")
 @_option("--max-write-buffers", 10, click.IntRange(0), "Blocks that may wait for the disk; 0 for any number.")
@@ -95,6 +139,13 @@ def _option(name: str, default: float, kind: click.ParamType[Any], text: str) ->
 @click.option("--archive-dir", type=click.Path(file_okay=False), help="Keep there what leaves the journal.")
 @click.option("--archive-max-size", type=SIZE, help="Like 20G: then the oldest is removed. Any size, by default.")
 @click.option("--archive-max-age", type=AGE, help="Like 7d or 12h: what is older is removed. Any age, by default.")
+@click.option("--sidecars", is_flag=True, help="Keep the heads of all records as Parquet, for analysis.")
+@click.option("--sidecar-dir", type=click.Path(file_okay=False), help="Where; in the store, by default.")
+@click.option("--sidecar-max-size", default="1G", show_default=True, type=SIZE, help="Then the oldest is removed.")
+@click.option("--export-to", metavar="DIR", type=click.Path(file_okay=False),
+              help="Export all records there, as `cairnmq export` does.")  # fmt: skip
+@click.option("--export-format", type=click.Choice(["parquet", "delta", "iceberg"]), help="[default: parquet]")
+@click.option("--export-every", default="5m", show_default=True, type=AGE, help="How often.")
 @_option("--worker-threads", 1, click.IntRange(1, 64), "Threads that speak AMQP.")
 @_option("--max-connections", 5000, click.IntRange(1), "Of all clients.")
 @_option("--max-connections-per-user", 1000, click.IntRange(1), "Of one user.")
@@ -128,6 +179,17 @@ def _option(name: str, default: float, kind: click.ParamType[Any], text: str) ->
     default=["*"],
     help="Names of queues and exchanges that have metrics of their own; all, by default.",
 )
+@click.option("--cluster-name", metavar="NAME", help="Be a member of that cluster: queues are on all its members.")
+@click.option(
+    "--cluster-size",
+    type=click.IntRange(1, 1024),
+    help="How many members it has; as many as corosync's nodelist, by default. 1 needs no corosync.",
+)
+@click.option(
+    "--cluster-force",
+    is_flag=True,
+    help="Those who are here are enough, majority or not: for a start after the others are lost for good.",
+)
 @_option("--metrics-most-queues", 100, click.IntRange(0, 10_000), "How many have, at most.")
 @click.option("--log-format", default="text", show_default=True, type=click.Choice(["text", "json"]), help="The log's.")
 @click.option("-v", "--verbose", is_flag=True, help="Say more on standard error.")
@@ -147,11 +209,18 @@ def broker(
     tls_cert: str | None,
     tls_key: str | None,
     tls_ca: str | None,
+    tls_crl: str | None,
     tls_client_certs: str | None,
     auto_create: tuple[str, ...],
     no_auto_create: bool,
     anycast: tuple[str, ...],
     multicast: tuple[str, ...],
+    connect_to: tuple[str, ...],
+    connect_to_password_file: str | None,
+    secrets_dir: str | None,
+    link_routes: tuple[str, ...],
+    auto_link: tuple[str, ...],
+    container_id: str,
     container_size: int,
     initial_containers: int,
     max_write_buffers: int,
@@ -161,6 +230,12 @@ def broker(
     archive_dir: str | None,
     archive_max_size: int | None,
     archive_max_age: int | None,
+    sidecars: bool,
+    sidecar_dir: str | None,
+    sidecar_max_size: int,
+    export_to: str | None,
+    export_format: str | None,
+    export_every: int,
     worker_threads: int,
     max_connections: int,
     max_connections_per_user: int,
@@ -182,19 +257,25 @@ def broker(
     redirect_to: str | None,
     metrics_queues: tuple[str, ...],
     metrics_most_queues: int,
+    cluster_name: str | None,
+    cluster_size: int | None,
+    cluster_force: bool,
     log_format: str,
     verbose: bool,
 ) -> None:
     """Run a durable AMQP 1.0 broker until SIGTERM or Ctrl-C."""
-    tls = _tls(tls_port, tls_only, tls_cert, tls_key, tls_ca, tls_client_certs)
+    tls = _tls(tls_port, tls_only, tls_cert, tls_key, tls_ca, tls_client_certs, tls_crl)
     names = users_file is not None or (tls is not None and tls.clients != NONE)
     nameless = _let_nameless_in(host, anonymous, names)
     if store_dir is None and store_kind != "memory":
         raise click.UsageError("Missing option '--store-dir'.")
     if archive_dir is None and (archive_max_size or archive_max_age):
         raise CairnError("--archive-max-size, --archive-max-age", "there is no archive", "name one with --archive-dir")
+    targets = targets_of(connect_to, connect_to_password_file or "")
     begin_log(log_format, verbose=verbose)
     sys.setswitchinterval(0.0005)  # else the flusher may wait 5 ms for the interpreter after each sync
+    gc.freeze()  # what is there now stays
+    gc.set_threshold(GARBAGE_AFTER, 20, 20)
     options = BrokerOptions(
         store_dir or "",
         StoreOptions(
@@ -245,6 +326,14 @@ def broker(
         metrics_of=QueueChoice(metrics_queues, metrics_most_queues),
         anycast=anycast,
         multicast=multicast,
+        sidecars=_sidecars(store_kind, sidecar_dir, sidecar_max_size) if sidecars or sidecar_dir else None,
+        export=_export(store_kind, export_to, export_format or "", export_every) if export_to else None,
+        connect_to=tuple(targets),
+        link_routes=tuple(map(parse_link_route, link_routes)),
+        auto_links=tuple(auto_links_of(auto_link, targets)),
+        secrets_dir=secrets_dir or "",
+        container_id=container_id,
+        cluster=_cluster(cluster_name, cluster_size, cluster_force),
     )
     stop = _Stop()
     running = RunningBroker(options, _Progress())
@@ -258,18 +347,35 @@ def broker(
         print(f"{'everything' if store_kind == 'sql' else 'wiring'} in {running.wiring_place}")
     if running.metrics_url:
         print(f"metrics at {running.metrics_url}")
+    if cluster_name is not None:
+        print(f"member of cluster {cluster_name}")
     if archive_dir is not None:
         print(f"archiving in {archive_dir}")
+    if running.sidecar_dir:
+        print(f"sidecars in {running.sidecar_dir}")
+    if export_to is not None:
+        print(f"exporting to {export_to}")
     for line in running.recovery.lines():
         print(line)
     sys.stdout.flush()
     while not running.wait(0.2) and not stop.asked:
-        pass
+        if stop.reload_asked:
+            stop.reload_asked = False
+            _reload(running)
     if running.failure is not None:
         raise CairnError("broker", f"stopped: {running.failure}")
     print("shutting down", flush=True)
     running.stop()
     print("stopped" if store_kind == "memory" else "stopped; everything is on the disk", flush=True)
+
+
+def _reload(running: RunningBroker) -> None:
+    try:
+        running.reload()
+    except CairnError as error:
+        print(f"nothing is reloaded: {error}", flush=True)
+    else:
+        print("reloaded: users, access rules, certificates", flush=True)
 
 
 def _let_nameless_in(host: str, said: int, names: bool) -> bool:
@@ -289,26 +395,67 @@ def _let_nameless_in(host: str, said: int, names: bool) -> bool:
     return True
 
 
+def _sidecars(store_kind: str, directory: str | None, most_bytes: int) -> SidecarOptions:
+    if store_kind != "journal":
+        raise CairnError("--sidecars", f"a store of kind {store_kind} has no journal", "leave it out")
+    if find_spec("pyarrow") is None:
+        raise CairnError("--sidecars", "pyarrow is not installed", "pip install 'cairnmq[columns]'")
+    return SidecarOptions(directory or "", most_bytes)
+
+
+def _export(store_kind: str, target: str, kind: str, every_s: int) -> ExportOptions:
+    if store_kind != "journal":
+        raise CairnError("--export-to", f"a store of kind {store_kind} has no journal", "leave it out")
+    needs = {"delta": ("deltalake", "delta"), "iceberg": ("pyiceberg", "iceberg")}
+    for module, extra in filter(None, (("pyarrow", "columns"), needs.get(kind))):
+        if find_spec(module) is None:
+            raise CairnError("--export-to", f"{module} is not installed", f"pip install 'cairnmq[{extra}]'")
+    return ExportOptions(target, kind, every_s)
+
+
 def _tls(
-    port: int | None, only: bool, cert: str | None, key: str | None, ca: str | None, clients: str | None
+    port: int | None,
+    only: bool,
+    cert: str | None,
+    key: str | None,
+    ca: str | None,
+    clients: str | None,
+    crl: str | None,
 ) -> TlsOptions | None:
     if port is None:
-        if only or cert or key or ca or clients:
+        if only or cert or key or ca or clients or crl:
             raise CairnError("--tls-...", "TLS is to be spoken, and at no port", "give one with --tls-port")
         return None
     if cert is None:
         raise CairnError("--tls-port", "there is no certificate to show", "name one with --tls-cert")
-    return TlsOptions(cert, key or cert, port, ca or "", clients or (OPTIONAL if ca else NONE))
+    return TlsOptions(cert, key or cert, port, ca or "", clients or (OPTIONAL if ca else NONE), crl or "")
+
+
+def _cluster(name: str | None, size: int | None, force: bool) -> ClusterOptions | None:
+    if name is None:
+        if size is not None or force:
+            raise CairnError("--cluster-...", "no cluster is named", "name one with --cluster-name")
+        return None
+    return ClusterOptions(name, size or 0, force)
 
 
 class _Stop:
-    """Set by SIGTERM and Ctrl-C. Until the broker has started they end it at once, as a crash would: that is safe."""
+    """Set by SIGTERM and Ctrl-C. Until the broker has started they end it at once, as a crash would: that is safe.
+
+    SIGHUP has files read again.
+    """
 
     def __init__(self) -> None:
         self.asked = False
+        self.reload_asked = False
         self.started = False
         signal.signal(signal.SIGTERM, self._ask)
         signal.signal(signal.SIGINT, self._ask)
+
+        signal.signal(signal.SIGHUP, self._ask_for_reload)
+
+    def _ask_for_reload(self, number: int, frame: FrameType | None) -> None:
+        self.reload_asked = True
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         if not self.started:

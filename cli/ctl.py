@@ -11,18 +11,30 @@ from typing import Any
 
 import click
 
-from .ctl_client import PASSWORD, Client, Where
+from .ctl_client import Client, Unheard, Where
 from .ctl_tables import Printer
+from .where import PASSWORD
 
 Command = Callable[..., Any]
+SINGLE_COLUMNS = {
+    "broker": ("version", "uptime-seconds", "queues", "connections", "links", "memory-used-bytes"),
+    "store": ("durable-lsn", "next-lsn", "full"),
+    "cluster": ("phase", "serving", "members", "queues", "owned-queues", "waiting-events", "unfinished"),
+}
+"""Of things of which each broker has one, for all members of a cluster."""
 COLUMNS = {
     "queue": ("name", "durable", "messages", "ready", "unsettled", "consumers", "bindings", "put", "taken"),
     "exchange": ("name", "exchange-type", "durable", "bindings", "routed", "unroutable"),
     "binding": ("exchange", "queue", "key", "arguments", "durable"),
     "template": ("name", "arguments"),
     "connection": ("identity", "name", "user", "container", "links", "since"),
+    "session": ("identity", "number", "connection", "links", "since"),
     "link": ("identity", "name", "role", "address", "unsettled", "since"),
-    "transaction": ("name", "state", "operations"),
+    "connector": ("name", "url", "role", "state", "container", "links", "since", "why"),
+    "link-route": ("name", "connector", "direction", "strip"),
+    "auto-link": ("name", "direction", "address", "connector", "external", "state", "why"),
+    "router": ("name", "next", "cost", "addresses", "sent", "received"),
+    "transaction": ("name", "state", "operations", "age-seconds", "connection"),
 }
 
 
@@ -93,6 +105,22 @@ def arguments_option(command: Command) -> Command:
     )(command)  # fmt: skip
 
 
+_CLUSTER = click.option("--cluster", is_flag=True, help="Of all members of the broker's cluster.")
+
+
+def list_all(
+    tools: Tools, type: str, columns: tuple[str, ...], *, like: str = "*", internal: bool = False
+) -> None:
+    """What all members of a cluster have; who is not heard of is named on the error output."""
+    unheard = Unheard()
+    rows = (
+        row for row in tools.client.rows_of_all(type, unheard, internal=internal) if fnmatchcase(row["name"], like)
+    )
+    tools.printer.rows(rows, ("member", *columns))
+    if str(unheard):
+        click.echo(f"cluster: {unheard}", err=True)
+
+
 def group_of(type: str, plural: str, text: str) -> click.Group:
     """A group with `list` and `show`."""
 
@@ -101,10 +129,15 @@ def group_of(type: str, plural: str, text: str) -> click.Group:
 
     @group.command("list")
     @click.option("--like", default="*", show_default=True, help="Of that name: a pattern.")
+    @click.option("--internal", is_flag=True, help="The broker's own, too.")
+    @_CLUSTER
     @with_tools
-    def list_(tools: Tools, like: str) -> None:
+    def list_(tools: Tools, like: str, internal: bool, cluster: bool) -> None:
         """A line for each."""
-        rows = (row for row in tools.client.rows(type) if fnmatchcase(row["name"], like))
+        if cluster:
+            list_all(tools, type, COLUMNS[type], like=like, internal=internal)
+            return
+        rows = (row for row in tools.client.rows(type, internal=internal) if fnmatchcase(row["name"], like))
         tools.printer.rows(rows, COLUMNS[type])
 
     @group.command("show")
@@ -129,12 +162,27 @@ def deleting(group: click.Group, type: str, name: str = "delete", text: str = "T
 
 
 def for_singles() -> None:
-    for type, text in (("broker", "The broker: version, uptime, what there is."), ("store", "The store's figures.")):
+    for type, text in (
+        ("broker", "The broker: version, uptime, what there is."),
+        ("store", "The store's figures."),
+        ("cluster", "The cluster, as this member sees it."),
+    ):
 
-        def show(tools: Tools, type: str = type) -> None:
-            tools.printer.one(tools.client.ask("READ", type, type))
+        def show(tools: Tools, cluster: bool, type: str = type) -> None:
+            if cluster:
+                list_all(tools, type, SINGLE_COLUMNS[type])
+            else:
+                tools.printer.one(tools.client.ask("READ", type, type))
 
-        ctl.command(type, help=text)(with_tools(show))
+        ctl.command(type, help=text)(_CLUSTER(with_tools(show)))
 
 
 for_singles()
+
+
+@ctl.command("reload")
+@with_tools
+def reload(tools: Tools) -> None:
+    """Read users, access rules, certificates and revocation lists again."""
+    gone = tools.client.ask("RELOAD", "broker", "broker")["gone"]
+    tools.printer.done(f"reloaded; {gone} connections and links had to go")

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
-import click
 from proton import Message, ProtonException, SSLDomain, symbol
 from proton.utils import BlockingConnection, SyncRequestResponse
 
 from ..base.errors import CairnError
+from .where import PASSWORD, checked_url, password_of
 
 ADDRESS = "$management"
-PASSWORD = "CAIRNMQ_PASSWORD"
 PAGE_ROWS = 1000
-SCHEMES = ("amqp", "amqps")
 
 
 class Where(NamedTuple):
@@ -26,6 +22,22 @@ class Where(NamedTuple):
     user: str | None = None
     ca: str | None = None
     timeout_s: float = 10.0
+
+
+class Unheard:
+    """Members of a cluster of which a report tells nothing."""
+
+    def __init__(self) -> None:
+        self.silent: dict[str, None] = {}
+        """They did not answer in time."""
+        self.missing = 0
+        """How many are not there."""
+
+    def __str__(self) -> str:
+        told = [f"member {member} did not answer in time" for member in self.silent]
+        if self.missing:
+            told.append(f"{self.missing} of its members {'is' if self.missing == 1 else 'are'} not there")
+        return "; ".join(told)
 
 
 class Client:
@@ -53,11 +65,28 @@ class Client:
             raise CairnError(place, f"{answer.properties['statusDescription']} ({status})")
         return answer.body
 
-    def rows(self, type: str) -> Iterator[dict[str, Any]]:
-        """All of that type, page by page."""
+    def rows(self, type: str, *, internal: bool = False) -> Iterator[dict[str, Any]]:
+        """All of that type, page by page; the broker's own only with *internal*."""
         offset: int | None = 0
+        flags: dict[str, Any] = {"internal": True} if internal else {}
         while offset is not None:
-            found = self.ask("QUERY", "org.amqp.management", entityType=type, offset=offset, count=PAGE_ROWS)
+            found = self.ask("QUERY", "org.amqp.management", entityType=type, offset=offset, count=PAGE_ROWS, **flags)
+            for row in found["results"]:
+                yield dict(zip(found["attributeNames"], row, strict=True))
+            offset = found["next"]
+
+    def rows_of_all(
+        self, type: str, unheard: Unheard, *, internal: bool = False
+    ) -> Iterator[dict[str, Any]]:
+        """The same of all members of a cluster, each with its `member`; *unheard* is told of those that say nothing."""
+        offset: int | None = 0
+        more: dict[str, Any] = {"scope": "cluster", "timeout-ms": int(min(60, self._where.timeout_s / 2) * 1000)}
+        if internal:
+            more["internal"] = True
+        while offset is not None:
+            found = self.ask("QUERY", "org.amqp.management", entityType=type, offset=offset, **more)
+            unheard.silent.update(dict.fromkeys(found["silent"]))
+            unheard.missing = found["missing"]
             for row in found["results"]:
                 yield dict(zip(found["attributeNames"], row, strict=True))
             offset = found["next"]
@@ -83,14 +112,10 @@ class Client:
         if self._calls is not None:
             return self._calls
         where = self._where
-        url = where.url if "://" in where.url else f"amqp://{where.url}"
-        parts = _checked(url)
+        url, parts = checked_url(where.url)
         options: dict[str, Any] = {"timeout": where.timeout_s}
         if where.user is not None:
-            password = os.environ.get(PASSWORD)
-            if password is None:
-                password = click.prompt(f"password of {where.user}", hide_input=True, err=True)
-            options |= {"user": where.user, "password": password}
+            options |= {"user": where.user, "password": password_of(where.user)}
         if parts.scheme == "amqps":
             domain = SSLDomain(SSLDomain.MODE_CLIENT)
             if where.ca is not None:
@@ -105,17 +130,6 @@ class Client:
                 remedy = f"say who asks with --user, and the password with {PASSWORD} in the environment"
             raise CairnError(where.url, f"can't be reached: {error}", remedy) from error
         return self._calls
-
-
-def _checked(url: str) -> Any:
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError as error:
-        raise click.UsageError(f"--url {url}: {error}") from error
-    if parts.scheme not in SCHEMES or not parts.hostname or port == 0 or parts.password is not None:
-        raise click.UsageError(f"--url is like amqp://host:port or amqps://host:port, and has no password: {url}")
-    return parts
 
 
 def plain(value: Any) -> Any:

@@ -7,8 +7,9 @@ import click
 from .ctl import Tools, group_of, with_tools
 
 connections = group_of("connection", "connections", "Clients' connections.")
+sessions = group_of("session", "sessions", "Sessions of clients' connections.")
 links = group_of("link", "links", "Clients' links.")
-transactions = group_of("transaction", "transactions", "Distributed transactions that are in doubt.")
+transactions = group_of("transaction", "transactions", "Transactions that are open, or in doubt.")
 
 
 def _closing(group: click.Group, type: str) -> None:
@@ -36,4 +37,5 @@ def _ending(verb: str, operation: str, text: str, done: str, body: dict[str, boo
 
 _ending("commit", "DECIDE", "Commit one that is prepared, by an operator.", "committed", {"commit": True})
 _ending("rollback", "DECIDE", "Roll back one that is prepared, by an operator.", "rolled back", {"commit": False})
+_ending("cancel", "ROLLBACK", "Roll back one that is open, by an operator: its client hears it.", "rolled back")
 _ending("forget", "FORGET", "Let go of one that was decided on.", "forgotten")

@@ -32,6 +32,18 @@ def create_queue(tools: Tools, name: str, transient: bool, arguments: Mapping[st
     tools.printer.done(f"queue {name} is there")
 
 
+@queues.command("set")
+@click.argument("name")
+@arguments_option
+@click.option("--unset", multiple=True, metavar="KEY", help="Take that argument away.")
+@with_tools
+def set_arguments(tools: Tools, name: str, arguments: Mapping[str, Any], unset: tuple[str, ...]) -> None:
+    """Change some of a queue's arguments, like max-messages=1000 or paused=true."""
+    changes = {**arguments, **dict.fromkeys(unset)}
+    found = tools.client.ask("UPDATE", "queue", name, {"arguments": changes})
+    tools.printer.done(f"queue {name} is changed", found)
+
+
 @queues.command("delete")
 @click.argument("name")
 @click.option("--if-unused", is_flag=True, help="Only without consumers.")

@@ -11,8 +11,11 @@ import click
 from ..base.errors import CairnError
 from ..tools.dump import Totals
 from ..tools.dump import dump as run_dump
-from ..tools.evidence import ask_server, open_evidence
+from ..tools.evidence import Evidence, ask_server, directory_of_containers, open_evidence
 from ..tools.lines import WHOLE_PAYLOAD, JsonLines, Lines, PeopleLines
+from ..tools.load_lines import wiring_line
+from ..tools.past import rows_of, stores_of
+from ..tools.redaction import Redaction, Rules
 from ..tools.selection import Selection, checked_types, queue_ids
 from .connect import connect_options
 
@@ -50,6 +53,13 @@ class _Number(click.ParamType[int]):
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 @click.option("--payload", type=_Number("N", {"all": WHOLE_PAYLOAD}), metavar="N|all",
               help="Bytes of payload to show: by default 32, with --json none.")  # fmt: skip
+@click.option("--whole", is_flag=True,
+              help="What `cairnmq load` makes a store of: JSON, with all payloads and the wiring.")  # fmt: skip
+@click.option("--redact", "rules", multiple=True, metavar="RULE",
+              help="Hide body, properties, application-properties, application-properties:NAME, annotations, all of "
+              "these, or payloads, each byte of them. Repeatable.")  # fmt: skip
+@click.option("--redact-key", metavar="TEXT", envvar="CAIRNMQ_REDACT_KEY",
+              help="Show a keyed hash of what is hidden: equal values stay equal. Else it is filler.")  # fmt: skip
 @click.option("--blocks", is_flag=True, help="Also a line per block.")
 @connect_options("The PostgreSQL server that knows the queues' names")
 @click.option("--summary", is_flag=True, help="Only totals: records per type, bytes, LSNs, damage.")
@@ -62,6 +72,9 @@ def dump(
     messages: tuple[int, ...],
     as_json: bool,
     payload: int | None,
+    whole: bool,
+    rules: tuple[str, ...],
+    redact_key: str | None,
     blocks: bool,
     connect: str | None,
     catalog: str | None,
@@ -80,11 +93,20 @@ def dump(
         ask_server(evidence, connect, catalog)
     names = evidence.queue_names
     selection = Selection(from_lsn, to_lsn, chosen, queue_ids(queues, names), frozenset(messages))
-    lines: Lines = JsonLines(names, payload) if as_json else PeopleLines(names, 32 if payload is None else payload)
+    redaction = Redaction(Rules(rules, (redact_key or "").encode())) if rules else None
+    wiring, wiring_remarks = _wiring(evidence, paths, connect, catalog) if whole and not summary else ("", [])
+    if whole:
+        as_json, payload = True, WHOLE_PAYLOAD
+    lines: Lines = (
+        JsonLines(names, payload, redaction)
+        if as_json
+        else PeopleLines(names, 32 if payload is None else payload, redaction)
+    )
     totals = Totals()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
+        sys.stdout.write(wiring)
         run_dump(evidence, selection, lines, sys.stdout.write, totals, with_blocks=blocks, totals_only=summary)
         if summary:
             sys.stdout.write((totals.as_json() if as_json else totals.as_text()) + "\n")
@@ -94,7 +116,19 @@ def dump(
         if isinstance(error, BrokenPipeError):  # `| head` has seen enough
             sys.exit(totals.exit_status)
         raise CairnError("standard output", f"write failed: {error.strerror}") from error
-    for remark in (*evidence.remarks(), totals.damage_text()):
+    opaque = f"{redaction.opaque} payloads are filler in whole or in part" if redaction and redaction.opaque else ""
+    for remark in dict.fromkeys((*evidence.remarks(), *wiring_remarks, opaque, totals.damage_text())):
         if remark:
             print(f"cairnmq dump: {remark}", file=sys.stderr)
     sys.exit(totals.exit_status)
+
+
+def _wiring(
+    evidence: Evidence, paths: tuple[str, ...], connect: str | None, catalog: str | None
+) -> tuple[str, list[str]]:
+    """The line with the wiring, empty where none is known, and what is worth knowing beside."""
+    stores = stores_of([directory_of_containers(path) for path in paths if os.path.isdir(path)])
+    if not evidence.sources or not (stores or connect):
+        return "", []
+    rows, remarks = rows_of(stores, evidence.sources[0].reader.log_uuid, connect, catalog)
+    return wiring_line(rows) + "\n", remarks

@@ -36,6 +36,20 @@ SIZE_OR_NONE = Quantity("size", _SIZES, "give bytes, or a number with K, M, G or
 AGE = Quantity("age", _TIMES, "give a number with s, m, h, d or w, like 7d")
 
 
+class Said(Quantity):
+    """A quantity of a command whose exit status tells wrong calls (2) from what it found (1)."""
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return super().convert(value, param, ctx)
+        except CairnError as error:
+            raise click.UsageError(str(error), ctx) from error
+
+
+BYTES = Said("size", _SIZES, "give bytes, or a number with K, M or G, like 16K")
+TIME = Said("time", _TIMES, "give a number with s, m, h, d or w, like 10m")
+
+
 def host_port(option: str, text: str) -> tuple[str, int]:
     """HOST:PORT as a pair; an IPv6 address stands in brackets."""
     host, _, port = text.rpartition(":")

@@ -13,7 +13,7 @@ from ..journal.block import Block
 from ..journal.record import HEAD_BYTES
 from ..recovery.remains import Finding
 from .evidence import Evidence
-from .lines import Lines, Row, label_of_kind
+from .lines import Lines, Row, full_label_of_kind
 from .selection import Selection
 
 
@@ -24,7 +24,7 @@ class Totals:
     blocks: int = 0
     block_bytes: int = 0
     records: Counter[int] = field(default_factory=Counter)
-    """By type and flags, see `lines.label_of_kind`; only counted if a summary is wanted."""
+    """By type and flags, see `lines.full_label_of_kind`; only counted if a summary is wanted."""
     payload_bytes: Counter[int] = field(default_factory=Counter)
     first_lsn: int = 0
     last_lsn: int = 0
@@ -49,11 +49,11 @@ class Totals:
     def as_text(self) -> str:
         """For people."""
         lines = [
-            f"{label_of_kind(kind):<16}{count:>12} records {self.payload_bytes[kind]:>15} B of payload"
+            f"{full_label_of_kind(kind):<30}{count:>12} records {self.payload_bytes[kind]:>15} B of payload"
             for kind, count in sorted(self.records.items())
         ]
-        lines.append(f"{'all':<16}{self.records.total():>12} records {self.payload_bytes.total():>15} B of payload")
-        lines.append(f"{'blocks':<16}{self.blocks:>12}         {self.block_bytes:>15} B with heads and padding")
+        lines.append(f"{'all':<30}{self.records.total():>12} records {self.payload_bytes.total():>15} B of payload")
+        lines.append(f"{'blocks':<30}{self.blocks:>12}         {self.block_bytes:>15} B with heads and padding")
         if self.first_lsn:
             lines.append(f"records from LSN {self.first_lsn} to {self.last_lsn}")
         lines += [f"{finding.kind} at LSN {finding.first_lsn}: {finding.sentence()}" for finding in self.findings]
@@ -67,7 +67,7 @@ class Totals:
                 "first_lsn": self.first_lsn, "last_lsn": self.last_lsn,
                 "blocks": self.blocks, "block_bytes": self.block_bytes,
                 "types": {
-                    label_of_kind(kind): {"records": count, "payload_bytes": self.payload_bytes[kind]}
+                    full_label_of_kind(kind): {"records": count, "payload_bytes": self.payload_bytes[kind]}
                     for kind, count in sorted(self.records.items())
                 },
                 "corrupt": len(self.of_kind("corrupt")), "torn": len(self.of_kind("torn")),

@@ -127,12 +127,12 @@ def open_evidence(paths: list[str]) -> Evidence:
         if not os.path.exists(path):
             raise CairnError(path, "no such file or directory", _WHAT_TO_NAME)
     if len(paths) == 1 and os.path.isdir(paths[0]):
-        return _open_directory(_directory_of_containers(paths[0]))
+        return _open_directory(directory_of_containers(paths[0]))
     files: list[str] = []
     beside = ""  # where a mark and the names of queues may be found
     for path in sorted(paths, key=os.path.isdir, reverse=True):
         if os.path.isdir(path):
-            directory = _directory_of_containers(path)
+            directory = directory_of_containers(path)
             if mark.NAME in directory.names():
                 beside = beside or directory.path
             files += _containers_in(directory)
@@ -143,7 +143,8 @@ def open_evidence(paths: list[str]) -> Evidence:
     return _open_given(files, beside or os.path.dirname(os.path.abspath(paths[0])))
 
 
-def _directory_of_containers(path: str) -> RealDirectory:
+def directory_of_containers(path: str) -> RealDirectory:
+    """The directory with containers that *path* is, or that the store there has. `ForeignStore` if there is none."""
     directory = RealDirectory(path)
     if _holds_containers(directory.names()):
         return directory

@@ -77,21 +77,26 @@ def look_at(path: str, container_bytes: int | None) -> Given | None:
     """
     file = RealFile(path, os.O_RDONLY)
     try:
-        sector, why = try_head(file, path)
-        if not why:
-            return Given(path, container.decode_head(sector, path), sector, file.size_bytes(), None)
-        size = container_bytes or file.size_bytes()
-        found = told_by_blocks(file, size, None) if size >= DATA_OFFSET + BLOCK_HEAD_BYTES else None
-        if found is not None:
-            slot_lsn = found.slot * size
-            uuid = UUID(bytes=found.log_id.to_bytes(8, "little") + bytes(8))
-            finding = head_finding(os.path.basename(path), slot_lsn, why, found.durable_lsn)
-            head = ContainerHead(0, uuid, size, 0, slot_lsn, 0, 0, 0)
-            return Given(path, head, sector, file.size_bytes(), finding)
-        if file.size_bytes() and not file.read_at(0, file.size_bytes()).strip(b"\0"):
-            return None
+        return look_at_file(file, path, container_bytes)
     finally:
         file.close()
+
+
+def look_at_file(file: File, path: str, container_bytes: int | None) -> Given | None:
+    """The same of an open file."""
+    sector, why = try_head(file, path)
+    if not why:
+        return Given(path, container.decode_head(sector, path), sector, file.size_bytes(), None)
+    size = container_bytes or file.size_bytes()
+    found = told_by_blocks(file, size, None) if size >= DATA_OFFSET + BLOCK_HEAD_BYTES else None
+    if found is not None:
+        slot_lsn = found.slot * size
+        uuid = UUID(bytes=found.log_id.to_bytes(8, "little") + bytes(8))
+        finding = head_finding(os.path.basename(path), slot_lsn, why, found.durable_lsn)
+        head = ContainerHead(0, uuid, size, 0, slot_lsn, 0, 0, 0)
+        return Given(path, head, sector, file.size_bytes(), finding)
+    if file.size_bytes() and not file.read_at(0, file.size_bytes()).strip(b"\0"):
+        return None
     raise ForeignStore(path, f"not a container of a journal ({why})", "containers have names like 00000001.cairn")
 
 

@@ -17,15 +17,20 @@ from ..journal.block import Block, padded
 from ..journal.holes import Hole
 from ..journal.record import HEAD_BYTES, Flag, RecordType, type_name
 from ..recovery.remains import Finding
+from ..store.why import WHY_BITS, Why, why_of
 
 Row = tuple[int, tuple[Any, ...]]
 """A record's LSN, and the fields of `journal.record.RecordHead` in its order."""
+Redact = Callable[[tuple[Any, ...], bytes], bytes]
+"""Gets a record's head, as in a `Row`, and its payload; what is shown has the same length."""
 K = TypeVar("K")
 V = TypeVar("V")
 WHOLE_PAYLOAD = 1 << 62
 _MOST_CACHED = 10_000
+_SAYS_WHY = 1 << 5
 _HOLES = int(RecordType.LOG_HOLES)
 _QUEUE_DELETE = int(RecordType.QUEUE_DELETE)
+_DEQUEUE = int(RecordType.DEQUEUE)
 _COPIED = {
     type | Flag.MOVED << 8
     for type in (RecordType.START, RecordType.CHUNK, RecordType.ENQUEUE, RecordType.QUEUE_DELETE)
@@ -56,14 +61,31 @@ def flag_names(flags: int) -> list[str]:
     return [known.get(1 << bit, f"flag-{1 << bit}") for bit in range(8) if flags & 1 << bit]
 
 
+def reason(type: int, flags: int) -> str:
+    """Why a Dequeue record took its message off, "" where nothing is recorded."""
+    why = why_of(flags) if type == _DEQUEUE else Why.NOT_RECORDED
+    return why.words if why else ""
+
+
+def own_flags(type: int, flags: int) -> int:
+    """*flags* without the bits that are no flags, but a Dequeue record's reason."""
+    return flags & ~WHY_BITS if type == _DEQUEUE else flags
+
+
 def label(type: int, flags: int) -> str:
-    """A record's type as people see it, a fused one with both names: `start+enqueue`."""
-    return "+".join((type_name(type), *flag_names(flags)))
+    """A record's type as people see it, a fused one with both names: `start+enqueue`; without its reason."""
+    return "+".join((type_name(type), *flag_names(own_flags(type, flags))))
 
 
 def label_of_kind(kind: int) -> str:
     """The label of a type and its flags as one number, which caches and counters like better: `type | flags << 8`."""
     return label(kind & 0xFF, kind >> 8)
+
+
+def full_label_of_kind(kind: int) -> str:
+    """The same with the reason, like `dequeue+delete+accepted`: no two kinds share one."""
+    why = reason(kind & 0xFF, kind >> 8)
+    return f"{label_of_kind(kind)}+{why}" if why else label_of_kind(kind)
 
 
 def printable(text: str) -> str:
@@ -105,8 +127,10 @@ class Lines(Protocol):
 class PeopleLines:
     """Columns in a fixed order: LSN, type, message, queue, time, size; then what is not zero, and the payload."""
 
-    def __init__(self, queue_names: dict[int, str], payload_bytes: int = 32) -> None:
+    def __init__(self, queue_names: dict[int, str], payload_bytes: int = 32, redact: Redact | None = None) -> None:
+        """*redact* says what is shown in the place of a payload."""
         self._payload_bytes = payload_bytes
+        self._redact = redact
         columns = {number: f"queue {number} {printable(name)}" for number, name in queue_names.items()}
         width = max(8, *(len(column) for column in columns.values() if len(column) <= 40), 0)
         self._queues = Cache[int, str](
@@ -120,7 +144,8 @@ class PeopleLines:
         payloads = block.body[HEAD_BYTES * block.head.records :]
         no_message = " " * 20
         lines = []
-        for lsn, (type, flags, _, place, size, _, undo_prev, message, queue, txn, time_us, extra) in rows:
+        for lsn, head in rows:
+            type, flags, _, place, size, _, undo_prev, message, queue, txn, time_us, extra = head
             line = (
                 f"{lsn:>12}  {kinds[type | flags << 8]}  {f'message {message:<12}' if message else no_message}"
                 f"  {queues[queue]}  {seconds[time_us // 1_000_000]}.{time_us % 1_000_000:06d}Z  {size:>5} B"
@@ -136,10 +161,15 @@ class PeopleLines:
                 line += "  CORRUPT PAYLOAD"
             if type == _HOLES and (found := holes_in(block, place, size)) is not None:
                 line += f"  without slots {holes_text(found)}"
+            elif type == _DEQUEUE and flags >= _SAYS_WHY:
+                line += f"  {reason(type, flags)}"
             elif type == _QUEUE_DELETE and size:
                 line += f"  but for {size // 8} messages"
             elif size and shown:
-                text = str(payloads[place : place + min(size, shown)], "latin-1").translate(_PRINTABLE)
+                payload = payloads[place : place + size]
+                if self._redact is not None:
+                    payload = memoryview(self._redact(head, bytes(payload)))
+                text = str(payload[:shown], "latin-1").translate(_PRINTABLE)
                 line += f'  "{text}"' if size <= shown else f'  "{text}"...'
             lines.append(line)
         return lines
@@ -159,13 +189,14 @@ class PeopleLines:
 class JsonLines:
     """A JSON object per line. A record is one with the key `lsn`; all others have one key: `block`, `damage`, ..."""
 
-    def __init__(self, queue_names: dict[int, str], payload_bytes: int | None = None) -> None:
-        """*payload_bytes*: how much of a payload to give; None leaves the key out."""
+    def __init__(
+        self, queue_names: dict[int, str], payload_bytes: int | None = None, redact: Redact | None = None
+    ) -> None:
+        """*payload_bytes*: how much of a payload to give; None leaves the key out. *redact*: what to give for it."""
         self._payload_bytes = payload_bytes
+        self._redact = redact
         self._queues = Cache[int, str](lambda queue: f'{queue},"queue":{json.dumps(queue_names.get(queue))}')
-        self._kinds = Cache[int, str](
-            lambda number: f'"{type_name(number & 0xFF)}","flags":{_json(flag_names(number >> 8))}'
-        )
+        self._kinds = Cache[int, str](lambda number: _kind_fields(number & 0xFF, number >> 8))
 
     def records(self, block: Block, container: str, rows: Collection[Row], bad: Collection[int]) -> list[str]:
         kinds, queues = self._kinds, self._queues
@@ -184,12 +215,24 @@ class JsonLines:
         if _HOLES in bytes(block.body[: HEAD_BYTES * block.head.records : HEAD_BYTES]):
             lines = [self._with_holes(block, line, row) for line, row in zip(lines, rows, strict=True)]
         if self._payload_bytes is not None:
-            payloads, most = block.body[HEAD_BYTES * block.head.records :], self._payload_bytes
+            payloads, most = self._payloads(block, rows), self._payload_bytes
             lines = [
                 f'{line[:-1]},"payload_base64":"{b64encode(payloads[row[3] : row[3] + min(row[4], most)]).decode()}"}}'
                 for line, (_, row) in zip(lines, rows, strict=True)
             ]
         return lines
+
+    def _payloads(self, block: Block, rows: Collection[Row]) -> memoryview:
+        """Those of the block, with those of *rows* redacted."""
+        payloads = block.body[HEAD_BYTES * block.head.records :]
+        if self._redact is None:
+            return payloads
+        shown = bytearray(payloads)
+        for _, head in rows:
+            place, size = head[3], head[4]
+            if size:
+                shown[place : place + size] = self._redact(head, bytes(payloads[place : place + size]))
+        return memoryview(shown)
 
     def _with_holes(self, block: Block, line: str, row: Row) -> str:
         type, place, size = row[1][0], row[1][3], row[1][4]
@@ -208,6 +251,14 @@ class JsonLines:
 
     def damage(self, finding: Finding) -> str:
         return _json({"damage": finding.fields()})
+
+
+def _kind_fields(type: int, flags: int) -> str:
+    """What a record's type and flags are in JSON, the reason too where one is recorded."""
+    why = reason(type, flags)
+    return f'"{type_name(type)}","flags":{_json(flag_names(own_flags(type, flags)))}' + (
+        f',"reason":"{why}"' if why else ""
+    )
 
 
 def _json(value: object) -> str:

@@ -180,3 +180,16 @@ def test_it_logs_in(tmp_path: Path) -> None:
             assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
             assert "--user" in refused.stderr
             assert "not-her-Pw1" not in refused.stderr
+
+
+def test_all_members_of_a_cluster(running: BrokerProcess, tmp_path: Path) -> None:  # D54
+    assert "no member of a cluster" in ctl(running, "queues", "list", "--cluster", status=1)
+    with broker(tmp_path / "store", "--cluster-name", "ctl", "--cluster-size", "1") as member:
+        ctl(member, "queues", "create", "orders")
+        [queue] = document(member, "queues", "list", "--cluster", "--like", "orders")
+        me = document(member, "cluster")["me"]
+        assert (queue["member"], queue["name"], queue["messages"]) == (me, "orders", 0)
+        assert document(member, "queues", "list", "--cluster", "--like", "x*") == []
+        [line] = ctl(member, "cluster", "--cluster").splitlines()[1:]
+        assert line.split()[:3] == [me, "synced", "yes"]
+        assert {one["member"] for one in document(member, "connections", "list", "--cluster")} == {me}

@@ -31,13 +31,18 @@ def test_the_first_message_and_a_look_inside(tmp_path: Path) -> None:
         program = program.replace('"127.0.0.1:5672"', f'"127.0.0.1:{running.port}"')
         result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=DEADLINE_S)
         assert result.stdout == "one cairn, please\n", result.stderr
-        looks = [line for line in SHELL if "cairnmq dump" in line]
+        looks = [line for line in SHELL if "cairnmq dump" in line and "|" not in line]
         assert len(looks) == 2
         for line in looks:
             command = [CAIRNMQ, *line.split()[1:]]
             dumped = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, cwd=tmp_path)
             assert dumped.returncode == 0, dumped.stderr
             assert "orders" in dumped.stdout
+        for line in (line for line in SHELL if re.search("cairnmq (verify|stat|explain|calibrate|sql) ", line)):
+            command = [CAIRNMQ, *shlex.split(line)[1:]]
+            asked = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, cwd=tmp_path)
+            assert (asked.returncode, asked.stderr) == (0, ""), command
+            assert "calibrate" in line or "orders" in asked.stdout or "all is well" in asked.stdout, command
         looked = []
         for line in (line for line in SHELL if "cairnmq ctl" in line):
             command = [CAIRNMQ, *shlex.split(line)[1:]]
@@ -52,6 +57,14 @@ def test_the_first_message_and_a_look_inside(tmp_path: Path) -> None:
             command = [CAIRNMQ, *line.split()[1:]]
             done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, cwd=tmp_path)
             assert done.returncode == 0, done.stderr
+        asks = [line for line in SHELL if re.search(r"cairnmq (trace|as-of|replay)|\|", line)]
+        assert len(asks) == 6
+        for line in asks:
+            command = line.replace("venv/bin/cairnmq", CAIRNMQ).replace(":5672", f":{running.port}")
+            options = {"capture_output": True, "text": True, "timeout": DEADLINE_S, "cwd": tmp_path}
+            asked = subprocess.run(command, shell=True, **options)  # type: ignore[call-overload]
+            assert asked.returncode == 0, (line, asked.stderr)
+            assert asked.stdout
     with broker(tmp_path / "restored") as running:
         running.wait_for("^recovered 1 messages on 1 queues")
     [line] = [line for line in SHELL if "cairnmq salvage" in line]
@@ -59,7 +72,7 @@ def test_the_first_message_and_a_look_inside(tmp_path: Path) -> None:
     salvaged = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, cwd=tmp_path)
     assert (salvaged.returncode, salvaged.stderr) == (0, "")
     with broker(tmp_path / "salvaged") as running:
-        running.wait_for(r"recovered \d+ messages on 1 queues")
+        running.wait_for(r"recovered \d+ messages on 2 queues")
 
 
 def test_users_tls_and_access(tmp_path: Path) -> None:
@@ -107,6 +120,19 @@ def test_the_store_without_a_broker(tmp_path: Path) -> None:
         command = [sys.executable, "-c", program]
         result = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, cwd=tmp_path)
         assert result.stdout == shown, result.stderr
+
+
+def test_load_and_proof(tmp_path: Path) -> None:
+    load, soak = [shlex.split(line) for line in SHELL if "cairnmq perftest" in line]
+    with broker(tmp_path / "data") as running:
+        environment = {**os.environ, "CAIRNMQ_URL": f"amqp://127.0.0.1:{running.port}"}
+        options = {"capture_output": True, "text": True, "timeout": 4 * DEADLINE_S, "env": environment}
+        loaded = subprocess.run([CAIRNMQ, *load[1:]], **options)  # type: ignore[call-overload]
+        assert (loaded.returncode, loaded.stderr) == (0, "")
+        assert "40,000 transfers of 256 bytes" in loaded.stdout
+        soaked = subprocess.run([CAIRNMQ, *soak[1:]], **options)  # type: ignore[call-overload]
+        assert (soaked.returncode, soaked.stderr) == (0, "")
+        assert soaked.stdout.splitlines()[-1].startswith("WHOLE: ")
 
 
 def test_the_packages_the_readme_names_are_the_ones_the_script_installs() -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -35,7 +36,8 @@ class Store:
         self.journal_path.mkdir(parents=True)
         self.directory = RealDirectory(str(self.journal_path))
         self.clock = ManualClock(START_S)
-        format_log(self.directory, container_bytes, UUID(int=log << 64), self.clock.wall_us())
+        self.uuid = UUID(int=log << 64)
+        format_log(self.directory, container_bytes, self.uuid, self.clock.wall_us())
         self.journal = self._open()
 
     def _open(self) -> Journal:
@@ -47,7 +49,7 @@ class Store:
 
     def name_queues(self, *names: str) -> None:
         wiring = Wiring.open(str(self.path / "wiring.sqlite"))
-        wiring.identify(UUID(int=7))
+        wiring.identify(self.uuid)
         for name in names:
             wiring.create_queue(name)
         wiring.close()
@@ -139,11 +141,17 @@ Dump = Callable[..., Result]
 
 
 @pytest.fixture
-def dump(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Dump:
+def dump(command: Dump) -> Dump:
     """Run `cairnmq dump` with the given arguments, in this process."""
+    return partial(command, "dump")
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Dump:
+    """Run `cairnmq` with the given arguments, in this process."""
 
     def run(*arguments: object) -> Result:
-        monkeypatch.setattr(sys, "argv", ["cairnmq", "dump", *map(str, arguments)])
+        monkeypatch.setattr(sys, "argv", ["cairnmq", *map(str, arguments)])
         capsys.readouterr()
         with pytest.raises(SystemExit) as exit:
             main()

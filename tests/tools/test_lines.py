@@ -16,8 +16,9 @@ from cairnmq.journal.block import Block
 from cairnmq.journal.holes import HOLE_BYTES, Hole, decode
 from cairnmq.journal.log import OWN_LSN
 from cairnmq.journal.record import HEAD, Flag, RecordHead, RecordType
+from cairnmq.store.why import Why
 from cairnmq.tools.dump import bad_payloads
-from cairnmq.tools.lines import WHOLE_PAYLOAD, JsonLines, PeopleLines, flag_names, label
+from cairnmq.tools.lines import WHOLE_PAYLOAD, JsonLines, PeopleLines, flag_names, label, own_flags, reason
 from cairnmq.tools.selection import Selection
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def test_json_keeps_every_field(records: list[tuple[RecordHead, bytes]]) -> None
         assert shown_fields == {
             "lsn": 576 + 64 * number, "block_lsn": 512, "container": "a.cairn",
             "type": type, "flags": flags.split("+") if flags else [],
+            **({"reason": why} if (why := reason(head.type, head.flags)) else {}),
             "undo_prev": head.undo_prev, "message_id": head.message_id,
             "queue_id": head.queue_id, "queue": None, "txn_id": head.txn_id, "time_us": head.time_us,
             "extra": head.extra, "size_bytes": len(payload), "crc_ok": True,
@@ -78,6 +80,14 @@ def test_no_flag_is_lost(flags: int) -> None:
     values = [known[name] if name in known else int(name.removeprefix("flag-")) for name in flag_names(flags)]
     assert sum(values) == flags
     assert all(not name.startswith("flag-") for name in flag_names(15))
+
+
+@given(integers(0, 255))
+def test_a_dequeue_has_flags_and_a_reason_and_nothing_of_it_is_lost(flags: int) -> None:
+    shown = reason(RecordType.DEQUEUE, flags)
+    assert own_flags(RecordType.DEQUEUE, flags) | (Why[shown.upper().replace("-", "_")] if shown else 0) == flags
+    assert reason(RecordType.ENQUEUE, flags) == ""
+    assert own_flags(RecordType.ENQUEUE, flags) == flags
 
 
 def test_a_payload_that_does_not_match_is_shown_as_such() -> None:

@@ -1,0 +1,95 @@
+"""Where the broker's CPU time goes: it is sampled while messages pass through, one sender and one receiver.
+
+py-spy looks at its threads from outside, some hundred times a second, which costs the broker nothing but being stopped
+for a moment. Each sample counts for the part whose code is at work: the file of the innermost Python function; what
+that calls in C, such as proton or a system call, is the caller's. Samples of threads that only wait are left out. A
+part's time per message is its share of the CPU time that the broker took, as the system counts it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from itertools import count
+
+from .broker import Broker
+from .client import Clients, Job
+from .table import BenchError, Row, row
+
+SECTION = "1 s / CPU time of a durable message"
+PARTS = {
+    "proton and its driver": ("amqp/",),
+    "sockets and turns": ("router/", "channel/"),
+    "the core": ("broker/", "management/"),
+    "store and journal": ("store/", "journal/", "disk/", "recovery/"),
+    "the rest": ("",),
+}
+_GUESSES_US = (4.5, 1.0, 2.5, 3.5, 0.5)
+_WAITING = ("(threading.py:", "_worker (concurrent/futures/", "Flusher._turn (", "Worker._step (")
+"""Innermost functions of threads with nothing to do: they wait for each other, for work, or for sockets."""
+SAMPLES_PER_S = 300
+
+
+def installed() -> str:
+    """Where py-spy is; empty if it is not."""
+    return shutil.which("py-spy", path=os.pathsep.join((os.path.dirname(sys.executable), os.environ["PATH"]))) or ""
+
+
+def left_out() -> list[str]:
+    """The same as a sentence."""
+    return [] if installed() else ["where the CPU time goes is left out: pip install py-spy"]
+
+
+def measure(path: str, rounds: int, round_s: float) -> list[Row]:
+    """All parts, sampled for about *round_s* a round; nothing without py-spy."""
+    program = installed()
+    if not program:
+        return []
+    found: dict[str, list[float]] = {part: [] for part in PARTS}
+    messages = max(1000, round(1e6 / 12 * round_s))
+    addresses = (f"parts-{number}" for number in count())
+    with Broker(path) as broker, Clients() as clients:
+        for _ in range(rounds):
+            for part, us in _round(program, path, broker, clients, next(addresses), messages).items():
+                found[part].append(1e6 / us)
+    whole = [sum(1e6 / rates[number] for rates in found.values()) for number in range(rounds)]
+    return [
+        row(SECTION, part, found[part], 1e6 / guess_us, "all of it", [1e6 / us for us in whole])
+        for part, guess_us in zip(PARTS, _GUESSES_US, strict=True)
+    ]
+
+
+def _round(program: str, path: str, broker: Broker, clients: Clients, address: str, messages: int) -> dict[str, float]:
+    """Microseconds of CPU for each message, part by part."""
+    samples_path = os.path.join(path, "samples")
+    command = [program, "record", "-p", str(broker.pid), "-f", "raw", "-o", samples_path, "-r", str(SAMPLES_PER_S)]
+    with subprocess.Popen([*command, "-d", "3600"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as spy:
+        assert spy.stdout is not None
+        spy.stdout.readline()  # it has begun
+        before_s = broker.cpu_s()
+        clients.run_all([Job(sender, broker.port, address, messages, 256, 1000, True) for sender in (False, True)])
+        broker_us = (broker.cpu_s() - before_s) / messages * 1e6
+        spy.send_signal(2)
+        said = spy.stdout.read()
+    if not os.path.exists(samples_path):
+        raise BenchError(f"py-spy wrote no samples: {said}")
+    with open(samples_path) as samples:
+        counted = Counter(dict.fromkeys(PARTS, 1))  # none is nothing
+        for line in samples:
+            stack, _, number = line.rpartition(" ")
+            part = _part_of(stack.rpartition(";")[2])
+            if part:
+                counted[part] += int(number)
+    os.unlink(samples_path)
+    return {part: broker_us * counted[part] / counted.total() for part in PARTS}
+
+
+def _part_of(function: str) -> str:
+    """*function* is the name and, in brackets, the file and the line; empty if it waits."""
+    if any(waiting in function for waiting in _WAITING):
+        return ""
+    place = function.rpartition("(")[2]
+    return next(part for part, folders in PARTS.items() if any(place.startswith(folder) for folder in folders))

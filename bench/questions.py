@@ -1,0 +1,98 @@
+"""What it takes to ask a store: verify all of it, and tell its space by the heads of its records alone.
+
+A store is filled once, in each round half of its messages are taken off again, and is closed; its files are in the page
+cache. Rates are MB of journal per second of CPU time of one thread, as the machine may be busy; what verify has
+another process look through (the checkpoint) is not in it. The yardstick reads the same files and checksums every byte.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+from crc32c import crc32c
+
+from cairnmq.base.clock import SystemClock
+from cairnmq.recovery.recover import open_store
+from cairnmq.store.options import StoreOptions
+from cairnmq.store.wiring import QueueRow
+from cairnmq.tools.stat import stat_store
+from cairnmq.tools.verdicts import VerifyReport
+from cairnmq.tools.verify_store import verify_store
+
+from .running import now_us
+from .table import BenchError, Row, row, show_size
+
+SECTION = "questions to a store, MB of journal per second of CPU"
+SIZES = (1 << 10, 16 << 10)
+_GUESSES = {"verify": 1000, "stat": 3000}
+_GOAL_VERIFY_PER_S = 1000
+_BATCH = 50
+_CHUNK_BYTES = 1 << 20
+
+
+def measure(path: str, rounds: int, total_bytes: int) -> list[Row]:
+    os.mkdir(path)
+    rows = []
+    for size_bytes in SIZES:
+        store = os.path.join(path, str(size_bytes))
+        _fill(store, size_bytes, max(_BATCH, total_bytes // size_bytes))
+        rates: dict[str, list[float]] = {"verify": [], "stat": [], "read": []}
+        read_share = 0.0
+        for _ in range(rounds):
+            journal_bytes = 0
+            report = VerifyReport(store)
+            took_s = _cpu_s(lambda report=report: verify_store(report, _ignore))  # type: ignore[misc]
+            if report.exit_status or not report.records:
+                raise BenchError(f"{report.verdicts[:3]}")
+            journal_bytes = report.bytes
+            rates["verify"].append(journal_bytes / took_s / 1e6)
+            begun_s = time.process_time()
+            log = stat_store(store, _ignore).log
+            rates["stat"].append(journal_bytes / max(1e-9, time.process_time() - begun_s) / 1e6)
+            read_share = float(str(log["read_bytes"])) / journal_bytes
+            rates["read"].append(journal_bytes / _cpu_s(lambda: _read_all(store)) / 1e6)  # noqa: B023
+        for what in ("verify", "stat"):
+            rows.append(row(
+                SECTION, f"{what}, {show_size(size_bytes)}", rates[what], _GUESSES[what], "read + crc32c",
+                rates["read"], goal_per_s=_GOAL_VERIFY_PER_S if what == "verify" else None,
+                note="" if what == "verify" else f"{read_share:.1%} of the log was read",
+            ))  # fmt: skip
+    return rows
+
+
+def _fill(path: str, size_bytes: int, messages: int) -> None:
+    store, _ = open_store(path, SystemClock(), StoreOptions(max_write_buffers=0))
+    made: list[QueueRow | Exception] = []
+    store.create_queue("bench", made.append)
+    [queue] = made
+    assert isinstance(queue, QueueRow)
+    store.run_inline(store.became_durable)
+    content = os.urandom(size_bytes)
+    for number in range(0, messages, _BATCH):
+        ids, _ = store.put_all(queue.id, [content] * _BATCH, now_us())
+        if number % (2 * _BATCH):
+            store.dequeue_all(list(ids), queue.id, now_us())
+        if number % (32 * _BATCH) == 0:
+            store.kick()
+    store.close()
+
+
+def _cpu_s(action: Callable[[], object]) -> float:
+    begun_s = time.process_time()
+    action()
+    return max(1e-9, time.process_time() - begun_s)
+
+
+def _read_all(store: str) -> int:
+    journal, found = os.path.join(store, "journal"), 0
+    for name in os.listdir(journal):
+        with open(os.path.join(journal, name), "rb", buffering=0) as file:
+            while data := file.read(_CHUNK_BYTES):
+                found ^= crc32c(data)
+    return found
+
+
+def _ignore(what: str, done: int, total: int) -> None:
+    pass

@@ -1,0 +1,97 @@
+"""`cairnmq analyze`, as a process: what it prints and writes, and one line for what can't be."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cairnmq.store.library import open_store
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+HOSTILE = "</script><script>document.title='owned'</script><a href='x'>"
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", "from cairnmq.cli.main import main; main()", "analyze", *arguments],
+        capture_output=True, text=True, timeout=600, check=False, env=os.environ | environment,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("analyze") / "store"
+    with open_store(str(path)) as made:
+        for name in ("orders", HOSTILE):
+            queue = made.queue(name)
+            queue.put_all([b"cairn"] * 20).result()
+            for _ in range(5):
+                message = queue.take()
+                assert message is not None
+                message.accept().result()
+    return str(path)
+
+
+def test_what_is_wrong_is_one_line_before_spark_is_started(store: str, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    nowhere = str(tmp_path / "no" / "rows.json")
+    for arguments, told in (
+        (("depths", store), "job 'depths': there is no such job; one of all, integrity, "),
+        (("depth", str(tmp_path / "nothing")), "nothing"),
+        (("depth", str(tmp_path / "empty")), "empty"),
+        (("depth", store, "--json", nowhere), nowhere),
+        (("all", store, "--csv", "-"), "--csv: the rows of different jobs"),
+        (("depth", store, "--json", "-", "--csv", "-"), "give one of --json and --csv"),
+        (("trace-join", store), "no log of a producer is named; name one with --producer-log"),
+        (("trace-join", store, "--producer-log", nowhere), "there is no such file"),
+        (("compare", store), "no other store is named; name one with --with"),
+        (("compare", store, "--with", str(tmp_path / "empty")), "empty"),
+    ):
+        found = run(*arguments)
+        assert (found.returncode, found.stdout) == (2, ""), arguments
+        assert found.stderr.startswith("cairnmq: "), found.stderr
+        assert told in found.stderr
+        assert found.stderr.count("\n") == 1, found.stderr
+    found = run("depth", store, JAVA_HOME=str(tmp_path))
+    assert (found.returncode, found.stderr.count("\n")) == (2, 1)
+    assert found.stderr.startswith(f"cairnmq: JAVA_HOME={tmp_path}: there is no bin/java in it; ")
+
+
+def test_without_pyspark_it_says_what_to_install(store: str, tmp_path: Path) -> None:
+    (tmp_path / "pyspark.py").write_text("raise ImportError('no', name='pyspark')\n")
+    found = run("depth", store, PYTHONPATH=str(tmp_path))
+    told = "cairnmq: cairnmq analyze: pyspark is missing; pip install 'cairnmq[analysis]'\n"
+    assert (found.returncode, found.stderr) == (2, told)
+
+
+def test_a_report_of_all_jobs(store: str, tmp_path: Path) -> None:
+    """Rows in a file, and a page that a browser shows, with plots, and without what names of queues would do to it."""
+    html, rows = tmp_path / "report.html", tmp_path / "rows.json"
+    found = run("all", store, "--master", "local[2]", "--html", str(html), "--json", str(rows))
+    assert (found.returncode, found.stderr, found.stdout) == (0, "", "")
+    told = [json.loads(line) for line in rows.read_text().splitlines()]
+    depths = {row["queue"]: row["depth"] for row in told if row["job"] == "depth"}
+    assert depths == {"orders": 15, HOSTILE: 15}
+    assert not [row for row in told if row["job"] == "integrity"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "rows.json"]
+    text = html.read_text()
+    assert HOSTILE not in text
+    for outside in ('src="http', 'href="http'):
+        assert outside not in text.replace(text[text.index("<script>") : text.index("</script>")], "")
+    if CHROMIUM is None:
+        pytest.skip("there is no chromium to look at the report with")
+    seen = subprocess.run(
+        [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile",
+         "--virtual-time-budget=20000", "--dump-dom", html.as_uri()],
+        capture_output=True, text=True, timeout=300, check=True,
+    )  # fmt: skip
+    assert "<title>CairnMQ: " in seen.stdout
+    for job in ("depth", "lifetimes", "throughput", "liveness"):
+        at = seen.stdout.index(f'id="plot-{job}"')
+        assert "main-svg" in seen.stdout[at : at + 2000], job

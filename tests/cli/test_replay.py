@@ -1,0 +1,151 @@
+"""`cairnmq replay` and `as-of --resend`, between real brokers: byte for byte, in order, confirmed, and resumable."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from proton import Message
+
+from tests.clients.peers import Peer
+from tests.process import CAIRNMQ, DEADLINE_S, broker
+
+
+def cairnmq(*arguments: object, status: int = 0) -> subprocess.CompletedProcess[str]:
+    command = [CAIRNMQ, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
+    assert done.returncode == status, (done.stdout, done.stderr)
+    return done
+
+
+def taken(port: int, queue: str, number: int) -> list[bytes]:
+    """So many messages of a queue, and that there are no more."""
+    peer = Peer(port)
+    link = peer.receiver(queue, number)
+    received = peer.take(link, number)
+    assert not peer.drain(link, 1)
+    for one in received:
+        one.accept()
+    peer.settle_down()
+    found = [one.content for one in received]
+    peer.close()
+    return found
+
+
+def bare(contents: list[bytes]) -> list[tuple[Any, Any]]:
+    """What no broker changes of messages."""
+    messages = []
+    for content in contents:
+        message = Message()
+        message.decode(content)
+        messages.append((message.id, bytes(message.body) if isinstance(message.body, memoryview) else message.body))
+    return messages
+
+
+def test_arrivals_come_again(tmp_path: Path) -> None:
+    with broker(tmp_path / "one", "--archive-dir", str(tmp_path / "archive")) as one, broker(tmp_path / "two") as two:
+        peer = Peer(one.port)
+        sender = peer.sender("orders")
+        sizes = [10, 70_000, 200_000, 10, 0, 1000]
+        sent = [Message(id=f"m{n}", body=bytes([n]) * size, durable=True) for n, size in enumerate(sizes)]
+        peer.send(sender, *sent)
+        fan = [Message(id=f"f{n}", body=n, durable=True) for n in range(3)]
+        for name in ("left", "right"):
+            cairnmq("ctl", "--url", f"127.0.0.1:{one.port}", "queues", "create", name)
+            cairnmq("ctl", "--url", f"127.0.0.1:{one.port}", "exchanges", "bind", "amq.fanout", name)
+        peer.send(peer.sender("amq.fanout"), *fan)
+        for received in peer.take(peer.receiver("orders", 6), 6):
+            received.accept()
+        peer.settle_down()
+        peer.close()
+        expected = bare([message.encode() for message in sent])
+        to = f"amqp://127.0.0.1:{two.port}"
+        told = json.loads(
+            cairnmq("replay", tmp_path / "one", tmp_path / "archive", "--to", to, "--speed", "max", "--json").stdout
+        )["sent"]
+        assert (told["accepted"], told["complete"], told["faults"]) == (12, True, [])
+        assert bare(taken(two.port, "orders", 6)) == expected
+        assert len(taken(two.port, "left", 3)) == len(taken(two.port, "right", 3)) == 3
+        lines = cairnmq("dump", tmp_path / "one", "--json", "--type", "start", "--queue", "orders").stdout.splitlines()
+        found = list(map(json.loads, lines))
+        third = found[1]["lsn"]  # of those that are one record: the fourth message
+        again = ("replay", tmp_path / "one", "--to", f"{to}/elsewhere", "--queue", "orders", "--from-lsn", third)
+        cairnmq(*again, "--count", "2", "--rate", "1000")
+        assert bare(taken(two.port, "elsewhere", 2)) == expected[3:5]
+        # what was taken since is there as of the moment before, and can be sent again
+        moment = found[-1]["lsn"] + 1
+        resend = ("as-of", tmp_path / "one", moment, "--queue", "orders", "--resend", to, "--json")
+        told = json.loads(cairnmq(*resend, "--skip", 1).stdout.splitlines()[-1])["sent"]
+        assert told["accepted"] == 5
+        assert bare(taken(two.port, "orders", 5)) == expected[1:]
+
+
+def test_an_interrupted_replay_goes_on_where_it_says(tmp_path: Path) -> None:
+    with broker(tmp_path / "one") as one, broker(tmp_path / "two") as two:
+        peer = Peer(one.port)
+        peer.put(peer.sender("orders"), range(300))
+        peer.close()
+        command = ["replay", str(tmp_path / "one"), "--to", f"amqp://127.0.0.1:{two.port}"]
+        running = subprocess.Popen(
+            [CAIRNMQ, *command, "--rate", "100"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        watching = Peer(two.port)
+        watching.take(watching.receiver("orders", 20, copy=True), 20)
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=DEADLINE_S)
+        assert running.returncode == 1, (out, err)
+        accepted = int(re.findall(r"accepted: (\d+)", out)[0])
+        assert 20 <= accepted < 300
+        [go_on] = re.findall(r"--from-lsn (\d+) goes on there", err)
+        cairnmq(*command, "--speed", "max", "--from-lsn", go_on)
+        watching.close()
+        assert [message.body for message in map(_decoded, taken(two.port, "orders", 300))] == list(range(300))
+
+
+def test_spacing_is_kept_and_can_be_changed(tmp_path: Path) -> None:
+    with broker(tmp_path / "one") as one, broker(tmp_path / "two") as two:
+        peer = Peer(one.port)
+        sender = peer.sender("orders")
+        peer.put(sender, ["first"])
+        begun_s = time.monotonic()
+        peer.wait(lambda: time.monotonic() - begun_s > 2)
+        peer.put(sender, ["second"])
+        peer.close()
+        command = ("replay", tmp_path / "one", "--to", f"amqp://127.0.0.1:{two.port}", "--json", "--speed")
+        seconds = {speed: json.loads(cairnmq(*command, speed).stdout)["sent"]["seconds"] for speed in ("1x", "4x")}
+        assert seconds["1x"] >= 2 > 0.5 <= seconds["4x"]
+
+
+def test_a_broker_that_goes_away_or_refuses(tmp_path: Path) -> None:
+    with broker(tmp_path / "one") as one:
+        peer = Peer(one.port)
+        peer.put(peer.sender("orders"), range(50))
+        peer.close()
+        command = ["replay", str(tmp_path / "one"), "--to"]
+        with broker(tmp_path / "two") as two:
+            url = f"amqp://127.0.0.1:{two.port}"
+            refused = cairnmq(*command, f"{url}/$management/nothing", "--speed", "max", status=1)
+            assert "the broker refuses it" in refused.stderr
+            running = subprocess.Popen(
+                [CAIRNMQ, *command, url, "--rate", "10"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            )
+            watching = Peer(two.port)
+            watching.take(watching.receiver("orders", 3, copy=True), 3)
+            watching.close()
+            two.stop(signal.SIGKILL)
+            _, err = running.communicate(timeout=DEADLINE_S)
+            assert running.returncode == 1
+            assert re.search(r"messages were accepted; --from-lsn \d+ goes on there", err)
+        gone = cairnmq(*command, url, status=1)
+        assert "--from-lsn" in gone.stderr or "broke" in gone.stderr
+
+
+def _decoded(content: bytes) -> Any:
+    message = Message()
+    message.decode(content)
+    return message

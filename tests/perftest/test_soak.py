@@ -1,0 +1,157 @@
+"""The soak says WHOLE of a broker that keeps its promise, BROKEN of those that don't, and what it has when cut off."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cairnmq.perftest.disks import why_not
+from tests.process import CAIRNMQ
+
+from .commands import hear_ctrl_c, kept
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 240.0
+OURS = "from cairnmq.cli.main import main; main()"
+POWER = pytest.mark.skipif(bool(why_not("ext4")), reason=why_not("ext4"))
+
+
+def begin(*options: str, **more: Any) -> subprocess.Popen[str]:
+    command = [CAIRNMQ, "perftest", "--durable", "yes", "--rate", "300", "--kill-every", "2s", *options]
+    more = {"preexec_fn": hear_ctrl_c, **more}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, **more)
+
+
+def soak(*options: str, status: int = 0, **more: Any) -> tuple[dict[str, Any], str]:
+    """Its JSON document, and what it said beside that."""
+    running = begin("--json", *options, **more)
+    try:
+        output, errors = running.communicate(timeout=PATIENCE_S)
+    finally:
+        running.kill()
+    assert running.returncode == status, (output[:3000], errors)
+    found: dict[str, Any] = json.loads(output)
+    return found, errors
+
+
+def defects(found: dict[str, Any]) -> dict[str, int]:
+    return {name: number for name, number in found["defects"].items() if number}
+
+
+@pytest.mark.parametrize("options", [(), ("--tx", "8")], ids=["messages", "transactions"])
+def test_a_broker_that_is_killed_keeps_its_promise(tmp_path: Path, options: tuple[str, ...], tell: Any) -> None:
+    plot = tmp_path / "soak.png"
+    found, _ = soak("--soak", "12s", "--plot", str(plot), "--work-dir", str(tmp_path), *options)
+    assert (found["verdict"], found["complete"], defects(found)) == ("whole", True, {}), found["stories"]
+    assert found["kills"]["running"] >= 1
+    assert found["confirmed"] > 100
+    assert found["consumed"] > 100
+    assert max(sample["log_bytes"] for sample in found["samples"]) > 1 << 20
+    assert max(sample["live_bytes"] for sample in found["samples"]) > 0
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    assert list(tmp_path.iterdir()) == [plot], "histories of what is whole are not kept"
+    tell(f"soak: {sum(found['kills'].values())} kills, {found['confirmed']} messages confirmed, seed {found['seed']}")
+
+
+@POWER
+def test_power_cuts_are_kept_out_of_what_was_confirmed() -> None:
+    found, _ = soak("--soak", "8s", "--power-cut", "--seed", "5")
+    assert (found["verdict"], defects(found)) == ("whole", {}), found["stories"]
+    assert found["kills"]["power_cuts"] >= 1
+
+
+@POWER
+def test_a_broker_that_confirms_before_it_syncs_is_found(tmp_path: Path) -> None:
+    lie = "from cairnmq.disk.real import RealFile; RealFile.sync = lambda self: None; "
+    start = f'{sys.executable} -c "{lie}{OURS}" broker --port {{port}} --store-dir {{store_dir}}'
+    found, _ = soak(
+        "--soak", "15s", "--power-cut", "--start-command", start, "--work-dir", str(tmp_path), "--seed", "5", status=1
+    )
+    # either messages are gone, or the journal that was never synced can't even be opened
+    assert found["verdict"] == "broken"
+    assert found["defects"]["lost"] > 0 or "the broker" in found["stopped_by"]
+    assert found["kills"]["power_cuts"] >= 1
+
+
+def test_a_broker_that_loses_messages_is_found(tmp_path: Path) -> None:
+    start = f"{sys.executable} -m tests.perftest.losing_broker {{port}} {{store_dir}}"
+    running = begin("--soak", "10s", "--start-command", start, "--work-dir", str(tmp_path), env={
+        **os.environ, "PYTHONPATH": str(ROOT)
+    })  # fmt: skip
+    output, errors = running.communicate(timeout=PATIENCE_S)
+    assert running.returncode == 1, errors
+    lines = output.splitlines()
+    assert lines[-1].startswith("BROKEN: ")
+    assert " 0 lost" not in lines[-1]
+    assert any(line.startswith("lost: ") for line in lines)
+    [place] = [line.rpartition(": ")[2] for line in lines if line.startswith("histories and the broker's output: ")]
+    assert list(Path(place).glob("epoch*/*.jsonl"))
+
+
+def test_a_broker_that_does_not_come_back_is_told_and_the_part_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "soak.json"
+    once = "test -e {store_dir}/up && echo no more && exit 7; touch {store_dir}/up"
+    start = f'sh -c \'{once}; exec {sys.executable} -c "{OURS}" broker --port {{port}} --store-dir {{store_dir}}/s\''
+    options = ("--soak", "60s", "--output", str(path), "--work-dir", str(tmp_path))
+    found, _ = soak(*options, "--start-command", start, status=1)
+    assert kept(path) == found
+    assert not found["complete"]
+    assert found["stopped_by"] == "the broker: it ended by itself (status 7): no more"
+    assert found["kills"]["running"] == 1
+    assert found["confirmed"] > 0
+
+
+def test_full_disk_for_histories_is_told_and_the_part_is_kept(tmp_path: Path) -> None:
+    found, _ = soak(
+        "--soak", "60s", "--kill-every", "30s", "--rate", "3000", "--broker-options", "--container-size 524288",
+        "--work-dir", str(tmp_path), status=1,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (700_000, 700_000)),
+    )  # fmt: skip
+    assert "File too large" in found["stopped_by"]
+    assert not found["complete"]
+    assert (found["verdict"], defects(found)) == ("whole", {})
+
+
+def test_ctrl_c_gives_what_there_is(tmp_path: Path) -> None:
+    running = begin("--soak", "10m", "--work-dir", str(tmp_path))
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not any("Confirmed" in path.read_text() for path in tmp_path.glob("*/epoch1/*.jsonl")):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.1)
+    running.send_signal(signal.SIGINT)
+    output, errors = running.communicate(timeout=PATIENCE_S)
+    assert running.returncode == 130, (output, errors)
+    assert "Traceback" not in errors
+    assert output.splitlines()[-1].startswith("WHOLE (partial: interrupted): ")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--soak", "10s", "--durable", "no"), "say --durable yes"),
+        (("--soak", "ten"), "--soak ten: it is no time"),
+        (("--soak", "10s", "--publish"), "leave out the roles"),
+        (("--soak", "10s", "--nsubs", "0"), "at least one publisher and one subscriber"),
+        (("--soak", "10s", "--store-dir", str(ROOT)), "is not empty"),
+        (("--soak", "10s", "--ready-address", "127.0.0.1:5"), "for brokers of a --start-command"),
+        (("--soak", "10s", "--start-command", "start {stor}"), "has braces besides"),
+        (("--soak", "10s", "--plot", "soak.gif"), "its name ends in none of .png, .svg and .pdf"),
+        (("--soak", "10s", "--power-cut", "--store-dir", "x"), "leave out --store-dir"),
+    ],
+)
+def test_wrong_calls_end_with_status_2(options: tuple[str, ...], words: str) -> None:
+    if "--power-cut" in options and why_not("ext4"):
+        pytest.skip(why_not("ext4"))
+    done = begin(*options)
+    output, errors = done.communicate(timeout=PATIENCE_S)
+    assert done.returncode == 2, (output, errors)
+    assert words in " ".join(errors.split())

@@ -1,0 +1,220 @@
+"""`cairnmq sql`: the answers are those of other tools, only what is asked for is read, and it ends well in any case."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from base64 import b64decode
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from cairnmq.columns import sql as engine
+from cairnmq.columns.journal import Journal, open_journal
+from cairnmq.store import open_store as open_library
+from cairnmq.store.options import StoreOptions
+from tests.process import CAIRNMQ, DEADLINE_S
+
+from .conftest import Dump, Store
+
+MB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of a few containers with two queues, a transaction and a purge."""
+    path = tmp_path_factory.mktemp("sql") / "store"
+    with open_library(str(path), options=StoreOptions(container_bytes=512 << 10)) as store:
+        orders, done = store.queue("orders"), store.queue("done")
+        for number in range(60):
+            orders.put(b"%06d" % number * 5000).result()
+        for _ in range(10):
+            message = orders.take()
+            assert message is not None
+            message.accept().result()
+        with store.transaction() as both:
+            for _ in range(2):
+                message = both.take(orders)
+                assert message is not None
+                both.put(done, b"done")
+    return path
+
+
+def test_answers_are_those_of_the_dump(lived: Path, command: Dump) -> None:
+    records = command("dump", lived, "--json").records
+    query = "select lsn, type, queue, size, message_id from records order by lsn"
+    rows = command("sql", lived, query, "--json").objects
+    assert [row["lsn"] for row in rows] == [record["lsn"] for record in records]
+    assert [row["size"] for row in rows] == [record["size_bytes"] for record in records]
+    query = "select type, count(*) as n from records group by type"
+    counts = {row["type"]: row["n"] for row in command("sql", lived, query, "--json").objects}
+    assert counts == Counter(record["type"] for record in records)
+    first, last = records[5]["lsn"], records[40]["lsn"]
+    query = f"select lsn from records where lsn between {first} and {last} and type = 'start'"
+    expected = [one["lsn"] for one in records[5:41] if one["type"] == "start"]
+    assert [row["lsn"] for row in command("sql", lived, query, "--json").objects] == expected
+
+
+def test_every_table_can_be_asked(lived: Path, command: Dump) -> None:
+    schemas = json.loads(command("sql", lived, "--schema", "--json").out)
+    assert list(schemas) == ["records", "messages", "places", "transactions", "containers", "queues", "wiring"]
+    for name in schemas:
+        found = command("sql", lived, f"select * from {name} limit 3", "--json")
+        assert (found.status, bool(found.out)) == (0, True), found.err
+    query = "select queue, count(*) from messages where state = 'queued' group by queue order by queue"
+    assert command("sql", lived, query).lines[1:] == ["done    2           ", "orders  48          "]
+    query = "select m.queue, q.depth from queues q join wiring m on q.queue = m.name"
+    assert command("sql", lived, query).status == 0
+    assert "enqueues" in command("sql", lived, ".tables").out
+    assert "select" not in command("sql", lived).out
+
+
+def asked(journal: Journal, query: str) -> list[dict[str, Any]]:
+    sql = engine.JournalSql(journal, memory_limit_bytes=256 * MB, spill="")
+    try:
+        found = sql.query(query)
+        assert found is not None
+        return [row for batch in sql.batches(found) for row in batch.to_pylist()]
+    finally:
+        sql.close()
+
+
+def test_only_what_is_asked_for_is_read(lived: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns, and containers that a condition on LSNs leaves."""
+    journal = open_journal(str(lived))
+    seen: list[tuple[tuple[str, ...], int]] = []
+    real = Journal.records
+
+    def records(self: Journal, reading: Any, columns: list[str], *, pieces: Any) -> Any:
+        seen.append((tuple(columns), pieces[0].slot_lsn))
+        return real(self, reading, columns, pieces=pieces)
+
+    monkeypatch.setattr(Journal, "records", records)
+    pieces = [piece.slot_lsn for piece in journal.log.pieces]
+    assert len(pieces) > 3
+    asked(journal, "select sum(size) from records")
+    assert seen == [(("size",), lsn) for lsn in pieces]
+    seen.clear()
+    asked(journal, f"select count(*) from records where lsn >= {pieces[1]} and lsn < {pieces[2]} and queue = 'orders'")
+    assert {lsn for _, lsn in seen} == {pieces[1]}
+    assert {name for names, _ in seen for name in names} <= {"lsn", "queue"}
+    seen.clear()
+    asked(journal, f"select type from records where container = {pieces[0]} or container = {pieces[2]}")
+    assert {lsn for _, lsn in seen} == {pieces[0], pieces[2]}
+    seen.clear()
+    assert "payload" not in asked(journal, "select * from records limit 1")[0]
+    assert "payload" not in {name for names, _ in seen for name in names}
+    assert len(asked(journal, "select payload from records where type = 'start'")[0]["payload"]) == 30_000
+    seen.clear()
+    asked(journal, "select 1 as one")
+    assert not seen
+
+
+def test_ways_to_write_rows(lived: Path, tmp_path: Path, command: Dump) -> None:
+    query = "select queue_id, queue, depth, payload from queues join (select min(payload) payload from records"
+    query += " where type = 'start') on true order by queue_id"
+    objects = command("sql", lived, query, "--json").objects
+    assert b64decode(objects[0]["payload"]).startswith(b"000000")
+    rows = list(csv.DictReader(io.StringIO(command("sql", lived, query, "--csv").out)))
+    assert [row["queue"] for row in rows] == [one["queue"] for one in objects]
+    file = tmp_path / "rows.arrow"
+    assert command("sql", lived, query, "--arrow", file).status == 0
+    assert pa.ipc.open_stream(file.read_bytes()).read_all().num_rows == len(objects)
+    assert os.listdir(tmp_path) == ["rows.arrow"]
+    assert command("sql", lived, query, "--json", "--csv").status == 2
+
+
+def test_what_is_wrong_is_one_line(lived: Path, tmp_path: Path, command: Dump) -> None:
+    for query in ("select", "select x from records", "select * from nowhere", "drop table records", "select 1/"):
+        found = command("sql", lived, query)
+        assert (found.status, found.out, len(found.err.splitlines())) == (2, "", 1), found
+    assert command("sql", tmp_path / "nowhere", "select 1").status == 2
+    assert command("sql", lived).err.startswith("cairnmq: cairnmq sql: no query")
+
+
+def test_damage(store: Store, command: Dump) -> None:
+    store.name_queues("orders")
+    store.fill(3)
+    store.journal.close()
+    store.overwrite((512 << 10) + 512, bytes(64))
+    found = command("sql", store.path, "select count(*) from records")
+    assert found.status == 2
+    assert "--skip-damaged" in found.err
+    found = command("sql", store.path, "select count(*) n from records", "--skip-damaged", "--json")
+    assert found.status == 0
+    assert 10 < found.objects[0]["n"] < 27
+
+
+def test_a_missing_package_is_told(lived: Path) -> None:
+    program = "import sys; sys.modules['duckdb'] = None; from cairnmq.cli.main import main; main()"
+    command = [sys.executable, "-c", program, "sql", str(lived), "select 1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
+    assert done.returncode == 2
+    assert done.stderr == "cairnmq: cairnmq sql: duckdb is missing; pip install 'cairnmq[sql]'\n"
+
+
+# ---- however it ends ------------------------------------------------------------------------------------------------
+
+LONG = "select r.lsn, s.lsn from records r, records s, records t, generate_series(1000000)"
+
+
+def test_head_has_seen_enough(lived: Path) -> None:
+    for verb in (["sql", str(lived), LONG, "--json"], ["stat", str(lived), "--json"]):
+        started = subprocess.Popen([CAIRNMQ, *verb], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert started.stdout is not None
+        assert started.stderr is not None
+        assert started.stdout.readline()
+        started.stdout.close()
+        assert started.wait(DEADLINE_S) == 0, verb
+        assert started.stderr.read() == b"", verb
+        started.stderr.close()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no full disk here")
+def test_a_full_disk_for_the_output(lived: Path) -> None:
+    for verb in (["sql", str(lived), LONG, "--json"], ["verify", str(lived)],
+                 ["sql", str(lived), LONG, "--arrow", "/dev/full"]):  # fmt: skip
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run([CAIRNMQ, *verb], stdout=full, stderr=subprocess.PIPE, timeout=DEADLINE_S)
+        assert done.returncode == 2, verb
+        assert len(done.stderr.splitlines()) == 1, done.stderr
+
+
+def test_ctrl_c(lived: Path, tmp_path: Path) -> None:
+    """Also within DuckDB; what was written stays, and is not taken for all there is."""
+    for query, written in ((LONG, True), (f"select count(*) from ({LONG})", False)):
+        command = [CAIRNMQ, "sql", str(lived), query, "--arrow", str(tmp_path / "rows")]
+        started = subprocess.Popen(command, stderr=subprocess.PIPE)
+        partial = tmp_path / "rows.partial"
+        while not partial.exists() or (written and partial.stat().st_size < MB):
+            assert started.poll() is None
+        started.send_signal(signal.SIGINT)
+        _, err = started.communicate(timeout=DEADLINE_S)
+        assert (started.returncode, err) == (130, b"cairnmq: interrupted\n")
+        assert not (tmp_path / "rows").exists()
+        assert partial.exists() == written
+        partial.unlink(missing_ok=True)
+
+
+def test_beside_a_writer(tmp_path: Path, command: Dump) -> None:
+    path = tmp_path / "live"
+    with open_library(str(path), options=StoreOptions(container_bytes=512 << 10)) as store:
+        queue = store.queue("orders")
+        for number in range(10):
+            for _ in range(5):
+                queue.put(bytes(50_000)).result()
+                if number % 2:
+                    message = queue.take()
+                    assert message is not None
+                    message.accept().result()
+            found = command("sql", path, "select count(*) n from messages where state = 'queued'", "--json")
+            assert found.status == 0, found.err
+            assert found.objects[0]["n"] <= 50

@@ -1,0 +1,264 @@
+"""`cairnmq stat` and `cairnmq explain`: the figures are those of a store that is open, and the remedies work."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from proton import Message
+from proton.utils import BlockingConnection
+
+from cairnmq.cli.log_map import COLUMNS, ROWS, log_map
+from cairnmq.disk.memory import MemoryDirectory
+from cairnmq.journal.reader import Damage
+from cairnmq.recovery.replay import Replay
+from cairnmq.store import open_store as open_library
+from cairnmq.store.holders import Holders
+from cairnmq.store.options import StoreOptions
+from cairnmq.store.state import State
+from cairnmq.tools.explain import freed_with
+from cairnmq.tools.heads_only import HeadsReader
+from cairnmq.tools.queue_totals import queue_totals
+from cairnmq.tools.sight import look
+from cairnmq.tools.stat import SlotStat
+from tests.process import CAIRNMQ, DEADLINE_S, broker
+from tests.recovery.shards import begin
+
+from .conftest import Dump, Store
+
+Snapshot = Callable[[Path], dict[str, tuple[int, bytes]]]
+KIB = 1 << 10
+
+
+@pytest.fixture
+def lived(tmp_path: Path) -> Path:
+    """A store whose log has an old message in front, much that is dead, and a transaction in doubt."""
+    path = tmp_path / "lived"
+    with open_library(str(path), options=StoreOptions(container_bytes=512 << 10)) as store:
+        orders, bills = store.queue("orders"), store.queue("bills; rm -rf /")
+        bills.put(b"the first one").result()
+        for number in range(60):
+            orders.put(b"%06d" % number * 5000).result()
+        taken = [orders.take() for _ in range(40)]
+        for message in taken:
+            assert message is not None
+            message.accept().result()
+        prepared = store.transaction(xid=b"\x01\x02")
+        prepared.put(bills, b"in doubt")
+        prepared.prepare().result()
+    return path
+
+
+def test_stat_tells_what_is_there(lived: Path, command: Dump, snapshot: Snapshot) -> None:
+    before = snapshot(lived)
+    found = command("stat", lived, "--json")
+    told = json.loads(found.out)
+    assert (found.status, told["complete"]) == (0, True)
+    queues = {queue["queue"]: queue for queue in told["queues"]}
+    assert (queues["orders"]["messages"], queues["orders"]["bytes"]) == (20, 20 * (30_000 + 64))
+    assert queues["bills; rm -rf /"]["messages"] == 1
+    assert 0 < queues["orders"]["oldest_age_s"] < queues["bills; rm -rf /"]["oldest_age_s"]
+    log = told["log"]
+    assert log["types"]["dequeue"] == 40
+    assert log["types"]["dtx-start"] == 1
+    assert log["live_bytes"] == sum(one["live_bytes"] for one in told["containers"])
+    assert log["read_bytes"] > 0
+    assert sum(one["records"] for one in told["containers"]) == log["records"]
+    assert snapshot(lived) == before
+    shown = command("stat", lived, "--containers")
+    assert shown.status == 0
+    assert shown.lines[0].startswith("B")
+    assert any(line.startswith("orders ") for line in shown.lines)
+
+
+@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@given(number=st.integers(0, 11), whole_below_bytes=st.sampled_from([0, 16 << 10]), data=st.data())
+def test_heads_alone_tell_as_much_as_the_whole_log(number: int, whole_below_bytes: int, data: st.DataObject) -> None:
+    """At any moment of a life with everything in it, and whether a payload that is needed is read alone or not."""
+    world = lives(number)
+    moment = world[data.draw(st.integers(0, len(world) - 1))]
+    reader = HeadsReader(moment, whole_below_bytes=whole_below_bytes)
+    whole = Replayed(HeadsReader(moment), by_whole=True)
+    assert vars(Replayed(reader, by_whole=False)) == vars(whole)
+
+
+def lives(number: int) -> list[MemoryDirectory]:
+    if number not in _lives:
+        _lives[number] = [one.disk for one in begin(17, number)[1].moments if "log.mark" in one.disk.names()]
+    return _lives[number]
+
+
+_lives: dict[int, list[MemoryDirectory]] = {}
+
+
+class Replayed:
+    """What a reader's blocks add up to."""
+
+    def __init__(self, reader: HeadsReader, *, by_whole: bool) -> None:
+        if by_whole:
+            reader._look = lambda lsn: None  # type: ignore[method-assign]
+        state = State(reader.container_bytes)
+        replay = Replay(state, "", reader.container_bytes)
+        for found in reader.scan():
+            if isinstance(found, Damage):
+                break
+            replay.take(found)
+        replay.apply()
+        state.finish(dict.fromkeys(reader.slots, 0))
+        self.pages, self.moved, self.live = state.pages, state.moved, state.pins.live
+        self.odd = {number: (odd.start, odd.pieces, odd.queues, odd.last) for number, odd in state.odd.items()}
+        self.in_doubt = [*state.outcomes.prepared], [*state.outcomes.decided]
+        self.slots, self.end_lsn = reader.slots, reader.end_lsn
+
+
+def test_damage_is_passed_by_and_told(store: Store, command: Dump) -> None:
+    store.name_queues("orders")
+    store.fill(3)
+    store.journal.close()
+    lsn = 512 * 1024 + 512
+    store.overwrite(lsn, bytes(64))
+    for verb in (["stat"], ["explain", "tail"], ["explain", "space"]):
+        found = command(*verb, store.path)
+        assert found.status == 1, verb
+        assert f"to {lsn + 60_416}: can't be read (nothing was written there)" in found.out, found.out
+
+
+def test_what_is_no_store(tmp_path: Path, command: Dump) -> None:
+    for verb in (["stat"], ["explain", "tail"], ["explain", "space"]):
+        found = command(*verb, tmp_path / "nowhere")
+        assert (found.status, found.out, len(found.err.splitlines())) == (2, "", 1)
+
+
+def test_a_map_is_as_large_as_a_terminal() -> None:
+    for count in (1, COLUMNS, COLUMNS * ROWS, COLUMNS * ROWS + 1, 100_000):
+        lines = log_map([SlotStat(slot, live_bytes=slot % 5 * 25) for slot in range(count)], 100)
+        assert len(lines) <= ROWS + 1
+        assert all(len(line.plain) <= COLUMNS for line in lines[:-1])
+        cells = "".join(line.plain for line in lines[:-1])
+        assert cells.endswith("E")
+        assert count == 1 or cells.startswith("B")
+    with_hole = log_map([SlotStat(1), SlotStat(5, live_bytes=100), SlotStat(6)], 100)
+    assert with_hole[0].plain == "B·█E"
+
+
+# ---- the tail -------------------------------------------------------------------------------------------------------
+
+
+def test_what_pins_the_tail(lived: Path, command: Dump, snapshot: Snapshot) -> None:
+    before = snapshot(lived)
+    told = json.loads(command("explain", "tail", lived, "--json").out)
+    [pin] = [pin for pin in told["pins"] if pin["kind"] == "message"]
+    assert pin["queues"] == ["bills; rm -rf /"]
+    assert pin["size_bytes"] == len("the first one")
+    assert "cairnmq ctl queues purge 'bills; rm -rf /'" in pin["remedies"]
+    assert told["by_queue"] == {"bills; rm -rf /": 1}
+    assert told["freed_bytes"] >= 512 << 10
+    assert any("relocation" in line for line in told["by_itself"])
+    assert snapshot(lived) == before
+    shown = command("explain", "tail", lived)
+    assert "held by 1 message" in shown.out
+
+
+def test_a_transaction_pins_the_tail(tmp_path: Path, command: Dump) -> None:
+    path = tmp_path / "store"
+    with open_library(str(path), options=StoreOptions(container_bytes=512 << 10)) as store:
+        orders = store.queue("orders")
+        prepared = store.transaction(xid=b"\xab\x01")
+        prepared.put(orders, b"in doubt")
+        prepared.prepare().result()
+        for _ in range(30):
+            orders.put(bytes(30_000)).result()
+        orders.purge().result()
+    told = json.loads(command("explain", "tail", path, "--json").out)
+    pins = {pin["kind"]: pin for pin in told["pins"]}
+    assert pins["transaction"]["xid"] == "ab01"
+    assert (pins["transaction"]["state"], pins["transaction"]["operations"]) == ("prepared", 1)
+    assert pins["transaction"]["remedies"] == [
+        "cairnmq ctl transactions commit ab01", "cairnmq ctl transactions rollback ab01",
+    ]  # fmt: skip
+    assert any(line.startswith("transactions in doubt") for line in command("explain", "space", path).lines)
+
+
+@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow])
+@given(st.integers(0, 11), st.data())
+def test_whatever_is_needed_is_held_by_something_with_a_name(number: int, data: st.DataObject) -> None:
+    """And what would come free with a slot is no longer held once the slot is gone."""
+    world = lives(number)
+    reader = HeadsReader(world[data.draw(st.integers(0, len(world) - 1))])
+    state = State(reader.container_bytes)
+    replay = Replay(state, "", reader.container_bytes)
+    for found in reader.scan():
+        if isinstance(found, Damage):
+            break
+        replay.take(found)
+    replay.apply()
+    state.finish(dict.fromkeys(reader.slots, 0))
+    holders = Holders(state, reader.container_bytes)
+    for slot in reader.slots:
+        assert bool([*holders.of(slot)]) == state.pins.is_needed(slot), slot
+    for slot in reader.slots:
+        freed = freed_with(state.pins, slot)
+        for other in freed - {slot}:
+            assert other not in state.pins.live
+            assert set(state.pins.ends[other]) <= freed
+
+
+def test_the_space(lived: Path, command: Dump) -> None:
+    told = json.loads(command("explain", "space", lived, "--json").out)
+    on_disk = sum(one.stat().st_blocks * 512 for one in lived.rglob("*") if one.is_file())
+    assert told["total_bytes"] == sum(part["bytes"] for part in told["parts"]) == on_disk
+    assert told["queues"][0]["queue"] == "orders"
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Any]:
+    with broker(tmp_path / "data") as found:
+        yield found
+
+
+def test_beside_a_broker_the_remedies_work(running: Any, tmp_path: Path, command: Dump) -> None:
+    connection = BlockingConnection(f"127.0.0.1:{running.port}", timeout=DEADLINE_S)
+    connection.create_sender("orders").send(Message(id="cairn 7", body="x" * KIB, durable=True))
+    told = json.loads(command("explain", "tail", tmp_path / "data", "--json").out)
+    [pin] = [pin for pin in told["pins"] if pin["kind"] == "message"]
+    assert pin["message_id"] == "cairn 7"
+    for remedy in pin["remedies"][:2]:
+        _, _, *rest = remedy.split()
+        url = f"amqp://127.0.0.1:{running.port}"
+        done = subprocess.run([CAIRNMQ, "ctl", "--url", url, *rest], capture_output=True, text=True, timeout=DEADLINE_S)
+        assert done.returncode == 0, (remedy, done.stderr)
+    assert "1 messages are gone" in done.stdout
+    assert not json.loads(command("explain", "tail", tmp_path / "data", "--json").out)["by_queue"]
+    assert "nothing while no broker runs" not in command("explain", "tail", tmp_path / "data").out
+    connection.close()
+
+
+def test_the_sight_of_a_store_is_what_a_start_finds(tmp_path: Path) -> None:
+    """From a checkpoint and from heads alone."""
+    rng = random.Random(4)
+    path = str(tmp_path / "store")
+    options = StoreOptions(container_bytes=512 << 10, checkpoint_bytes=600_000)
+    for _ in range(3):
+        with open_library(path, options=options) as store:
+            queues = [store.queue(name) for name in "abc"]
+            for _ in range(100):
+                queue = rng.choice(queues)
+                queue.put(rng.randbytes(rng.randrange(1, 90_000))).result()
+                if rng.random() < 0.7 and (message := rng.choice(queues).take()) is not None:
+                    message.accept().result()
+            expected = {queue.name: len(list(queue.peek())) for queue in queues}
+        for name in ("checkpoint", "heads"):
+            seen = look(path, lambda *_: None)
+            assert (seen.checkpoint_lsn > 0) == (name == "checkpoint")
+            totals = {seen.name_of(one.queue_id): one.messages for one in queue_totals(seen.state)}
+            assert totals == {queue: count for queue, count in expected.items() if count}
+            if name == "checkpoint":
+                (tmp_path / "store" / "checkpoint").rename(tmp_path / "aside")
+        (tmp_path / "aside").rename(tmp_path / "store" / "checkpoint")

@@ -1,0 +1,157 @@
+"""`cairnmq trace`: the life of a message is told whole, in order, and to the end."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from proton import Delivery, Message
+
+from cairnmq.base.clock import ManualClock
+from cairnmq.cli.main import main
+from cairnmq.recovery.recover import open_store
+from cairnmq.store.journal_store import JournalStore
+from cairnmq.store.options import StoreOptions
+from cairnmq.store.why import Why
+from tests.tools.conftest import Result
+
+from ..clients.peers import Peer
+from ..process import CAIRNMQ, DEADLINE_S, broker
+from ..store.stores import NOW_US, come_to_rest, queue
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def trace(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    def call(*arguments: object) -> Result:
+        monkeypatch.setattr(sys, "argv", ["cairnmq", "trace", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as exit:
+            main()
+        out, err = capsys.readouterr()
+        return Result(out, err, int(exit.value.code or 0))
+
+    return call
+
+
+def opened(path: Path) -> JournalStore:
+    options = StoreOptions(512 << 10, archive_dir=str(path / "archive"))
+    store, _ = open_store(str(path / "store"), ManualClock(), options)
+    store.run_inline(store.became_durable)
+    return store
+
+
+def told(result: Result) -> list[str]:
+    return [one["event"] for one in result.records]
+
+
+def encoded(number: int, **more: object) -> bytes:
+    return bytes(Message(id=f"m{number}", body=b"x" * 100, properties={"order": number}, **more).encode())
+
+
+def test_transactions_pieces_a_restart_and_relocation(tmp_path: Path, trace: Run) -> None:
+    store = opened(tmp_path)
+    one, other = queue(store, "orders"), queue(store, "bills")
+    message_id = store.put(one, encoded(1, correlation_id="c1"), NOW_US)[0]
+    long = store.put(one, encoded(2) + bytes(100_000), NOW_US)[0]
+    phased = store.transactions.begin(NOW_US, xid=b"\x01\x02")
+    phased.enqueue(message_id, other, NOW_US)
+    phased.dequeue(message_id, one, NOW_US, Why.ACCEPTED)
+    phased.prepare(NOW_US)
+    store.kick()
+    store.close()
+    store = opened(tmp_path)
+    [phased] = store.transactions.in_doubt()
+    phased.commit(NOW_US)
+    for _ in range(90):  # nearly all of it goes, and what is left is copied out
+        store.put(one, b"stays", NOW_US)
+        filler = store.put(one, bytes(60_000), NOW_US)[0]
+        store.kick()
+        store.dequeue(filler, one, NOW_US)
+        store.kick()
+    come_to_rest(store)
+    back = store.transactions.begin(NOW_US)
+    back.dequeue(long, one, NOW_US, Why.ACCEPTED)
+    back.put(other, b"answer", NOW_US)
+    back.rollback(NOW_US)
+    store.purge(one, NOW_US)
+    store.dequeue(message_id, other, NOW_US, Why.EXPIRED)
+    store.kick()
+    store.close()
+    paths = tmp_path / "store", tmp_path / "archive"
+    found = trace(*paths, message_id, "--json")
+    assert found.status == 0, found.err
+    events = told(found)
+    assert events[:5] == [
+        "arrived", "to be enqueued", "to be dequeued", "transaction prepared", "broker started: offered again",
+    ]  # fmt: skip
+    assert events[5:8] == ["enqueued", "dequeued", "transaction committed"]
+    assert set(events[8:-1]) == {"relocated"}
+    assert events[-1] == "dequeued"
+    assert found.records[-1]["reason"] == "expired"
+    assert {one["xid"] for one in found.records if "xid" in one} == {"0102"}
+    assert found.objects[0]["message"]["on"] == {}
+    assert found.objects[0]["message"]["properties"] == {"order": "1"}
+    by_sender = [trace(*paths, *words, "--json").out for words in (
+        ("--message-id", "m1"), ("--correlation-id", "c1"), ("--property", "order=1"))]  # fmt: skip
+    assert set(by_sender) == {found.out}
+    by_any_lsn = trace(*paths, found.records[-1]["lsn"], "--json")
+    assert by_any_lsn.out == found.out
+    pieces = trace(*paths, long, "--json")
+    assert told(pieces)[:3] == ["arrived", "piece", "enqueued"]
+    assert told(pieces)[-1] == "purged"
+    assert "now: gone" in trace(*paths, long).out
+
+
+def test_a_message_that_was_moved_is_one_with_its_copies_on_all_brokers(tmp_path: Path, trace: Run) -> None:
+    with broker(tmp_path / "data") as running, broker(tmp_path / "member") as member:
+        peer, second = Peer(running.port), Peer(member.port)
+        make = ["queues", "create", "limited", "--argument", "dead-letter-address=dead"]
+        command = [CAIRNMQ, "ctl", "--url", f"127.0.0.1:{running.port}", *make]
+        subprocess.run(command, check=True, capture_output=True, timeout=DEADLINE_S)
+        peer.send(peer.sender("dead"), Message(id="other", body=0, durable=True))
+        peer.send(peer.sender("limited"), *[Message(id=f"m{n}", body=n, durable=True) for n in range(3)])
+        second.send(second.sender("copy"), Message(id="m1", body=1, durable=True))
+        peer.take(peer.receiver("limited", 3), 3)[1].settle(Delivery.REJECTED)
+        dead = peer.take(peer.receiver("dead", 2), 2)[1]
+        assert dead.message.id == "m1"
+        dead.accept()
+        peer.settle_down()
+        peer.cut()
+        second.close()
+
+        def events() -> Result:
+            return trace(tmp_path / "data", "--message-id", "m1", "--json", "--also", tmp_path / "member")
+
+        found = events()
+        first, also = [one["message"] for one in found.objects if "message" in one]
+        assert (len(first["ids"]), len(also["ids"])) == (2, 1)
+        here = [one for one in found.records if one["store"] == str(tmp_path / "data")]
+        assert [(one["event"], one.get("queue"), one.get("reason")) for one in here] == [
+            ("arrived", "limited", None), ("dequeued", "limited", "rejected"), ("arrived", "dead", None),
+            ("copied", None, None), ("transaction committed", None, None), ("transaction committed", None, None),
+            ("dequeued", "dead", "accepted"),
+        ]  # fmt: skip
+        copy = trace(tmp_path / "data", first["ids"][1], "--json")  # from the copy back to the original
+        assert copy.objects[0]["message"]["ids"] == first["ids"]
+        assert "copied" in trace(tmp_path / "data", first["ids"][1]).out
+
+
+def test_what_is_not_there_is_told(tmp_path: Path, trace: Run) -> None:
+    store = opened(tmp_path)
+    message_id = store.put(queue(store), encoded(1), NOW_US)[0]
+    store.close()
+    for words, says in (
+        ((message_id + 1,), "no record stands there"),
+        (("--message-id", "nobody"), "tells nothing of it"),
+        ((), "name a store and a message"),
+        (("--property", "order"), "give NAME=VALUE"),
+        (("--property", "order=1", "--message-id", "m1"), "give one of"),
+    ):
+        found = trace(tmp_path / "store", *words)
+        assert found.status in (1, 2)
+        assert says in found.err

@@ -1,0 +1,144 @@
+"""From the paths a user names to a history and the names of its queues, while a broker may be at work on it.
+
+As long as it is looked at, no container that is in the log of a running broker is used again: it is held, as for a
+backup. Where no broker runs nothing is held, and nothing is written. Containers that move to an archive meanwhile are
+found there when they are looked for again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from types import TracebackType
+from uuid import UUID
+
+from ..base.errors import CairnError, ForeignStore
+from ..disk.real import RealDirectory
+from ..recovery.remains import log_id_of
+from ..store.directory import LOCK_NAME, Hold, is_locked
+from ..store.rescue import rescue
+from ..store.sql import parse_address
+from ..store.wiring import FILE_NAME as WIRING_NAME
+from ..store.wiring import Rows, Wiring
+from ..store.wiring_place import told_place
+from .as_of import View, cut_of
+from .checking import Progress
+from .evidence import directory_of_containers
+from .history import look
+from .moments import Moment
+
+_TRIES = 5
+
+
+class Past:
+    """What is left of one log, opened for reading. A context."""
+
+    def __init__(
+        self, paths: Sequence[str], connect: str | None = None, catalog: str | None = None, *, holds: bool = True
+    ) -> None:
+        """*connect* and *catalog* name the server that the wiring is on. Raises `CairnError` for what is no log.
+
+        Without *holds* a broker goes on as ever: for what takes long, and can do with an archive.
+        """
+        for path in paths:
+            if not os.path.isdir(path):
+                why = "not a directory" if os.path.exists(path) else "no such directory"
+                raise CairnError(path, why, "name a store directory, and archives")
+        filled = [path for path in paths if os.listdir(path)] or paths
+        self.directories = [directory_of_containers(path) for path in filled]
+        self.remarks = [f"{path}: nothing is in it yet" for path in paths if path not in filled]
+        self._stores = stores_of(self.directories)
+        self._holds = self._hold() if holds else []
+        try:
+            self.history = look(self.directories)
+            self.rows, remarks = rows_of(self._stores, self.history.log_uuid, connect, catalog)
+            self.remarks += remarks
+        except BaseException:
+            self.close()
+            raise
+        self.queue_names = {row.id: row.name for row in (*self.rows.going, *self.rows.queues)}
+
+    def _hold(self) -> list[Hold]:
+        holds = []
+        for store in self._stores:
+            if is_locked(os.path.join(store, LOCK_NAME)):
+                try:
+                    holds.append(Hold(store))
+                except CairnError as error:
+                    self.remarks.append(f"{error}: what the broker uses again meanwhile can't be shown")
+        return holds
+
+    def name_of(self, queue_id: int) -> str:
+        """A queue's name; its number if there is none any more."""
+        return self.queue_names.get(queue_id, str(queue_id))
+
+    def look_again(self) -> bool:
+        """Whether containers are elsewhere by now, or others are there: then `history` is a new one."""
+        before = self.history.kept
+        self.history = look(self.directories)
+        return self.history.kept != before
+
+    def view(self, moment: Moment, progress: Progress, *, partial: bool = False) -> View:
+        """The queues as of *moment*. Raises `CairnError` as `View` does."""
+        for left in reversed(range(_TRIES)):
+            try:
+                found = View(self.history, cut_of(self.history, moment), progress, partial=partial)
+            except CairnError:
+                if left and self.look_again():
+                    continue
+                raise
+            if found.is_whole or not left or not self.look_again():
+                return found
+            found.close()
+        raise AssertionError
+
+    def close(self) -> None:
+        for hold in self._holds:
+            hold.end()
+
+    def __enter__(self) -> Past:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def rows_of(
+    stores: Sequence[str], log_uuid: UUID, connect: str | None, catalog: str | None
+) -> tuple[Rows, list[str]]:
+    """The wiring of the log, in the first of *stores* or on a server, and what is worth knowing beside."""
+    if connect is not None:
+        wiring = Wiring.connect(parse_address(connect, catalog), alone=False)
+        try:
+            owner = wiring.owner()
+            if owner is None or log_id_of(owner) != log_id_of(log_uuid):
+                whose = f"the wiring is of store {owner}, the journal of store {log_uuid}"
+                raise ForeignStore(wiring.place, whose, wiring.remedy)
+            return wiring.rows(), []
+        finally:
+            wiring.close()
+    remarks = []
+    for store in stores:
+        if elsewhere := told_place(store):
+            remarks.append(f"the wiring is in {elsewhere}: without --connect queues are shown by number")
+            continue
+        found = rescue(os.path.join(store, WIRING_NAME))
+        if found.why:
+            remarks.append(f"{store}/{WIRING_NAME}: {found.why}; queues without a name are shown by number")
+        return found.rows, remarks
+    return Rows(), remarks
+
+
+def stores_of(directories: Sequence[RealDirectory]) -> list[str]:
+    """The store directories that journals' directories are in; archives are in none."""
+    return [store for store in map(_store_of, directories) if store]
+
+
+def _store_of(directory: RealDirectory) -> str:
+    """The store directory that a journal's directory is in; empty for an archive."""
+    store = os.path.dirname(os.path.abspath(directory.path))
+    return store if os.path.exists(os.path.join(store, LOCK_NAME)) or _has_wiring(store) else ""
+
+
+def _has_wiring(store: str) -> bool:
+    return os.path.exists(os.path.join(store, WIRING_NAME)) or bool(told_place(store))
