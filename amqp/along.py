@@ -61,6 +61,11 @@ class WriteAlong:
             self.frames.feed(data)
         return memoryview(self._ready[0])
 
+    def write_out(self) -> None:
+        """Look at all that proton has to say now."""
+        while data := self._take():
+            self.frames.feed(data)
+
     def consumed(self, size_bytes: int) -> None:
         """So much of `output` was sent."""
         self._ready[0] = self._ready[0][size_bytes:]

@@ -16,7 +16,18 @@ from .link import Gone
 class Cursor:
     """Content whose end may not have come yet."""
 
-    __slots__ = ("_aborted", "_low_bytes", "_over", "_pieces", "_read_bytes", "_tell", "_written_bytes")
+    __slots__ = (
+        "_aborted",
+        "_held",
+        "_low_bytes",
+        "_over",
+        "_pieces",
+        "_read_bytes",
+        "_rewrite",
+        "_tell",
+        "_written_bytes",
+        "settled",
+    )
 
     def __init__(self, tell: Callable[[], None]) -> None:
         """*tell* is called by the reader, once, when it has come as far as `is_behind` asked for."""
@@ -27,15 +38,46 @@ class Cursor:
         self._written_bytes = 0
         self._over = False
         self._aborted = False
+        self._rewrite: Callable[[bytes], bytes | None] | None = None
+        self._held = b""
+        """What is there of a beginning that is rewritten."""
+        self.settled = False
+        """Its sender wants no outcome, and the reader is to ask for none. Said before the end."""
 
     # ---- the writer's -----------------------------------------------------------------------------------------------
 
     def write(self, piece: bytes) -> None:
-        self._pieces.append(piece)
-        self._written_bytes += len(piece)
+        if self._rewrite is not None:
+            piece = self._begin(self._rewrite, piece)
+        if piece:
+            self._pieces.append(piece)
+            self._written_bytes += len(piece)
+
+    def rewrite(self, beginning: Callable[[bytes], bytes | None]) -> None:
+        """Have this copy begin as *beginning* makes it, of so much as it needs; None: it needs more (C29).
+
+        Before the reader has it.
+        """
+        self._rewrite = beginning
+        written = b"".join(self._pieces)
+        self._pieces.clear()
+        self._written_bytes = 0
+        if written:
+            self.write(written)
+
+    def _begin(self, rewrite: Callable[[bytes], bytes | None], piece: bytes) -> bytes:
+        self._held += piece
+        begun = rewrite(self._held)
+        if begun is None:
+            return b""
+        self._rewrite, self._held = None, b""
+        return begun
 
     def end(self) -> None:
         """All of it was written."""
+        if self._held:
+            self._pieces.append(self._held)
+            self._written_bytes += len(self._held)
         self._over = True
 
     def abort(self) -> None:

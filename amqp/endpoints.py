@@ -9,21 +9,25 @@ from collections.abc import Callable
 
 from . import proton, termini
 from .along import ReadAlong
+from .attaching import SECOND, SETTLED, Attach, say
 from .buckets import Buckets
 from .events import Event, Kind, Limits
-from .link import DEFAULT_PRIORITY, Link
+from .link import DEFAULT_PRIORITY, Error, Link
 from .outgoing import Outgoing
 from .priorities import asked_priority
 from .proton import Pointer, lib, text
 from .resuming import UNKNOWN, Resuming, may_resume
 
 MOST_CREDIT = (1 << 31) - 1
+MOST_OWN_SESSIONS = 64
+"""Of a connection that this side opened; links beyond that share them."""
 
 
 class Endpoints:
     """Proton's connection and transport, and what is open on it."""
 
-    def __init__(self, container_id: str, limits: Limits, buckets: Buckets) -> None:
+    def __init__(self, container_id: str, limits: Limits, buckets: Buckets, *, client: bool = False) -> None:
+        """*client*: the connection is one that this side opens."""
         self.links: dict[Pointer, Link] = {}
         self.resumes: Callable[[str], bool] = _nobody
         """Whether a container has links here that resume; asked when the connection is opened."""
@@ -38,19 +42,27 @@ class Endpoints:
         self._open_seen = False
         self._closed_seen = False
         self._sessions = 0
+        self._numbers: dict[Pointer, int] = {}
+        """Of the sessions."""
+        self._begun = 0
         self._input_ended = False
         self._connection = lib.pn_connection()
         self._collector = lib.pn_collector()
         self._transport = lib.pn_transport()
         lib.pn_connection_set_container(self._connection, container_id.encode())
         lib.pn_connection_collect(self._connection, self._collector)
-        lib.pn_transport_set_server(self._transport)
+        if not client:
+            lib.pn_transport_set_server(self._transport)
         lib.pn_transport_set_max_frame(self._transport, limits.max_frame_bytes)
         lib.pn_transport_set_channel_max(self._transport, limits.channel_max)
         lib.pn_transport_set_idle_timeout(self._transport, limits.idle_timeout_ms)
         lib.pn_transport_bind(self._transport, self._connection)
-        self._read_along: ReadAlong | None = ReadAlong(self._transport, limits.max_frame_bytes, is_new=True)
-        """Until the connection is opened, and on one with links that resume."""
+        self._read_along: ReadAlong | None = None
+        """Until a client has opened the connection, and on one with links that resume."""
+        if not client:
+            self._read_along = ReadAlong(self._transport, limits.max_frame_bytes, is_new=True)
+        self._own_sessions: dict[Pointer, int] = {}
+        """Sessions that this side began, and how many links each has."""
         self.outgoing = Outgoing(self._transport, buckets)
         self._handlers: dict[int, Callable[[Pointer], None]] = {
             int(lib.PN_CONNECTION_REMOTE_OPEN): self._on_open,
@@ -100,12 +112,20 @@ class Endpoints:
         self._closed(error)
 
     def _on_begin(self, event: Pointer) -> None:
+        if lib.pn_event_session(event) in self._own_sessions:
+            return
         self.asked += 1
         self._sessions += 1
         if self._sessions > self._limits.channel_max + 1:  # proton takes any number of them on one channel
             self._refuse("amqp:resource-limit-exceeded", f"there may be {self._limits.channel_max + 1} sessions")
             return
         session = lib.pn_event_session(event)
+        self._open_session(session)
+        self._begun += 1
+        self._numbers[session] = self._begun
+        self._events.append(Event(Kind.BEGUN, session=self._begun))
+
+    def _open_session(self, session: Pointer) -> None:
         window_bytes = max(self._limits.session_window_bytes, self._limits.max_frame_bytes)  # proton wants that much
         lib.pn_session_set_incoming_capacity(session, window_bytes)
         lib.pn_session_open(session)
@@ -115,13 +135,18 @@ class Endpoints:
         for link in [link for link in self.links.values() if link.session == session]:
             self.go_on(link)
             self._lose(link)
-        self._sessions -= 1
+        if self._own_sessions.pop(session, None) is None:
+            self._sessions -= 1
+            self._events.append(Event(Kind.ENDED, session=self._numbers.pop(session, 0)))
         lib.pn_session_close(session)
         lib.pn_session_free(session)
 
     def _on_attach(self, event: Pointer) -> None:
-        self.asked += 1
         pn = lib.pn_event_link(event)
+        if pn in self.links:
+            self._events.append(Event(Kind.ANSWERED, self.links[pn]))
+            return
+        self.asked += 1
         name, sender = text(lib.pn_link_name(pn)) or "", bool(lib.pn_link_is_sender(pn))
         link = Link(pn, lib.pn_link_session(pn), name, sender=sender)
         self.links[pn] = link
@@ -133,7 +158,7 @@ class Endpoints:
         link.presettled = int(lib.pn_link_remote_snd_settle_mode(pn)) == int(lib.PN_SND_SETTLED)
         link.settles_second = not sender and lib.pn_link_remote_rcv_settle_mode(pn) == lib.PN_RCV_SECOND
         claims = UNKNOWN if self._read_along is None else self._read_along.frames.claims(name, receives=sender)
-        if not sender and may_resume(link, lib.pn_link_remote_target(pn)):
+        if may_resume(link, lib.pn_link_remote_source(pn) if sender else lib.pn_link_remote_target(pn)):
             self._go_along()
             link.resuming = Resuming(claims)
         lib.pn_link_set_snd_settle_mode(pn, lib.pn_link_remote_snd_settle_mode(pn))
@@ -151,6 +176,8 @@ class Endpoints:
             lib.pn_link_free(pn)
             return
         closed = int(lib.pn_event_type(event)) == int(lib.PN_LINK_REMOTE_CLOSE)
+        if lib.pn_condition_is_set(lib.pn_link_remote_condition(pn)):
+            link.error = Error(*proton.condition_parts(lib.pn_link_remote_condition(pn)))
         self.go_on(link)
         if lib.pn_link_state(pn) & proton.LOCAL_UNINIT:
             termini.refuse(link)
@@ -168,6 +195,8 @@ class Endpoints:
                 # proton counts with 31 bits; what a peer takes back while messages are on their way is never that much
                 self.close_link(link, "amqp:not-implemented", f"credit of more than {MOST_CREDIT} is not understood")
                 return
+            self._events.append(Event(Kind.FLOW, link))
+        elif link is not None and link.routed is not None:
             self._events.append(Event(Kind.FLOW, link))
 
     def _on_transport_error(self, event: Pointer) -> None:
@@ -200,6 +229,8 @@ class Endpoints:
             link.closed = link.deaf = True
             if link.sender:
                 self.outgoing.drop_link(link)
+            if link.session in self._own_sessions:
+                self._leave_session(link.session)
             self._events.append(Event(Kind.DETACHED, link, closed=closed))
 
     def _lose_links(self) -> None:
@@ -218,12 +249,88 @@ class Endpoints:
             proton.put_encoded(lib.pn_connection_properties(self._connection), properties)
         lib.pn_connection_open(self._connection)
 
+    def open_to(self, hostname: str, properties: bytes) -> None:
+        """Open a connection to another container."""
+        lib.pn_connection_set_hostname(self._connection, hostname.encode())
+        self.open((), properties)
+
+    def attach(self, link: Link, asked: Attach) -> None:
+        """Ask the peer for *link*, which this side has made (router guide C42).
+
+        It has a session of its own while there are few: what is held on a link shuts its session's window, and others
+        should not wait for that.
+        """
+        most = min(MOST_OWN_SESSIONS, int(lib.pn_transport_remote_channel_max(self._transport)))
+        used = [one for one, links in self._own_sessions.items() if links]
+        if len(used) < max(1, most):
+            session = lib.pn_session(self._connection)
+            self._own_sessions[session] = 0
+            self._open_session(session)
+        else:
+            session = min(used, key=lambda one: self._own_sessions[one])
+        self._own_sessions[session] += 1
+        link.session = session
+        link.pn = (lib.pn_sender if link.sender else lib.pn_receiver)(session, asked.name.encode())
+        self.links[link.pn] = link
+        if link.sender:
+            self.outgoing.add_link(link)
+            link.presettled = asked.snd_settle_mode == SETTLED
+            self.outgoing.ranked = self.outgoing.ranked or link.priority != DEFAULT_PRIORITY
+        else:
+            link.settles_second = asked.rcv_settle_mode == SECOND
+            most_bytes = self._limits.max_message_bytes
+            asked = asked._replace(max_message_bytes=min(asked.max_message_bytes or most_bytes, most_bytes))
+        say(link, asked)
+        lib.pn_link_open(link.pn)
+
+    def open_as(self, link: Link, found: Attach) -> None:
+        """Answer an attach with what another container has answered."""
+        if not link.sender:
+            most_bytes = self._limits.max_message_bytes
+            found = found._replace(max_message_bytes=min(found.max_message_bytes or most_bytes, most_bytes))
+        link.resuming = None
+        say(link, found)
+        lib.pn_link_open(link.pn)
+
+    def flow(self, link: Link, credit: int, *, drain: bool) -> None:
+        """As a receiver, ask for so many messages more, or fewer if negative, and for all or nothing now if *drain*."""
+        if not link.closed:
+            lib.pn_link_set_drain(link.pn, drain)
+            lib.pn_link_flow(link.pn, credit)
+            if credit < 0:
+                link.taken_back -= credit
+
+    def given_back(self, link: Link) -> int:
+        """How much credit the peer gave back on a link on which it sends, since this was asked last."""
+        return int(lib.pn_link_drained(link.pn))
+
+    def detach(self, link: Link, error: Error | None, *, for_good: bool) -> None:
+        """As `close_link`, for good or not, with an error of somebody else's."""
+        if link.closed:
+            return
+        if error is not None:
+            proton.set_condition(lib.pn_link_condition(link.pn), *error)
+        if for_good or lib.pn_link_state(link.pn) & proton.LOCAL_UNINIT:
+            self.close_link(link)
+        else:
+            lib.pn_link_detach(link.pn)
+            self._lose(link)
+
+    def _leave_session(self, session: Pointer) -> None:
+        self._own_sessions[session] -= 1
+        if not self._own_sessions[session]:
+            lib.pn_session_close(session)
+
     def close(self, condition: str = "", description: str = "", info: bytes = b"") -> None:
         """Close the connection, with an error if *condition* names one; *info* is a map."""
         if condition:
             proton.set_condition(lib.pn_connection_condition(self._connection), condition, description, info)
         self.open()
         lib.pn_connection_close(self._connection)
+
+    def session_of(self, link: Link) -> int:
+        """Which session of the connection it is on, from 1 on."""
+        return self._numbers.get(link.session, 0)
 
     def close_link(self, link: Link, condition: str = "", description: str = "") -> None:
         """Detach for good, with an error if *condition* names one; as a refused attach if it was not answered yet."""

@@ -9,39 +9,50 @@ Proton frees nothing by itself here: pointers of a link are dead once it is `clo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from . import proton, settling, termini, transactional
 from .along import ReadAlong, WriteAlong
 from .buckets import Buckets
 from .endpoints import Endpoints
 from .events import Event, Limits
-from .link import ABORTED, MORE, SETTLED, Error, Link, Outcome, Terminus
-from .proton import ACCEPTED, MODIFIED, NULL, RECEIVED, REJECTED, Pointer, ffi, lib, text
-from .resuming import Kept, encoded_state, tag_of
+from .link import ABORTED, MORE, SETTLED, Link, Outcome, Terminus
+from .proton import ACCEPTED, NULL, RECEIVED, Pointer, ffi, lib, text
+from .resuming import Kept, Resumable, encoded_state, tag_of
+from .scratch import Scratch
 from .transactions import TRANSACTIONAL
 
 _DELIVERY = int(lib.PN_DELIVERY)
+_CONFIGURATION = 1
+"""The durability of a terminus whose unsettled state does not last."""
 
 
 class Engine(Endpoints):
     """Proton's connection and transport, driven through C functions: bytes, and the deliveries in them."""
 
-    def __init__(self, container_id: str, limits: Limits, buckets: Buckets) -> None:
-        super().__init__(container_id, limits, buckets)
+    def __init__(
+        self,
+        container_id: str,
+        limits: Limits,
+        buckets: Buckets,
+        scratch: Scratch | None = None,
+        *,
+        client: bool = False,
+    ) -> None:
+        """*scratch* is shared with other engines of the same thread; *client*: this side opens the connection."""
+        super().__init__(container_id, limits, buckets, client=client)
         self.touched: list[Link] = []
         """Links with something in their `inbox`, `outcomes` or `provisional`; the terminal empties it."""
         self.transactional = False
-        """There was a link to the coordinator, so there may be transactional states."""
+        """There was a link to the coordinator, or a transactional state without one: there may be more of these."""
         self.has_long = False
         """Since `push`: a part of a message came that more of is to come of."""
         self._take: Callable[[Link, Pointer], None] = self._transfer
         self._plain_take: Callable[[Link, Pointer], None] = self._transfer
         """What takes transfers on links that don't resume."""
-        self._buffer = ffi.new("char[]", limits.max_frame_bytes)
-        self._buffer_bytes = limits.max_frame_bytes
-        self._out = bytearray(limits.max_frame_bytes)
-        self._out_pointer = ffi.from_buffer("char[]", self._out)
+        self._scratch = scratch or Scratch(limits.max_frame_bytes)
+        self._buffer = self._scratch.incoming
+        self._buffer_bytes = self._scratch.incoming_bytes
         self._write_along: WriteAlong | None = None
         """On a connection with links that resume."""
 
@@ -73,7 +84,7 @@ class Engine(Endpoints):
         lib.pn_transport_close_tail(self._transport)
 
     def output(self) -> memoryview:
-        """The next bytes to send, empty if there are none now. Valid until the next call of anything."""
+        """The next bytes to send, empty if there are none now. Valid until any engine of this thread is called."""
         if self._write_along is not None:
             data = self._write_along.output()
             self.asked = self.asked if data else 0
@@ -82,8 +93,9 @@ class Engine(Endpoints):
         if pending <= 0:
             self.asked = 0
             return memoryview(b"")
-        size = lib.pn_transport_peek(self._transport, self._out_pointer, min(pending, len(self._out)))
-        return memoryview(self._out)[: max(size, 0)]
+        out = self._scratch.outgoing
+        size = lib.pn_transport_peek(self._transport, self._scratch.outgoing_pointer, min(pending, len(out)))
+        return memoryview(out)[: max(size, 0)]
 
     def consumed(self, size_bytes: int) -> None:
         """So much of `output` was sent."""
@@ -137,7 +149,7 @@ class Engine(Endpoints):
         collector, peek, pop = self._collector, lib.pn_collector_peek, lib.pn_collector_pop
         type_of, delivery_of, link_of = lib.pn_event_type, lib.pn_event_delivery, lib.pn_delivery_link
         owner_is_sender = lib.pn_link_is_sender
-        links, handlers, take = self.links, self._handlers, self._take
+        links, handlers = self.links, self._handlers
         pn_link: Pointer = NULL
         link: Link | None = None
         while True:
@@ -154,7 +166,7 @@ class Engine(Endpoints):
                     if link.sender:
                         self._outcome(link, delivery)
                     else:
-                        take(link, delivery)
+                        self._take(link, delivery)
                     if not link.touched:
                         self._touch(link)
                 elif link is not None and not link.closed:
@@ -183,13 +195,13 @@ class Engine(Endpoints):
             return  # the sender settled a delivery that was read before
         size = lib.pn_delivery_pending(delivery)
         flags = MORE if lib.pn_delivery_partial(delivery) else 0
-        if lib.pn_delivery_aborted(delivery):
+        if size == 1 and lib.pn_delivery_aborted(delivery):  # then proton says 1, whatever there was
             flags = ABORTED | SETTLED
             data = b""
         elif size:
             if size > self._buffer_bytes:
-                self._buffer = ffi.new("char[]", size)
-                self._buffer_bytes = size
+                self._scratch.grow(size)
+                self._buffer, self._buffer_bytes = self._scratch.incoming, self._scratch.incoming_bytes
             size = lib.pn_link_recv(link.pn, self._buffer, size)
             data = ffi.unpack(self._buffer, size) if size > 0 else b""
         elif flags:
@@ -213,6 +225,9 @@ class Engine(Endpoints):
             if link.presettled or lib.pn_delivery_settled(delivery):
                 flags |= SETTLED
         link.inbox.append((delivery, data, flags))
+        if lib.pn_delivery_remote_state(delivery) == TRANSACTIONAL and not self.transactional:
+            self._mind_transactions()  # of one that there is not, for no link has asked for it
+            transactional.note_transfer(link, delivery, len(link.inbox) - 1, self._buffer)
 
     def _count_partial(self, link: Link) -> bool:
         """A part of a message came; False if there were too many (A6), and the link is closed."""
@@ -266,7 +281,7 @@ class Engine(Endpoints):
             if state == TRANSACTIONAL:
                 transactional.note_outcome(link, delivery, tag, settled=settled)
                 return
-            found = _in_detail(found, lib.pn_delivery_remote(delivery))
+            found = settling.in_detail(found, lib.pn_delivery_remote(delivery))
         link.outcomes.append(found)
         if settled:
             del link.unsettled[delivery]
@@ -277,8 +292,13 @@ class Engine(Endpoints):
     # ---- what the terminal asks for -------------------------------------------------------------------------------
 
     def control(self, link: Link) -> None:
-        """*link* controls transactions: from now on transfers of this connection may be for one."""
-        link.coordinator = self.transactional = True
+        """*link* controls transactions."""
+        link.coordinator = True
+        self._mind_transactions()
+
+    def _mind_transactions(self) -> None:
+        """From now on transfers may be for one."""
+        self.transactional = True
         if self._write_along is None:
             self._take = self._transfer_in
         else:
@@ -306,24 +326,34 @@ class Engine(Endpoints):
         if link.coordinator:
             transactional.offer(target)
         if link.resuming is not None:
-            self._resume(link, target, kept)
+            self._resume(link, lib.pn_link_source(pn) if link.sender else target, kept)
         if not link.sender:
             lib.pn_link_set_max_message_size(pn, self._limits.max_message_bytes)
         lib.pn_link_open(pn)
+        if link.resuming is not None and link.sender and self._write_along is not None:
+            self._write_along.write_out()
+            link.resuming.holds_back = (link.name, False) in self._write_along.frames.incomplete
 
-    def _resume(self, link: Link, target: Pointer, kept: Kept | None) -> None:
+    def _resume(self, link: Link, terminus: Pointer, kept: Kept | None) -> None:
         if kept is None:
             link.resuming = None
-            lib.pn_terminus_set_durability(target, 0)
+            lib.pn_terminus_set_durability(terminus, _CONFIGURATION if link.sender else 0)
         elif self._write_along is not None:
-            lib.pn_terminus_set_timeout(target, kept.expires_s)
+            lib.pn_terminus_set_timeout(terminus, kept.expires_s)
             key = link.name, not link.sender
             self._write_along.frames.incomplete.discard(key)
             self._write_along.frames.unsettled[key] = {tag: encoded_state(state) for tag, state in kept.states.items()}
 
+    def note_tags(self, link: Link, messages: Iterable[Resumable]) -> None:
+        """These go into the outbox of *link*, which may resume."""
+        assert link.resuming is not None
+        assert self._write_along is not None
+        link.resuming.departures.extend([(message.tag, message.is_resumed) for message in messages])
+        self._write_along.frames.resumed.update([message.tag for message in messages if message.is_resumed])
+
     def check_credit(self, link: Link) -> None:
         """Close *link* if its peer sent more messages than it may; what was too much is not taken."""
-        excess = -int(lib.pn_link_credit(link.pn))
+        excess = -int(lib.pn_link_credit(link.pn)) - link.taken_back
         if excess <= 0:
             return
         while excess and link.inbox:
@@ -365,19 +395,3 @@ class Engine(Endpoints):
         if link.capped:
             return used + max(room, 0), False
         return used + credit, bool(lib.pn_link_get_drain(link.pn))
-
-def _in_detail(outcome: Outcome, disposition: Pointer) -> Outcome:
-    """*outcome* with what is said of it beyond its state."""
-    if outcome.state == MODIFIED:
-        return outcome._replace(
-            failed=bool(lib.pn_disposition_is_failed(disposition)),
-            undeliverable=bool(lib.pn_disposition_is_undeliverable(disposition)),
-            annotations=proton.encoded(lib.pn_disposition_annotations(disposition)),
-        )
-    if outcome.state == REJECTED:
-        condition = lib.pn_disposition_condition(disposition)
-        if lib.pn_condition_is_set(condition):
-            return outcome._replace(error=Error(*proton.condition_parts(condition)))
-    return outcome
-
-

@@ -15,7 +15,11 @@ class Kind(Enum):
     """The rare events."""
 
     OPENED = auto()
+    BEGUN = auto()
+    ENDED = auto()
     ATTACHED = auto()
+    ANSWERED = auto()
+    """The peer has answered an attach of ours."""
     FLOW = auto()
     DETACHED = auto()
     CLOSED = auto()
@@ -29,6 +33,8 @@ class Event(NamedTuple):
     text: str = ""
     closed: bool = False
     """On DETACHED: the peer closed the link, and so gave up its terminus; else the link only went away."""
+    session: int = 0
+    """On BEGUN and ENDED: which session of the connection, from 1 on."""
 
 
 class Limits(NamedTuple):

@@ -20,9 +20,12 @@ from .values import Described
 
 _BEGIN, _ATTACH, _TRANSFER, _DETACH, _END = 0x11, 0x12, 0x14, 0x16, 0x17
 _HEADER_BYTES = 8
-_UNSETTLED, _INCOMPLETE, _RESUME = 7, 8, 8
+_UNSETTLED, _INCOMPLETE, _STATE, _RESUME = 7, 8, 7, 8
 """Places of these fields in an attach, and in a transfer."""
 _DURABLE_STATE = 2
+_MODIFIED = 0x27
+_FROM_THE_START = b"\x00\x53\x23\xc0\x03\x02\x43\x44"
+"""The state `received`, at the beginning of the first section: what a resumed delivery goes on with."""
 _MOST_MAP_ENTRIES = 1 << 16
 
 
@@ -109,6 +112,7 @@ class Incoming:
     def _attach(self, channel: int, fields: list[Any]) -> None:
         name, handle, receives = fields[0], fields[1], fields[2] is ROLE_RECEIVER
         states: dict[bytes, int] = {}
+        failures: dict[bytes, tuple[bool, bool]] = {}
         complete = not fields[_INCOMPLETE]
         if isinstance(fields[_UNSETTLED], dict):
             for tag, state in fields[_UNSETTLED].items():
@@ -116,7 +120,10 @@ class Incoming:
                     complete = False
                     break
                 states[tag] = state_code(state)
-        self._claims.setdefault((name, receives), deque()).append(Claims(states, complete))
+                if states[tag] == _MODIFIED and isinstance(state.value, list):
+                    failed, undeliverable = [*state.value, None, None][:2]
+                    failures[tag] = failed is True, undeliverable is True
+        self._claims.setdefault((name, receives), deque()).append(Claims(states, complete, failures))
         target = fields[6].value if isinstance(fields[6], Described) else []
         if not receives and len(target) > 1 and target[1] == _DURABLE_STATE:
             self._resuming[channel, handle] = name
@@ -143,6 +150,8 @@ class Outgoing:
         """By link name, and whether this side receives on it: what the next attach of ours tells: tags and states."""
         self.incomplete: set[tuple[str, bool]] = set()
         """Links whose attach could not tell all of it."""
+        self.resumed: set[bytes] = set()
+        """Tags of deliveries whose next transfer says `resume`; no two links of this side use the same ones."""
         self._most_bytes = most_bytes
         self._held = b""
 
@@ -153,10 +162,15 @@ class Outgoing:
             size = int.from_bytes(held[at : at + 4])
             if at + size > end:
                 break
+            change = None
             if self.unsettled and held[at + 8 : at + 11] == b"\x00\x53\x12":
+                change = self._attach
+            elif self.resumed and held[at + 8 : at + 11] == b"\x00\x53\x14":
+                change = self._transfer
+            if change is not None:
                 if begin < at:
                     self.ready.append(held[begin:at])
-                self.ready.append(self._attach(held[at : at + size]))
+                self.ready.append(change(held[at : at + size]))
                 begin = at + size
             at += size
         if begin < at:
@@ -182,6 +196,19 @@ class Outgoing:
             entries.append(entry)
         raw[_UNSETTLED] = encode.mapped_entries(entries)
         body = encode.described(_ATTACH, encode.listed(raw))
+        return (len(body) + _HEADER_BYTES).to_bytes(4) + frame[4:8] + body
+
+
+    def _transfer(self, frame: bytes) -> bytes:
+        """With the flag, and the place in the message where it begins anew, if its delivery is resumed."""
+        raw, end = raw_items(frame, 11)
+        tag = decode.whole(raw[2]) if len(raw) > 2 else None
+        if tag not in self.resumed:
+            return frame
+        self.resumed.remove(tag)
+        raw += [encode.NULL] * (_RESUME + 1 - len(raw))
+        raw[_STATE], raw[_RESUME] = _FROM_THE_START, encode.boolean(True)
+        body = encode.described(_TRANSFER, encode.listed(raw)) + frame[end:]
         return (len(body) + _HEADER_BYTES).to_bytes(4) + frame[4:8] + body
 
 

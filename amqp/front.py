@@ -13,15 +13,13 @@ from typing import Any
 
 from .codec import Malformed, Value, descriptor, read_list
 from .sasl import Challenge, Check, Denied, Exchange, Login, Reply
+from .sasl_frame import CHALLENGE, INIT, MAX_SASL_FRAME_BYTES, MECHANISMS, OUTCOME, RESPONSE, SASL_HEADER, first_frame
 
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
-SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 TLS_HEADER = b"AMQP\x02\x01\x00\x00"
-MAX_SASL_FRAME_BYTES = 512
 MAX_AHEAD_BYTES = 8 << 10
 """What a client may send behind its password before it knows whether that was right."""
 
-_MECHANISMS, _INIT, _CHALLENGE, _RESPONSE, _OUTCOME = 0x40, 0x41, 0x42, 0x43, 0x44
 _OK, _AUTH, _SYS_TEMP = 0, 1, 4
 
 
@@ -73,7 +71,7 @@ class Front:
     def busy(self) -> bytes:
         """There is nobody to call `check` now: what to answer. The client may try again later."""
         self._refuse("too many others are logging in")
-        return _frame(_OUTCOME, b"\x50" + bytes((_SYS_TEMP,)))
+        return _frame(OUTCOME, b"\x50" + bytes((_SYS_TEMP,)))
 
     def _go_on(self, answer: bytes) -> tuple[bytes, bytes]:
         while True:
@@ -116,28 +114,27 @@ class Front:
             return b""
         self._held = self._held[8:]
         self.stage = Stage.SASL
-        return SASL_HEADER + _frame(_MECHANISMS, _symbols(self._offered))
+        return SASL_HEADER + _frame(MECHANISMS, _symbols(self._offered))
 
     def _frame(self) -> bytes | None:
-        held = self._held
-        if len(held) < 8:
-            return None
-        size, offset, kind = int.from_bytes(held[:4]), held[4] * 4, held[5]
-        if not 8 <= offset <= size <= MAX_SASL_FRAME_BYTES or kind != 1:
-            self._refuse(f"not a SASL frame: size {size}, data offset {offset}, type {kind}")
-            return b""
-        if len(held) < size:
-            return None
-        self._held = held[size:]
         try:
-            code, at = descriptor(held[:size], offset)
-            fields, _ = read_list(held[:size], at)
+            found = first_frame(self._held)
+        except Malformed as error:
+            self._refuse(f"not a SASL frame: {error}")
+            return b""
+        if found is None:
+            return None
+        frame, offset = found
+        self._held = self._held[len(frame) :]
+        try:
+            code, at = descriptor(frame, offset)
+            fields, _ = read_list(frame, at)
         except Malformed as error:
             self._refuse(f"malformed SASL frame: {error}")
             return b""
-        wanted = _INIT if self._exchange is None else _RESPONSE
+        wanted = INIT if self._exchange is None else RESPONSE
         if code != wanted or not fields:
-            self._refuse(f"a SASL {'init' if wanted == _INIT else 'response'} is expected")
+            self._refuse(f"a SASL {'init' if wanted == INIT else 'response'} is expected")
             return b""
         return self._begin(fields) if self._exchange is None else self._respond(self._exchange, fields[0])
 
@@ -145,7 +142,7 @@ class Front:
         mechanism, initial = fields[0], fields[1] if len(fields) > 1 else None
         if mechanism not in self._offered:
             self._refuse(f"SASL mechanism {mechanism!r} is not offered")
-            return _frame(_OUTCOME, b"\x50" + bytes((_AUTH,)))
+            return _frame(OUTCOME, b"\x50" + bytes((_AUTH,)))
         self._exchange = self._login.begin(str(mechanism), self._certified)
         return self._respond(self._exchange, initial)
 
@@ -160,20 +157,20 @@ class Front:
             reply = step()
         except Denied as denied:
             self._refuse(str(denied))
-            return _frame(_OUTCOME, b"\x50" + bytes((_AUTH,)))
+            return _frame(OUTCOME, b"\x50" + bytes((_AUTH,)))
         if isinstance(reply, Check):
             self.stage, self.check = Stage.CHECKING, reply.job
             return b""
         if isinstance(reply, Challenge):
-            answer = _frame(_CHALLENGE, _binary(reply.data))
+            answer = _frame(CHALLENGE, _binary(reply.data))
             if len(answer) > MAX_SASL_FRAME_BYTES:
                 self._refuse("its nonce is too long")
-                return _frame(_OUTCOME, b"\x50" + bytes((_AUTH,)))
+                return _frame(OUTCOME, b"\x50" + bytes((_AUTH,)))
             return answer
         self.user = reply.user
         self.stage = Stage.AMQP_HEADER
         code = b"\x50" + bytes((_OK,))
-        return _frame(_OUTCOME, code, _binary(reply.data)) if reply.data else _frame(_OUTCOME, code)
+        return _frame(OUTCOME, code, _binary(reply.data)) if reply.data else _frame(OUTCOME, code)
 
 
 def _what_came(held: bytes) -> str:

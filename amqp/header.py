@@ -29,12 +29,12 @@ class Header(NamedTuple):
     delivery_count: int = 0
     size_bytes: int = 0
     annotated: bool = False
-    """Annotations come next, or something whose descriptor is spelled in another way than the short one."""
+    """Annotations or properties come next, or something whose descriptor is not spelled in the short way."""
 
 
 NO_HEADER = Header()
 _NO_HEADER_ANNOTATED = Header(annotated=True)
-_ANNOTATIONS = (b"\x00Sq", b"\x00Sr")
+_ANNOTATIONS = (b"\x00Sq", b"\x00Sr", b"\x00Ss")
 _cache: dict[bytes, Header] = {}
 _redelivered: dict[tuple[bytes, int], bytes] = {}
 

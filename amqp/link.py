@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from .proton import Pointer
@@ -110,6 +111,7 @@ class Link:
         "coordinator",
         "deaf",
         "drain_due",
+        "error",
         "given_back",
         "grown_bytes",
         "inbox",
@@ -123,6 +125,7 @@ class Link:
         "priority",
         "provisional",
         "resuming",
+        "routed",
         "runs",
         "sender",
         "sending",
@@ -130,6 +133,7 @@ class Link:
         "session",
         "settles_second",
         "spent",
+        "taken_back",
         "told",
         "touched",
         "transaction",
@@ -143,6 +147,10 @@ class Link:
         self.sender = sender
         self.closed = False
         """The link is gone: nothing may be done on it or its deliveries any more."""
+        self.error: Error | None = None
+        """Why the peer went, once it is gone."""
+        self.routed: Callable[[Pointer], None] | None = None
+        """Of a link that is part of a longer one: hears of deliveries that the peer settles second (C60)."""
         self.deaf = False
         """What comes is not looked at: the link is `closed`, or held, and then it stays in proton."""
         self.presettled = False
@@ -180,6 +188,8 @@ class Link:
         """The long message on its way out."""
         self.sent = 0
         """Deliveries begun."""
+        self.taken_back = 0
+        """Credit that this side gave and wanted back: what was sent for it may have crossed with that."""
         self.given_back = 0
         """Credit that drains gave back to the peer."""
         self.spent = 0

@@ -11,12 +11,16 @@ waits as references to bytes, or to a place in the store.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .buckets import Buckets
 from .cursor import Cursor
 from .link import Content, Gone, Link
+from .parcel import Parcel
 from .proton import Pointer, ffi, lib
+
+if TYPE_CHECKING:
+    from .resuming import Resuming
 
 ROOM_BYTES = 1 << 20
 """So many bytes of a connection may wait in proton to be sent, and as many for closed windows of its sessions."""
@@ -74,9 +78,40 @@ class Sending:
         return self.offset == len(self.data) and self.piece == self.content.pieces
 
     @property
+    def settled(self) -> bool:
+        """Whether no outcome is awaited. Asked at its end."""
+        return False
+
+    @property
     def waits(self) -> bool:
         """Whether it can't go on before somebody says so."""
         return False
+
+
+class Parted(Sending):
+    """One with a beginning of its own (C29)."""
+
+    __slots__ = ("parcel",)
+
+    def __init__(self, delivery: Pointer, tag: Any, parcel: Parcel) -> None:
+        super().__init__(delivery, tag, parcel)
+        self.parcel = parcel
+        self.data = parcel.head
+
+    def part(self, most_bytes: int) -> bytes:
+        if self.offset == len(self.data) and not self.piece:
+            self.piece, self.data, self.offset = 1, self.parcel.rest, self.parcel.skip
+        part = self.data[self.offset : self.offset + most_bytes]
+        self.offset += len(part)
+        return part
+
+    @property
+    def complete(self) -> bool:
+        return self.piece == 1 and self.offset == len(self.data)
+
+    @property
+    def settled(self) -> bool:
+        return self.parcel.settled
 
 
 class Following(Sending):
@@ -100,8 +135,20 @@ class Following(Sending):
         return self.offset == len(self.data) and self.cursor.at_end
 
     @property
+    def settled(self) -> bool:
+        return self.cursor.settled
+
+    @property
     def waits(self) -> bool:
         return self.offset == len(self.data) and self.cursor.is_dry
+
+
+def _begun(delivery: Pointer, tag: Any, content: bytes | Content | Cursor) -> Sending:
+    if isinstance(content, Cursor):
+        return Following(delivery, tag, content)
+    if isinstance(content, Parcel):
+        return Parted(delivery, tag, content)
+    return Sending(delivery, tag, _Bytes(content) if isinstance(content, bytes) else content)
 
 
 class Outgoing:
@@ -128,6 +175,10 @@ class Outgoing:
         self._next_tag = 0
         self._part_bytes = 0
 
+    def sends_long(self) -> bool:
+        """Whether one of the links that wait is in the middle of a message."""
+        return bool(self.blocked) and any(link.sending is not None for link in self.blocked)
+
     def pump(self, link: Link) -> bool:
         """Move messages into proton while there is room; their tags come back in their `Outcome`.
 
@@ -141,6 +192,8 @@ class Outgoing:
             self.blocked.setdefault(link)  # it keeps its place in the line
             return False
         self.blocked.pop(link, None)
+        if link.resuming is not None:
+            return self._pump_resuming(link, link.resuming)
         outbox, pn = link.outbox, link.pn
         make, put, advance, settle = lib.pn_delivery, lib.pn_link_send, lib.pn_link_advance, lib.pn_delivery_settle
         unsettled, presettled = link.unsettled, link.presettled
@@ -162,20 +215,48 @@ class Outgoing:
                 else:
                     unsettled[delivery] = tag
                 room -= len(content) + _HEAD_BYTES
-            else:
-                if isinstance(content, Cursor):
-                    link.sending = Following(delivery, tag, content)
-                else:
-                    link.sending = Sending(delivery, tag, _Bytes(content) if isinstance(content, bytes) else content)
-                self._take(free - room)
-                credit_left |= self._send_part(link, link.sending)
-                room = free = self._room(link)
+                continue
+            if type(content) is Parcel:
+                if content.on_taken is not None:
+                    content.on_taken()
+                if content.size_bytes <= part_bytes:
+                    self._send_parcel(link, delivery, tag, content)
+                    room -= content.size_bytes + _HEAD_BYTES
+                    continue
+            link.sending = _begun(delivery, tag, content)
+            self._take(free - room)
+            credit_left |= self._send_part(link, link.sending)
+            room = free = self._room(link)
         if room < free:
             self._take(free - room)
         if link.sending is not None:
             if not link.sending.waits:
                 self.blocked[link] = None
         elif outbox:
+            self.blocked[link] = None
+        elif link.drain_due is not None:
+            credit_left |= self.drained(link, link.drain_due)
+        return credit_left
+
+    def _pump_resuming(self, link: Link, resuming: Resuming) -> bool:
+        """The same on a link that may resume: its messages come with the tags of their deliveries."""
+        self._part_bytes = self._part_bytes or self._learn_part_bytes()
+        credit_left = False
+        if link.sending is not None:
+            credit_left = self._send_part(link, link.sending)
+        while link.outbox and link.sending is None and self._room(link) > 0:
+            its_tag, is_resumed = resuming.departures[0]
+            if resuming.holds_back and not is_resumed:
+                return credit_left
+            resuming.departures.popleft()
+            entry, content = link.outbox.popleft()
+            assert not isinstance(content, Cursor)
+            start = ffi.from_buffer("char[]", its_tag)
+            tag = ffi.new("pn_delivery_tag_t *", {"size": len(its_tag), "start": start})
+            delivery = lib.pn_delivery(link.pn, tag[0])
+            link.sending = Sending(delivery, entry, _Bytes(content) if isinstance(content, bytes) else content)
+            credit_left |= self._send_part(link, link.sending)
+        if link.sending is not None or link.outbox:
             self.blocked[link] = None
         elif link.drain_due is not None:
             credit_left |= self.drained(link, link.drain_due)
@@ -195,6 +276,18 @@ class Outgoing:
         link.spent += spent
         link.given_back += max(0, int(lib.pn_link_drained(link.pn)))
         return bool(lib.pn_link_credit(link.pn) > 0)
+
+    def _send_parcel(self, link: Link, delivery: Pointer, tag: Any, parcel: Parcel) -> None:
+        """Send one that fits one frame."""
+        lib.pn_link_send(link.pn, parcel.head, len(parcel.head))
+        rest, skip = parcel.rest, parcel.skip
+        lib.pn_link_send(link.pn, ffi.from_buffer("char[]", rest) + skip, len(rest) - skip)
+        lib.pn_link_advance(link.pn)
+        link.sent += 1
+        if link.presettled or parcel.settled:
+            lib.pn_delivery_settle(delivery)
+        else:
+            link.unsettled[delivery] = tag
 
     def abort(self, link: Link) -> None:
         """Take back the long message that is on its way out, because its content can't be read."""
@@ -218,7 +311,7 @@ class Outgoing:
         link.sending = None
         lib.pn_link_advance(link.pn)
         link.sent += 1
-        if link.presettled:
+        if link.presettled or sending.settled:
             lib.pn_delivery_settle(sending.delivery)
             return False
         link.unsettled[sending.delivery] = sending.tag

@@ -7,11 +7,12 @@ either of them keeps could tell afterwards whether it had.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from . import encode
-from .link import Fragment, Link
+from .link import Content, Fragment, Link
 from .proton import Pointer, ffi, lib
 from .values import Described
 
@@ -32,6 +33,8 @@ class Claims(NamedTuple):
     """Tags to the codes of states, 0 for none."""
     complete: bool
     """What is not there it has settled, or never had."""
+    failures: Mapping[bytes, tuple[bool, bool]] = {}
+    """Of those that are modified: whether the delivery failed, and is undeliverable there."""
 
 
 class Kept(NamedTuple):
@@ -44,18 +47,34 @@ class Kept(NamedTuple):
     """Who is told of deliveries and their settling (`channel.words.ResumingEnd`)."""
 
 
+class Resumable(NamedTuple):
+    """A message on its way to a client that may resume it."""
+
+    entry: Any
+    """The driver's tag, which comes back with the outcome."""
+    content: bytes | Content
+    tag: bytes
+    """The delivery's, on the wire."""
+    is_resumed: bool
+    """The client has something of it."""
+
+
 UNKNOWN = Claims({}, False)
 
 
 class Resuming:
     """Of one link that may resume."""
 
-    __slots__ = ("arrivals", "claims", "keeper", "on_settled", "tags")
+    __slots__ = ("arrivals", "claims", "departures", "holds_back", "keeper", "on_settled", "tags")
 
     def __init__(self, claims: Claims) -> None:
         self.claims = claims
         self.arrivals: list[tuple[bytes, bool]] = []
         """Tag, and whether it was resumed, of each fragment in the link's inbox."""
+        self.departures: deque[tuple[bytes, bool]] = deque()
+        """Tag, and whether it is resumed, of each message in the link's outbox."""
+        self.holds_back = False
+        """Not all that is unsettled was told to the client: nothing new may go out."""
         self.tags: dict[Pointer, bytes] = {}
         """Of the deliveries that the client has not settled."""
         self.keeper: Any = None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from . import proton
-from .link import Answer, Link
-from .proton import ACCEPTED, REJECTED, RELEASED, Pointer, lib, set_condition
+from .link import Answer, Error, Link, Outcome
+from .proton import ACCEPTED, MODIFIED, REJECTED, RELEASED, Pointer, lib, set_condition
 
 
 def accept(link: Link, deliveries: Iterable[Pointer]) -> None:
@@ -44,6 +44,8 @@ def answered(link: Link, delivery: Pointer) -> None:
     """The peer has settled *delivery*: so does this side, if the outcome was told, and gives back the credit."""
     if delivery in link.told:
         link.told.remove(delivery)
+        if link.routed is not None:
+            link.routed(delivery)
         if link.resuming is not None:
             link.resuming.settled(delivery)
         lib.pn_delivery_settle(delivery)
@@ -103,3 +105,18 @@ def confirm(link: Link, deliveries: Iterable[tuple[Pointer, int]]) -> None:
         link.unsettled.pop(delivery, None)
         lib.pn_delivery_update(delivery, state)
         lib.pn_delivery_settle(delivery)
+
+
+def in_detail(outcome: Outcome, disposition: Pointer) -> Outcome:
+    """*outcome* with what is said of it beyond its state."""
+    if outcome.state == MODIFIED:
+        return outcome._replace(
+            failed=bool(lib.pn_disposition_is_failed(disposition)),
+            undeliverable=bool(lib.pn_disposition_is_undeliverable(disposition)),
+            annotations=proton.encoded(lib.pn_disposition_annotations(disposition)),
+        )
+    if outcome.state == REJECTED:
+        condition = lib.pn_disposition_condition(disposition)
+        if lib.pn_condition_is_set(condition):
+            return outcome._replace(error=Error(*proton.condition_parts(condition)))
+    return outcome

@@ -1,18 +1,18 @@
 """Deliveries in transactions: their states are read from proton and written to it as the lists that they are.
 
-Only connections with a link to the coordinator look for them: a client gets no transaction without one. A transfer
-then costs the look at its state, and the state's bytes are compared with those of the transfer before; what they say
-is read once for each run of transfers in the same transaction.
+Connections with a link to the coordinator look for them, and such as have sent one without: it names a transaction that
+there is not. A transfer then costs the look at its state, and the state's bytes are compared with those of the transfer
+before; what they say is read once for each run of transfers in the same transaction.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from . import proton, settling
 from .codec import Malformed
-from .link import Fragment, Link, Outcome
+from .link import Link, Outcome
 from .proton import ACCEPTED, REJECTED, Pointer, ffi, lib
 from .transactions import DECLARED, TRANSACTIONAL, read_state, txn_id_of, write_declared, write_state
 
@@ -25,8 +25,7 @@ CAPABILITIES = (
 
 BUFFER_BYTES = 128
 
-Run = tuple[bytes, Sequence[Fragment]]
-"""A transaction's id, empty for none, and what came for it in a row."""
+_Came = TypeVar("_Came")
 
 
 def offer(target: Pointer) -> None:
@@ -47,8 +46,11 @@ def note_transfer(link: Link, delivery: Pointer, number: int, buffer: Pointer) -
         link.runs.append((number, state))
 
 
-def runs(link: Link, fragments: Sequence[Fragment]) -> Iterator[Run]:
-    """What came, each run in the transaction that it is for; the next read goes on with the last one."""
+def runs(link: Link, fragments: Sequence[_Came]) -> Iterator[tuple[bytes, Sequence[_Came]]]:
+    """What came, each run with the id of the transaction that it is for, empty for none.
+
+    The next read goes on with the last one.
+    """
     marks = link.runs
     link.runs = [(0, link.transaction)] if link.transaction else []
     if marks[0][0]:

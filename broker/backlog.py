@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -76,6 +76,28 @@ class Backlog:
         if self.count:
             self._extend(position, (0,))
             self.holes += 1
+
+    def held(self) -> list[Entry]:
+        """Those that are in memory."""
+        return [*self._held.values()]
+
+    def restore(self, position: int, ids: Sequence[int], held: Mapping[int, Entry]) -> None:
+        """Put messages behind all that are here, and holes up to *position*: 0 is one of *held*, or a hole."""
+        if self.count:
+            gap = position - self.first - self.count
+            self.holes += gap
+            self._extend(self.first + self.count, array("Q", bytes(8 * gap)))
+        else:
+            skipped = next((at for at, id_ in enumerate(ids) if id_ or position + at in held), len(ids))
+            position, ids = position + skipped, ids[skipped:]
+        if not ids:
+            return
+        unstored = sum([not id_ for id_ in ids])
+        self.stored += len(ids) - unstored
+        self.holes += unstored - len(held)
+        self._held.update(held)
+        self.held_bytes += sum([entry.held_bytes for entry in held.values()])
+        self._extend(position, ids)
 
     def page(self, after: int, most: int) -> Page:
         """Up to *most* messages with positions above *after*. Nothing is taken off."""

@@ -1,4 +1,4 @@
-"""The broker: finds what an address means, opens drivers on it, and ends each step.
+"""The broker: opens drivers on what addresses mean, and ends each step.
 
 All of it runs on the core. Nothing here blocks: what takes time (SQL, the disk) answers later, through `post` of the
 core. Everything that must not be told before it is durable waits in one line, in LSN order (`line`).
@@ -6,34 +6,40 @@ core. Everything that must not be told before it is durable waits in one line, i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 from uuid import uuid4
 
 from ..amqp.codec import Malformed
 from ..base.clock import Clock
-from ..base.errors import CairnError, DiskFull, SqlDenied, SqlReadOnly, SqlUnreachable
-from ..channel.words import ConnectionEnd, DriverEnd, Open, TerminalEnd
+from ..base.errors import CairnError
+from ..channel.words import ConnectionEnd, DriverEnd, Open, OutwardEnd, TerminalEnd
 from ..store.interface import MessageStore
-from . import addresses, lifetimes
-from .access import BROWSE, CONNECT, CREATE, RECEIVE, SEND, Access, Forbidden
-from .addresses import Kind
+from . import lifetimes
+from .access import BROWSE, CREATE, RECEIVE, SEND, Access
+from .auto_links import AutoLinks
 from .browser import Browser
+from .cluster import Cluster
 from .connections import Connections
+from .connectors import Connectors
 from .consumer import Consumer
 from .coordinator import CREDIT, Coordinator
 from .direct import Direct, DirectAddresses
 from .direct_receiver import DirectReceiver
 from .direct_sender import DirectProducer
 from .duplicates import forget_orphans
+from .entry import Entry
 from .exchange import Exchange
+from .finding import DYNAMIC_PREFIX as DYNAMIC_PREFIX
+from .finding import Finding
 from .former import Former
 from .in_doubt import InDoubt
 from .line import Line
+from .link_routes import LinkRoutes
 from .memory import DEFAULT_LIMIT_BYTES, Memory
-from .nodes import MAX_NAME_BYTES, Arguments, Nodes
+from .network import Network
+from .nodes import Arguments, Nodes
 from .places import Endpoint, ExchangePlace, Place
 from .policy import policy_of
 from .queue import Queue
@@ -44,15 +50,12 @@ from .selecting import SelectingBrowser, SelectingConsumer, asked_for
 from .selector import SelectorError
 from .senders import AnonymousProducer, ExchangeProducer, QueueProducer
 from .shaped import ShapedQueue
-from .subscriptions import NAME_PREFIX as SUBSCRIPTION_PREFIX
 from .subscriptions import Subscriptions
 from .suspended import LinkEnds
 from .timers import Timers
 from .transactions import TransactionLimits, Transactions
 
 DEFAULT_TRANSACTION_LIMITS = TransactionLimits()
-DYNAMIC_PREFIX = "dynamic-"
-"""Of names the broker gives. None is made on first use: a reply that comes too late must not leave a queue behind."""
 
 
 class Post(Protocol):
@@ -61,7 +64,7 @@ class Post(Protocol):
     def __call__(self, action: Callable[..., None], *args: Any) -> None: ...
 
 
-class Broker:
+class Broker(Finding):
     """All nodes of one broker, and the drivers on them."""
 
     def __init__(
@@ -79,14 +82,19 @@ class Broker:
         transaction_limits: TransactionLimits = DEFAULT_TRANSACTION_LIMITS,
         anycast: Sequence[str] = (),
         multicast: Sequence[str] = (),
+        container_id: str = "cairnmq",
+        cluster: Cluster | None = None,
     ) -> None:
         """*submit*: have something read on the reader's thread.
 
         *auto_create*: patterns of names for which a durable queue is made on first use; *credit*: per sender;
         *memory_limit_bytes*: how much content may be held in memory; *access*: who may do what, None for everybody
         everything; *vouch*: a message's user-id must be the user who sends it; *transaction_limits*: what clients may
-        have open; *anycast*, *multicast*: patterns of addresses that messages pass through without being stored.
+        have open; *anycast*, *multicast*: patterns of addresses that messages pass through without being stored;
+        *container_id*: what other brokers call this one;
+        *cluster*: the one that it is a member of.
         """
+        self.cluster = cluster
         self.store = store
         self.clock = clock
         self.reader = Reader(store, submit, post)
@@ -97,130 +105,66 @@ class Broker:
         self.subscriptions = Subscriptions(self)
         self.transactions = Transactions(self, transaction_limits)
         self.post = post
-        self.direct = DirectAddresses(anycast, multicast)
+        super().__init__(access, DirectAddresses(anycast, multicast), auto_create)
         self.connections = Connections(clock)
+        self.connectors = Connectors(self)
+        self.link_routes = LinkRoutes(self)
         self.former = Former()
+        self.why_gone: Callable[[ConnectionEnd], str] = _stays
+        """Why a connection may not be there, now that it is opened; empty if it may."""
         self.endpoints: dict[str, Endpoint] = {}
         """By addresses, of which no queue is made: they begin with a dollar."""
-        self._auto_create = tuple(auto_create)
+        self.network = Network(self, container_id)
+        self.auto_links = AutoLinks(self)
+        self.connectors.users += (self.network, self.auto_links)
         self._credit = credit
-        self.access = access
         self.vouch = vouch
         self._owned: dict[object, list[Queue | Exchange]] = {}
         self._withheld: dict[TerminalEnd, int] = {}
-        self.nodes = Nodes(store, post, self._queue, self._gone)
+        if cluster is None:
+            self.nodes = Nodes(store, post, self._queue, self._gone)
+        else:
+            self.nodes = cluster.nodes(self, self._queue, self._gone)
         self.in_doubt = InDoubt(self)
-        self._suspended = LinkEnds(self)
+        self.suspended = LinkEnds(self)
+        self._back: dict[Queue, list[tuple[Entry, bool, Callable[[], None]]]] = {}
+        """What goes back to replicated queues."""
         self.later(forget_orphans, self)
+        if cluster is not None:
+            self.later(cluster.attach, self)
 
     def _queue(self, name: str, queue_id: int, arguments: Arguments) -> Queue:
-        kind = ShapedQueue if policy_of(name, arguments).is_shaped else Queue
-        return kind(self, name, queue_id, arguments)
-
-    # ---- addresses ------------------------------------------------------------------------------------------------
-
-    def place_of(self, address: str, capabilities: Iterable[str] = ()) -> Place | None:
-        """Where *address* leads; None if there is nothing yet."""
-        kind, name = asked = addresses.parse(address, capabilities)
-        nodes = self.nodes
-        if name.startswith("$"):  # the broker's own
-            return None
-        if kind is not Kind.TOPIC:
-            queue = nodes.queues.get(name)
-            if queue is not None or kind is Kind.QUEUE:
-                return None if queue is None or queue.going else queue
-        exchange = nodes.exchanges.get(name)
-        if exchange is not None:
-            return ExchangePlace(exchange)
-        exchange = nodes.exchanges.get(asked.exchange) if asked.key else None
-        if exchange is not None:
-            return ExchangePlace(exchange, asked.key)
-        return ExchangePlace(nodes.exchanges[addresses.TOPICS], name) if kind is Kind.TOPIC else self.direct.find(name)
-
-    def find(
-        self,
-        address: str,
-        then: Callable[[Place | Exception], None],
-        capabilities: Iterable[str] = (),
-        *,
-        user: str = "",
-        operation: str = SEND,
-        connection: object = None,
-    ) -> None:
-        """What *address* means, made if need be and allowed; *then* gets it or why not, perhaps later.
-
-        *operation*: what *user* wants there, over *connection*.
-        """
-        place = self.place_of(address, capabilities)
-        name = addresses.parse(address, capabilities).name if place is None else place.name
-        if self.access is not None or operation != SEND:
-            why = self._why_not_used(place, name, user, operation, connection)
-            if not why and place is None:
-                why = self.why_not(user, CREATE, name)
-            if why:
-                then(Forbidden(why))
-                return
-        self._find(place, name, then)
-
-    def find_for_itself(self, address: str, then: Callable[[Place | Exception], None]) -> None:
-        """The same for the broker, which may do everything: whoever named the address was asked then."""
-        place = self.place_of(address)
-        self._find(place, addresses.parse(address).name, then)
-
-    def _find(self, place: Place | None, name: str, then: Callable[[Place | Exception], None]) -> None:
-        reason = "" if place is not None else self._why_not_created(name)
-        if place is not None:
-            then(place)
-        elif reason:
-            then(LookupError(reason))
-        else:
-            self.nodes.create_queue(name, self.nodes.template_for(name), then)
-
-    def resumes(self, user: str, container: str) -> bool:
-        return self._suspended.resumes(user, container)
-
-    def why_not_in(self, user: str) -> str:
-        return self.why_not(user, CONNECT)
-
-    def why_not(self, user: str, operation: str, name: str = "") -> str:
-        """Why *user* may not do *operation* on *name*; empty if they may. Any thread."""
-        return "" if self.access is None else self.access.why_not(user, operation, name)
-
-    def _why_not_used(self, place: Place | None, name: str, user: str, operation: str, connection: object) -> str:
-        """As `why_not`. What a connection made for itself is its own, and to read from, nobody else's (A14)."""
-        if isinstance(place, Queue) and place.owner is not None:
-            if place.owner is connection:
-                return ""
-            if operation != SEND and place.private:
-                return f"{name!r} belongs to another connection"
-        return self.why_not(user, operation, name)
-
-    def _why_not_created(self, address: str) -> str:
-        wanted = any(fnmatchcase(address, pattern) for pattern in self._auto_create)
-        if not wanted or address.startswith(("$", DYNAMIC_PREFIX, SUBSCRIPTION_PREFIX)):
-            shown = address if len(address) <= 80 else address[:80] + "..."
-            return f"there is no queue {shown!r}, and none is made for it"
-        if not address or len(address.encode()) > MAX_NAME_BYTES:
-            return f"a queue's name has 1 to {MAX_NAME_BYTES} bytes, this one has {len(address.encode())}"
-        return ""
-
-    def why_not_made(self, error: Exception) -> tuple[str, str]:
-        """The AMQP error for a queue that could not be made, and why."""
-        if isinstance(error, Forbidden):
-            return "amqp:unauthorized-access", str(error)
-        if isinstance(error, DiskFull):
-            return "amqp:resource-limit-exceeded", str(error)
-        if isinstance(error, SqlUnreachable | SqlDenied | SqlReadOnly):  # where the server is, is nobody's business
-            return "amqp:internal-error", "no queue can be made just now; the broker's log says why"
-        return "amqp:internal-error", str(error) if isinstance(error, CairnError) else "see the broker's log"
+        policy = policy_of(name, arguments)
+        queue = (ShapedQueue if policy.is_shaped else Queue)(self, name, queue_id, arguments)
+        if self.cluster is not None and queue_id and self.cluster.replicates(name, policy):
+            self.cluster.made(queue)
+        return queue
 
     # ---- channels -------------------------------------------------------------------------------------------------
+
+    def is_routed(self, address: str | None) -> bool:
+        return bool(self.link_routes.all) and self.link_routes.may_fit(address)
+
+    def connected(self, name: str, connection: OutwardEnd) -> None:
+        self.connectors.connected(name, connection)
+
+    def disconnected(self, name: str, connection: object, why: str) -> None:
+        self.connectors.disconnected(name, connection, why)
+
+    def resumes(self, user: str, container: str) -> bool:
+        return self.suspended.resumes(user, container)
 
     def open(self, wish: Open, terminal: TerminalEnd) -> None:
         terminus = wish.terminus
         self.connections.link_came(wish, terminal)
+        why_not = "" if self.cluster is None else self.cluster.why_not_serving()
+        if why_not:
+            terminal.failure("amqp:connection:forced", why_not)
+            return
         if terminus.coordinator and not wish.to_client:
             terminal.opened(Coordinator(self, terminal, wish.connection), None, CREDIT)
+            return
+        if wish.attach is not None and self.link_routes.take(wish, terminal):
             return
         try:
             asked_for(terminus.filters)
@@ -242,7 +186,7 @@ class Broker:
                 terminal.failure("amqp:invalid-field", "a source needs an address, or to be dynamic")
             else:
                 producer = AnonymousProducer(self, terminal, wish.container, wish.user)
-                terminal.opened(producer, None, self.credit(terminal, self._credit))
+                terminal.opened(producer, None, self.credit(terminal, self._credit, replicated=True))
         elif endpoint is not None:
             if why := self.why_not(wish.user, RECEIVE if wish.to_client else SEND, terminus.address):
                 terminal.failure("amqp:unauthorized-access", why)
@@ -270,34 +214,57 @@ class Broker:
         else:
             terminal.failure(*self.why_not_made(found))
 
+    def open_at(self, place: Queue | ExchangePlace, wish: Open, terminal: TerminalEnd) -> None:
+        """A link of the broker's own, which may do everything."""
+        if isinstance(place, Queue):
+            self._open_on(place, wish, terminal)
+        else:
+            self._open_through(place, wish, terminal)
+
     def _open_on(self, queue: Queue, wish: Open, terminal: TerminalEnd, made: bool = False) -> None:
         driver: DriverEnd
         filters = b""
-        if not wish.to_client and wish.claims is not None and queue.queue_id and not made:
+        if not wish.to_client and wish.claims is not None and queue.queue_id and not (made or queue.replicated):
             queue.was_linked = True
             make = partial(RememberingQueueProducer, self, terminal, queue, wish.user)
-            self._suspended.open(wish, terminal, make, lambda: self._credit_on(queue, terminal))
+            self.suspended.open_from(wish, terminal, make, lambda: self._credit_on(queue, terminal))
             return
         if not wish.to_client:
             driver = QueueProducer(self, terminal, queue, wish.user)
-        elif queue.policy.exclusive and (queue.consumers or queue.selecting) and not wish.terminus.browse:
+            driver.vouches = self.vouch and not wish.relayed
+        elif queue.policy.exclusive and not wish.terminus.browse and self._has_consumer(queue):
             terminal.failure("amqp:resource-locked", f"the queue {queue.name!r} has a consumer, and may have only one")
             return
         elif wish.terminus.filters and not wish.terminus.browse and queue.policy.assigns:
             terminal.failure("amqp:not-implemented", f"the queue {queue.name!r} says who gets what: nobody can select")
             return
+        elif wish.claims is not None and self._is_plain(wish) and queue.queue_id and not (made or queue.replicated):
+            queue.was_linked = True
+            self.suspended.open_to(wish, terminal, queue, asked_for(wish.terminus.filters)[1])
+            return
         else:
             driver, filters = self._receiver(queue, wish, terminal)
+            if queue.replicated and self.cluster is not None and not wish.terminus.browse:
+                self.cluster.consuming(queue)
         queue.was_linked = True
         if made and queue.policy.auto_delete == lifetimes.CLOSE:
             queue.maker = driver
         credit = 0 if wish.to_client else self._credit_on(queue, terminal)
         terminal.opened(driver, queue.name if made else None, credit, filters=filters)
 
+    def _has_consumer(self, queue: Queue) -> bool:
+        if queue.consumers or queue.selecting:
+            return True
+        return queue.replicated and self.cluster is not None and self.cluster.is_taken(queue)
+
     def _credit_on(self, queue: Queue, terminal: TerminalEnd) -> int:
         """What a new sender to *queue* gets."""
         credit = self._credit if queue.gate is None else queue.gate.credit(terminal, self._credit)
-        return self.credit(terminal, credit) if queue.queue_id else credit
+        return self.credit(terminal, credit, replicated=queue.replicated) if queue.queue_id else credit
+
+    def _is_plain(self, wish: Open) -> bool:
+        """Whether a receiver takes what comes."""
+        return not wish.terminus.browse and asked_for(wish.terminus.filters)[0] is None
 
     def _receiver(self, queue: Queue, wish: Open, terminal: TerminalEnd) -> tuple[DriverEnd, bytes]:
         """A driver that takes or looks at messages, and the filters that it applies."""
@@ -311,12 +278,13 @@ class Broker:
         return SelectingConsumer(self, terminal, queue, presettled=wish.presettled, selector=selector), filters
 
     def _open_through(self, place: ExchangePlace, wish: Open, terminal: TerminalEnd) -> None:
-        if not wish.to_client and wish.claims is not None:
+        if not wish.to_client and wish.claims is not None and self.cluster is None:
             make = partial(RememberingExchangeProducer, self, terminal, place, wish.container, wish.user)
-            self._suspended.open(wish, terminal, make, lambda: self.credit(terminal, self._credit))
+            self.suspended.open_from(wish, terminal, make, lambda: self.credit(terminal, self._credit))
         elif not wish.to_client:
             driver = ExchangeProducer(self, terminal, place, wish.container, wish.user)
-            terminal.opened(driver, None, self.credit(terminal, self._credit))
+            driver.vouches = self.vouch and not wish.relayed
+            terminal.opened(driver, None, self.credit(terminal, self._credit, replicated=True))
         else:
             self.subscriptions.open(place, wish, terminal)
 
@@ -343,6 +311,8 @@ class Broker:
 
     def driver_closed(self, driver: DriverEnd, queue: Queue, *, for_good: bool) -> None:
         """A link has gone, and perhaps the queue goes with it."""
+        if queue.replicated and self.cluster is not None and isinstance(driver, Consumer):
+            self.cluster.not_consuming(queue)
         if queue.maker is driver and not queue.gone:
             self.nodes.delete_queue(queue, _ignore, "it went with what it was made for")
         elif queue.policy.auto_delete:
@@ -352,14 +322,27 @@ class Broker:
 
     def _look_whether_over(self, queue: Queue) -> None:
         queue.was_filled = queue.was_filled or queue.messages > 0
+        if queue.replicated and self.cluster is not None and not self.cluster.deletes(queue):
+            return
         if not queue.going and lifetimes.is_over(queue):
             self.nodes.delete_queue(queue, _ignore, "it is not needed any more")
 
     def link_closed(self, terminal: TerminalEnd) -> None:
         self.connections.link_went(terminal)
+        self.auto_links.link_went(terminal)
 
     def connection_opened(self, connection: ConnectionEnd) -> None:
         self.connections.came(connection)
+        if why := self.why_gone(connection):  # it came in while that was changed
+            connection.expel(why)
+        if self.cluster is not None and (why_not := self.cluster.why_not_serving()):
+            connection.expel(why_not)
+
+    def session_begun(self, connection: object, number: int) -> None:
+        self.connections.session_came(connection, number)
+
+    def session_ended(self, connection: object, number: int) -> None:
+        self.connections.session_went(connection, number)
 
     def connection_closed(self, connection: object) -> None:
         self.transactions.connection_closed(connection)
@@ -376,6 +359,8 @@ class Broker:
         if node.owner is not None and node in self._owned.get(node.owner, ()):
             self._owned[node.owner].remove(node)
         self.former.take_over(node)
+        if isinstance(node, Queue) and node.replicated and self.cluster is not None:
+            self.cluster.gone(node)
         kind = "queue" if isinstance(node, Queue) else "exchange"
         if isinstance(node, Queue):
             drivers = [*node.consumers, *node.browsers, *node.producers]
@@ -396,6 +381,9 @@ class Broker:
 
     def purge(self, queue: Queue, done: Callable[[int | Exception], None]) -> None:
         """Take all messages off *queue* but those that consumers and transactions have; *done* gets how many."""
+        if queue.replicated and self.cluster is not None:
+            self.cluster.purge(queue, done)
+            return
         lsn = 0
         if queue.queue_id:
             keep = [entry.message_id for entry in queue.with_consumers() if entry.message_id]
@@ -408,12 +396,14 @@ class Broker:
 
     # ---- credit ---------------------------------------------------------------------------------------------------
 
-    def credit(self, terminal: TerminalEnd, wanted: int) -> int:
+    def credit(self, terminal: TerminalEnd, wanted: int, *, replicated: bool = False) -> int:
         """How much credit a sender to durable queues gets of *wanted*: all of it, or none while the store is full.
 
-        What is withheld is given when there is room again.
+        None either if some queue is *replicated*, or may be, and the cluster can't keep up. What is withheld is given
+        when there is room again.
         """
-        if not wanted or not self.store.full():
+        held = replicated and self.cluster is not None and self.cluster.holds
+        if not wanted or not (held or self.store.full()):
             return wanted
         self._withheld[terminal] = self._withheld.get(terminal, 0) + wanted
         return 0
@@ -423,7 +413,9 @@ class Broker:
         self._withheld.pop(terminal, None)
 
     def room_again(self) -> None:
-        """The store takes messages again: give the credit that was withheld."""
+        """The store takes messages again, or the cluster: give the credit that was withheld."""
+        if self.store.full() or (self.cluster is not None and self.cluster.holds):
+            return
         withheld, self._withheld = self._withheld, {}
         for terminal, credit in withheld.items():
             terminal.grant(credit)
@@ -439,14 +431,33 @@ class Broker:
         self.post(action, *args)
 
     def when_answered(self, action: Callable[[], None]) -> None:
-        self.line.when_durable(0, action)
+        if self.cluster is not None:
+            self.cluster.when_answered(partial(self.line.when_durable, 0, action))
+        else:
+            self.line.when_durable(0, action)
+
+    def order_back(self, queue: Queue, entry: Entry, failed: bool, then: Callable[[], None]) -> None:
+        """A message goes back to a replicated queue, with all that do so in this step."""
+        if not self._back:
+            self.later(self.order_all_back)
+        self._back.setdefault(queue, []).append((entry, failed, then))
+
+    def order_all_back(self) -> None:
+        """Now, at the latest."""
+        assert self.cluster is not None
+        back, self._back = self._back, {}
+        for queue, those in back.items():
+            entries = [(entry, failed) for entry, failed, _ in those]
+            self.cluster.give_back(queue, entries, partial(_do_all, [then for _, _, then in those]))
 
     def held_up(self, then: Callable[[], None]) -> bool:
-        return self.line.held_up(then)
+        return self.line.held_up(then) or (self.cluster is not None and self.cluster.held_up(then))
 
     def durable(self) -> None:
         """The store's durable LSN has moved."""
         self.line.move()
+        if self.cluster is not None:
+            self.cluster.durable()
 
     def due_s(self) -> float:
         return self.timers.due_s
@@ -458,8 +469,8 @@ class Broker:
         if self.memory.starved:
             for queue in self.memory.take_relieved():
                 self.touch(queue)
-        line = self.line
-        while line.dirty:
+        line, cluster = self.line, self.cluster
+        while (cluster is not None and cluster.step()) or line.dirty:
             dirty, line.dirty = line.dirty, {}
             for queue in dirty:
                 if not queue.gone:
@@ -469,6 +480,15 @@ class Broker:
         if self.reader.put_off:
             self.reader.end_step()
         self.store.kick()
+
+
+def _stays(connection: ConnectionEnd) -> str:
+    return ""
+
+
+def _do_all(actions: Sequence[Callable[[], None]]) -> None:
+    for action in actions:
+        action()
 
 
 def _ignore(result: object) -> None:

@@ -22,6 +22,15 @@ class Link(NamedTuple):
     since_us: int
 
 
+class Session(NamedTuple):
+    """A client's session."""
+
+    identity: str
+    number: int
+    connection: Connection
+    since_us: int
+
+
 class Connection:
     """A connection on which the client has opened AMQP."""
 
@@ -30,6 +39,7 @@ class Connection:
         self.end = end
         self.since_us = since_us
         self.links: dict[TerminalEnd, Link] = {}
+        self.sessions: dict[int, Session] = {}
 
 
 class Connections:
@@ -49,6 +59,17 @@ class Connections:
 
     def went(self, end: object) -> None:
         self.by_end.pop(end, None)
+
+    def session_came(self, end: object, number: int) -> None:
+        connection = self.by_end.get(end)
+        if connection is not None:
+            identity = f"{connection.identity}.{number}"
+            connection.sessions[number] = Session(identity, number, connection, self._clock.wall_us())
+
+    def session_went(self, end: object, number: int) -> None:
+        connection = self.by_end.get(end)
+        if connection is not None:
+            connection.sessions.pop(number, None)
 
     def link_came(self, wish: Open, terminal: TerminalEnd) -> None:
         connection = self.by_end.get(wish.connection)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..amqp.proton import ACCEPTED, MODIFIED, REJECTED
 from ..base.errors import CairnError
 from ..channel.words import Delivery, Forward, Fragment, Outcome, TerminalEnd
+from ..store.why import Why
 from .entry import Entry
 from .policy import REJECTION, TOO_OFTEN
 from .queue import Queue
@@ -58,6 +60,7 @@ class Consumer(Receiving):
         self._presettled = presettled
         self._draining = False
         self._closed = False
+        self._is_cut_off = False
         self._taking = False
         """Messages are on their way off the queue for good; more are taken when these have gone out."""
         self.unsettled: dict[Entry, None] = {}
@@ -135,6 +138,8 @@ class Consumer(Receiving):
 
     def _loaded(self, entries: list[Entry], contents: list[bytes | CairnError]) -> None:
         """The long ones among *entries* were read."""
+        if self._is_cut_off:
+            return
         if self._closed:
             self._let_go()
             for entry in entries:
@@ -156,11 +161,17 @@ class Consumer(Receiving):
 
     def _send_for_good(self, messages: list[Forward]) -> None:
         broker, queue = self._broker, self._queue
+        if self._is_cut_off:
+            return
         messages = [message for message in messages if not message[0].gone]  # the queue may have gone meanwhile
         entries = [entry for entry, _ in messages]
         self._let_go()
+        if queue.replicated:
+            assert broker.cluster is not None
+            broker.cluster.take(queue, entries, Why.ACCEPTED, partial(self._taken, messages))
+            return
         stored = [entry.message_id for entry in entries if entry.message_id]
-        lsns = broker.store.dequeue_all(stored, queue.queue_id, broker.clock.wall_us())
+        lsns = broker.store.dequeue_all(stored, queue.queue_id, broker.clock.wall_us(), Why.ACCEPTED)
         queue.took(entries)
         broker.line.when_durable(lsns[-1] if lsns else 0, self._taken, messages)
 
@@ -180,6 +191,8 @@ class Consumer(Receiving):
         self._queue.leavers.pop(self, None)
 
     def outcomes(self, outcomes: Sequence[Outcome]) -> None:
+        if self._is_cut_off:
+            return
         if self._broker.transactions.taken:
             outcomes = self._broker.transactions.outside(self, outcomes)
         queue, unsettled = self._queue, self.unsettled
@@ -198,13 +211,34 @@ class Consumer(Receiving):
                 continue
             if delivery is not None:
                 settle.append((delivery, state))
+        if queue.replicated:
+            self._order(done, settle)
+            self.take_back(back)
+            return
         stored = [entry.message_id for entry in done if entry.message_id]
-        lsns = self._broker.store.dequeue_all(stored, queue.queue_id, self._broker.clock.wall_us())
+        lsns = self._broker.store.dequeue_all(stored, queue.queue_id, self._broker.clock.wall_us(), Why.ACCEPTED)
         queue.took(done)
         if back:
             settle += self.take_back(back)
         if settle:
             self._broker.line.when_durable(lsns[-1] if lsns else 0, self.terminal.settle, settle)
+
+    def _order(self, done: list[Entry], settle: list[tuple[Delivery, int]]) -> None:
+        """The cluster is to take these off the queue; then they are settled."""
+        cluster = self._broker.cluster
+        assert cluster is not None
+        if done:
+            cluster.take(self._queue, done, Why.ACCEPTED, partial(self.terminal.settle, settle))
+        elif settle:
+            cluster.when_answered(partial(self.terminal.settle, settle))
+
+    def cut_off(self) -> list[Entry]:
+        """The client's connection is being closed, and what it has is not its own any more: all of that."""
+        held = [entry for entry in self.unsettled if not entry.gone]
+        self._closed = self._is_cut_off = True
+        self._let_go()
+        self._leave()
+        return held
 
     def take_back(self, outcomes: Sequence[Outcome]) -> list[tuple[Delivery, int]]:
         """What the client did not accept goes back, or away from here; what can be settled as soon as that is told."""
@@ -220,6 +254,10 @@ class Consumer(Receiving):
                 self._bury(entry, REJECTION, delivery, state)
             elif queue.has_failed_too_often(entry):
                 self._bury(entry, TOO_OFTEN, delivery, state)
+            elif queue.replicated:
+                entry.failures -= state == MODIFIED and failed  # it is counted when that is ordered
+                told = () if delivery is None else ((delivery, state),)
+                self._broker.order_back(queue, entry, state == MODIFIED and failed, partial(self._settle_told, told))
             else:
                 self._broker.returns.give_back(queue, entry, failed=state == MODIFIED and failed)
                 if delivery is not None:
@@ -227,8 +265,19 @@ class Consumer(Receiving):
         self._broker.touch(queue)
         return settle
 
+    def _settle_told(self, told: Sequence[tuple[Delivery, int]]) -> None:
+        if told:
+            self.terminal.settle(told)
+
+    def over(self, entry: Entry) -> None:
+        """What becomes of a message that was taken in a transaction is done."""
+
+    def _buried(self, entry: Entry) -> None:
+        """It was moved away, or can't be."""
+
     def _bury(self, entry: Entry, reason: str, delivery: Delivery | None, state: int) -> None:
         def buried(lsn: int) -> None:
+            self._buried(entry)
             if delivery is not None:
                 self._broker.line.when_durable(lsn, self.terminal.settle, [(delivery, state)])
 
@@ -237,6 +286,9 @@ class Consumer(Receiving):
     def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
         self._closed = True
         self._leave()
+        if self._is_cut_off:
+            self._broker.driver_closed(self, self._queue, for_good=for_good)
+            return
         queue = self._queue
         taken = self._broker.transactions.taken
         for entry in returned:
@@ -250,6 +302,9 @@ class Consumer(Receiving):
             entry.failures += lost
             if queue.has_failed_too_often(entry):
                 self._bury(entry, TOO_OFTEN, None, 0)
+            elif queue.replicated:
+                entry.failures -= lost
+                self._broker.order_back(queue, entry, lost, _nothing)
             else:
                 queue.give_back(entry)
         if self.unsettled:
@@ -258,3 +313,7 @@ class Consumer(Receiving):
             queue.leavers.pop(self, None)
         self._broker.touch(queue)
         self._broker.driver_closed(self, queue, for_good=for_good)
+
+
+def _nothing() -> None:
+    """For what nobody waits for."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 MAX_REQUEST_BYTES = 64 << 10
 CREDIT = 100
 """Requests that a client may have under way."""
+_NOT_DISTRIBUTED = "in a cluster there are no distributed transactions: declare a local one, without a global id"
 
 
 class Coordinator:
@@ -83,7 +84,14 @@ class Coordinator:
         else:
             self._discharge(delivery, request)
 
+    def _refuse(self, delivery: Delivery, transaction: Transaction) -> None:
+        assert transaction.failure is not None
+        self._reject(delivery, *transaction.failure)
+
     def _declare(self, delivery: Delivery, request: Declare) -> None:
+        if request.global_id and self._broker.cluster is not None:
+            self._reject(delivery, "amqp:not-implemented", _NOT_DISTRIBUTED)
+            return
         try:
             transaction = self._broker.transactions.declare(self._connection, request.global_id)
         except CAN_FAIL as error:
@@ -106,6 +114,8 @@ class Coordinator:
         if request.fail and is_known:
             transaction.roll_back(ROLLBACK, "it was rolled back by its client")
         transactions.discharged(transaction)
+        if not request.fail:
+            transaction.find_moves()
         if request.fail and is_known:
             self.terminal.confirm((delivery,), 1)
         elif transaction.asking:
@@ -115,12 +125,14 @@ class Coordinator:
 
     def _commit(self, delivery: Delivery, transaction: Transaction) -> None:
         if transaction.failure is not None:
-            self._reject(delivery, *transaction.failure)
+            self._refuse(delivery, transaction)
         elif transaction.inner is not None and transaction.inner.xid:  # whoever prepares it commits it
             self.terminal.confirm((delivery,), 1)
         else:
             try:
-                transaction.commit(lambda: self.terminal.confirm((delivery,), 1))
+                transaction.commit(
+                    lambda: self.terminal.confirm((delivery,), 1), lambda: self._refuse(delivery, transaction)
+                )
             except CAN_FAIL as error:
                 transaction.roll_back(ROLLBACK, str(error))
                 self._reject(delivery, ROLLBACK, str(error))

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 class DirectReceiver:
     """Gets messages that pass through one address."""
 
+    tells_of_settled = False
+
     def __init__(self, broker: Broker, terminal: TerminalEnd, place: Direct, *, presettled: bool) -> None:
         self.terminal = terminal
         self.presettled = presettled

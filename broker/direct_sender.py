@@ -32,8 +32,10 @@ SESSION_WINDOW_BYTES = 4 << 20
 class DirectSender:
     """Forwards whole messages, and tells the client what became of them."""
 
-    def __init__(self, broker: Broker, terminal: TerminalEnd) -> None:
-        self.terminal = terminal
+    terminal: TerminalEnd
+
+    def __init__(self, broker: Broker) -> None:
+        """`terminal` is set once it is there."""
         self.closed = False
         self._memory = broker.memory
 
@@ -94,29 +96,103 @@ class DirectSender:
         return wanted
 
 
-class DirectProducer(DirectSender):
-    """Sends to one such address."""
+class StreamingSender(DirectSender):
+    """One whose messages may come in pieces, and go on with their first one."""
 
-    def __init__(self, broker: Broker, terminal: TerminalEnd, place: Direct, user: str, credit: int) -> None:
-        super().__init__(broker, terminal)
-        self._addresses = broker.direct
-        self._place = place
-        self._user = user
-        self._vouch = broker.vouch
+    def __init__(self, broker: Broker) -> None:
+        super().__init__(broker)
         self._post = broker.post
-        self._transactions = broker.transactions
-        self._owed = 0
-        """Credit for when there is a receiver."""
         self._current: Passage | None = None
         """The message that is coming in."""
-        self._walk: Walk | None = None
-        self._wrong: Error | None = None
-        """Why it is refused at its end."""
         self._streams: list[Arriving] = []
         """What came in pieces and was not taken to its end by all its receivers."""
         self._ahead_bytes = 0
         """So much of it, as the memory budget knows."""
         self._held = False
+
+    def _begin(self, passage: Passage, place: Direct) -> Arriving:
+        """A message begins that goes to *place*."""
+        self._current = passage
+        arriving = passage.arriving = Arriving(place, lambda: self._post(self._look))
+        self._memory.used_bytes += ENTRY_BYTES
+        self._streams.append(arriving)
+        place.put([(passage, None)])
+        return arriving
+
+    def _end_current(self) -> None:
+        """Its link is gone: a message that did not come to its end is taken back."""
+        if self._current is not None and not self._current.done:
+            self._abort(self._current)
+        self._memory.used_bytes -= self._ahead_bytes
+        self._ahead_bytes = 0
+
+    def _all_came(self, passage: Passage, arriving: Arriving, *, settled: bool) -> None:
+        """What settled ones of its receivers make of it, and of a settled message all, is known."""
+        takers = [one for one in arriving.copies.values() if one is not None]
+        over = [one for one in takers if one.presettled or (settled and not one.tells_of_settled)]
+        heard = [passage.hear(ACCEPTANCE) for one in over]
+        if any(heard):
+            finish((passage,))
+
+    def _abort(self, passage: Passage) -> None:
+        passage.done = True
+        self._memory.used_bytes -= passage.size_bytes
+        arriving = passage.arriving
+        assert arriving is not None
+        arriving.place.take_back(passage)
+        for receiver in arriving.copies.values():
+            if receiver is not None:
+                receiver.taken_back()
+        arriving.abort()
+        self._streams.remove(arriving)
+
+    def _look(self) -> None:
+        """Hold the link if its messages are too far ahead of the receivers, and let it go on if they are not."""
+        if self.closed:
+            return
+        most_bytes = AHEAD_BYTES if self._memory.free_bytes > 0 else LEAST_AHEAD_BYTES
+        held = self._count() > (most_bytes // 2 if self._held else most_bytes)
+        while held:
+            behind = [stream.is_behind() for stream in self._streams]  # each of them is to tell
+            if any(behind):
+                break
+            held = self._count() > most_bytes // 2  # they took it all just now
+        if held != self._held:
+            self._held = held
+            if held:
+                self.terminal.hold()
+            else:
+                self.terminal.go_on()
+        if not held:
+            for stream in self._streams:
+                if stream.ended:  # nothing else makes it be looked at again
+                    stream.tell_when_read()
+
+    def _count(self) -> int:
+        """How far ahead they are."""
+        self._streams = [one for one in self._streams if one.backlog_bytes or not one.ended]
+        ahead_bytes = sum(one.backlog_bytes for one in self._streams)
+        self._memory.used_bytes += ahead_bytes - self._ahead_bytes
+        self._ahead_bytes = ahead_bytes
+        return ahead_bytes
+
+
+class DirectProducer(StreamingSender):
+    """Sends to one such address."""
+
+    def __init__(self, broker: Broker, terminal: TerminalEnd, place: Direct, user: str, credit: int) -> None:
+        super().__init__(broker)
+        self.terminal = terminal
+        self._addresses = broker.direct
+        self._place = place
+        self._user = user
+        self._vouch = broker.vouch
+        self._transactions = broker.transactions
+        self._owed = 0
+        """Credit for when there is a receiver."""
+        self._walk: Walk | None = None
+        self._wrong: Error | None = None
+        """Why it is refused at its end."""
         broker.direct.use(place)
         place.senders[self] = None
         self.first_credit = self._credit(credit)
@@ -157,10 +233,7 @@ class DirectProducer(DirectSender):
     def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
         """What came whole goes on, though nobody hears what becomes of it; what did not is taken back."""
         self.closed = True
-        if self._current is not None and not self._current.done:
-            self._abort(self._current)
-        self._memory.used_bytes -= self._ahead_bytes
-        self._ahead_bytes = 0
+        self._end_current()
         self._place.senders.pop(self, None)
         self._addresses.look_whether_over(self._place)
 
@@ -202,7 +275,9 @@ class DirectProducer(DirectSender):
             self.terminal.release((delivery,), self._credit(1))
             return
         if passage is None:
-            passage = self._begin(delivery)
+            self._wrong, self._walk = None, Walk(self._user) if self._vouch else None
+            passage = Passage(self, delivery, ENTRY_BYTES, settled=False)
+            self._begin(passage, self._place)
         assert passage.arriving is not None
         last = not flags & MORE
         if self._walk is not None:
@@ -213,15 +288,6 @@ class DirectProducer(DirectSender):
         if last:
             passage.arriving.ended = True
             self._end(passage, settled=bool(flags & SETTLED))
-
-    def _begin(self, delivery: Delivery) -> Passage:
-        self._wrong, self._walk = None, Walk(self._user) if self._vouch else None
-        passage = self._current = Passage(self, delivery, ENTRY_BYTES, settled=False)
-        passage.arriving = Arriving(lambda: self._post(self._look))
-        self._memory.used_bytes += ENTRY_BYTES
-        self._streams.append(passage.arriving)
-        self._place.put([(passage, None)])
-        return passage
 
     def _walk_on(self, passage: Passage, walk: Walk, data: bytes, *, last: bool) -> None:
         """See that it may be what it says; once it may not, who has a part of it gives that up."""
@@ -242,44 +308,4 @@ class DirectProducer(DirectSender):
             self._answer((passage,))
         else:
             assert passage.arriving is not None
-            takers = [one for one in passage.arriving.copies.values() if one is not None]
-            heard = [passage.hear(ACCEPTANCE) for one in takers if settled or one.presettled]
-            if any(heard):
-                finish((passage,))
-
-    def _abort(self, passage: Passage) -> None:
-        passage.done = True
-        self._memory.used_bytes -= passage.size_bytes
-        self._place.take_back(passage)
-        assert passage.arriving is not None
-        for receiver in passage.arriving.copies.values():
-            if receiver is not None:
-                receiver.taken_back()
-        passage.arriving.abort()
-        self._streams.remove(passage.arriving)
-
-    def _look(self) -> None:
-        """Hold the link if its messages are too far ahead of the receivers, and let it go on if they are not."""
-        if self.closed:
-            return
-        most_bytes = AHEAD_BYTES if self._memory.free_bytes > 0 else LEAST_AHEAD_BYTES
-        held = self._count() > (most_bytes // 2 if self._held else most_bytes)
-        while held:
-            behind = [stream.is_behind() for stream in self._streams]  # each of them is to tell
-            if any(behind):
-                break
-            held = self._count() > most_bytes // 2  # they took it all just now
-        if held != self._held:
-            self._held = held
-            if held:
-                self.terminal.hold()
-            else:
-                self.terminal.go_on()
-
-    def _count(self) -> int:
-        """How far ahead they are."""
-        self._streams = [one for one in self._streams if one.backlog_bytes or not one.ended]
-        ahead_bytes = sum(one.backlog_bytes for one in self._streams)
-        self._memory.used_bytes += ahead_bytes - self._ahead_bytes
-        self._ahead_bytes = ahead_bytes
-        return ahead_bytes
+            self._all_came(passage, passage.arriving, settled=settled)

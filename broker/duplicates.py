@@ -44,7 +44,11 @@ class Duplicates:
         nodes = self._broker.nodes
         name = PREFIX + self._queue.name
         there = nodes.queues.get(name)
-        if there is not None:
+        if self._queue.gone:
+            return
+        if there is not None and there.going:  # what a queue of the same name remembered
+            there.when_gone.append(self._begin)
+        elif there is not None:
             self._recall(there)
         else:
             nodes.create_queue(name, {}, self._made)
@@ -56,6 +60,24 @@ class Duplicates:
             self._broker.nodes.delete_queue(made, _ignore)
         else:
             self._kept_on = made.queue_id
+            self._keep_all()
+
+    def _keep_all(self) -> None:
+        """Record what is only remembered so far."""
+        keys = [key for key, message_id in self._order if not message_id]
+        if keys and self._kept_on:
+            ids = iter(self._keep(keys))
+            self._order = deque([(key, message_id or next(ids)) for key, message_id in self._order])
+
+    def all(self) -> list[bytes]:
+        """What is remembered, the oldest first."""
+        return [key for key, _ in self._order]
+
+    def begin_with(self, keys: Sequence[bytes]) -> None:
+        """What the other members of a cluster remember."""
+        self._keys = {*keys}
+        self._order = deque([(key, 0) for key in keys])
+        self._keep_all()
 
     def end(self) -> None:
         """The queue is gone."""
@@ -88,14 +110,8 @@ class Duplicates:
         if not keys:
             return
         store, now_us = self._broker.store, self._broker.clock.wall_us()
-        ids: Sequence[int] = [0] * len(keys)
-        try:
-            if self._kept_on and not store.full():
-                ids, _ = store.put_all(self._kept_on, keys, now_us)
-        except CairnError:  # without room they are remembered as long as the broker runs
-            pass
+        self._order.extend(zip(keys, self._keep(keys), strict=True))
         self._keys.update(keys)
-        self._order.extend(zip(keys, ids, strict=True))
         while len(self._order) > self._most:
             key, message_id = self._order.popleft()
             self._keys.discard(key)
@@ -104,6 +120,21 @@ class Duplicates:
                     store.dequeue(message_id, self._kept_on, now_us)
                 except StoreError:  # somebody has purged them
                     pass
+
+
+    def _keep(self, keys: Sequence[bytes]) -> Sequence[int]:
+        """The ids of the messages that keep them; 0 for none, without room: they are remembered while the broker runs.
+
+        Members of a cluster all remember the same: where there is no room for that, there is none for messages either.
+        """
+        store, now_us, replicated = self._broker.store, self._broker.clock.wall_us(), self._queue.replicated
+        try:
+            if self._kept_on and (replicated or not store.full()):
+                return store.put_all(self._kept_on, [*keys], now_us)[0]
+        except CairnError:
+            if replicated:
+                raise
+        return [0] * len(keys)
 
 
 def forget_orphans(broker: Broker) -> None:

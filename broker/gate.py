@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..channel.words import TerminalEnd
+from ..store.why import Why
 from .duplicates import Duplicates
 from .entry import ARRIVAL_MASK, Entry
+from .policy import Policy
 
 if TYPE_CHECKING:
     from .broker import Broker
@@ -32,16 +34,51 @@ class Gate:
         self._most_messages = policy.max_messages
         self._most_bytes = policy.max_bytes
         self._overflow = policy.overflow
-        self._duplicates = Duplicates(broker, queue) if policy.duplicate_window else None
+        self.duplicates = Duplicates(broker, queue) if policy.duplicate_window else None
         self._sizes: dict[int, int] = {}
         """Position to size, for a limit in bytes."""
         self._withheld: dict[TerminalEnd, int] = {}
+        self._leaving = self._leaving_bytes = 0
+        """Of a replicated ring: what is on its way out."""
 
     def recovered(self, ids: Sequence[int]) -> None:
         """These were on the queue when the store was opened, at the positions from 1 on."""
         if self._most_bytes:
             self._sizes = {number: self._broker.store.size_of(one) for number, one in enumerate(ids, 1)}
             self.bytes = sum(self._sizes.values())
+
+    def change(self, policy: Policy) -> None:
+        """Other limits, from now on."""
+        counted = bool(self._most_bytes)
+        self._most_messages, self._most_bytes = policy.max_messages, policy.max_bytes
+        self._overflow = policy.overflow
+        if self._most_bytes and not counted:
+            self._count()
+        elif not self._most_bytes:
+            self._sizes, self.bytes = {}, 0
+        self.took(())
+        if self._overflow != "block":
+            self._grant()
+        self.shown()
+
+    def begin(self) -> None:
+        """The queue was there before its limits."""
+        if self._most_bytes:
+            self._count()
+        self.shown()
+
+    def _count(self) -> None:
+        """The sizes of what is there; of what is not durable yet they are not known, and not counted."""
+        queue, store = self._queue, self._broker.store
+        there = [*queue.in_memory(-1, queue.messages), *queue.away, *queue.with_consumers()]
+        self._sizes = {entry.position & ARRIVAL_MASK: self._size_of(entry) for entry in there if not entry.gone}
+        page = queue.backlog.page(0, queue.backlog.count)
+        for position, message_id in enumerate(page.ids, page.first):
+            if message_id:
+                self._sizes[position & ARRIVAL_MASK] = store.size_of(message_id)
+        for position, entry in page.held.items():
+            self._sizes[position & ARRIVAL_MASK] = self._size_of(entry)
+        self.bytes = sum(self._sizes.values())
 
     # ---- messages that come ---------------------------------------------------------------------------------------
 
@@ -53,23 +90,30 @@ class Gate:
             if self._overflow == "drop":
                 return None
             return f"the queue {self._queue.name!r} is full: {self._shown_use()}"
-        if self._duplicates is not None and self._duplicates.knows(content):
+        if self.duplicates is not None and not self._queue.replicated and self.duplicates.knows(content):
             return None
         return ""
 
     def put(self, entries: Sequence[Entry]) -> None:
         """These were recorded."""
+        self.count(entries)
+        if self.duplicates is not None:
+            self.duplicates.remember(entries)
+
+    def count(self, entries: Sequence[Entry]) -> None:
+        """These are on the queue."""
         if self._most_bytes:
             for entry in entries:
                 size = self._size_of(entry)
                 self._sizes[entry.position & ARRIVAL_MASK] = size
                 self.bytes += size
-        if self._duplicates is not None:
-            self._duplicates.remember(entries)
 
     def shown(self) -> None:
         """They can be handed out now. What is too much of a ring goes."""
-        if self._overflow != "ring":
+        if self._overflow != "ring" or not self._queue.decides:
+            return
+        if self._queue.replicated:
+            self._order_out()
             return
         while self._use() > 1:
             oldest = self._queue.take_oldest()
@@ -78,7 +122,30 @@ class Gate:
             self._queue.took([oldest])
             if oldest.message_id:
                 now_us = self._broker.clock.wall_us()
-                self._broker.store.dequeue(oldest.message_id, self._queue.queue_id, now_us)
+                self._broker.store.dequeue(oldest.message_id, self._queue.queue_id, now_us, Why.OVERFLOW)
+
+    def _order_out(self) -> None:
+        """What is too much of a replicated ring: one event for all members names it (rule 16 of the cluster)."""
+        cluster = self._broker.cluster
+        assert cluster is not None
+        out: list[Entry] = []
+        while self._use(-self._leaving, -self._leaving_bytes) > 1 and (oldest := self._queue.take_oldest()) is not None:
+            out.append(oldest)
+            self._leaving += 1
+            self._leaving_bytes += self._sizes.get(oldest.position & ARRIVAL_MASK, 0)
+        if not out:
+            return
+        count, size = len(out), sum([self._sizes.get(entry.position & ARRIVAL_MASK, 0) for entry in out])
+
+        def gone() -> None:
+            self._leaving -= count
+            self._leaving_bytes -= size
+
+        cluster.take(self._queue, out, Why.OVERFLOW, gone)
+
+    def nothing_leaves(self) -> None:
+        """What was on its way out never goes."""
+        self._leaving = self._leaving_bytes = 0
 
     def took(self, entries: Sequence[Entry]) -> None:
         """These are off the queue for good."""
@@ -86,14 +153,17 @@ class Gate:
             for entry in entries:
                 self.bytes -= self._sizes.pop(entry.position & ARRIVAL_MASK, 0)
         if self._withheld and self._use() <= LOW_MARK:
-            withheld, self._withheld = self._withheld, {}
-            for terminal, credit in withheld.items():
-                terminal.grant(credit)
+            self._grant()
+
+    def _grant(self) -> None:
+        withheld, self._withheld = self._withheld, {}
+        for terminal, credit in withheld.items():
+            terminal.grant(credit)
 
     def end(self) -> None:
         """The queue is gone."""
-        if self._duplicates is not None:
-            self._duplicates.end()
+        if self.duplicates is not None:
+            self.duplicates.end()
 
     def emptied(self) -> None:
         """The queue was purged."""

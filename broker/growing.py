@@ -92,7 +92,7 @@ class Growing:
         lives = any(queue.policy.message_ttl_ms for queue in queues)
         try:
             head = header.parse(piece)
-            if lives or may_have_times(head):
+            if lives or may_have_times(piece, head):
                 piece = stamped(piece, head, self._broker.clock.wall_us(), always=lives)
                 self._held = [piece]
                 self._beginning = piece

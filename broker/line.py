@@ -9,9 +9,10 @@ from typing import Any
 from ..store.interface import MessageStore
 from .entry import Entry
 from .queue import Queue
+from .sharing import ALONE_BYTES, LEAST_BYTES, RECENT_BYTES, UNKNOWN_BYTES, fair_bytes
 
-AHEAD_BYTES = 512 << 10
-"""With more than this on its way to the disk, long messages wait for it before more of them is read."""
+_LOOK_EVERY = 16
+"""Notices that something is durable between two looks at how long flushes take."""
 Shown = list[tuple[Queue, list[Entry]]]
 """What is on which queue once it is durable."""
 
@@ -23,6 +24,10 @@ class Line:
         self._store = store
         self._waiting: deque[tuple[int, Callable[..., None], tuple[Any, ...]]] = deque()
         self._held_up: list[Callable[[], None]] = []
+        self._awaited_lsn = -RECENT_BYTES
+        """What somebody waited for last, other than the end of a long message."""
+        self._fair_bytes = UNKNOWN_BYTES
+        self._looks = 0
         self.dirty: dict[Queue, None] = {}
         """Queues where something changed: their messages are handed out at the end of the step."""
 
@@ -32,6 +37,7 @@ class Line:
             action(*args)
         else:
             self._waiting.append((lsn, action, args))
+            self._awaited_lsn = lsn or self._awaited_lsn
 
     def show(self, lsn: int, shown: Shown, then: Callable[..., None], *args: Any) -> None:
         """Put entries on their queues when *lsn* is durable, and do *then*.
@@ -51,6 +57,12 @@ class Line:
         else:
             self._show(0, shown, then, args)
 
+    def show_long(self, lsn: int, shown: Shown, then: Callable[..., None], *args: Any) -> None:
+        """The same for a long message, for whose sake others need not wait."""
+        awaited_lsn = self._awaited_lsn
+        self.show(lsn, shown, then, *args)
+        self._awaited_lsn = awaited_lsn
+
     def _show(self, waited: int, shown: Shown, then: Callable[..., None], args: tuple[Any, ...]) -> None:
         for queue, entries in shown:
             queue.waiting -= waited
@@ -68,14 +80,26 @@ class Line:
         return True
 
     def _is_long(self) -> bool:
-        return self._store.next_lsn - self._store.durable_lsn > AHEAD_BYTES
+        store = self._store
+        ahead_bytes = store.next_lsn - store.durable_lsn
+        return ahead_bytes > LEAST_BYTES and ahead_bytes > self._most_bytes(store.next_lsn)
+
+    def _most_bytes(self, next_lsn: int) -> int:
+        if next_lsn - self._awaited_lsn > RECENT_BYTES:
+            return ALONE_BYTES
+        if not self._looks:
+            self._looks = _LOOK_EVERY
+            self._fair_bytes = fair_bytes(self._store.last_flushes(), self._fair_bytes)
+        return self._fair_bytes
 
     def move(self) -> None:
         """The store's durable LSN has moved: do what waited for it."""
-        if self._held_up and not self._is_long():
-            relieved, self._held_up = self._held_up, []
-            for then in relieved:
-                then()
+        if self._held_up:
+            self._looks = max(0, self._looks - 1)
+            if not self._is_long():
+                relieved, self._held_up = self._held_up, []
+                for then in relieved:
+                    then()
         waiting, durable_lsn = self._waiting, self._store.durable_lsn
         while waiting and waiting[0][0] < durable_lsn:
             _, action, args = waiting.popleft()

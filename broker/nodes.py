@@ -17,7 +17,7 @@ from ..store.interface import MessageStore
 from ..store.wiring import BindingRow, ExchangeRow, QueueRow
 from .conditions import NOT_FROM, condition_of
 from .exchange import TYPES, Binding, Exchange
-from .policy import policy_of
+from .policy import CHANGEABLE, policy_of
 from .queue import Queue
 
 PREDECLARED = {"amq.direct": "direct", "amq.fanout": "fanout", "amq.topic": "topic", "amq.match": "headers"}
@@ -52,6 +52,7 @@ class Nodes:
         self._make_queue = make_queue
         self._gone = gone
         self._creating: dict[str, list[Done[Queue]]] = {}
+        self._changing: set[Queue] = set()
         self._recover()
 
     def _recover(self) -> None:
@@ -142,6 +143,38 @@ class Nodes:
             made = self.queues[name] = self._make_queue(name, row.id, row.arguments)
         for done in self._creating.pop(name):
             done(made)
+
+    def change_queue(self, queue: Queue, changes: Arguments, done: Done[None]) -> None:
+        """Change some of a queue's arguments, those with None away: in SQL first, and then at once.
+
+        `StoreError` for what is no argument, or may not change while the queue is in use.
+        """
+        arguments = {name: value for name, value in {**queue.arguments, **changes}.items() if value is not None}
+        try:
+            policy_of(queue.name, arguments)
+            for name in changes:
+                if name not in CHANGEABLE and not name.startswith("x-"):
+                    remedy = "these may: " + ", ".join(CHANGEABLE)
+                    raise StoreError(f"queue {queue.name!r}", f"{name} may not change while it is there", remedy)
+            if queue in self._changing:
+                raise StoreError(f"queue {queue.name!r}", "it is just being changed", "try again")
+        except StoreError as error:
+            done(error)
+            return
+        if not queue.queue_id:
+            queue.change(arguments)
+            done(None)
+            return
+        self._changing.add(queue)
+        self._store.change_queue(
+            queue.queue_id, arguments, lambda error: self._post(self._changed, queue, arguments, done, error)
+        )
+
+    def _changed(self, queue: Queue, arguments: Arguments, done: Done[None], error: Exception | None) -> None:
+        self._changing.discard(queue)
+        if error is None and not queue.gone:
+            queue.change(arguments)
+        done(error)
 
     def delete_queue(self, queue: Queue, done: Done[None], why: str = "it was deleted") -> None:
         """The queue, its bindings and all that is on it. `MessageLocked` if a prepared transaction concerns it."""

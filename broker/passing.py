@@ -7,13 +7,14 @@ as its tag with the outcome; so a peer is found without looking for it. Core onl
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from ..amqp.hop import Hop
 from ..amqp.proton import ACCEPTED, MODIFIED, REJECTED, RELEASED
-from ..channel.words import Answer, Cursor, Delivery, Outcome
+from ..channel.words import Answer, Cursor, Delivery, Outcome, TerminalEnd
 
 if TYPE_CHECKING:
-    from .direct_receiver import DirectReceiver
+    from .direct import Direct
     from .direct_sender import DirectSender
 
 _WEIGHTS = {RELEASED: 0, MODIFIED: 1, ACCEPTED: 2, REJECTED: 3}
@@ -67,12 +68,45 @@ class Passage:
         return self.answer is not None and self.answer.state == ACCEPTED
 
 
+class Crossing(Passage):
+    """One that came from another broker."""
+
+    __slots__ = ("targets", "trace")
+
+    def __init__(
+        self, sender: DirectSender, delivery: Delivery, size_bytes: int, said: Hop, *, settled: bool
+    ) -> None:
+        super().__init__(sender, delivery, size_bytes, settled=settled)
+        self.trace = said.trace
+        """The brokers it has come by."""
+        self.targets = frozenset(said.targets or ())
+        """Of multicast: those it is for."""
+
+
+class Taker(Protocol):
+    """Who has a copy of a message that still comes in."""
+
+    presettled: bool
+    tells_of_settled: bool
+    """It gives an outcome, too, of a message whose sender wants none."""
+
+    @property
+    def terminal(self) -> TerminalEnd:
+        """Where it goes out."""
+        ...
+
+    def taken_back(self) -> None:
+        """The message was aborted."""
+        ...
+
+
 class Arriving:
     """The content of a message that still comes in: what each of its copies has yet to read of it."""
 
-    def __init__(self, tell: Callable[[], None]) -> None:
+    def __init__(self, place: Direct, tell: Callable[[], None]) -> None:
         """*tell*: as of `Cursor`, for each copy."""
-        self.copies: dict[Cursor, DirectReceiver | None] = {}
+        self.place = place
+        self.copies: dict[Cursor, Taker | None] = {}
         """And who has each; None if nobody has yet."""
         self.ended = False
         self._tell = tell
@@ -103,7 +137,7 @@ class Arriving:
             cursor.abort()
         self.wake()
 
-    def drop(self, receiver: DirectReceiver) -> None:
+    def drop(self, receiver: Taker) -> None:
         """*receiver* is gone."""
         for cursor in [cursor for cursor, one in self.copies.items() if one is receiver]:
             del self.copies[cursor]
@@ -112,6 +146,11 @@ class Arriving:
     def backlog_bytes(self) -> int:
         """Of the copy that is farthest behind."""
         return max((cursor.backlog_bytes for cursor in self.copies), default=0)
+
+    def tell_when_read(self) -> None:
+        """Have each copy tell when it has been read to the end."""
+        for cursor in self.copies:
+            cursor.is_behind(0)
 
     def is_behind(self) -> bool:
         """Whether a copy has something to read. Each that has tells when it is half as much."""

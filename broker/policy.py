@@ -53,6 +53,10 @@ class Policy(NamedTuple):
     """There may be only one consumer at a time."""
     auto_delete: str = ""
     """When the queue goes by itself: with its maker (`close`), or without links, messages, or either."""
+    paused: bool = False
+    """Consumers get nothing, until that is changed."""
+    replicated: bool = True
+    """In a cluster, all members have the queue, with the same messages on it; else only the one where it was made."""
     duplicate_window: int = 0
     """How many message-ids are remembered, so that a message with one of them is taken, but not kept a second time."""
 
@@ -73,6 +77,11 @@ class Policy(NamedTuple):
 
 
 PLAIN = Policy()
+CHANGEABLE = (
+    "max-messages", "max-bytes", "overflow", "message-ttl-ms", "expiry-address", "dead-letter-address",
+    "max-deliveries", "retry-delay-ms", "max-retry-delay-ms", "exclusive", "paused",
+)  # fmt: skip
+"""What may change while the queue is in use; what begins with `x-` may, too."""
 _MOST = {"max_messages": MOST_COUNT, "max_bytes": MOST_COUNT, "max_deliveries": 1 << 31, "duplicate_window": 1 << 24}
 _CHOICES = {"overflow": OVERFLOWS, "auto_delete": AUTO_DELETES}
 NAMES = tuple(name.replace("_", "-") for name in Policy._fields)

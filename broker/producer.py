@@ -5,20 +5,22 @@ Core only. Where messages go is for the kinds in `senders`: to one queue, throug
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..amqp import header
 from ..amqp.codec import Malformed
 from ..amqp.vouching import NotTheSender, Walk, condition_of, vouch
 from ..channel.words import ABORTED, MORE, SETTLED, Delivery, Fragment, Outcome, TerminalEnd
+from .cluster import Kept
 from .entry import Entry
 from .gate import Gate
 from .growing import NO_MEMORY, Growing
 from .line import Shown
 from .memory import ENTRY_BYTES
 from .queue import Queue
-from .times import TimedEntry, stamped, times_of
+from .times import TimedEntry, stamped, tells_times, times_of
 
 if TYPE_CHECKING:
     from .broker import Broker
@@ -34,9 +36,11 @@ class Producer:
     def __init__(self, broker: Broker, terminal: TerminalEnd, user: str) -> None:
         self.terminal = terminal
         self._user = user
-        self._vouch = broker.vouch
+        self.vouches = broker.vouch
+        """Messages may not say that they are from somebody else."""
         self._broker = broker
         self._store = broker.store
+        self._cluster = broker.cluster
         self._growing: Growing | None = None
         self._transaction: Transaction | None = None
         """The one that what is being looked at is for."""
@@ -78,7 +82,7 @@ class Producer:
 
     def _take(self, fragments: list[Fragment]) -> None:
         """Whole messages came: those that say they are from somebody else are refused."""
-        if self._vouch:
+        if self.vouches:
             fragments = [fragment for fragment in fragments if self._is_from_user(fragment)]
         if fragments:
             self._accept(fragments)
@@ -168,19 +172,20 @@ class Producer:
         kept: list[tuple[bytes, bool]] = []
         confirmed: list[Delivery] = []
         unwanted: list[Delivery] = []
-        refused: list[Delivery] = []
+        turned_away: list[Delivery] = []
         for delivery, content, flags in fragments:
             try:
                 head = header.parse(content)
                 stored = head.durable and bool(lasting)
-                if lives or head.annotated or head.ttl_ms is not None:  # `may_have_times`, without a call
+                # `may_have_times`, without a call
+                if lives or head.ttl_ms is not None or (head.annotated and tells_times(content, head)):
                     content = stamped(content, head, now_us, always=lives)
                     timed = True
             except Malformed as error:
                 self._reject((delivery,), 1, "amqp:decode-error", str(error))
                 continue
             if stored and full:
-                refused.append(delivery)
+                turned_away.append(delivery)
                 continue
             if not stored or some_do_not_last:
                 spare_bytes -= len(content) + ENTRY_BYTES
@@ -192,17 +197,40 @@ class Producer:
                 unwanted.append(delivery)
             else:
                 confirmed.append(delivery)
-        if refused:
-            self._refuse(queues, refused, f"the store is full: {full}")
+        if turned_away:
+            self._refuse(queues, turned_away, f"the store is full: {full}")
         if not kept:
             return
-        lasting_contents = [content for content, stored in kept if stored]
+        if self._cluster is not None and (ordered := tuple([queue for queue in queues if queue.replicated])):
+            answer: Callable[[], None] = partial(self._answer, queues, confirmed, unwanted)
+            gone = f"the queue {ordered[0].name!r}"
+            refused: Callable[[], None] = partial(self._reject_gone, [*confirmed, *unwanted], gone)
+            others = tuple([queue for queue in queues if not queue.replicated])
+            if others:  # the last of the two to be done tells
+                answer = refused = once_more(answer)
+                self._keep(others, kept, timed, now_us, answer)
+            self._cluster.put(ordered, Kept(kept, timed), answer, refused)
+            return
+        self._keep(queues, kept, timed, now_us, self._answer, queues, confirmed, unwanted)
+
+    def _keep(
+        self,
+        queues: Queues,
+        kept: Sequence[tuple[bytes, bool]],
+        timed: bool,
+        now_us: int,
+        then: Callable[..., None],
+        *args: Any,
+    ) -> None:
+        """Store what lasts, show it when it is durable, and do *then*."""
+        lasting = tuple([queue for queue in queues if queue.queue_id])
+        contents = [content for content, stored in kept if stored] if lasting else []
         ids: Sequence[int] = ()
         lsn = 0
-        if lasting_contents:
-            ids, lsn = self._write(lasting, lasting_contents, now_us)
-        shown = [(queue, _entries(queue, kept, ids, timed)) for queue in queues]
-        self._broker.line.show(lsn, shown, self._answer, queues, confirmed, unwanted)
+        if contents:
+            ids, lsn = self._write(lasting, contents, now_us)
+        shown = [(queue, entries_of(queue, kept, ids, timed)) for queue in queues]
+        self._broker.line.show(lsn, shown, then, *args)
 
     def _write(self, queues: Queues, contents: list[bytes], now_us: int) -> tuple[Sequence[int], int]:
         """Store messages, each on all of *queues*, which are durable: their ids, and the LSN to wait for."""
@@ -233,7 +261,8 @@ class Producer:
                 wanted = queue.gate.credit(self.terminal, wanted)
                 self._blocked_by[queue.gate] = None
         if any(queue.queue_id for queue in queues):
-            return self._broker.credit(self.terminal, wanted)
+            replicated = self._cluster is not None and any(queue.replicated for queue in queues)
+            return self._broker.credit(self.terminal, wanted, replicated=replicated)
         return wanted
 
     # ---- messages that arrive in pieces ---------------------------------------------------------------------------
@@ -245,7 +274,7 @@ class Producer:
             self.terminal.release((delivery,), 1)
             return
         if growing is None:
-            growing = self._growing = Growing(self._broker, Walk(self._user) if self._vouch else None)
+            growing = self._growing = Growing(self._broker, Walk(self._user) if self.vouches else None)
             if self._transaction is not None:
                 growing.transaction = self._transaction
                 growing.transaction.partial += 1
@@ -270,7 +299,7 @@ class Producer:
         elif growing.has_piece():
             if growing.queues is None:
                 queues = self._queues_of(growing.whole())
-                if queues is None:
+                if queues is None or any(queue.replicated for queue in queues):  # these take it whole
                     growing.homeless = True
                     return
                 growing.settle_on(queues)
@@ -299,14 +328,27 @@ class Producer:
             self._reject_gone((delivery,), f"the queue {queues[0].name!r}")
         else:
             confirmed, unwanted = ([], [delivery]) if settled else ([delivery], [])
-            self._broker.line.show(lsn, shown, self._answer, queues, confirmed, unwanted)
+            self._broker.line.show_long(lsn, shown, self._answer, queues, confirmed, unwanted)
 
     def _put_grown(self, growing: Growing, now_us: int) -> tuple[int, Shown]:
         """A long message is complete: the LSN to wait for, and what is on which queue then."""
         return growing.finish(self._store.enqueue, now_us)
 
 
-def _entries(queue: Queue, kept: Sequence[tuple[bytes, bool]], ids: Sequence[int], timed: bool) -> list[Entry]:
+def once_more(then: Callable[[], None]) -> Callable[[], None]:
+    """To be called twice, and does *then* the second time."""
+    calls = 0
+
+    def called() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            then()
+
+    return called
+
+
+def entries_of(queue: Queue, kept: Sequence[tuple[bytes, bool]], ids: Sequence[int], timed: bool) -> list[Entry]:
     """The places on *queue* of messages, and whether each is stored, in the order of *ids*; some may have times."""
     positions = queue.positions
     if not queue.queue_id:

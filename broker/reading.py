@@ -58,12 +58,12 @@ class Reader:
         self._post = post
         self.put_off: list[Callable[[], None]] = []
         """What a later step is to do."""
-        self._recovered_below = store.durable_lsn
+        self.recovered_below = store.durable_lsn
         """Messages with smaller ids were there when the store was opened: the id is the place in the log."""
 
     def load(self, queue: Queue, ids: array[int], then: Callable[[list[Loaded]], None]) -> None:
         """Load a batch; *then* gets the contents, on the core. There may be fewer than asked for, but not none."""
-        timed = queue.timing is not None or (len(ids) > 0 and ids[0] < self._recovered_below)
+        timed = queue.timing is not None or (len(ids) > 0 and ids[0] < self.recovered_below)
         self._submit(self._work, lambda: self._load(ids, timed), then)
 
     def _load(self, ids: array[int], timed: bool) -> list[Loaded]:
@@ -104,6 +104,7 @@ class Reader:
         """
         entries: list[Entry] = []
         loaded = iter(contents)
+        delivered_below = queue.delivered_below
         done = 0
         for position, message_id in enumerate(page.ids, page.first):
             if not message_id:
@@ -126,7 +127,7 @@ class Reader:
                     if self._store.holds(message_id):  # else it went while a browser looked
                         self.report(queue.name, message_id, content)
                     continue
-                recovered = message_id < self._recovered_below
+                recovered = message_id < delivered_below
                 if recovered or queue.timing is not None:
                     entry = _with_times(entry, queue, content)
                 if recovered:

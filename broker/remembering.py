@@ -7,22 +7,94 @@ a one again does no harm.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
-from typing import Any
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from ..channel.words import ABORTED, MORE, SETTLED, Arrival, Delivery, Fragment
+from ..amqp.proton import ACCEPTED
+from ..base.errors import CairnError, StoreError
+from ..channel.words import ABORTED, MORE, SETTLED, Arrival, Claims, Delivery, Fragment, Kept
 from ..store.transaction import Put, Transaction
 from .growing import Growing
 from .line import Shown
+from .link_end import Ends, Keeper, LinkEnd, Ready
 from .producer import Producer, Queues
+from .queue import Queue
 from .senders import ExchangeProducer, QueueProducer
-from .suspended import LinkEnd
+from .transaction import Transaction as ClientTransaction
+
+if TYPE_CHECKING:
+    from .broker import Broker
+
+log = logging.getLogger(__name__)
+
+
+class TagsEnd(LinkEnd):
+    """Of a link on which a client sends: the messages on its queue are the tags of deliveries that were taken."""
+
+    def __init__(self, broker: Broker, ends: Ends, queue: Queue) -> None:
+        super().__init__(broker, ends, queue)
+        self.tags: dict[bytes, int] = {}
+        """Of the deliveries that were taken; the ids of the messages that keep them, 0 for none."""
+        self._doubtful: dict[bytes, bool] = {}
+        """Tags that are in open transactions, and whether the client has settled meanwhile."""
+        self._unread = queue.messages > 0
+        """What was kept when the broker started has not been read yet."""
+
+    def forget(self, tag: bytes) -> None:
+        """The client has settled that delivery."""
+        if tag in self._doubtful:
+            self._doubtful[tag] = True
+        message_id = self.tags.pop(tag, 0)
+        if message_id and not self.queue.going:
+            with suppress(StoreError):  # somebody has emptied that queue
+                self._broker.store.dequeue(message_id, self.queue_id, self._broker.clock.wall_us())
+
+    def take_in(self, transaction: ClientTransaction, tag: bytes) -> None:
+        """That delivery was taken, if *transaction* is committed."""
+        self._doubtful[tag] = False
+        transaction.remember(self.queue, tag, lambda message_id: self._committed(tag, message_id))
+
+    def _committed(self, tag: bytes, message_id: int) -> None:
+        self.tags[tag] = message_id
+        if self._doubtful.pop(tag, False):
+            self.forget(tag)
+
+    def _attached(self, driver: Keeper, claims: Claims, ready: Ready) -> None:
+        if self._unread:
+            ids = [one for one in self.queue.backlog.page(0, self.queue.backlog.count).ids if one]
+            self._broker.reader.load_whole(ids, partial(self._read, ids, driver, claims, ready))
+        else:  # all that was taken before is durable when the client is told
+            self._broker.line.when_durable(0, self._answer, driver, claims, ready)
+
+    def _read(
+        self, ids: list[int], driver: Keeper, claims: Claims, ready: Ready, tags: list[bytes | CairnError]
+    ) -> None:
+        if self._unread:
+            self._unread = False
+            for message_id, tag in zip(ids, tags, strict=True):
+                if isinstance(tag, CairnError):
+                    log.error("link %s: a delivery tag can't be read: %s", self.about["name"], tag)
+                else:
+                    self.tags[tag] = message_id
+        self._answer(driver, claims, ready)
+
+    def _answer(self, driver: Keeper, claims: Claims, ready: Ready) -> None:
+        if self.driver is not driver:
+            ready(None)
+            return
+        if claims.complete:  # what it does not name it has settled
+            for tag in [tag for tag in self.tags if tag not in claims.states]:
+                self.forget(tag)
+        ready(Kept(dict.fromkeys(self.tags, ACCEPTED), self.expires_s, driver))
 
 
 class Remembering(Producer):
     """What both kinds have in common."""
 
-    end: LinkEnd
+    end: TagsEnd
     is_stolen = False
     """The client has attached anew elsewhere: what still comes here was not taken, and nobody is told of it."""
     _tag: bytes | None = None
@@ -39,6 +111,17 @@ class Remembering(Producer):
                 self._tag = None if fragment[2] & SETTLED else tag
                 self.post((fragment,))
                 self._tag = None
+
+    def post_resuming_in(self, connection: object, txn_id: bytes, arrivals: Sequence[Arrival]) -> None:
+        for fragment, tag, resumed in arrivals:
+            if self.is_stolen:
+                return
+            if resumed or (self._growing is None and tag in self.end.tags):
+                self._resume(fragment, tag)
+                continue
+            self.post_in(connection, txn_id, (fragment,))
+            if not fragment[2] & (MORE | SETTLED | ABORTED):
+                self.end.take_in(self._broker.transactions.find(connection, txn_id), tag)
 
     def forget(self, tag: bytes) -> None:
         if not self.is_stolen:  # else the client may have used that tag again, where it is now

@@ -9,18 +9,20 @@ first, with `queue`, `reason`, `count`, `first-time` and `last-time`; `x-opt-fir
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..amqp import header, sections
 from ..amqp.codec import Malformed
 from ..amqp.values import Timestamp
 from ..base.errors import CairnError
+from ..store.why import Why
+from .cluster import Kept
 from .entry import Entry
 from .line import Shown
 from .memory import ENTRY_BYTES
 from .places import ExchangePlace, Place
-from .policy import EXPIRY
+from .policy import EXPIRY, REJECTION, TOO_OFTEN
 from .queue import Queue
 
 if TYPE_CHECKING:
@@ -32,6 +34,10 @@ RETRY_S = 1.0
 """What can't be moved away now is tried again so much later."""
 MOST_COUNTED = 1 << 31
 """What a message says of its deaths may be its sender's invention."""
+WHY = {REJECTION: Why.REJECTED, TOO_OFTEN: Why.DELIVERY_LIMIT, EXPIRY: Why.EXPIRED, "": Why.MOVED}
+"""What the journal says of each reason for which a message is moved away."""
+Found = tuple[list[Queue], bytes]
+"""Where a message goes, and its content there."""
 Then = Callable[[int], None]
 """Gets the LSN to wait for before anyone is told that the message is away."""
 
@@ -67,7 +73,7 @@ class Returns:
         address = policy.expiry_address if reason is EXPIRY else policy.dead_letter_address
         if not address or queue.gone:
             _count(queue, reason)
-            then(self._take_off(queue, entry))
+            self._let_go(queue, entry, reason, then)
             return
         queue.away[entry] = None
         if entry.content is not None:
@@ -77,14 +83,51 @@ class Returns:
                 [entry.message_id], lambda contents: self._find(queue, entry, reason, then, address, contents[0])
             )
 
-    def _take_off(self, queue: Queue, entry: Entry) -> int:
+    def look_up(
+        self, queue: Queue, entry: Entry, reason: str, failures: int, then: Callable[[Found | CairnError], None]
+    ) -> None:
+        """Where *entry* is to be moved for that reason, with that count of failures; nothing is done yet."""
+        address = queue.policy.dead_letter_address
+        now_ms = self._broker.clock.wall_us() // 1000
+
+        def loaded(contents: Sequence[bytes | CairnError]) -> None:
+            content = contents[0]
+            if isinstance(content, CairnError):
+                then(content)
+            else:
+                self._broker.find_for_itself(address, lambda found: placed(found, content))
+
+        def placed(found: Place | Exception, content: bytes) -> None:
+            if isinstance(found, CairnError):
+                then(found)
+            else:
+                targets = self._targets(queue, found, content)
+                then((targets, _with_obituary(queue, failures, reason, content, now_ms)))
+
+        if not address:
+            then(([], b""))
+        elif entry.content is not None:
+            loaded([entry.whole()])
+        else:
+            self._broker.reader.load_whole([entry.message_id], loaded)
+
+    def _let_go(self, queue: Queue, entry: Entry, reason: str, then: Then) -> None:
+        cluster = self._broker.cluster
+        if cluster is None or not queue.replicated or entry.gone or queue.gone:
+            then(self._take_off(queue, entry, reason))
+        else:
+            queue.away[entry] = None
+            cluster.take(queue, [entry], WHY[reason], lambda: then(0))
+
+    def _take_off(self, queue: Queue, entry: Entry, reason: str) -> int:
         """For good; the LSN to wait for."""
         if entry.gone or queue.gone:
             return 0
         queue.took([entry])
         if not entry.message_id:
             return 0
-        return self._broker.store.dequeue(entry.message_id, queue.queue_id, self._broker.clock.wall_us())
+        now_us = self._broker.clock.wall_us()
+        return self._broker.store.dequeue(entry.message_id, queue.queue_id, now_us, WHY[reason])
 
     def _find(
         self, queue: Queue, entry: Entry, reason: str, then: Then, address: str, content: bytes | CairnError
@@ -106,7 +149,12 @@ class Returns:
         try:
             if isinstance(found, CairnError):
                 raise found
-            lsn = self._move(queue, entry, reason, self._targets(queue, found, content), content)
+            targets = self._targets(queue, found, content)
+            if queue.replicated or any(target.replicated for target in targets):
+                self._order_move(queue, entry, reason, targets, content, lambda: then(0))
+                _count(queue, reason)
+                return
+            lsn = self._move(queue, entry, reason, targets, content)
             _count(queue, reason)
         except CairnError as error:  # the disk is full, or SQL away: nobody is to lose a message for that
             about = {"queue": queue.name}
@@ -123,7 +171,60 @@ class Returns:
         None, and nothing is done, if nobody wants it there. Raises `CairnError`, with nothing done.
         """
         targets = self._targets(queue, found, content)
-        return self._move(queue, entry, "", targets, content) if targets else None
+        if not targets:
+            return None
+        if queue.replicated or any(target.replicated for target in targets):
+            self._order_move(queue, entry, "", targets, content, _nothing)
+            return 0
+        return self._move(queue, entry, "", targets, content)
+
+    def _order_move(
+        self, queue: Queue, entry: Entry, reason: str, targets: list[Queue], content: bytes, then: Callable[[], None]
+    ) -> None:
+        """The same by way of the cluster, for a queue that is replicated, or to one."""
+        cluster = self._broker.cluster
+        assert cluster is not None
+        ordered = [target for target in targets if target.replicated]
+        others = [target for target in targets if not target.replicated]
+        shown = content
+        if reason and targets:
+            shown = _with_obituary(queue, entry.failures, reason, content, self._broker.clock.wall_us() // 1000)
+        queue.away[entry] = None
+        if queue.replicated:
+            lsn, placed = self._keep_here(others, shown, entry.message_id > 0)
+            queue.locked[entry] = None  # it is this member's, should the queue become another one's meanwhile
+
+            def kept() -> None:
+                queue.locked.pop(entry, None)
+                cluster.move(queue, entry, ordered, shown, WHY[reason], then)
+
+            self._broker.line.show(lsn, placed, kept)
+            return
+
+        def there() -> None:
+            queue.away.pop(entry, None)
+            lsn = self._take_off(queue, entry, reason)
+            self._broker.line.when_durable(lsn, then)
+
+        cluster.put(ordered, Kept([(shown, bool(entry.message_id))], True), there, there)
+
+    def _keep_here(self, targets: Sequence[Queue], content: bytes, lasts: bool) -> tuple[int, Shown]:
+        """Put a message on queues that only this member has, before it is off one that all have."""
+        now_us = self._broker.clock.wall_us()
+        lasting = [target for target in targets if lasts and target.queue_id]
+        transaction = self._broker.store.transactions.begin(now_us)
+        try:
+            for target in lasting:
+                transaction.put(target.queue_id, content, now_us)
+            lsn = transaction.commit(now_us)
+        except CairnError:
+            transaction.rollback(now_us)
+            raise
+        ids = {target: message_id for target, (message_id, _) in zip(lasting, transaction.stored(), strict=True)}
+        held_bytes = len(content) + ENTRY_BYTES
+        return lsn, [
+            (target, [Entry(ids.get(target, 0), next(target.positions), content, held_bytes)]) for target in targets
+        ]
 
     def _targets(self, queue: Queue, found: Place | Exception, content: bytes) -> list[Queue]:
         if isinstance(found, Queue):
@@ -138,18 +239,18 @@ class Returns:
 
     def _move(self, queue: Queue, entry: Entry, reason: str, targets: list[Queue], content: bytes) -> int:
         if not targets:
-            return self._take_off(queue, entry)
+            return self._take_off(queue, entry, reason)
         broker = self._broker
         now_us = broker.clock.wall_us()
         if reason:
-            content = self._with_obituary(queue, entry, reason, content, now_us // 1000)
+            content = _with_obituary(queue, entry.failures, reason, content, now_us // 1000)
         lasting = [target for target in targets if entry.message_id and target.queue_id]
         lsn = 0
         ids: list[int] = []
         if entry.message_id:
             transaction = broker.store.transactions.begin(now_us)
             try:
-                transaction.dequeue(entry.message_id, queue.queue_id, now_us)
+                transaction.dequeue(entry.message_id, queue.queue_id, now_us, WHY[reason])
                 for target in lasting:
                     transaction.put(target.queue_id, content, now_us)
                 lsn = transaction.commit(now_us)
@@ -169,19 +270,20 @@ class Returns:
         broker.line.show(lsn, shown, _nothing)
         return lsn
 
-    def _with_obituary(self, queue: Queue, entry: Entry, reason: str, content: bytes, now_ms: int) -> bytes:
-        try:
-            head = header.parse(content)
-            count = head.delivery_count + entry.failures
-            ttl_ms = None if reason is EXPIRY else head.ttl_ms
-            content = (
-                sections.header_section(head._replace(delivery_count=count, ttl_ms=ttl_ms))
-                + content[head.size_bytes :]
-            )
-            before = sections.annotations_of(content, sections.find(content, sections.MESSAGE_ANNOTATIONS))
-            return sections.annotated(content, _obituary(before, queue.name, reason, now_ms))
-        except Malformed:  # whatever its sender meant by it, it is passed on
-            return content
+
+def _with_obituary(queue: Queue, failures: int, reason: str, content: bytes, now_ms: int) -> bytes:
+    try:
+        head = header.parse(content)
+        count = head.delivery_count + failures
+        ttl_ms = None if reason is EXPIRY else head.ttl_ms
+        content = (
+            sections.header_section(head._replace(delivery_count=count, ttl_ms=ttl_ms))
+            + content[head.size_bytes :]
+        )
+        before = sections.annotations_of(content, sections.find(content, sections.MESSAGE_ANNOTATIONS))
+        return sections.annotated(content, _obituary(before, queue.name, reason, now_ms))
+    except Malformed:  # whatever its sender meant by it, it is passed on
+        return content
 
 
 def _obituary(before: dict[Any, Any], queue: str, reason: str, now_ms: int) -> dict[str, Any]:

@@ -121,11 +121,14 @@ class SelectingConsumer(Consumer):
     def look_again(self, entry: Entry) -> None:
         self._waiting.append(entry)
 
+    def room(self) -> int:
+        return 0 if self._queue.policy.paused else super().room()
+
     # ---- looking --------------------------------------------------------------------------------------------------
 
     def look(self) -> None:
         """Something may be new, or wanted: judge a portion."""
-        if self._closed or self._posted or self._busy():
+        if self._closed or self._posted or self._busy() or (self._queue.stopped and self._queue.depth):
             return
         self._left = JUDGE_AT_ONCE
         taken: list[Entry] = []

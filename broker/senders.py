@@ -236,7 +236,11 @@ class AnonymousProducer(RoutingProducer):
         if self._transaction is not None:
             self._reject((fragment[0],), 1, "amqp:not-implemented", NO_TRANSACTIONS)
             return
-        self._direct = self._direct or DirectSender(self._broker, self.terminal)
+        if self._direct is None:
+            self._direct = DirectSender(self._broker)
+            self._direct.terminal = self.terminal
+        if place.ways:
+            self._broker.direct.hold(place)
         self._direct.put(place, (fragment,))
 
     def _refuse_first(self, condition: str, why: str) -> None:
@@ -252,9 +256,7 @@ class AnonymousProducer(RoutingProducer):
     def _told(self) -> None:
         transaction, self._transaction = self._transaction, None
         if transaction is not None:
-            transaction.asking -= 1
-            if not transaction.asking and transaction.when_asked is not None:
-                transaction.when_asked()
+            transaction.asked()
 
     def _queues_of(self, start: bytes) -> Queues | None:
         if self._held:

@@ -7,19 +7,25 @@ once, and hands out none before that is done.
 
 *Last value*: a message takes the place of an older one with the same value, unless a consumer has that just now.
 *Groups*: a group belongs to the consumer that got its first message, until that one leaves; while it has no credit, its
-messages wait for it apart, in nobody's way. Core only.
+messages wait for it apart, in nobody's way.
+
+In a cluster all members sort the same messages the same way, and find them by the order of arrival; which of them are
+replaced is said by the one who decides. Core only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush, nsmallest
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from ..amqp import header, sections
 from ..amqp.codec import Malformed
+from ..base.errors import CairnError
+from ..store.why import Why
 from .backlog import Page
-from .entry import ARRIVAL_BITS, Entry, HeldContent
+from .entry import ARRIVAL_BITS, ARRIVAL_MASK, Entry, HeldContent
 from .memory import ENTRY_BYTES
 from .queue import Queue
 from .takers import Taker
@@ -44,6 +50,10 @@ class ShapedQueue(Queue):
         """Whose group it is."""
         self._parked: dict[Taker, list[Entry]] = {}
         """Heaps of messages that wait for the owner of their group."""
+        self._stale: dict[Entry, None] = {}
+        """Messages of which a newer one has the value."""
+        self._by_arrival: dict[int, Entry] = {}
+        """Of a replicated queue: all that were sorted."""
         if queue_id:
             broker.later(self._sort)
 
@@ -66,8 +76,10 @@ class ShapedQueue(Queue):
             self._broker.touch(self)
 
     def add(self, entries: Sequence[Entry]) -> None:
-        if self.is_purged(entries[0]):
-            return
+        if not self.is_purged(entries[0]):
+            self._add(entries)
+
+    def _add(self, entries: Sequence[Entry]) -> None:
         early = {} if self.timing is None else self.timing.early(entries)
         for entry in entries:
             self._classify(entry)
@@ -84,11 +96,21 @@ class ShapedQueue(Queue):
                 selecting.look_again(entry)
         if early and self.timing is not None:
             self.timing.hold_up(early)
+        self._drop_stale()
+
+    def put_before(self, front: Sequence[Entry], end: int) -> None:
+        if front:
+            self._add(front)
+
+    def leave_hole(self, position: int) -> None:
+        """Nothing here is found by its place."""
 
     def _classify(self, entry: Entry) -> None:
         """Find its place, from what is in it; a message that can't be read right has none of all that."""
         policy = self.policy
         start = self._start_of(entry)
+        if self.replicated:
+            self._by_arrival[entry.position & ARRIVAL_MASK] = entry
         try:
             if policy.priorities:
                 priority = min(header.parse(start).priority, HIGHEST)
@@ -114,16 +136,39 @@ class ShapedQueue(Queue):
 
     def _replace(self, value: str, entry: Entry) -> None:
         before = self._values.get(value)
-        self._values[value] = entry
         self._value_of[entry] = value
-        if before is not None and not before.gone and not self.is_held(before):
-            self._drop(before)
+        if before is not None and before.position & ARRIVAL_MASK > entry.position & ARRIVAL_MASK:
+            before, entry = entry, before
+        self._values[value] = entry
+        if before is not None and not before.gone and before is not entry:
+            self._stale[before] = None
+
+    def _drop_stale(self) -> None:
+        """What was replaced goes, unless a consumer has it: then when it comes back."""
+        if not self._stale or (self.replicated and not self.decides):
+            return
+        stale, self._stale = self._stale, {}
+        if not self.replicated:
+            for entry in stale:
+                if not (entry.gone or self.is_held(entry)):
+                    self._drop(entry)
+            return
+        cluster = self._broker.cluster
+        assert cluster is not None
+        out = [entry for entry in stale if not entry.gone and self._take_away(entry)]
+        if out:
+            cluster.take(self, out, Why.REPLACED, _nothing)
+
+    def now_decides(self) -> None:
+        super().now_decides()
+        self._drop_stale()
 
     def _drop(self, entry: Entry) -> None:
         """A newer one has its value."""
         self.took([entry])
         if entry.message_id:
-            self._broker.store.dequeue(entry.message_id, self.queue_id, self._broker.clock.wall_us())
+            now_us = self._broker.clock.wall_us()
+            self._broker.store.dequeue(entry.message_id, self.queue_id, now_us, Why.REPLACED)
 
     def took(self, entries: Sequence[Entry]) -> None:
         super().took(entries)
@@ -132,16 +177,64 @@ class ShapedQueue(Queue):
             value = self._value_of.pop(entry, None)
             if value is not None and self._values.get(value) is entry:
                 del self._values[value]
+            self._stale.pop(entry, None)
+            self._by_arrival.pop(entry.position & ARRIVAL_MASK, None)
 
     def give_back(self, entry: Entry) -> None:
+        if self.replicated and entry.position & ARRIVAL_MASK not in self._by_arrival:
+            if entry.content is None and not getattr(entry, "beginning", b""):
+                self.away[entry] = None
+                self._broker.reader.load_beginnings([entry.message_id], lambda found: self._read_begun(entry, found[0]))
+                return
+            self._classify(entry)  # it went before it was shown here
         value = self._value_of.get(entry)
-        if value is not None and self._values.get(value) is not entry:
+        is_stale = value is not None and self._values.get(value) is not entry
+        if is_stale and not self.replicated:
             self._drop(entry)
             return
         self.watch(entry)
         heappush(self.returned, entry)
         for selecting in self.selecting:
             selecting.look_again(entry)
+        if is_stale:
+            self._stale[entry] = None
+            self._drop_stale()
+
+    def _read_begun(self, entry: Entry, found: bytes | CairnError) -> None:
+        """How a message begins that comes back before it was sorted."""
+        entry.beginning = found if isinstance(found, bytes) else b""
+        self._classify(entry)
+        if entry in self.away:
+            del self.away[entry]
+            self.give_back(entry)
+            self._broker.touch(self)
+
+    def pick(self, position: int) -> Entry | None:
+        entry = self._by_arrival.get(position)
+        if entry is None:
+            found = None
+            if self.backlog.count and position >= self.backlog.first:
+                found = self._pick_backlog(position)
+                self._broker.later(self._sort)  # what was being read of it may have to be read anew
+            return found
+        if entry in self.away:
+            del self.away[entry]
+            self._take_away(entry)
+            return entry
+        return entry if not entry.gone and self._take_away(entry) else None
+
+    def _take_away(self, entry: Entry) -> bool:
+        """Whether it was among those that nobody has; it is not any more."""
+        return any(take_from_heap(heap, entry) for heap in (self.returned, *self._parked.values()))
+
+    def parked(self) -> Iterable[Entry]:
+        return chain.from_iterable(self._parked.values())
+
+    def were_delivered(self, below: int) -> None:
+        super().were_delivered(below)
+        for entry in self.parked():
+            entry.acquired = True
+            entry.failures = max(1, entry.failures)
 
     def stands(self, entry: Entry) -> bool:
         return super().stands(entry) or any(entry in parked for parked in self._parked.values())
@@ -161,10 +254,11 @@ class ShapedQueue(Queue):
             self.returned += parked
         self._parked.clear()
         count = super().clear()
-        held = set(self.with_consumers())
-        self._value_of = {entry: value for entry, value in self._value_of.items() if entry in held}
-        self._group_of = {entry: group for entry, group in self._group_of.items() if entry in held}
-        self._values = {value: entry for value, entry in self._values.items() if entry in held}
+        self._value_of = {entry: value for entry, value in self._value_of.items() if not entry.gone}
+        self._group_of = {entry: group for entry, group in self._group_of.items() if not entry.gone}
+        self._values = {value: entry for value, entry in self._values.items() if not entry.gone}
+        self._stale = {entry: None for entry in self._stale if not entry.gone}
+        self._by_arrival = {arrival: entry for arrival, entry in self._by_arrival.items() if not entry.gone}
         return count
 
     # ---- handing out ----------------------------------------------------------------------------------------------
@@ -235,8 +329,35 @@ class ShapedQueue(Queue):
         heapify(self.returned)
 
     def in_memory(self, after: int, most: int) -> list[Entry]:
-        waiting = [*self.returned, *(entry for parked in self._parked.values() for entry in parked)]
+        waiting = [*self.returned, *self.parked()]
         return nsmallest(most, (entry for entry in waiting if entry.position > after and not self._is_dead(entry)))
+
+
+def take_from_heap(heap: list[Entry], entry: Entry) -> bool:
+    """Whether *entry* was in the heap, which it has left. Mostly it is one of the first."""
+    try:
+        at = heap.index(entry)
+    except ValueError:
+        return False
+    last = heap.pop()
+    if at == len(heap):
+        return True
+    while at and last < heap[(at - 1) // 2]:
+        heap[at] = heap[(at - 1) // 2]
+        at = (at - 1) // 2
+    while (child := 2 * at + 1) < len(heap):
+        if child + 1 < len(heap) and heap[child + 1] < heap[child]:
+            child += 1
+        if not heap[child] < last:
+            break
+        heap[at] = heap[child]
+        at = child
+    heap[at] = last
+    return True
+
+
+def _nothing() -> None:
+    """Nobody waits to hear that a message was replaced."""
 
 
 def _value(content: bytes, key: str) -> str | None:

@@ -151,6 +151,9 @@ class Subscriptions:
         if queue.consumers and not asked.shared:
             for taker in list(queue.consumers):  # the same client, which has not noticed that its old link is gone
                 taker.terminal.failure("amqp:link:stolen", "the subscription was attached to anew")
+        if wish.claims is not None and asked.durable:
+            self._broker.suspended.open_to(wish, terminal, queue, asked.applied)
+            return
         consumer = Consumer(self._broker, terminal, queue, presettled=wish.presettled)
         terminal.opened(consumer, None, 0, filters=asked.applied)
 

@@ -1,35 +1,28 @@
-"""Link endpoints that outlast their links: what is unsettled on them waits for the client to resume (G12). Core only.
+"""The link endpoints that wait for their clients to come back and resume: made, found again, given up (G12). Core only.
 
-An end has a durable queue of its own, `$link:` and a digest of whose it is: user, container, link name and
-direction. The messages on it are the tags of deliveries that the broker has taken, and whose sender may not know that.
-It goes when the client closes the link, or does not come back in time.
+On links on which clients send, `remembering` says what is kept; on those on which they receive, `retaining`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import logging
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
-from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..amqp.proton import ACCEPTED
 from ..amqp.resuming import UNKNOWN
-from ..base.errors import CairnError, StoreError
-from ..channel.words import Claims, DriverEnd, Kept, Open, ResumingEnd, TerminalEnd
+from ..base.errors import CairnError
+from ..channel.words import Kept, Open, TerminalEnd
+from .link_end import LINK, Keeper, LinkEnd
 from .queue import Queue
+from .remembering import Remembering, TagsEnd
+from .retaining import RetainedEnd, Retaining
 
 if TYPE_CHECKING:
     from .broker import Broker
 
-log = logging.getLogger(__name__)
-
 PREFIX = "$link:"
-LINK = "x-link"
-"""The argument of an end's queue: whose it is, and how long it is kept."""
 DEFAULT_S = 300
 """How long an end is kept whose client names no time."""
 MOST_PER_USER = 1000
@@ -37,96 +30,8 @@ MOST_PER_USER = 1000
 
 
 _Key = TypeVar("_Key")
-
-
-class Keeper(DriverEnd, ResumingEnd, Protocol):
-    """A driver whose link resumes."""
-
-    terminal: TerminalEnd
-    end: LinkEnd
-    is_stolen: bool
-
-
-Ready = Callable[[Kept | None], None]
-
-
-class LinkEnd:
-    """One of them, whether its link is there or not."""
-
-    def __init__(self, broker: Broker, ends: LinkEnds, queue: Queue) -> None:
-        self.queue = queue
-        self.queue_id = queue.queue_id
-        self.about: dict[str, Any] = queue.arguments[LINK]
-        self.tags: dict[bytes, int] = {}
-        """Of the deliveries that were taken; the ids of the messages that keep them, 0 for none."""
-        self.driver: Keeper | None = None
-        self._broker = broker
-        self._ends = ends
-        self._unread = queue.messages > 0
-        """What was kept when the broker started has not been read yet."""
-        self._absences = 0
-        self.expires_s: int = self.about["expires-s"]
-        """How long it is kept without a link; 0 for ever."""
-
-    def forget(self, tag: bytes) -> None:
-        """The client has settled that delivery."""
-        message_id = self.tags.pop(tag, 0)
-        if message_id and not self.queue.going:
-            with suppress(StoreError):  # somebody has emptied that queue
-                self._broker.store.dequeue(message_id, self.queue_id, self._broker.clock.wall_us())
-
-    def attach(self, driver: Keeper, claims: Claims, ready: Ready) -> None:
-        """The client is there (again); *ready* gets what is kept, or None if it has attached anew meanwhile."""
-        if self.driver is not None:
-            self.driver.is_stolen = True
-            self.driver.terminal.failure("amqp:link:stolen", "the client attached that link anew")
-        self.driver = driver
-        self._absences += 1
-        if self._unread:
-            ids = [one for one in self.queue.backlog.page(0, self.queue.backlog.count).ids if one]
-            self._broker.reader.load_whole(ids, partial(self._read, ids, driver, claims, ready))
-        else:  # all that was taken before is durable when the client is told
-            self._broker.line.when_durable(0, self._answer, driver, claims, ready)
-
-    def _read(
-        self, ids: list[int], driver: Keeper, claims: Claims, ready: Ready, tags: list[bytes | CairnError]
-    ) -> None:
-        if self._unread:
-            self._unread = False
-            for message_id, tag in zip(ids, tags, strict=True):
-                if isinstance(tag, CairnError):
-                    log.error("link %s: a delivery tag can't be read: %s", self.about["name"], tag)
-                else:
-                    self.tags[tag] = message_id
-        self._answer(driver, claims, ready)
-
-    def _answer(self, driver: Keeper, claims: Claims, ready: Ready) -> None:
-        if self.driver is not driver:
-            ready(None)
-            return
-        if claims.complete:  # what it does not name it has settled
-            for tag in [tag for tag in self.tags if tag not in claims.states]:
-                self.forget(tag)
-        ready(Kept(dict.fromkeys(self.tags, ACCEPTED), self.expires_s, driver))
-
-    def left(self, driver: Keeper, *, for_good: bool) -> None:
-        """Its link has gone."""
-        if self.driver is not driver:
-            return
-        self.driver = None
-        if for_good:
-            self._ends.drop(self)
-        else:
-            self.wait()
-
-    def wait(self) -> None:
-        """Keep it for its time, unless the client comes back."""
-        if self.expires_s:
-            self._broker.timers.after(self.expires_s, self._expire, self._absences)
-
-    def _expire(self, absence: int) -> None:
-        if self.driver is None and absence == self._absences:
-            self._ends.drop(self)
+FROM = "from"
+"""In `LINK`, of a link on which the client receives: the wiring's id of the queue it receives from."""
 
 
 class LinkEnds:
@@ -137,39 +42,93 @@ class LinkEnds:
         self._by_name: dict[str, LinkEnd] = {}
         self._of_containers: Counter[tuple[str, str]] = Counter()
         self._of_users: Counter[str] = Counter()
-        for name, queue in broker.nodes.queues.items():
-            if name.startswith(PREFIX):
-                self._add(queue).wait()
+        self._recover()
+
+    def _recover(self) -> None:
+        """What there was when the broker started; what clients had of a queue is theirs again."""
+        by_id = {queue.queue_id: queue for queue in self._broker.nodes.queues.values() if queue.queue_id}
+        wanted: dict[Queue, dict[int, RetainedEnd]] = {}
+        for name, queue in self._broker.nodes.queues.items():
+            if not name.startswith(PREFIX):
+                continue
+            source_id = queue.arguments[LINK].get(FROM, 0)
+            if source_id and source_id not in by_id:
+                self._broker.later(self._broker.nodes.delete_queue, queue, _ignore, "the queue it is about is gone")
+                continue
+            end = self._add(queue, by_id.get(source_id))
+            end.wait()
+            if isinstance(end, RetainedEnd):
+                ids = queue.backlog.page(0, queue.backlog.count).ids
+                wanted.setdefault(end.source, {}).update(dict.fromkeys(ids, end))
+        for source, ends in wanted.items():
+            for entry in source.take_stored(ends):
+                ends.pop(entry.message_id).has(entry)
+            for message_id, end in ends.items():  # the outcome was stored, and this is not taken down yet
+                self._broker.later(end.let_go, message_id)
 
     def resumes(self, user: str, container: str) -> bool:
         """Whether there is one for links of that container. Any thread."""
         return (user, container) in self._of_containers
 
-    def open(
-        self, wish: Open, terminal: TerminalEnd, make: Callable[[], Keeper], credit: Callable[[], int]
+    def open_from(
+        self, wish: Open, terminal: TerminalEnd, make: Callable[[], Remembering], credit: Callable[[], int]
     ) -> None:
         """Open a channel on which a client sends, and may resume; *make* its driver, which gets *credit* to begin."""
 
-        def found(end: LinkEnd | Exception) -> None:
-            if isinstance(end, Exception):
-                terminal.failure(*self._broker.why_not_made(end))
-                return
+        def made(end: LinkEnd) -> Remembering:
             driver = make()
+            assert isinstance(end, TagsEnd)
             driver.end = end
-            end.attach(driver, wish.claims or UNKNOWN, lambda kept: ready(driver, kept))
+            return driver
 
-        def ready(driver: Keeper, kept: Kept | None) -> None:
+        def ready(driver: Keeper, kept: Kept) -> None:
+            terminal.opened(driver, None, credit(), kept=kept)
+
+        self._find(wish, None, lambda end: self._attach(end, wish, terminal, made, ready))
+
+    def open_to(self, wish: Open, terminal: TerminalEnd, queue: Queue, filters: bytes) -> None:
+        """Open a channel on which a client receives, and may resume."""
+
+        def made(end: LinkEnd) -> Retaining:
+            assert isinstance(end, RetainedEnd)
+            return Retaining(self._broker, terminal, queue, end)
+
+        def ready(driver: Keeper, kept: Kept) -> None:
+            terminal.opened(driver, None, 0, filters=filters, kept=kept)
+            assert isinstance(driver, Retaining)
+            driver.begin()
+
+        self._find(wish, queue, lambda end: self._attach(end, wish, terminal, made, ready))
+
+    def _attach(
+        self,
+        end: LinkEnd | Exception,
+        wish: Open,
+        terminal: TerminalEnd,
+        make: Callable[[LinkEnd], Keeper],
+        then: Callable[[Keeper, Kept], None],
+    ) -> None:
+        if isinstance(end, Exception):
+            terminal.failure(*self._broker.why_not_made(end))
+            return
+        driver = make(end)
+
+        def ready(kept: Kept | None) -> None:
             if kept is None:
                 driver.close((), True, False)
             else:
-                terminal.opened(driver, None, credit(), kept=kept)
+                then(driver, kept)
 
-        self._find(wish, found)
+        end.attach(driver, wish.claims or UNKNOWN, ready)
 
-    def _find(self, wish: Open, then: Callable[[LinkEnd | Exception], None]) -> None:
-        """The end of the link that a client wants to open, made if need be."""
+    def _find(self, wish: Open, source: Queue | None, then: Callable[[LinkEnd | Exception], None]) -> None:
+        """The end of the link that a client wants to open, made if need be; *source* is what it receives from."""
         name = PREFIX + _digest(wish)
         found = self._by_name.get(name)
+        if isinstance(found, RetainedEnd) and found.source is not source:  # the client takes the name for another queue
+            found.steal()
+            self.drop(found)
+            found = None
         if found is not None and not found.queue.going:
             then(found)
             return
@@ -179,22 +138,28 @@ class LinkEnds:
             then(CairnError(f"link {wish.link_name!r}", f"a user may have {MOST_PER_USER} links that resume"))
             return
         terminus = wish.terminus
-        about = {
+        about: dict[str, Any] = {
             "user": wish.user,
             "container": wish.container,
             "name": wish.link_name,
             "expires-s": terminus.timeout_s or (0 if terminus.expiry == "never" else DEFAULT_S),
         }
-        self._broker.nodes.create_queue(name, {LINK: about}, lambda made: self._made(made, then))
+        if source is not None:
+            about[FROM] = source.queue_id
+        self._broker.nodes.create_queue(name, {LINK: about}, lambda made: self._made(made, source, then))
 
-    def _made(self, made: Queue | Exception, then: Callable[[LinkEnd | Exception], None]) -> None:
+    def _made(
+        self, made: Queue | Exception, source: Queue | None, then: Callable[[LinkEnd | Exception], None]
+    ) -> None:
         if isinstance(made, Queue):
-            then(self._by_name.get(made.name) or self._add(made))
+            then(self._by_name.get(made.name) or self._add(made, source))
         else:
             then(made)
 
-    def _add(self, queue: Queue) -> LinkEnd:
-        end = self._by_name[queue.name] = LinkEnd(self._broker, self, queue)
+    def _add(self, queue: Queue, source: Queue | None) -> LinkEnd:
+        broker = self._broker
+        end = TagsEnd(broker, self, queue) if source is None else RetainedEnd(broker, self, queue, source)
+        self._by_name[queue.name] = end
         about = end.about
         self._of_containers[about["user"], about["container"]] += 1
         self._of_users[about["user"]] += 1
@@ -206,6 +171,7 @@ class LinkEnds:
             return
         self._broker.nodes.delete_queue(end.queue, _ignore, "its link was closed")
         self._remove(end)
+        end.ended()
 
     def _remove(self, end: LinkEnd) -> None:
         del self._by_name[end.queue.name]

@@ -1,8 +1,10 @@
 """The times of messages: when one expires, and before when it is not delivered.
 
-A message expires by its header's `ttl`, or its queue's `message-ttl-ms`, whichever is sooner. It is held back until
+A message expires by its header's `ttl`, its properties' `absolute-expiry-time`, or its queue's `message-ttl-ms`,
+whichever is soonest; one that was moved away because it had expired does so no more. It is held back until
 its annotation `x-opt-delivery-time` (milliseconds since 1970), or `x-opt-delivery-delay` (milliseconds from now), says.
-So that a restart knows since when it counts, such a message is annotated with `x-opt-enqueued-time`.
+So that a restart knows since when it counts, a message with a time that is not absolute is annotated with
+`x-opt-enqueued-time`.
 """
 
 from __future__ import annotations
@@ -11,12 +13,21 @@ from typing import NamedTuple
 
 from ..amqp import sections
 from ..amqp.codec import Malformed
+from ..amqp.decode import extent_of
 from ..amqp.header import Header, parse
 from ..amqp.values import Timestamp
 from ..channel.words import Content
 from .entry import Entry
+from .policy import EXPIRY
 
 ENQUEUED, DELIVERY_TIME, DELIVERY_DELAY = "x-opt-enqueued-time", "x-opt-delivery-time", "x-opt-delivery-delay"
+LAST_DEATH = "x-opt-last-death-reason"
+_PROPERTIES = b"\x00Ss"
+_SHORT_LIST = b"\x00Ss\xc0"
+_EXPIRY = 8
+"""The place of `absolute-expiry-time` in the properties."""
+_TOO_FEW = bytes((_EXPIRY,))
+_NULL, _TIMESTAMP = 0x40, 0x83
 MOST_MS = 1 << 52
 """Beyond it a time is for ever."""
 
@@ -40,9 +51,41 @@ class TimedEntry(Entry):
         self.due_us, self.expires_us = times
 
 
-def may_have_times(head: Header) -> bool:
-    """Whether it is worth a closer look: there is a time to live, or there are annotations."""
-    return head.annotated or head.ttl_ms is not None
+def may_have_times(content: bytes, head: Header) -> bool:
+    """Whether it is worth a closer look: there is a time to live, an absolute time, or there are annotations."""
+    return head.ttl_ms is not None or (head.annotated and tells_times(content, head))
+
+
+def tells_times(content: bytes, head: Header) -> bool:
+    """The same of one that is `annotated`: properties without an absolute time are common, and quickly passed over."""
+    at = head.size_bytes
+    if content.startswith(_SHORT_LIST, at) and content[at + 5 : at + 6] <= _TOO_FEW:
+        return False
+    return not content.startswith(_PROPERTIES, at) or expiry_ms(content, at + 3) is not None
+
+
+def expiry_ms(content: bytes, at: int) -> int | None:
+    """The `absolute-expiry-time` of the properties at *at*. None if they have none, or are not there whole."""
+    if content[at : at + 1] == b"\xc0" and len(content) >= at + 3:
+        size, count, first = content[at + 1], content[at + 2], at + 3
+        end = at + 2 + size
+    elif content[at : at + 1] == b"\xd0" and len(content) >= at + 9:
+        size, count = int.from_bytes(content[at + 1 : at + 5]), int.from_bytes(content[at + 5 : at + 9])
+        first, end = at + 9, at + 5 + size
+    else:
+        return None
+    if count <= _EXPIRY or end > len(content):
+        return None
+    if count == _EXPIRY + 2 and content[end - 10] == _NULL and content[end - 18] != _TIMESTAMP == content[end - 9]:
+        return None  # a creation time is the last field, and there is nothing before it: as JMS clients send
+    try:
+        for _ in range(_EXPIRY):
+            first = extent_of(content, first, end)
+    except Malformed:
+        return None
+    if content[first : first + 1] != bytes((_TIMESTAMP,)) or first + 9 > end:
+        return None
+    return int.from_bytes(content[first + 1 : first + 9], signed=True)
 
 
 def stamped(content: bytes, head: Header, now_us: int, *, always: bool) -> bytes:
@@ -59,21 +102,23 @@ def times_of(content: bytes, queue_ttl_ms: int) -> Times | None:
     """The times of a message that was `stamped`, or None; *content* may be the beginning of one."""
     try:
         head = parse(content)
-        if not may_have_times(head):
+        if not may_have_times(content, head):
             return None
+        absolute_ms = expiry_ms(content, sections.find(content, sections.PROPERTIES))
         told = sections.annotations_of(content, sections.find(content, sections.MESSAGE_ANNOTATIONS))
     except Malformed:
         return None
     begin_ms = _number(told.get(ENQUEUED))
-    if not begin_ms:
+    due_ms, ends_ms = 0, list[int]()
+    if absolute_ms is not None and told.get(LAST_DEATH) != EXPIRY:
+        ends_ms.append(min(max(absolute_ms, 1), MOST_MS))
+    if begin_ms:
+        ends_ms += [begin_ms + ttl_ms for ttl_ms in (head.ttl_ms, queue_ttl_ms or None) if ttl_ms is not None]
+        due_ms, delay_ms = _number(told.get(DELIVERY_TIME)), _number(told.get(DELIVERY_DELAY))
+        due_ms = due_ms or (begin_ms + delay_ms if delay_ms else 0)
+    if not ends_ms and due_ms <= begin_ms:
         return None
-    lives_ms = min([ttl_ms for ttl_ms in (head.ttl_ms, queue_ttl_ms or None) if ttl_ms is not None], default=None)
-    due_ms = _number(told.get(DELIVERY_TIME))
-    delay_ms = _number(told.get(DELIVERY_DELAY))
-    due_ms = due_ms or (begin_ms + delay_ms if delay_ms else 0)
-    if lives_ms is None and due_ms <= begin_ms:
-        return None
-    return Times(due_ms * 1000, 0 if lives_ms is None else (begin_ms + lives_ms) * 1000)
+    return Times(due_ms * 1000, min(ends_ms, default=0) * 1000)
 
 
 def _number(of: object) -> int:

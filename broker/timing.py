@@ -88,6 +88,8 @@ class Timing:
     def expire(self) -> None:
         """Take out what is over, so that it is not handed out."""
         queue, now_us = self._queue, self._broker.clock.wall_us()
+        if not queue.decides:  # who decides says so, to all
+            return
         while self._expiring and self._expiring[0][0] <= now_us:
             _, _, entry = heappop(self._expiring)
             if not (entry.gone or entry in queue.away or queue.is_held(entry)):
@@ -109,6 +111,13 @@ class Timing:
             heapify(queue.returned)
             self._dead = 0
 
+    def wake(self) -> None:
+        """It is decided here from now on: see what is over."""
+        self._alarm_us = inf
+        if self._expiring:
+            self._set_alarm(self._expiring[0][0])
+        self.walk()
+
     def _set_alarm(self, at_us: int) -> None:
         if at_us < self._alarm_us:
             self._alarm_us = at_us
@@ -117,6 +126,8 @@ class Timing:
     def _ring(self, at_us: int) -> None:
         if at_us == self._alarm_us and not self._queue.gone:
             self._alarm_us = inf
+            if not self._queue.decides:  # `wake` looks again
+                return
             self.expire()
             self.walk()
             if self._expiring:
@@ -127,7 +138,7 @@ class Timing:
     def walk(self) -> None:
         """Look at the first messages that are not in memory, whether they are over."""
         queue = self._queue
-        if queue.backlog.count and not queue.is_reading:
+        if queue.backlog.count and queue.decides and not queue.is_reading:
             queue.read_first(self._walked)
 
     def _walked(self, page: Page, entries: list[Entry], done: int) -> None:

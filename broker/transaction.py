@@ -11,54 +11,36 @@ had not settled is the receiver's as before, which may say something else of it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from ..amqp import header
-from ..amqp.codec import Malformed
-from ..amqp.proton import ACCEPTED, REJECTED
-from ..base.errors import DiskError, StoreError
-from ..channel.words import Content, Delivery, Fragment, Outcome, TerminalEnd
-from ..store.transaction import MAX_HELD_BYTES, Dequeue, Put, TxState
+from ..amqp.proton import ACCEPTED, MODIFIED, REJECTED
+from ..base.errors import CairnError, StoreError
+from ..channel.words import Outcome
+from ..store.transaction import Dequeue, TxState
 from ..store.transaction import Transaction as StoreTransaction
+from ..store.why import Why
 from .entry import Entry
-from .line import Shown
 from .memory import ENTRY_BYTES
-from .policy import TOO_OFTEN
+from .policy import REJECTION, TOO_OFTEN
+from .posting import CAN_FAIL as CAN_FAIL
+from .posting import ROLLBACK as ROLLBACK
+from .posting import TIMEOUT as TIMEOUT
+from .posting import UNKNOWN_ID as UNKNOWN_ID
+from .posting import Post, Posting, stored_on
 from .queue import Queue
-from .reading import BEGINNING_BYTES
-from .times import TimedEntry, Times, may_have_times, stamped, times_of
+from .returns import WHY, Found
 
 if TYPE_CHECKING:
     from .consumer import Consumer
     from .transactions import Controller, Transactions
 
-ROLLBACK = "amqp:transaction:rollback"
-UNKNOWN_ID = "amqp:transaction:unknown-id"
-TIMEOUT = "amqp:transaction:timeout"
-
-CAN_FAIL = (StoreError, DiskError)
-"""What the store raises when it has done nothing; other errors end the broker."""
-
-
-class Post(NamedTuple):
-    """A message on a queue with the commit."""
-
-    queue: Queue
-    content: bytes | Content | None = None
-    """None of those that the store has, in its order."""
-    held_bytes: int = 0
-    """What it counts for on the queue, if it is not stored."""
-    times: Times | None = None
-    beginning: bytes = b""
-    """How it begins, for a queue that wants to know."""
-
 
 class Taken:
     """A message whose outcome depends on a transaction."""
 
-    __slots__ = ("consumer", "delivery", "entry", "failed", "is_final", "queue", "state", "undeliverable")
+    __slots__ = ("consumer", "delivery", "entry", "failed", "is_final", "is_off", "queue", "state", "undeliverable")
 
     def __init__(self, consumer: Consumer, queue: Queue, outcome: Outcome) -> None:
         self.consumer = consumer
@@ -66,36 +48,41 @@ class Taken:
         self.delivery, self.entry, self.state, self.failed, self.undeliverable, *_ = outcome
         self.is_final = self.delivery is None
         """Its receiver can say nothing else of it: it has settled it, or its link is gone."""
+        self.is_off = _is_off(queue, self.state)
+        """It is off its queue with the commit."""
+
+    def why_moved(self) -> str:
+        """Why it is moved away with the commit; empty if it is not."""
+        if self.is_off or self.entry.gone:
+            return ""
+        if self.state == REJECTED:
+            return REJECTION
+        most = self.queue.policy.max_deliveries
+        return TOO_OFTEN if 0 < most <= self.failures else ""
+
+    @property
+    def failures(self) -> int:
+        """How often its delivery has failed, with this time."""
+        return int(self.entry.failures + (self.state == MODIFIED and self.failed))
 
 
-class Transaction:
+class Transaction(Posting):
     """One transaction. Made by `Transactions`."""
 
     def __init__(self, owner: Transactions, controller: Controller, id: bytes) -> None:
-        self.id = id
-        self.controller = controller
-        self.inner: StoreTransaction | None = None
-        """The store's part, once there is one."""
-        self.failure: tuple[str, str] | None = None
-        """Why nothing can be done in it any more, as an AMQP error."""
+        super().__init__(owner, controller, id)
+        self.since_us = self._broker.clock.wall_us()
         self.is_discharged = False
         self.is_committed = False
         self.partial = 0
         """Messages of it that have not arrived as a whole."""
         self.asking = 0
-        """Messages of it whose queues are being made."""
+        """Messages of it whose queues are being made or looked for."""
         self.when_asked: Callable[[], None] | None = None
         """What waits for these."""
-        self.size_bytes = 0
-        """What it counts for in its connection's limit."""
-        self._owner = owner
-        self._broker = owner.broker
-        self._posts: list[Post] = []
         self._taken: dict[Entry, Taken] = {}
         self._locked: dict[Entry, Queue] = {}
         """Messages that it takes off queues, of one that was prepared before the broker started."""
-        self._transient_bytes = 0
-        self._counted_bytes = 0
 
     @property
     def is_open(self) -> bool:
@@ -108,132 +95,6 @@ class Transaction:
     @property
     def operations(self) -> int:
         return len(self._posts) + len(self._taken) + len(self._locked)
-
-    # ---- posting --------------------------------------------------------------------------------------------------
-
-    def post(self, queues: Sequence[Queue], fragments: Sequence[Fragment]) -> None:
-        """Whole messages, each for all of *queues*."""
-        durable = [queue for queue in queues if queue.queue_id]
-        lives = any(queue.policy.message_ttl_ms for queue in queues)
-        now_us = self._broker.clock.wall_us()
-        run: list[bytes] = []
-        for _, content, _ in fragments:
-            try:
-                head = header.parse(content)
-                timed = lives or may_have_times(head)
-                if timed:
-                    content = stamped(content, head, now_us, always=lives)
-            except Malformed as error:
-                self.fail(f"a message can't be read: {error}")
-                break
-            if head.durable and not timed and len(durable) == len(queues):
-                run.append(content)
-                continue
-            self._store(durable, run)
-            run = []
-            self._post_one(queues, durable if head.durable else [], content)
-        self._store(durable, run)
-        self._count()
-
-    def _post_one(self, queues: Sequence[Queue], lasting: Sequence[Queue], content: bytes) -> None:
-        """A message that is stored for some of its queues, or has times."""
-        self._store(lasting, [content], timed=True)
-        for queue in queues:
-            if queue not in lasting:
-                self.hold(queue, content, len(content), times_of(content, queue.policy.message_ttl_ms))
-
-    def hold(self, queue: Queue, content: bytes | Content, size_bytes: int, times: Times | None) -> None:
-        """A message that is not stored."""
-        held_bytes = size_bytes + ENTRY_BYTES
-        if self._has_room(held_bytes):
-            if held_bytes > queue.spare_bytes():
-                self.fail("no memory is left for messages that are not durable; see --memory-limit")
-                return
-            self._posts.append(Post(queue, content, held_bytes, times))
-            self._transient_bytes += held_bytes
-            self._count()
-
-    def enqueue(self, queue: Queue, message_id: int, times: Times | None, beginning: bytes) -> None:
-        """A message that the store has."""
-        if self._has_room(self._broker.store.size_of(message_id)):
-            self._do(lambda inner, now_us: inner.enqueue(message_id, queue.queue_id, now_us))
-            self._posts.append(Post(queue, None, 0, times, beginning))
-
-    def answer(
-        self, terminal: TerminalEnd, wanted: Sequence[Delivery], unwanted: Sequence[Delivery], credit: int
-    ) -> None:
-        """Tell what becomes of posted messages with the commit; *unwanted*: of those nobody wants to hear."""
-        if unwanted:
-            terminal.release(unwanted, 0)
-        if self.failure is None:
-            terminal.accept_in(self.id, wanted, credit)
-            return
-        terminal.reject_in(self.id, wanted, credit, *self.failure)
-        if unwanted and self.failure[0] == UNKNOWN_ID:  # there is no other way to tell
-            terminal.failure(*self.failure)
-
-    def refuse(
-        self, terminal: TerminalEnd, deliveries: Sequence[Delivery], credit: int, condition: str, why: str
-    ) -> None:
-        """Messages posted in it can't be taken, so it can't be committed."""
-        self.fail(why)
-        terminal.reject_in(self.id, deliveries, credit, condition, why)
-
-    def fail(self, why: str) -> None:
-        """It can't be committed, for that reason."""
-        self.roll_back(ROLLBACK, why)
-
-    def _store(self, queues: Sequence[Queue], contents: list[bytes], *, timed: bool = False) -> None:
-        """Durable messages, each for all of *queues*, which are durable."""
-        if not (queues and contents) or not self._has_room(sum(map(len, contents)) + ENTRY_BYTES * len(contents)):
-            return
-        full = self._broker.store.full()
-        if full:
-            self.fail(f"the store is full: {full}")
-        elif len(queues) == 1:
-            queue, queue_id = queues[0], queues[0].queue_id
-            self._do(lambda inner, now_us: inner.put_all(queue_id, contents, now_us))
-            if timed or queue.policy.is_shaped:
-                self._posts += [_stored_on(queue, content, timed=timed) for content in contents]
-            else:
-                self._posts += [Post(queue)] * len(contents)
-        else:
-            for content in contents:
-                self._store_on(queues, content, timed=timed)
-
-    def _store_on(self, queues: Sequence[Queue], content: bytes, *, timed: bool) -> None:
-        ids = [queue.queue_id for queue in queues]
-        self._do(lambda inner, now_us: inner.put_on(ids, content, now_us))
-        for queue in queues:
-            self._posts.append(_stored_on(queue, content, timed=timed))
-
-    def _has_room(self, size_bytes: int) -> bool:
-        if self.failure is not None:
-            return False
-        most = self._owner.limits.size_bytes
-        if self.controller.size_bytes + size_bytes > most:
-            self.fail(f"the open transactions of a connection may have {most} bytes together")
-            return False
-        self.size_bytes += size_bytes
-        self.controller.size_bytes += size_bytes
-        return True
-
-    def _count(self) -> None:
-        """Count what it holds in memory."""
-        held_bytes = self._transient_bytes
-        if self.inner is not None and not self.inner.xid and self.failure is None:
-            held_bytes += min(self.inner.held_bytes, MAX_HELD_BYTES)
-        self._broker.memory.used_bytes += held_bytes - self._counted_bytes
-        self._counted_bytes = held_bytes
-
-    def _do(self, operation: Callable[[StoreTransaction, int], None]) -> None:
-        now_us = self._broker.clock.wall_us()
-        if self.inner is None:
-            self.inner = self._broker.store.transactions.begin(now_us)
-        try:
-            operation(self.inner, now_us)
-        except CAN_FAIL as error:
-            self.fail(str(error))
 
     # ---- taking ---------------------------------------------------------------------------------------------------
 
@@ -248,9 +109,7 @@ class Transaction:
         if not fresh:
             return
         if self._has_room(ENTRY_BYTES * len(fresh)):
-            ids = [one.tag.message_id for one in fresh if one.tag.message_id and _is_final(queue, one.state)]
-            if ids:
-                self._do(lambda inner, now_us: inner.dequeue_all(ids, queue.queue_id, now_us))
+            self._take_off(queue, fresh)
         if self.failure is None:
             for outcome in fresh:
                 entry = outcome.tag
@@ -261,6 +120,14 @@ class Transaction:
         else:
             for outcome in fresh:
                 self._untake(Taken(consumer, queue, outcome))
+
+    def _take_off(self, queue: Queue, taken: Sequence[Outcome]) -> None:
+        """Have the store take these off *queue* with the commit, as far as they go for good."""
+        off = [one for one in taken if one.tag.message_id and _is_off(queue, one.state)]
+        for state, why in ((ACCEPTED, Why.ACCEPTED), (REJECTED, Why.REJECTED)):
+            ids = [one.tag.message_id for one in off if one.state == state]
+            if ids and self.failure is None:
+                self._do(partial(_take_off, ids, queue.queue_id, why))
 
     def _take_again(self, taken: Taken, outcome: Outcome) -> None:
         if outcome.delivery is None:
@@ -284,13 +151,65 @@ class Transaction:
             taken.consumer.unsettled[entry] = None
             return
         taken.consumer.unsettled.pop(entry, None)
+        taken.consumer.over(entry)
         entry.acquired = True
         entry.failures += 1
         if queue.has_failed_too_often(entry):
             self._broker.returns.bury(queue, entry, TOO_OFTEN, _nobody_waits)
         else:
-            self._broker.returns.give_back(queue, entry, failed=True)
+            self._give_back(queue, entry)
         self._broker.touch(queue)
+
+    def _give_back(self, queue: Queue, entry: Entry) -> None:
+        """A delivery that failed."""
+        self._broker.returns.give_back(queue, entry, failed=True)
+
+    # ---- moving ---------------------------------------------------------------------------------------------------
+
+    def find_moves(self) -> None:
+        """Its client has discharged it: what it rejected, or has failed too often, is moved away with the commit.
+
+        Where to may have to be looked up: `asking` counts that, and `when_asked` is called when it is done.
+        """
+        if self.failure is not None:
+            return
+        moves = [taken for taken in self._taken.values() if taken.why_moved()]
+        self.asking += len(moves)
+        for taken in moves:
+            found = partial(self._move, taken)
+            self._broker.returns.look_up(taken.queue, taken.entry, taken.why_moved(), taken.failures, found)
+
+    def _move(self, taken: Taken, found: Found | CairnError) -> None:
+        if self.failure is None:
+            if isinstance(found, CairnError):
+                self.fail(f"a message can't be moved away: {found}")
+            elif not taken.entry.gone:
+                self._move_to(taken, *found)
+        self.asked()
+
+    def _move_to(self, taken: Taken, targets: Sequence[Queue], content: bytes) -> None:
+        message_id = taken.entry.message_id
+        if message_id:
+            self._do(partial(_take_off, [message_id], taken.queue.queue_id, WHY[taken.why_moved()]))
+        lasting = [target for target in targets if target.queue_id and message_id]
+        if lasting and self._has_room(len(content)):
+            ids = [target.queue_id for target in lasting]
+            self._do(lambda inner, now_us: inner.put_on(ids, content, now_us))
+        for target in targets:
+            if self.failure is not None:
+                return
+            if target in lasting:
+                self._posts.append(stored_on(target, content, timed=False))
+            else:
+                self.hold(target, content, len(content), None)
+        taken.is_off = True
+        self._count()
+
+    def asked(self) -> None:
+        """It is known where one message goes."""
+        self.asking -= 1
+        if not self.asking and self.when_asked is not None:
+            self.when_asked()
 
     # ---- the end --------------------------------------------------------------------------------------------------
 
@@ -300,8 +219,11 @@ class Transaction:
             if queue.going:
                 raise StoreError(f"queue {queue.name!r}", "it is gone")
 
-    def commit(self, then: Callable[[], None]) -> None:
-        """Do all of it; *then* is called when it is durable. Raises one of `CAN_FAIL`, and has done nothing then."""
+    def commit(self, then: Callable[[], None], refused: Callable[[], None] | None = None) -> None:
+        """Do all of it; *then* is called when it is durable. Raises one of `CAN_FAIL`, and has done nothing then.
+
+        *refused*: it can turn out later that it can't be, and has been rolled back.
+        """
         self.check()
         lsn = self.inner.commit(self._broker.clock.wall_us()) if self.inner is not None else 0
         self.committed(lsn, then)
@@ -314,35 +236,16 @@ class Transaction:
         shown = self._shown()
         self._drop()
         for taken in self._taken.values():
-            if _is_final(taken.queue, taken.state):
+            if taken.is_off:
                 taken.queue.locked.pop(taken.entry, None)
                 if not taken.entry.gone:
+                    taken.queue.dead_lettered += taken.state != ACCEPTED
                     taken.queue.took([taken.entry])
         for entry, queue in self._locked.items():
             queue.locked.pop(entry, None)
             if not entry.gone:
                 queue.took([entry])
         self._broker.line.show(lsn, shown, self._durable, then)
-
-    def _shown(self) -> Shown:
-        """What is on which queue with the commit."""
-        stored = self._stored()
-        shown: dict[Queue, list[Entry]] = {}
-        for queue, content, held_bytes, times, beginning in self._posts:
-            message_id = 0
-            if content is None:
-                message_id, content = next(stored)
-                held_bytes = ENTRY_BYTES + (len(content) if content is not None else 0)
-            position = next(queue.positions)
-            if times is None:
-                entry = Entry(message_id, position, content, held_bytes)
-            else:
-                queue.begin_timing()
-                entry = TimedEntry(message_id, position, content, held_bytes, times)
-            if beginning:
-                entry.beginning = beginning
-            shown.setdefault(queue, []).append(entry)
-        return list(shown.items())
 
     def roll_back(self, condition: str, why: str) -> int:
         """Nothing of it is to be, for that reason; the LSN to wait for. Again has no effect."""
@@ -378,26 +281,10 @@ class Transaction:
                 continue
             if not isinstance(operation, Dequeue):
                 self._posts.append(Post(queue))
-            elif (entry := queue.lock(operation.message_id)) is not None:
-                self._locked[entry] = queue
-
-    def _stored(self) -> Iterator[tuple[int, bytes | None]]:
-        """The ids of the messages that the store has put on queues, in order, and their contents if these are here."""
-        if self.inner is None:
-            return
-        staged = {*self.inner.staged}
-        fresh = iter([message_id for message_id in self.inner.message_ids if message_id not in staged])
-        for operation in self.inner.operations:
-            if isinstance(operation, Put):
-                yield next(fresh), operation.content
-            elif not isinstance(operation, Dequeue):
-                yield operation.message_id, None
-
-    def _drop(self) -> None:
-        self._posts = []
-        self.controller.size_bytes -= self.size_bytes
-        self.size_bytes = self._transient_bytes = 0
-        self._count()
+            else:
+                for entry in queue.take_stored((operation.message_id,)):
+                    queue.locked[entry] = None
+                    self._locked[entry] = queue
 
     def _durable(self, then: Callable[[], None]) -> None:
         """It is settled where the client has not; what goes back does so when nothing more is heard of it."""
@@ -418,21 +305,21 @@ class Transaction:
     def _settled(self, those: Sequence[Taken]) -> None:
         self._owner.settled([taken.entry for taken in those])
         for taken in those:
-            if not _is_final(taken.queue, taken.state):
+            if not taken.is_off:
                 taken.queue.locked.pop(taken.entry, None)
                 if not taken.entry.gone:
                     outcome = Outcome(None, taken.entry, taken.state, taken.failed, taken.undeliverable)
                     taken.consumer.take_back([outcome])
+            taken.consumer.over(taken.entry)
 
 
-def _stored_on(queue: Queue, content: bytes, *, timed: bool) -> Post:
-    times = times_of(content, queue.policy.message_ttl_ms) if timed else None
-    return Post(queue, None, 0, times, content[:BEGINNING_BYTES] if queue.policy.is_shaped else b"")
-
-
-def _is_final(queue: Queue, state: int) -> bool:
-    """Whether the outcome is part of the store's transaction; to dead letters a message is moved by the next one."""
+def _is_off(queue: Queue, state: int) -> bool:
+    """Whether a message with that outcome is taken off its queue, and put nowhere."""
     return state == ACCEPTED or (state == REJECTED and not queue.policy.dead_letter_address)
+
+
+def _take_off(ids: list[int], queue_id: int, why: Why, inner: StoreTransaction, now_us: int) -> None:
+    inner.dequeue_all(ids, queue_id, now_us, why)
 
 
 def _nobody_waits(lsn: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count, groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,6 +12,7 @@ from weakref import ref
 from ..base.errors import StoreError
 from ..channel.words import Outcome
 from .entry import Entry
+from .ordered import OrderedTransaction
 from .transaction import ROLLBACK, TIMEOUT, UNKNOWN_ID, Transaction
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ class Transactions:
         """Messages whose outcomes depend on a transaction, or were decided by one and are not settled yet."""
         self.by_xid: dict[bytes, Transaction] = {}
         """The distributed ones that are not over."""
+        self.under_way: dict[OrderedTransaction, None] = {}
+        """Those that all members of a cluster are to do."""
         self._controllers: dict[object, Controller] = {}
         self._ids = count(1)
         self._start = os.urandom(4)  # so that an id of a former life is not taken for another one's
@@ -58,7 +61,8 @@ class Transactions:
         most = self.limits.per_connection
         if len(controller.transactions) >= most:
             raise StoreError("declare", f"a connection may have {most} transactions")
-        transaction = Transaction(self, controller, self._start + next(self._ids).to_bytes(8))
+        make = Transaction if self.broker.cluster is None else OrderedTransaction
+        transaction = make(self, controller, self._start + next(self._ids).to_bytes(8))
         if xid:
             transaction.inner = self.broker.store.transactions.begin(self.broker.clock.wall_us(), xid=xid)
             self.by_xid[xid] = transaction
@@ -96,11 +100,29 @@ class Transactions:
         transaction.controller = Controller()
         transaction.controller.size_bytes = transaction.size_bytes
 
+    def open(self) -> Iterator[tuple[object, Transaction]]:
+        """Those that are neither over nor prepared, and whose they are."""
+        for connection, controller in self._controllers.items():
+            for transaction in controller.transactions.values():
+                if transaction.is_open:
+                    yield connection, transaction
+
     def connection_closed(self, connection: object) -> None:
         controller = self._controllers.pop(connection, None)
         if controller is not None:
             for transaction in list(controller.transactions.values()):
                 transaction.roll_back(ROLLBACK, "its connection is gone")
+
+    def roll_back_all(self, why: str) -> None:
+        """Those that are open: all clients are sent away."""
+        for _, transaction in [*self.open()]:
+            transaction.roll_back(ROLLBACK, why)
+
+    def lost(self) -> None:
+        """The cluster is lost: nothing more is heard of what it was to do."""
+        under_way, self.under_way = self.under_way, {}
+        for transaction in under_way:
+            transaction.lost()
 
     def _expire(self, which: ref[Transaction]) -> None:
         transaction = which()

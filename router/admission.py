@@ -84,6 +84,11 @@ class Admission:
             capabilities += (SOLE_CONNECTION,)
         return Answer(capabilities, encode.value(self._properties))
 
+    @property
+    def properties(self) -> bytes:
+        """What an open of this side says, as an encoded map. Any thread."""
+        return encode.value(self._properties)
+
     def leave(self, connection: object, container: str) -> None:
         """*connection* is over."""
         with self._lock:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..amqp import settling, transactional
 from ..amqp.link import Link, Terminus
-from ..channel.words import Answer, Delivery, DriverEnd, Forward, Kept
+from ..channel.words import Answer, Attach, Delivery, DriverEnd, Error, Forward, Kept, Resumable, RoutedEnd
 
 if TYPE_CHECKING:
     from .terminal import Terminal
@@ -23,6 +23,10 @@ class ChannelEnd:
         self._terminal = terminal
         self._link = link
         self._engine = terminal.engine
+
+    @property
+    def error(self) -> Error | None:
+        return self._link.error
 
     # on the core: note it down
 
@@ -71,6 +75,9 @@ class ChannelEnd:
     def forward(self, messages: Sequence[Forward]) -> None:
         self._terminal.note(self._do_forward, messages)
 
+    def forward_resuming(self, messages: Sequence[Resumable]) -> None:
+        self._terminal.note(self._do_forward_resuming, messages)
+
     def drained(self, spent: int) -> None:
         self._terminal.note(self._do_drained, spent)
 
@@ -91,7 +98,38 @@ class ChannelEnd:
     def settle_in(self, deliveries: Sequence[tuple[Delivery, int, Any]], done: Callable[[], None]) -> None:
         self._terminal.note(self._do_settle_in, deliveries, done)
 
+    def opened_as(self, driver: RoutedEnd, found: Attach) -> None:
+        self._terminal.note(self._do_opened_as, driver, found)
+
+    def ask(self, credit: int, *, drain: bool) -> None:
+        self._terminal.note(self._do_ask, credit, drain)
+
+    def leave(self, error: Error | None, *, for_good: bool) -> None:
+        self._terminal.note(self._do_leave, error, for_good)
+
     # on the worker: do it
+
+    def follow(self, driver: RoutedEnd) -> None:
+        """The channel is part of a longer one: what the peer does as a sender is told, too."""
+        core = self._terminal.core
+        self._link.routed = lambda delivery: core.post(driver.settled, delivery)
+
+    def _do_opened_as(self, driver: RoutedEnd, found: Attach) -> None:
+        link, terminal = self._link, self._terminal
+        if link.closed or terminal.closed:
+            terminal.core.post(driver.close, (), True, self.for_good)
+            return
+        self.driver = driver
+        self.follow(driver)
+        self._engine.open_as(link, found)
+        if link.sender:
+            terminal.request(link)
+
+    def _do_ask(self, credit: int, drain: bool) -> None:
+        self._engine.flow(self._link, credit, drain=drain)
+
+    def _do_leave(self, error: Error | None, for_good: bool) -> None:
+        self._engine.detach(self._link, error, for_good=for_good)
 
     def _do_opened(
         self,
@@ -178,3 +216,8 @@ class ChannelEnd:
             self._engine.outgoing.blocked.setdefault(link)
         else:
             terminal.pump(link)
+
+    def _do_forward_resuming(self, messages: Sequence[Resumable]) -> None:
+        if not self._link.closed:
+            self._engine.note_tags(self._link, messages)
+        self._do_forward([message[:2] for message in messages])

@@ -16,10 +16,14 @@ from ..amqp.events import Limits
 from ..amqp.sasl import Login
 from ..base.clock import Clock
 from ..base.errors import CairnError
+from ..channel.outward import Target
 from ..channel.words import Drivers
 from .admission import Admission, AdmissionOptions
+from .client_terminal import ClientTerminal
 from .core import Core
+from .dialler import Lines
 from .gate import Gate
+from .revocation import Revoked
 from .terminal import Terminal
 from .tls import NONE, SecuredTerminal, TlsOptions, make_context
 from .worker import Worker
@@ -68,9 +72,9 @@ class Router:
         self._options = options
         self._clock = clock
         self._admission = Admission(container_id, options.admission)
-        users = UsersFile(options.users_file) if options.users_file else None
+        self._users = users = UsersFile(options.users_file) if options.users_file else None
         login = Login(users.find if users else None, options.anonymous, options.insecure_auth)
-        self._context = make_context(options.tls) if options.tls else None
+        self._context, self._revoked = _read_tls(options.tls)
         self._listener = _bind(options.host, options.port) if options.plain else None
         try:
             self._secure = _bind(options.host, options.tls.port, "--tls-port") if options.tls else None
@@ -79,6 +83,8 @@ class Router:
                 self._listener.close()
             raise
         self._gate = Gate(login, options.max_connections_per_user)
+        self.lines = Lines(self._least_loaded, self._client_terminal, self._not_connected)
+        """Connections to other containers."""
         self._workers: list[Worker] = []
         self._most = 0
         self._drivers: Drivers | None = None
@@ -108,7 +114,10 @@ class Router:
         self._most = min(self._options.max_connections, _most_files() - FILES_FOR_OTHERS)
         threads = self._options.worker_threads
         share_bytes = max(2, self._options.buffer_limit_bytes // threads)
-        self._workers = [Worker(number, core, drivers, self._clock, share_bytes) for number in range(threads)]
+        scratch_bytes = self._options.limits.max_frame_bytes
+        self._workers = [
+            Worker(number, core, drivers, self._clock, share_bytes, scratch_bytes) for number in range(threads)
+        ]
         self._gate.start(self._post)
         for listener, accept in ((self._listener, self._accept_plain), (self._secure, self._accept_secure)):
             if listener is not None:
@@ -117,6 +126,29 @@ class Router:
         self._workers[0].keep_time(drivers)
         for worker in self._workers:
             worker.thread.start()
+
+    def read_again(self) -> Callable[[], None]:
+        """Read the users file, certificates and lists of revoked ones; what it returns makes them count from then on.
+
+        Raises `CairnError`. Any thread, but one at a time.
+        """
+        take_users = self._users.read_again() if self._users is not None else None
+        context, revoked = _read_tls(self._options.tls)
+
+        def put_in_place() -> None:
+            if take_users is not None:
+                take_users()
+            self._context, self._revoked = context, revoked
+
+        return put_in_place
+
+    def knows(self, user: str) -> bool:
+        """Whether *user* could log in with a password. Any thread."""
+        return self._users is not None and self._users.knows(user)
+
+    def is_revoked(self, certificate: bytes) -> bool:
+        """Whether a client's certificate (in DER) is not believed any more. Any thread."""
+        return self._revoked is not None and self._revoked.has(certificate)
 
     def ring(self) -> None:
         """An action was posted from outside: have a worker run the core."""
@@ -131,6 +163,7 @@ class Router:
 
     def stop(self) -> None:
         """Let nobody in any more, say goodbye, and wait for the workers to end."""
+        self.lines.stop()
         for worker in self._workers:
             worker.stop()
         for worker in self._workers:
@@ -163,17 +196,52 @@ class Router:
         sock.setblocking(False)
         if sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        worker = min(self._workers, key=lambda worker: worker.load)
+        worker = self._least_loaded()
         name = _show(peer)
         if context is None:
             worker.adopt(sock, self._terminal(name, worker, worker.wake))
         else:
             make = partial(self._terminal, name, worker, secure=True)
-            secured = SecuredTerminal(name, context, lambda user, wake: make(wake, certified=user), worker.wake)
-            worker.adopt(sock, secured)
+
+            def named(user: str, certificate: bytes, wake: Callable[[object], None]) -> Terminal:
+                return make(wake, certified=user, certificate=certificate)
+
+            worker.adopt(sock, SecuredTerminal(name, context, named, worker.wake))
+
+    def _least_loaded(self) -> Worker:
+        return min(self._workers, key=lambda worker: worker.load)
+
+    def _not_connected(self, name: str, why: str) -> None:
+        """A connection to another container could not be opened. Any thread."""
+        assert self._drivers is not None
+        self._post(self._drivers.disconnected, name, None, why)
+
+    def _client_terminal(
+        self, target: Target, worker: Worker, wake: Callable[[Terminal], None], over: Callable[[], None]
+    ) -> ClientTerminal:
+        assert self._core is not None
+        assert self._drivers is not None
+        return ClientTerminal(
+            target,
+            self._core,
+            self._drivers,
+            self._admission,
+            self._options.limits,
+            worker.outgoing,
+            self._gate,
+            wake=wake,
+            over=over,
+        )
 
     def _terminal(
-        self, name: str, worker: Worker, wake: Callable[[Terminal], None], *, secure: bool = False, certified: str = ""
+        self,
+        name: str,
+        worker: Worker,
+        wake: Callable[[Terminal], None],
+        *,
+        secure: bool = False,
+        certified: str = "",
+        certificate: bytes = b"",
     ) -> Terminal:
         assert self._core is not None
         assert self._drivers is not None
@@ -189,7 +257,16 @@ class Router:
             wake=wake,
             secure=secure,
             certified=certified,
+            certificate=certificate,
+            scratch=worker.scratch,
         )
+
+
+def _read_tls(options: TlsOptions | None) -> tuple[ssl.SSLContext | None, Revoked | None]:
+    if options is None:
+        return None, None
+    context = make_context(options)
+    return context, Revoked(options.crl) if options.crl else None
 
 
 def _most_files() -> int:

@@ -9,22 +9,25 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..amqp import termini, transactional
+from ..amqp import termini
+from ..amqp.attaching import said_by_peer
 from ..amqp.buckets import Buckets
+from ..amqp.client_front import ClientFront
 from ..amqp.engine import Engine
 from ..amqp.events import Event, Kind, Limits
 from ..amqp.front import Front, Stage
 from ..amqp.link import Link
+from ..amqp.scratch import Scratch
 from ..base.errors import CairnError
-from ..channel.words import DriverEnd, Drivers, Fragment, Open
+from ..channel.words import Drivers, Open
 from .channel_end import ChannelEnd
+from .handing_over import hand_over
 
 if TYPE_CHECKING:
-    from ..amqp.resuming import Resuming
     from .admission import Admission
     from .core import Core
     from .gate import Gate
@@ -40,6 +43,9 @@ Work = tuple[Callable[..., None], tuple[Any, ...]]
 class Terminal:
     """One connection, without its socket: bytes in, bytes out, actions to the core, work from it."""
 
+    dials = False
+    """The broker opens it."""
+
     def __init__(
         self,
         name: str,
@@ -53,21 +59,28 @@ class Terminal:
         wake: Callable[[Terminal], None],
         secure: bool = False,
         certified: str = "",
+        certificate: bytes = b"",
+        scratch: Scratch | None = None,
     ) -> None:
         """*name* is for the log; *wake* is called when the first work is noted down, mostly on the core.
 
-        *secure*: the bytes come through TLS; *certified*: whom the client's certificate names, empty for nobody.
+        *secure*: the bytes come through TLS; *certified*: whom the client's *certificate* names, empty for nobody;
+        *scratch*: the worker's.
         """
         self.name = name
+        self.certified = certified
+        self.certificate = certificate
         self._about = {"connection": name}
         self.core = core
         self.closed = False
-        self.engine = Engine(admission.container_id, limits, buckets)
+        self.engine = Engine(admission.container_id, limits, buckets, scratch, client=self.dials)
         self._admission = admission
         self._drivers = drivers
         self.engine.resumes = self._resumes
         self._gate = gate
-        self._front: Front | None = gate.front(secure=secure, certified=certified)
+        self._front: Front | ClientFront | None = gate.front(secure=secure, certified=certified)
+        self.why = ""
+        """Why it is over, where there is a reason."""
         self._user = ""
         self._counted = False
         self._prelude = b""  # what the front answers, to be sent before anything of the engine
@@ -76,7 +89,10 @@ class Terminal:
         self._work: deque[Work] = deque()
         self._scheduled = False
         self._opened = False
-        self._leaving = False
+        self._heard = False
+        """What was read last had something whole."""
+        self.leaving = False
+        """It says goodbye when all that it took is answered."""
 
     def _resumes(self, container: str) -> bool:
         return self._drivers.resumes(self._user, container)
@@ -95,7 +111,7 @@ class Terminal:
             self.engine.push(data)
         self._digest()
 
-    def _go_in(self, front: Front, answer: bytes, rest: bytes, waiting: object) -> None:
+    def _go_in(self, front: Front | ClientFront, answer: bytes, rest: bytes, waiting: object) -> None:
         """The front has come as far as it could; *waiting*: the check that was asked for before."""
         self._prelude += answer
         check, then = front.check, partial(self.note, self._checked)
@@ -103,12 +119,17 @@ class Terminal:
             self._prelude += front.busy()
         if front.stage is Stage.REFUSED:
             log.info("%s: refused: %s", self.name, front.why, extra=self._about)
+            self.why = front.why
             self.give_up()
         elif front.stage is Stage.OPEN:
             self._front = None
             self._user = front.user
+            self._begin_amqp()
             self.engine.push(rest)
             self._digest()
+
+    def _begin_amqp(self) -> None:
+        """Who is there is known: AMQP proper begins."""
 
     def _checked(self, found: object) -> None:
         front = self._front
@@ -152,6 +173,14 @@ class Terminal:
         """Whether what was read last had a part of a long message, and not its end."""
         return self.engine.has_long
 
+    def heard_small(self) -> bool:
+        """Whether what was read last had something whole that has nothing to do with a long message."""
+        return self._heard and not self.engine.has_long and not self.engine.outgoing.sends_long()
+
+    def takes_long(self) -> bool:
+        """Whether a long message is on its way out."""
+        return self.engine.outgoing.sends_long()
+
     def unanswered(self) -> int:
         """How often the client asked for something since it took all that was to be sent to it."""
         return self.engine.asked
@@ -185,6 +214,7 @@ class Terminal:
 
     def _digest(self) -> None:
         events = self.engine.process()
+        self._heard = bool(events or self.engine.touched)
         # transfers and outcomes first: a detach behind them in the same read must not overtake them
         if self.engine.transactional:  # a discharge must not overtake what came before it on other links
             self.engine.touched.sort(key=_controls)
@@ -192,51 +222,10 @@ class Terminal:
             link.touched = False
             if link.inbox:
                 self.engine.check_credit(link)
-            self._hand_over(link)
+            hand_over(self, link)
         self.engine.touched.clear()
         for event in events:
             self._on_event(event)
-
-    def _hand_over(self, link: Link) -> None:
-        channel = link.channel
-        if link.inbox:
-            fragments, link.inbox = link.inbox, []
-            # what comes after the decision to leave could not be answered any more, so it is not taken
-            if channel is not None and channel.driver is not None and not self._leaving:
-                if link.resuming is not None:
-                    self._hand_over_resuming(link, link.resuming, channel.driver, fragments)
-                elif not link.runs:
-                    self.core.post(channel.driver.post, fragments)
-                else:
-                    self._hand_over_runs(link, channel.driver, fragments)
-        if link.provisional:
-            provisional, link.provisional = link.provisional, []
-            if channel is not None and channel.driver is not None:
-                self.core.post(channel.driver.outcomes_in, self, provisional)
-        if link.outcomes:
-            outcomes, link.outcomes = link.outcomes, []
-            if channel is not None and channel.driver is not None:
-                self.core.post(channel.driver.outcomes, outcomes)
-                if link.capped:
-                    self.request(link)
-
-    def _hand_over_resuming(
-        self, link: Link, resuming: Resuming, driver: DriverEnd, fragments: Sequence[Fragment]
-    ) -> None:
-        told, resuming.arrivals = resuming.arrivals, []
-        if link.runs:  # a transaction goes with its connection: nothing in one is resumed
-            self._hand_over_runs(link, driver, fragments)
-        else:
-            # there are fewer fragments if the last ones were too many, and thrown away
-            arrivals = [(fragment, *about) for fragment, about in zip(fragments, told, strict=False)]
-            self.core.post(resuming.keeper.post_resuming, arrivals)
-
-    def _hand_over_runs(self, link: Link, driver: DriverEnd, fragments: Sequence[Fragment]) -> None:
-        for txn_id, run in transactional.runs(link, fragments):
-            if txn_id:
-                self.core.post(driver.post_in, self, txn_id, run)
-            else:
-                self.core.post(driver.post, run)
 
     def _on_event(self, event: Event) -> None:
         link = event.link
@@ -247,17 +236,25 @@ class Terminal:
             log.debug("%s: opened by container %r of %r", self.name, *opener, extra=self._about)
             self._opened = True
             self._open()
+        elif event.kind is Kind.BEGUN:
+            self.core.post(self._drivers.session_begun, self, event.session)
+        elif event.kind is Kind.ENDED:
+            self.core.post(self._drivers.session_ended, self, event.session)
         elif event.kind is Kind.CLOSED:
             if event.text:  # that a client just leaves is nothing to talk about
                 level = logging.DEBUG if event.text.endswith("connection aborted") else logging.INFO
                 log.log(level, "%s: %s", self.name, event.text, extra=self._about)
+                self.why = event.text
             self.give_up()
         elif link is None or (link.closed and event.kind is not Kind.DETACHED):
             return
         elif event.kind is Kind.ATTACHED:
             self._attach(link)
         elif event.kind is Kind.FLOW:
-            self.request(link)
+            if link.sender:
+                self.request(link)
+            else:
+                self._note_given_back(link)
         elif event.kind is Kind.DETACHED:
             self._detached(link, lost=False, for_good=event.closed)
 
@@ -279,6 +276,12 @@ class Terminal:
         else:
             self.core.post(self._drivers.connection_opened, self)
 
+    def _note_given_back(self, link: Link) -> None:
+        """The peer, which sends on a link that is part of a longer one, said how it stands."""
+        given_back, channel = self.engine.given_back(link), link.channel
+        if given_back and channel is not None:
+            self.core.post(channel.driver.drained, given_back)
+
     def _attach(self, link: Link) -> None:
         terminus = termini.asked_for(link)
         if terminus.coordinator:
@@ -296,6 +299,8 @@ class Terminal:
                 self._user,
                 self.engine.far_address_of(link),
                 link.resuming.claims if link.resuming is not None else None,
+                self.engine.session_of(link),
+                said_by_peer(link) if self._drivers.is_routed(terminus.address) else None,
             ),
             channel,
         )
@@ -333,8 +338,8 @@ class Terminal:
         """Say goodbye to the client, once everything that was taken from it is answered."""
         if self._front is not None:
             self.give_up()
-        elif not self._leaving:
-            self._leaving = True
+        elif not self.leaving:
+            self.leaving = True
             self.core.post(self._drivers.when_answered, lambda: self.note(self._say_goodbye))
 
     @property

@@ -13,11 +13,13 @@ from __future__ import annotations
 import logging
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
 from ..accounts.users import ANONYMOUS
 from ..base.errors import CairnError
+from ..channel.outward import Target
 from .terminal import Terminal
 
 log = logging.getLogger(__name__)
@@ -44,6 +46,8 @@ class TlsOptions:
     """Whose certificates are believed when clients show theirs."""
     clients: str = NONE
     """Whether clients show certificates: none, optional or required."""
+    crl: str = ""
+    """Which certificates of clients are revoked."""
 
 
 def make_context(options: TlsOptions) -> ssl.SSLContext:
@@ -64,6 +68,15 @@ def make_context(options: TlsOptions) -> ssl.SSLContext:
             context.load_verify_locations(options.ca)
         except (OSError, ValueError) as error:
             raise CairnError(f"--tls-ca {options.ca}", f"can't be used: {_reason(error)}", "give CAs in PEM") from error
+    if options.crl:
+        if not options.ca:
+            raise CairnError("--tls-crl", "there is no CA that it could be of", "name one with --tls-ca")
+        try:
+            context.load_verify_locations(options.crl)
+        except (OSError, ValueError) as error:
+            place = f"--tls-crl {options.crl}"
+            raise CairnError(place, f"can't be used: {_reason(error)}", "give CRLs in PEM") from error
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     context.verify_mode = _CHECKS[options.clients]
     return context
 
@@ -73,7 +86,8 @@ def _no_password() -> str:
 
 
 def _reason(error: Exception) -> str:
-    return getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
+    verification = getattr(error, "verify_message", None)
+    return verification or getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
 
 
 def user_of(tls: ssl.SSLObject) -> str:
@@ -93,18 +107,25 @@ class SecuredTerminal:
         self,
         name: str,
         context: ssl.SSLContext,
-        make: Callable[[str, Callable[[object], None]], Terminal],
+        make: Callable[[str, bytes, Callable[[object], None]], Terminal],
         wake: Callable[[SecuredTerminal], None],
+        server: str | None = None,
     ) -> None:
-        """*make* gives the terminal, from the client's name by certificate and what it wakes the worker with."""
+        """*make* gives the terminal, from the client's name by certificate, that, and what it wakes the worker with.
+
+        *server*: this side is the client, and that is the name the server's certificate has to have.
+        """
         self.name = name
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._tls = context.wrap_bio(
+            self._incoming, self._outgoing, server_side=server is None, server_hostname=server
+        )
         self._make = make
         self._wake = wake
         self._terminal: Terminal | None = None
         self._over = False  # before there was a terminal, or because TLS failed
         self._said_goodbye = False
+        self._why = ""
         self._chatter_bytes = 0
         self._cipher = memoryview(b"")
         self._plain = bytearray()
@@ -129,7 +150,7 @@ class SecuredTerminal:
                 self._tls.do_handshake()
                 user = user_of(self._tls)
                 log.debug("%s: %s, certificate of %r", self.name, self._tls.version(), user)
-                self._terminal = self._make(user, lambda terminal: self._wake(self))
+                self._terminal = self._make(user, self._tls.getpeercert(True) or b"", lambda terminal: self._wake(self))
                 self._plain = bytearray(READ_BYTES)
             else:
                 self._chatter_bytes += len(data)
@@ -137,7 +158,8 @@ class SecuredTerminal:
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLError as error:
-            log.info("%s: TLS failed: %s", self.name, error.reason or error)
+            self._why = f"TLS failed: {_reason(error)}"
+            log.info("%s: %s", self.name, self._why)
             self._fail()
         if self._chatter_bytes > MOST_CHATTER_BYTES:
             log.info("%s: TLS records without data", self.name)
@@ -214,6 +236,12 @@ class SecuredTerminal:
     def brings_long(self) -> bool:
         return self._terminal is not None and self._terminal.brings_long()
 
+    def heard_small(self) -> bool:
+        return self._terminal is not None and self._terminal.heard_small()
+
+    def takes_long(self) -> bool:
+        return self._terminal is not None and self._terminal.takes_long()
+
     def unanswered(self) -> int:
         return 0 if self._terminal is None else self._terminal.unanswered()
 
@@ -242,3 +270,60 @@ class SecuredTerminal:
     def do_work(self) -> None:
         if self._terminal is not None:
             self._terminal.do_work()
+
+
+class SecuredClientTerminal(SecuredTerminal):
+    """One with TLS that the broker opens. The server's certificate is verified, and its name."""
+
+    def __init__(
+        self,
+        target: Target,
+        context: ssl.SSLContext,
+        make: Callable[[Callable[[object], None]], Terminal],
+        wake: Callable[[SecuredTerminal], None],
+    ) -> None:
+        inner = self._inner = make(lambda terminal: wake(self))
+        super().__init__(target.place, context, lambda user, certificate, wake: inner, wake, target.called)
+        with suppress(ssl.SSLWantReadError):
+            self._tls.do_handshake()  # it speaks first
+
+    def feed_end(self) -> None:
+        super().feed_end()
+        self._end("it ended the connection before TLS was agreed on")
+
+    def give_up(self) -> None:
+        super().give_up()
+        self._end("TLS was not agreed on")
+
+    def shut_down(self) -> None:
+        super().shut_down()
+        self._end("the broker shuts down")
+
+    def _fail(self) -> None:
+        super()._fail()
+        self._end("TLS failed")
+
+    def _end(self, why: str) -> None:
+        """The terminal was there from the beginning, and hears of an end that came before its own."""
+        if self._over and not self._inner.closed:
+            self._inner.why = self._why or why
+            self._inner.give_up()
+
+    def free(self) -> None:
+        self._inner.free()
+
+    def do_work(self) -> None:
+        self._inner.do_work()
+
+
+def make_client_context(target: Target) -> ssl.SSLContext:
+    """For connections to *target*. Raises `CairnError`."""
+    try:
+        context = ssl.create_default_context(cafile=target.ca or None)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if target.cert:
+            context.load_cert_chain(target.cert, target.key, password=_no_password)
+    except (OSError, ValueError) as error:
+        place, reason = f"connector {target.name}", f"its ca, cert or key can't be used: {_reason(error)}"
+        raise CairnError(place, reason, "give files in PEM, the key unencrypted") from error
+    return context

@@ -4,10 +4,11 @@ Its loop: wait for sockets; let every terminal digest what came; play the core, 
 that came back; write. Everything one turn of the loop brought goes through the core as one step.
 
 A connection gets no more than `READ_BYTES` and `WRITE_BYTES` of a turn, so that one with a long message leaves the
-others theirs (RFC005 F27). What is read takes buckets until the core has taken it over; when none is left, connections
-wait unread, the one that waits longest comes first, and TCP pushes back (F26). A connection that takes no answers while
-it asks for more is not read either, and one that brings a long message waits while the disk is busy with what came of
-it: else small messages of others, which have to be durable before they are confirmed, would wait behind all of that.
+others theirs (RFC005 F27); and no more than `SHARE_BYTES` of a long one while others were heard of in the last second.
+What is read takes buckets until the core has taken it over; when none is left, connections wait unread, the one that
+waits longest comes first, and TCP pushes back (F26). A connection that takes no answers while it asks for more is not
+read either, and one that brings a long message waits while the disk is busy with what came of it: else small messages
+of others, which have to be durable before they are confirmed, would wait behind all of that.
 """
 
 from __future__ import annotations
@@ -21,17 +22,20 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
 
 from ..amqp.buckets import Buckets
+from ..amqp.scratch import Scratch
 from ..base.clock import Clock
 from ..channel.words import Drivers
+from .conversation import Conversation as Conversation
 from .core import Core
 
 log = logging.getLogger(__name__)
 
 READ_BYTES = 256 << 10
 WRITE_BYTES = 256 << 10
+SHARE_BYTES = 64 << 10
+OTHERS_S = 1.0
 MOST_UNANSWERED = 4096
 """Sessions and links that a client may ask for and not take the answers to, before it is not read any more."""
 TICK_S = 1.0
@@ -41,46 +45,6 @@ GOODBYE_S = 2.0
 """How long a client has to answer when its connection is closed."""
 
 _READ, _WRITE = select.EPOLLIN, select.EPOLLOUT
-
-
-class Conversation(Protocol):
-    """What a worker has at a socket: a terminal, or one behind TLS. What each of these means, `Terminal` says."""
-
-    name: str
-
-    @property
-    def closed(self) -> bool: ...
-
-    @property
-    def patience_s(self) -> float: ...
-
-    def feed(self, data: bytes | memoryview) -> None: ...
-
-    def feed_end(self) -> None: ...
-
-    def output(self) -> bytes | memoryview: ...
-
-    def sent(self, size_bytes: int) -> None: ...
-
-    def finished(self) -> bool: ...
-
-    def opening(self) -> bool: ...
-
-    def brings_long(self) -> bool: ...
-
-    def unanswered(self) -> int: ...
-
-    def client_is_done(self) -> bool: ...
-
-    def tick(self, now_ms: int) -> int: ...
-
-    def do_work(self) -> None: ...
-
-    def give_up(self) -> None: ...
-
-    def shut_down(self) -> None: ...
-
-    def free(self) -> None: ...
 
 
 class _Socket:
@@ -106,10 +70,14 @@ class _Socket:
 class Worker:
     """One worker. Only `adopt`, `wake`, `stop` and `listen` are for other threads."""
 
-    def __init__(self, number: int, core: Core, drivers: Drivers, clock: Clock, limit_bytes: int) -> None:
-        """*limit_bytes*: how much content may be on its way through it."""
+    def __init__(
+        self, number: int, core: Core, drivers: Drivers, clock: Clock, limit_bytes: int, frame_bytes: int
+    ) -> None:
+        """*limit_bytes*: how much content may be on its way through it; *frame_bytes*: the longest frame."""
         self._drivers = drivers
         self.incoming, self.outgoing = Buckets(limit_bytes // 2), Buckets(limit_bytes // 2)
+        self.scratch = Scratch(frame_bytes)
+        """What the engines of all its connections share."""
         self._core = core
         self._clock = clock
         self._epoll = select.epoll()
@@ -130,6 +98,12 @@ class Worker:
         """Long messages wait for the disk. Only the core writes it."""
         self._taken_over: deque[int] = deque()
         """What the core has taken over of that; noted by the core."""
+        self._now_s = 0.0
+        """When the last turn began, about."""
+        self._others_s = -OTHERS_S
+        """When something last came that was no part of a long message."""
+        self._crowded = False
+        """That was a moment ago."""
         self._next_tick_s = 0.0
         self._timed: Drivers | None = None
         self._stopping = False
@@ -225,7 +199,8 @@ class Worker:
                 self._acceptors[fd]()
         while self._adopted:
             active.add(self._begin(*self._adopted.popleft()))
-        now_s = self._clock.monotonic_s()
+        self._now_s = now_s = self._clock.monotonic_s()
+        self._crowded = now_s - self._others_s < OTHERS_S
         if self._timed is not None and now_s >= self._timed.due_s():
             self._core.post(self._timed.on_time)
         if now_s >= self._next_tick_s:
@@ -297,8 +272,9 @@ class Worker:
             held.waiting = True
             self._waiting.append(held)
             return
+        room = min(room, SHARE_BYTES if self._crowded and held.terminal.brings_long() else READ_BYTES)
         try:
-            size = held.sock.recv_into(self._buffer, min(room, READ_BYTES))
+            size = held.sock.recv_into(self._buffer, room)
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
@@ -311,6 +287,8 @@ class Worker:
             self._read_bytes += size
             opening = held.terminal.opening()
             self._guard(held, held.terminal.feed, self._view[:size])
+            if held.terminal.heard_small():
+                self._others_s = self._now_s
             if opening and not held.terminal.opening():  # now it is known how often it wants to hear something
                 self._next_tick_s = min(self._next_tick_s, self._tick_one(held, self._clock.monotonic_s()))
         else:
@@ -331,7 +309,7 @@ class Worker:
         terminal, sock = held.terminal, held.sock
         held.more = False
         if not held.blocked and not held.ended:
-            left = WRITE_BYTES
+            left = SHARE_BYTES if self._crowded and terminal.takes_long() else WRITE_BYTES
             try:
                 while left > 0 and (data := terminal.output()):
                     size = sock.send(data)

@@ -9,8 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from proton import Connection, Transport
 
-from cairnmq.amqp.front import AMQP_HEADER, MAX_SASL_FRAME_BYTES, SASL_HEADER, Front, Stage
+from cairnmq.amqp.front import AMQP_HEADER, Front, Stage
 from cairnmq.amqp.sasl import Login
+from cairnmq.amqp.sasl_frame import MAX_SASL_FRAME_BYTES, SASL_HEADER
 
 
 def frame(body: bytes, *, size: int | None = None, offset: int = 2, kind: int = 1) -> bytes:

@@ -150,14 +150,14 @@ def test_every_encoding_of_properties_is_read(name: bytes) -> None:
     [
         (b"", False),
         (b"\x00Su\xa0\x01x", False),
-        (b"\x00Ss\x45", False),
+        (b"\x00Ss\x45", True),
         (b"\x00Sq\xc1\x01\x00", True),
         (b"\x00Sr\xc1\x01\x00", True),
         (b"\x00\x80" + (0x72).to_bytes(8) + b"\xc1\x01\x00", True),
         (b"\x00\xa3\x1camqp:message-annotations:map\xc1\x01\x00", True),
     ],
 )
-def test_it_tells_whether_annotations_may_come_next(head: bytes, rest: bytes, annotated: bool) -> None:
+def test_it_tells_whether_annotations_or_properties_may_come_next(head: bytes, rest: bytes, annotated: bool) -> None:
     """Twice: the second time it is known."""
     for _ in range(2):
         assert header.parse(head + rest).annotated == annotated

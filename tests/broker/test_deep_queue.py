@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from cairnmq.amqp.proton import ACCEPTED, RELEASED
-from cairnmq.broker import backlog, memory, queue
+from cairnmq.broker import backlog, contents, memory, queue
 from cairnmq.broker.memory import ENTRY_BYTES
 
 from .world import FakeTerminal, World, message, number_of
@@ -31,7 +31,8 @@ SIZES = st.integers(0, 600) | st.sampled_from([3000, 70_000])
 def _small() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(backlog, "CHUNK_MESSAGES", 7)
-        patch.setattr(queue, "ALLOWANCE_BYTES", ALLOWANCE_BYTES)
+        patch.setattr(contents, "ALLOWANCE_BYTES", ALLOWANCE_BYTES)
+        patch.setattr(contents, "BATCH_MESSAGES", BATCH_MESSAGES)
         patch.setattr(queue, "BATCH_MESSAGES", BATCH_MESSAGES)
         yield
 

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from cairnmq.amqp import encode, sections
 from cairnmq.amqp.proton import ACCEPTED, RELEASED
-from cairnmq.broker import backlog, queue, selecting
+from cairnmq.broker import backlog, contents, queue, selecting
 from cairnmq.broker.memory import ENTRY_BYTES
 
 from .world import FakeTerminal, World, message, number_of
@@ -30,7 +30,8 @@ SIZES = st.sampled_from([0, 50, 600, 70_000])
 def _small() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(backlog, "CHUNK_MESSAGES", 7)
-        patch.setattr(queue, "ALLOWANCE_BYTES", 1500)
+        patch.setattr(contents, "ALLOWANCE_BYTES", 1500)
+        patch.setattr(contents, "BATCH_MESSAGES", 5)
         patch.setattr(queue, "BATCH_MESSAGES", 5)
         patch.setattr(selecting, "PAGE_MESSAGES", 4)
         patch.setattr(selecting, "JUDGE_AT_ONCE", 6)

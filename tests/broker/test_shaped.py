@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from heapq import heapify, heappop
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cairnmq.amqp.proton import ACCEPTED, RELEASED
+from cairnmq.broker.entry import Entry
+from cairnmq.broker.shaped import take_from_heap
 
 from .test_policies import Policed, decoded, either
 from .world import FakeTerminal
@@ -124,3 +127,17 @@ def test_an_exclusive_queue_has_one_consumer(policed: Policed) -> None:
 @pytest.fixture
 def policed() -> Policed:
     return Policed()
+
+
+@given(st.lists(st.integers(0, 20), min_size=1, max_size=30), st.data())
+@settings(max_examples=100, deadline=None)
+def test_a_heap_stays_one_when_something_is_taken_from_its_middle(positions: list[int], data: st.DataObject) -> None:
+    entries = [Entry(0, position, None, 0) for position in positions]
+    heap = [*entries]
+    heapify(heap)
+    out = data.draw(st.lists(st.sampled_from(entries), unique=True))
+    for entry in out:
+        assert take_from_heap(heap, entry)
+        assert not take_from_heap(heap, entry)
+    left = [heappop(heap) for _ in range(len(heap))]
+    assert [entry.position for entry in left] == sorted(entry.position for entry in entries if entry not in out)

@@ -156,6 +156,31 @@ def kept(sender: Sender) -> set[bytes]:
     return {*sender.terminal.kept.states}
 
 
+@pytest.mark.parametrize("settled", [False, True], ids=["unsettled", "settled"])
+@pytest.mark.parametrize("end", ["commit", "commit and kill", "roll back", "cut"])
+def test_a_delivery_in_a_transaction_is_remembered_with_the_commit(sender: Sender, end: str, settled: bool) -> None:
+    world = sender.world
+    assert sender.terminal is not None
+    transaction = world.broker.transactions.declare("connection", b"")
+    arrivals = [((f"t{n}", message(n, 10, n != 2), 0), b"t%d" % n, False) for n in (1, 2)]
+    world.do(sender.terminal.driver.post_resuming_in, "connection", transaction.id, arrivals)
+    if settled:
+        world.do(sender.terminal.driver.forget, b"t1")
+    if end.startswith("commit"):
+        world.do(transaction.commit, lambda: None)
+    elif end == "roll back":
+        transaction.roll_back("", "")
+    else:
+        world.do(world.broker.connection_closed, "connection")
+    if end == "commit and kill":
+        world.kill_and_start()
+    else:
+        sender.leave()
+    sender.attach(Claims({b"t1": 0, b"t2": 0}, True))
+    stored = {b"t2"} if settled else {b"t1", b"t2"}
+    assert kept(sender) == (stored if end.startswith("commit") else set())
+
+
 def ends(world: World) -> int:
     return sum(name.startswith(PREFIX) for name in world.broker.nodes.queues)
 

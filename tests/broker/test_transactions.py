@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from cairnmq.amqp.proton import ACCEPTED, MODIFIED, REJECTED, RELEASED
 from cairnmq.base.errors import TransactionEnded, UnknownTransaction
-from cairnmq.broker import transaction as broker_transaction
+from cairnmq.broker import posting
 from cairnmq.channel.words import MORE, Outcome
 from cairnmq.store import transaction as store_transaction
 from cairnmq.store.transaction import TxState
@@ -51,7 +51,7 @@ STEPS = {
 def _small() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(store_transaction, "MAX_HELD_BYTES", HELD_BYTES)
-        patch.setattr(broker_transaction, "MAX_HELD_BYTES", HELD_BYTES)
+        patch.setattr(posting, "MAX_HELD_BYTES", HELD_BYTES)
         yield
 
 

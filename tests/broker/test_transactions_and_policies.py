@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
 from proton import Message, symbol
 
-from cairnmq.amqp.proton import ACCEPTED, REJECTED
+from cairnmq.amqp.proton import ACCEPTED, MODIFIED, REJECTED
 from cairnmq.base.errors import MessageLocked, StoreError
 from cairnmq.channel.words import Outcome
+from cairnmq.recovery.recover import recover
 
+from ..recovery.world import OPTIONS
 from .test_policies import Policed, either
 from .test_transactions import declare, discharge
 from .world import FakeTerminal
@@ -76,6 +79,76 @@ def test_a_rejected_message_is_a_dead_letter_with_the_commit(policed: Transactin
     policed.world.read_all()
     assert policed.bodies("dead") == [1]
     assert policed.world.queue().messages == 1  # the first one, which its receiver was given again
+
+
+@pytest.mark.parametrize("state", [REJECTED, MODIFIED], ids=["rejected", "failed too often"])
+@pytest.mark.parametrize("address", ["dead", "unmade", ""])
+def test_a_message_is_moved_in_the_commit_wherever_the_broker_dies(
+    policed: Transacting, state: int, address: str
+) -> None:
+    """At each operation of the disk that the commit takes: the message is on one of the two, with its company."""
+    world = policed.world
+    for name in ("dead", "company"):
+        policed.make(name)
+    policed.make("q", max_deliveries=1, **({"dead_letter_address": address} if address else {}))
+    policed.send("q", "poison")
+    taker = policed.open("q")
+    txn_id = policed.declare()
+    policed.post(txn_id, "company", "more")
+    outcome = Outcome(None, taker.forwarded[0][0], state, state == MODIFIED)
+    world.do(taker.driver.outcomes_in, policed.connection, [(txn_id, outcome)])
+    disks = [world.disk.after_kill()]
+
+    def crash(operation: str) -> None:
+        disks.append(world.disk.after_kill())
+        disks.extend(world.disk.after_power_cut(Random(seed)) for seed in range(5))
+
+    world.disk.on_operation = crash
+    assert policed.discharge(txn_id) == ""
+    world.disk.on_operation = None
+    disks.append(world.disk.after_kill())
+    ids = {name: queue.queue_id for name, queue in world.broker.nodes.queues.items()}
+    found = []
+    for disk in disks:
+        store, _ = recover(disk, world.wiring, world.clock, OPTIONS)
+        on = {name: len(store.messages().get(queue_id, ())) for name, queue_id in ids.items()}
+        found.append((on["q"], on[address] if address else 0, on["company"]))
+        store.journal.abandon()
+    moved = (0, 1 if address else 0, 1)
+    assert {*found} == {(1, 0, 0), moved}
+    assert found[-1] == moved
+    if address == "dead":
+        assert policed.bodies("dead") == ["poison"]
+    assert world.queue().messages == 0
+    assert world.queue().dead_lettered == 1
+
+
+@either
+def test_a_message_that_can_not_be_moved_fails_the_transaction(policed: Transacting, durable: bool) -> None:
+    policed.make("q", dead_letter_address="dead")
+    policed.send("q", "poison", durable=durable)
+    taker = policed.open("q")
+    txn_id = policed.declare()
+    policed.retire(txn_id, taker, 0, REJECTED)
+    policed.world.wiring.refuse_writing()  # no queue can be made for it
+    assert policed.discharge(txn_id) == "amqp:transaction:rollback"
+    assert len(taker.forwarded) == 2, "it is given to its receiver again"
+
+
+def test_what_is_prepared_moves_with_its_commit(policed: Transacting) -> None:
+    policed.make("dead")
+    policed.make("q", dead_letter_address="dead")
+    policed.send("q", "poison")
+    taker = policed.open("q")
+    txn_id = policed.declare(b"xid")
+    policed.retire(txn_id, taker, 0, REJECTED)
+    assert policed.discharge(txn_id) == ""
+    policed.world.do(policed.world.broker.in_doubt.prepare, b"xid", lambda: None)
+    policed.world.kill_and_start()
+    policed.senders.clear()
+    policed.world.do(policed.world.broker.in_doubt.commit, b"xid", lambda: None)
+    assert policed.bodies("dead") == ["poison"]
+    assert policed.world.queue().messages == 0
 
 
 def test_deliveries_that_are_rolled_back_count(policed: Transacting) -> None:

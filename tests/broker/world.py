@@ -9,7 +9,18 @@ from typing import Any
 from cairnmq.base.clock import ManualClock
 from cairnmq.broker.broker import Broker
 from cairnmq.broker.queue import Queue
-from cairnmq.channel.words import Answer, Delivery, DriverEnd, Forward, Fragment, Kept, Open, Outcome, Terminus
+from cairnmq.channel.words import (
+    Answer,
+    Delivery,
+    DriverEnd,
+    Forward,
+    Fragment,
+    Kept,
+    Open,
+    Outcome,
+    Resumable,
+    Terminus,
+)
 from cairnmq.disk.memory import MemoryDirectory
 from cairnmq.recovery.recover import recover
 
@@ -37,6 +48,7 @@ class FakeTerminal:
         self.driver: Any = None
         self.kept: Kept | None = None
         self.forwarded: list[Forward] = []
+        self.resumable: list[Resumable] = []
         self.confirmed: list[Delivery] = []
         self.handed_back: list[Delivery] = []
         self.rejected: dict[Delivery, str] = {}
@@ -94,6 +106,9 @@ class FakeTerminal:
 
     def forward(self, messages: Sequence[Forward]) -> None:
         self.forwarded += messages
+
+    def forward_resuming(self, messages: Sequence[Resumable]) -> None:
+        self.resumable += messages
 
     def drained(self, spent: int) -> None:
         self.drains.append(spent)

@@ -119,7 +119,7 @@ const verbs = {
         sent.push({
             durable: true, priority: 9, subject: 'everything', to: address, reply_to: 'r', correlation_id: 'c',
             message_id: types.wrap_ulong(7), content_type: 'text/plain', content_encoding: 'e', group_id: 'g',
-            group_sequence: 3, reply_to_group_id: 'rg', user_id: Buffer.from('u'), absolute_expiry_time: 1700000000000,
+            group_sequence: 3, reply_to_group_id: 'rg', user_id: Buffer.from('u'), absolute_expiry_time: 4102444800000,
             creation_time: 1700000000000, message_annotations: {'x-opt-a': 1}, footer: {f: 'oot'}, body: 'b',
         });
         const sender = connection.open_sender({target: address});

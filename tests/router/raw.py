@@ -23,6 +23,7 @@ class Frame(NamedTuple):
     name: str
     channel: int
     fields: list[Any]
+    payload: bytes = b""
 
     @property
     def error(self) -> str:
@@ -133,9 +134,9 @@ class Raw:
 
 
 def _parse(raw: bytes) -> Frame:
-    found, _ = decode.value(raw, raw[4] * 4)
+    found, end = decode.value(raw, raw[4] * 4)
     assert isinstance(found, Described)
-    return Frame(NAMES[int(found.descriptor) - OPEN], int.from_bytes(raw[6:8]), found.value)
+    return Frame(NAMES[int(found.descriptor) - OPEN], int.from_bytes(raw[6:8]), found.value, raw[end:])
 
 
 def symbols(*names: str) -> Array:

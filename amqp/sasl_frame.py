@@ -1,0 +1,24 @@
+"""The frames of the SASL layer: the same for whoever asks to be let in, and whoever is asked."""
+
+from __future__ import annotations
+
+from .codec import Malformed
+
+SASL_HEADER = b"AMQP\x03\x01\x00\x00"
+MAX_SASL_FRAME_BYTES = 512
+"""As the specification says; so little memory is ever held for a stranger."""
+MECHANISMS, INIT, CHALLENGE, RESPONSE, OUTCOME = 0x40, 0x41, 0x42, 0x43, 0x44
+"""What a frame is, by its descriptor."""
+
+
+def first_frame(held: bytes) -> tuple[bytes, int] | None:
+    """The first frame of *held*, and where in it its performative begins; None as long as it is not whole.
+
+    Raises `Malformed` for what is no SASL frame, or too long for one.
+    """
+    if len(held) < 8:
+        return None
+    size, offset, kind = int.from_bytes(held[:4]), held[4] * 4, held[5]
+    if not 8 <= offset <= size <= MAX_SASL_FRAME_BYTES or kind != 1:
+        raise Malformed(f"size {size}, data offset {offset}, type {kind}")
+    return (held[:size], offset) if len(held) >= size else None

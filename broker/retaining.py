@@ -1,0 +1,293 @@
+"""Consumers that remember what they handed out: a client whose connection broke goes on with what it has (G12).
+
+Core only. A message is put on the link's own queue, beside its own, and that is durable before it goes out: so after a
+crash nobody else gets what a client may have. It is taken off there right behind what becomes of it on its own queue.
+If a crash comes between the two, there is a message on the link's queue that is not on its own any more: its outcome
+was stored, and at the next start it is let go of. The delivery's tag is made of both ids, so it is known again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from ..amqp.proton import ACCEPTED, MODIFIED, REJECTED, RELEASED
+from ..amqp.resuming import UNKNOWN
+from ..base.errors import CairnError, StoreError
+from ..channel.words import Claims, Delivery, Kept, Outcome, Resumable, TerminalEnd
+from .consumer import Consumer
+from .entry import Entry
+from .link_end import Ends, Keeper, LinkEnd, Ready
+from .memory import ENTRY_BYTES
+from .policy import TOO_OFTEN
+from .queue import Queue
+
+if TYPE_CHECKING:
+    from .broker import Broker
+
+_OUTCOMES = (ACCEPTED, REJECTED, RELEASED, MODIFIED)
+RETRY_S = 1.0
+"""What can't be handed out because the disk is full is tried again so much later."""
+
+
+class RetainedEnd(LinkEnd):
+    """Of a link on which a client receives: what it has got, or may have, stands on the link's queue, too."""
+
+    def __init__(self, broker: Broker, ends: Ends, queue: Queue, source: Queue) -> None:
+        super().__init__(broker, ends, queue)
+        self.source = source
+        """Where the messages are."""
+        self.unsettled: dict[Entry, None] = {}
+        """Those that the client has, and no transaction."""
+        self.tags: dict[Entry, bytes] = {}
+        """Of all that were handed out, and not let go of."""
+        self.burying: dict[Entry, None] = {}
+        """Those that are being moved away: what becomes of them is not recorded yet."""
+        self._waiting: list[Callable[[], None]] = []
+        """Attaches that wait for that."""
+        self._was_lost = False
+        self._start = os.urandom(4)  # so that no tag of a former life is used again for what is not stored
+        self._unstored = count(1)
+
+    def has(self, entry: Entry) -> None:
+        """The client has had it since before the broker started."""
+        self.unsettled[entry] = None
+        self.tags[entry] = self._tag(entry)
+        self.source.leavers[self] = None
+
+    def _tag(self, entry: Entry) -> bytes:
+        own = entry.message_id.to_bytes(8) if entry.message_id else self._start + next(self._unstored).to_bytes(8)
+        return self.queue_id.to_bytes(8) + own
+
+    def assign(self, entries: Sequence[Entry]) -> int:
+        """These are for the client; the LSN to wait for before they go out. Raises `CairnError` if they can't be."""
+        store, now_us = self._broker.store, self._broker.clock.wall_us()
+        lsn = 0
+        for entry in entries:
+            if entry.message_id:
+                lsn = store.enqueue(entry.message_id, self.queue_id, now_us)
+            self.tags[entry] = self._tag(entry)
+            self.unsettled[entry] = None
+        return lsn
+
+    def release(self, entry: Entry) -> None:
+        """What becomes of it was recorded: it is not the client's any more."""
+        if self.tags.pop(entry, None) is not None and entry.message_id:
+            self.let_go(entry.message_id)
+
+    def let_go(self, message_id: int) -> None:
+        if not self.queue.going:
+            with suppress(StoreError):  # somebody has emptied that queue
+                self._broker.store.dequeue(message_id, self.queue_id, self._broker.clock.wall_us())
+
+    # ---- the link comes and goes ----------------------------------------------------------------------------------
+
+    def steal(self) -> None:
+        if isinstance(self.driver, Retaining):
+            self.driver.leave()
+        super().steal()
+
+    def _attached(self, driver: Keeper, claims: Claims, ready: Ready) -> None:
+        self._broker.line.when_durable(0, self._compare, driver, claims, ready)
+
+    def buried(self, entry: Entry) -> None:
+        """It was moved away."""
+        self.burying.pop(entry, None)
+        self.release(entry)
+        if not self.burying:
+            waiting, self._waiting = self._waiting, []
+            for compare in waiting:
+                compare()
+
+    def _compare(self, driver: Keeper, claims: Claims, ready: Ready) -> None:
+        """Go through what both sides have: what the client does not know goes back, its outcomes are taken."""
+        if self.driver is not driver or not isinstance(driver, Retaining):
+            ready(None)
+            return
+        if self.burying:
+            self._waiting.append(partial(self._attached, driver, claims, ready))
+            return
+        for entry in [entry for entry in self.tags if entry.gone]:  # with its queue, or purged
+            self.unsettled.pop(entry, None)
+            self.release(entry)
+        if claims is UNKNOWN and self.tags:
+            why = "what is unsettled was told before it could be read: attach again"
+            driver.terminal.failure("amqp:link:detach-forced", why)
+            ready(None)
+            return
+        outcomes: list[Outcome] = []
+        there: list[Entry] = []
+        for entry in list(self.unsettled):
+            tag = self.tags[entry]
+            state = claims.states.get(tag)
+            if state is None and claims.complete:
+                self._give_back(entry)
+            elif state in _OUTCOMES:
+                outcomes.append(Outcome(None, entry, state, *claims.failures.get(tag, (False, False))))
+            elif state is not None:
+                there.append(entry)
+        driver.outcomes(outcomes)
+        driver.to_resume = there
+        driver.waits = not claims.complete and claims is not UNKNOWN
+        self._broker.touch(self.source)
+        self._broker.line.when_durable(0, self._answer, driver, ready)
+
+    def _answer(self, driver: Keeper, ready: Ready) -> None:
+        kept = Kept({self.tags[entry]: 0 for entry in self.unsettled}, self.expires_s, driver)
+        ready(kept if self.driver is driver else None)
+
+    def suspend(self, *, lost: bool) -> None:
+        """The link has gone: what the client has stays its own, on the disk."""
+        self._was_lost = lost
+        for entry in self.unsettled:
+            if entry.message_id and entry.content is not None and not entry.gone:
+                entry.content = None
+                self.source.let_go(entry.held_bytes - ENTRY_BYTES)
+                entry.held_bytes = ENTRY_BYTES
+        self.source.leavers[self] = None
+
+    def ended(self) -> None:
+        """What the client has is the queue's again."""
+        taken = self._broker.transactions.taken
+        for entry in list(self.tags):
+            if entry in taken:
+                taken[entry].left(entry)
+            elif entry in self.unsettled:
+                self._give_back(entry)
+        self.tags.clear()
+        self.source.leavers.pop(self, None)
+        self._broker.touch(self.source)
+
+    def _give_back(self, entry: Entry) -> None:
+        del self.unsettled[entry]
+        if not entry.gone:
+            entry.acquired = True
+            entry.failures += self._was_lost
+            if self.source.has_failed_too_often(entry):
+                self._broker.returns.bury(self.source, entry, TOO_OFTEN, _nobody_waits)
+            else:
+                self.source.give_back(entry)
+        self.release(entry)
+
+
+class Retaining(Consumer):
+    """One that a link which resumes was attached to."""
+
+    is_stolen = False
+
+    def __init__(self, broker: Broker, terminal: TerminalEnd, queue: Queue, end: RetainedEnd) -> None:
+        self.end = end
+        self.to_resume: list[Entry] = []
+        """What the client has of what was handed out before, and has said nothing of."""
+        self.waits = False
+        """The client has not told all that it has: nothing new goes out."""
+        self._is_full = False
+        super().__init__(broker, terminal, queue, presettled=False)
+        self.unsettled = end.unsettled
+
+    def _join(self) -> None:
+        """Not before the client has been answered: see `begin`."""
+
+    def begin(self) -> None:
+        """The link is open."""
+        if not (self._closed or self.is_stolen):
+            self._queue.leavers.pop(self.end, None)
+            super()._join()
+
+    def leave(self) -> None:
+        """Nothing more is handed out here."""
+        self._leave()
+
+    def room(self) -> int:
+        return 0 if self.waits or self.to_resume or self._is_full else super().room()
+
+    def request(self, limit: int, drain: bool) -> None:
+        if self.is_stolen:
+            return
+        room = max(0, limit - self._forwarded)
+        resumed, self.to_resume = self.to_resume[:room], self.to_resume[room:]
+        if resumed:
+            self._forwarded += len(resumed)
+            self._send([entry for entry in resumed if not entry.gone], is_resumed=True)
+        super().request(limit, drain)
+
+    def take(self, entries: list[Entry]) -> None:
+        self._taking = True
+        try:
+            lsn = self.end.assign(entries)
+        except CairnError as error:
+            self._put_off(entries, error)
+            return
+        self._forwarded += len(entries)
+        self._broker.line.when_durable(lsn, self._assigned, entries)
+
+    def _put_off(self, entries: list[Entry], error: CairnError) -> None:
+        """They can't be noted down: nobody loses anything by waiting."""
+        self._taking = False
+        self._is_full = True
+        for entry in entries:
+            self.unsettled.pop(entry, None)
+            self._queue.give_back(entry)
+            self.end.release(entry)
+        self._broker.reader.report(self._queue.name, entries[0].message_id, error)
+        self._broker.timers.after(RETRY_S, self._try_again)
+
+    def _try_again(self) -> None:
+        self._is_full = False
+        self._broker.touch(self._queue)
+
+    def _assigned(self, entries: list[Entry]) -> None:
+        self._taking = False
+        if self._closed or self.is_stolen:
+            return  # they wait for the client to come back
+        self._send([entry for entry in entries if not entry.gone], is_resumed=False)
+        if self._draining:
+            self._drain()
+        else:
+            self._broker.touch(self._queue)  # for the next ones
+
+    def _send(self, entries: list[Entry], *, is_resumed: bool) -> None:
+        store, tags = self._broker.store, self.end.tags
+        self.terminal.forward_resuming(
+            [Resumable(entry, entry.outgoing(store), tags[entry], is_resumed) for entry in entries]
+        )
+
+    def outcomes(self, outcomes: Sequence[Outcome]) -> None:
+        if self.is_stolen:
+            return
+        super().outcomes(outcomes)
+        taken = self._broker.transactions.taken
+        for outcome in outcomes:
+            if outcome.tag not in self.unsettled and outcome.tag not in taken:
+                self.over(outcome.tag)
+
+    def outcomes_in(self, connection: object, provisional: Sequence[tuple[bytes, Outcome]]) -> None:
+        if not self.is_stolen:
+            super().outcomes_in(connection, provisional)
+
+    def over(self, entry: Entry) -> None:
+        if entry not in self.end.burying:
+            self.end.release(entry)
+
+    def _bury(self, entry: Entry, reason: str, delivery: Delivery | None, state: int) -> None:
+        self.end.burying[entry] = None
+        super()._bury(entry, reason, delivery, state)
+
+    def _buried(self, entry: Entry) -> None:
+        self.end.buried(entry)
+
+    def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
+        self._closed = True
+        self._leave()
+        if self.end.driver is self and not for_good:
+            self.end.suspend(lost=lost)
+        self.end.left(self, for_good=for_good)
+        self._broker.driver_closed(self, self._queue, for_good=for_good)
+
+
+def _nobody_waits(lsn: int) -> None:
+    """For messages that are moved on the broker's own account."""

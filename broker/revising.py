@@ -1,0 +1,42 @@
+"""What there is, seen with new access rules: who may not be there any more has to go. Core only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..channel.words import Open
+from . import addresses
+from .access import BROWSE, RECEIVE, SEND
+
+if TYPE_CHECKING:
+    from .broker import Broker
+
+
+def revise(broker: Broker) -> int:
+    """Close connections and detach links that would not be let in now; how many these are."""
+    gone = 0
+    for connection in list(broker.connections.by_end.values()):
+        why = broker.why_gone(connection.end)
+        if why:
+            connection.end.expel(why)
+            gone += 1
+            continue
+        for link in list(connection.links.values()):
+            why = _why_not(broker, link.wish)
+            if why:
+                link.terminal.failure("amqp:unauthorized-access", why)
+                gone += 1
+    return gone
+
+
+def _why_not(broker: Broker, wish: Open) -> str:
+    """Why a link may not be there; what was made for it is its own, and the anonymous relay asks for each message."""
+    address = wish.terminus.address
+    if address is None or wish.terminus.dynamic or wish.terminus.coordinator:
+        return ""
+    operation = SEND if not wish.to_client else BROWSE if wish.terminus.browse else RECEIVE
+    if address in broker.endpoints:
+        return broker.why_not(wish.user, operation, address)
+    place = broker.place_of(address, wish.terminus.capabilities)
+    name = addresses.parse(address, wish.terminus.capabilities).name if place is None else place.name
+    return broker.why_not_used(place, name, wish.user, operation, wish.connection)

@@ -1,0 +1,50 @@
+"""The worker's end of a channel that the broker has asked another container for (`channel.words.AttachedEnd`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from ..amqp.link import Link, Terminus
+from ..channel.words import Delivery, DriverEnd, Kept
+from .channel_end import ChannelEnd
+
+if TYPE_CHECKING:
+    from .terminal import Terminal
+
+_ITS_OWN_FAULT = ("amqp:decode-error", "amqp:link:message-size-exceeded")
+
+
+class OutwardChannelEnd(ChannelEnd):
+    """As any other, but for what `opened` and `reject` mean."""
+
+    def __init__(self, terminal: Terminal, link: Link) -> None:
+        super().__init__(terminal, link)
+        self.on_refusal: Callable[[int], None] | None = None
+
+    def reject(self, deliveries: Sequence[Delivery], credit: int, condition: str, description: str) -> None:
+        if self.on_refusal is None or condition in _ITS_OWN_FAULT:
+            super().reject(deliveries, credit, condition, description)
+        else:
+            self.hand_back(deliveries, 0)
+            self.on_refusal(credit)
+
+    def _do_opened(
+        self,
+        driver: DriverEnd,
+        address: str | None,
+        credit: int,
+        filters: bytes,
+        found: Terminus | None,
+        kept: Kept | None,
+    ) -> None:
+        """The link is open already: *driver* takes over what it is for."""
+        link, terminal = self._link, self._terminal
+        if link.closed or terminal.closed:
+            terminal.core.post(driver.close, (), True, self.for_good)
+            return
+        self.driver = driver
+        if link.sender:
+            terminal.request(link)
+        else:
+            self._engine.grant(link, credit)

@@ -1,0 +1,355 @@
+"""Links on which clients receive and resume, in one thread: each message is processed once, whatever breaks (G12)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis.strategies import integers, lists, sampled_from, tuples
+
+from cairnmq.amqp.proton import ACCEPTED, MODIFIED, RECEIVED, REJECTED, RELEASED
+from cairnmq.amqp.resuming import UNKNOWN, Claims
+from cairnmq.broker.suspended import PREFIX
+from cairnmq.channel.words import Open, Outcome, Resumable, Terminus
+
+from .world import FakeTerminal, World, message, number_of
+
+
+class Receiver:
+    """A client that does as part 2, 2.6.13 says: what it has and has said outlasts its connections."""
+
+    def __init__(self, world: World, address: str = "q") -> None:
+        self.world = world
+        self.terminus = Terminus(address=address, durability=2, timeout_s=60)
+        self.states: dict[bytes, int] = {}
+        """Of what is unsettled: 0, or the outcome that it has chosen."""
+        self.numbers: dict[bytes, int] = {}
+        self.entries: dict[bytes, Any] = {}
+        self.processed: Counter[int] = Counter()
+        self.terminal: FakeTerminal | None = None
+        self.seen = self.heard = 0
+
+    def attach(self, claims: Claims | None = None, *, credit: int = 100, name: str = "link") -> None:
+        wish = Open(True, self.terminus, False, self, name, "box", claims=claims or Claims(dict(self.states), True))
+        self.terminal = FakeTerminal()
+        self.seen = self.heard = 0
+        self.entries = {}
+        self.world.do(self.world.broker.open, wish, self.terminal)
+        self.world.read_all()
+        kept = self.terminal.kept
+        if kept is not None:
+            for tag in [tag for tag in self.states if tag not in kept.states]:
+                del self.states[tag]  # settled there
+            if claims is None:
+                assert {*kept.states} <= {*self.states}, "what the client does not know went back"
+            self.ask(credit)
+
+    def ask(self, credit: int, *, drain: bool = False) -> None:
+        assert self.terminal is not None
+        self.world.do(self.terminal.driver.request, credit, drain)
+        self.world.read_all()
+
+    def receive(self) -> Resumable | None:
+        """The next message that was sent arrives."""
+        if self.terminal is None or self.seen == len(self.terminal.resumable):
+            return None
+        found = self.terminal.resumable[self.seen]
+        self.seen += 1
+        if found.is_resumed:
+            assert self.states[found.tag] == 0
+            assert self.numbers[found.tag] == number_of(found.content)
+        else:
+            assert found.tag not in self.states
+        self.states[found.tag] = 0
+        self.numbers[found.tag] = number_of(found.content)
+        self.entries[found.tag] = found.entry
+        return found
+
+    def decide(self, state: int = ACCEPTED, *, flushed: bool = True) -> None:
+        """It processes the oldest message that it can, and says so."""
+        tag = next((tag for tag in self.entries if self.states.get(tag) == 0), None)
+        if tag is None or self.terminal is None or self.terminal.driver is None:
+            return
+        self.states[tag] = state
+        if state == ACCEPTED:
+            self.processed[self.numbers[tag]] += 1
+        outcome = Outcome(tag, self.entries[tag], state)
+        if flushed:
+            self.world.do(self.terminal.driver.outcomes, [outcome])
+        else:
+            self.terminal.driver.outcomes([outcome])
+
+    def hear(self) -> None:
+        """It hears that an outcome was taken."""
+        if self.terminal is not None and self.heard < len(self.terminal.settled):
+            tag, state = self.terminal.settled[self.heard]
+            self.heard += 1
+            assert self.states.pop(tag) == state
+
+    def leave(self, *, for_good: bool = False) -> None:
+        if self.terminal is not None and self.terminal.driver is not None:
+            returned = [one.entry for one in self.terminal.resumable if self.states.get(one.tag) == 0]
+            self.world.do(self.terminal.driver.close, returned, not for_good, for_good)
+        self.terminal = None
+
+
+def world_with(count: int, **arguments: Any) -> World:
+    world = World(1 << 24)
+    made: list[Any] = []
+    world.do(world.broker.nodes.create_queue, "q", arguments, made.append)
+    put(world, *range(1, count + 1))
+    return world
+
+
+def put(world: World, *numbers: int, durable: bool = True) -> None:
+    sender = world.open(to_client=False)
+    for number in numbers:
+        world.send(sender, (number, message(number, 90_000 if number % 5 == 4 else 10, durable), 0))
+
+
+def others_get(world: World, credit: int = 100, *, accept: int = 0) -> list[int]:
+    """What another consumer gets; it accepts the first *accept* of it, and leaves."""
+    receiver = world.open(to_client=True)
+    world.do(receiver.driver.request, credit, False)
+    world.read_all()
+    numbers = [number_of(content) for _, content in receiver.forwarded]
+    for entry, _ in receiver.forwarded[:accept]:
+        world.settle(receiver, entry, ACCEPTED)
+    world.do(receiver.driver.close, [entry for entry, _ in receiver.forwarded[accept:]], False, True)
+    return numbers
+
+
+STEPS = ("put", "receive", "decide", "decide unflushed", "hear", "break", "attach", "attach anew", "kill", "rival")
+
+
+@settings(max_examples=120, deadline=None)
+@given(lists(tuples(sampled_from(STEPS), integers(1, 3)), max_size=20))
+def test_each_message_is_processed_once(steps: list[tuple[str, int]]) -> None:
+    world = world_with(6)
+    receiver = Receiver(world)
+    receiver.attach(credit=4)
+    processed: Counter[int] = Counter()
+    last = 6
+    for step, times in steps:
+        for _ in range(times):
+            if step == "put":
+                last += 1
+                put(world, last)
+            elif step == "receive":
+                receiver.receive()
+            elif step.startswith("decide"):
+                receiver.decide(flushed=step == "decide")
+            elif step == "hear":
+                receiver.hear()
+            elif step == "break":
+                receiver.leave()
+            elif step == "attach anew" or (step == "attach" and receiver.terminal is None):
+                receiver.attach(credit=4)
+            elif step == "kill":
+                world.kill_and_start()
+                receiver.terminal = None
+            elif step == "rival":
+                got = others_get(world, 2, accept=1)
+                processed.update(got[:1])
+                mine = {receiver.numbers[tag] for tag in receiver.states}
+                assert not mine & {*got}
+    for _ in range(2):
+        receiver.leave()
+        receiver.attach()
+        while receiver.receive() is not None:
+            receiver.decide()
+        while receiver.states and receiver.terminal and receiver.heard < len(receiver.terminal.settled):
+            receiver.hear()
+    assert not receiver.states
+    processed.update(receiver.processed)
+    assert processed == Counter(range(1, last + 1))
+    assert world.queue().messages == 0
+    assert receiver.terminal is not None
+    assert not receiver.terminal.driver.end.tags
+
+
+@pytest.fixture
+def receiver() -> Receiver:
+    receiver = Receiver(world_with(3))
+    receiver.attach()
+    return receiver
+
+
+def test_a_message_that_the_client_has_is_nobody_elses(receiver: Receiver) -> None:
+    receiver.receive()
+    receiver.leave()
+    assert others_get(receiver.world) == []
+    receiver.world.kill_and_start()
+    assert others_get(receiver.world) == []
+    receiver.attach()
+    assert receiver.terminal is not None
+    assert [one.is_resumed for one in receiver.terminal.resumable] == [True, False, False]
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_what_the_client_does_not_know_is_sent_again_as_a_redelivery(receiver: Receiver, kill: bool) -> None:
+    if kill:
+        receiver.world.kill_and_start()
+        receiver.terminal = None
+    receiver.leave()
+    receiver.attach()
+    assert receiver.terminal is not None
+    for one in receiver.terminal.resumable:
+        assert not one.is_resumed
+        assert one.entry.acquired
+
+
+@pytest.mark.parametrize("state", [REJECTED, RELEASED, MODIFIED])
+@pytest.mark.parametrize("kill", [False, True])
+def test_an_outcome_that_was_only_said_in_the_map_is_taken(receiver: Receiver, state: int, kill: bool) -> None:
+    found = receiver.receive()
+    assert found is not None
+    receiver.leave()
+    if kill:
+        receiver.world.kill_and_start()
+    receiver.states[found.tag] = state
+    claims = Claims(dict(receiver.states), True, {found.tag: (True, False)})
+    receiver.attach(claims)
+    assert receiver.terminal is not None
+    assert not receiver.states
+    again = [one for one in receiver.terminal.resumable if one.entry.position == found.entry.position]
+    assert len(again) == (state != REJECTED)
+    if again and state == MODIFIED:
+        assert again[0].entry.failures == 1 + kill
+
+
+def test_a_delivery_of_which_a_part_has_come_is_resumed(receiver: Receiver) -> None:
+    found = receiver.receive()
+    assert found is not None
+    receiver.leave()
+    receiver.attach(Claims({found.tag: RECEIVED}, True))
+    assert receiver.terminal is not None
+    assert receiver.terminal.resumable[0][2:] == (found.tag, True)
+
+
+def test_a_client_whose_map_is_incomplete_gets_nothing_new(receiver: Receiver) -> None:
+    first = receiver.receive()
+    assert first is not None
+    receiver.leave()
+    receiver.attach(Claims({first.tag: 0}, False))
+    assert receiver.terminal is not None
+    assert [one.tag for one in receiver.terminal.resumable] == [first.tag]
+    receiver.ask(200, drain=True)
+    assert receiver.terminal.drains
+    receiver.leave()
+    receiver.attach()
+    assert [one.is_resumed for one in receiver.terminal.resumable] == [True, False, False]
+
+
+def test_a_map_that_was_not_read_is_asked_for_again(receiver: Receiver) -> None:
+    receiver.receive()
+    receiver.leave()
+    receiver.attach(UNKNOWN)
+    assert receiver.terminal is not None
+    assert receiver.terminal.failures == ["amqp:link:detach-forced"]
+    receiver.attach()
+    assert receiver.terminal.resumable[0].is_resumed
+
+
+@pytest.mark.parametrize("how", ["closed", "expired", "another queue"])
+def test_what_an_end_has_goes_back_when_it_is_given_up(receiver: Receiver, how: str) -> None:
+    receiver.receive()
+    world = receiver.world
+    if how == "closed":
+        receiver.leave(for_good=True)
+    else:
+        receiver.leave()
+        if how == "expired":
+            world.kill_and_start()
+            world.advance(61)
+        else:
+            world.do(world.broker.nodes.create_queue, "other", {}, lambda made: None)
+            other = Receiver(world, "other")
+            other.attach()
+    world.step()
+    assert others_get(world) == [1, 2, 3]
+    assert sum(name.startswith(PREFIX) for name in world.broker.nodes.queues) == (how == "another queue")
+
+
+def test_a_purge_leaves_what_the_client_has(receiver: Receiver) -> None:
+    receiver.receive()
+    receiver.leave()
+    done: list[Any] = []
+    receiver.world.do(receiver.world.broker.purge, receiver.world.queue(), done.append)
+    assert done == [0]
+    receiver.attach()
+    assert receiver.terminal is not None
+    assert len(receiver.terminal.resumable) == 3
+
+
+def test_a_queue_that_goes_takes_along_what_the_client_has(receiver: Receiver) -> None:
+    receiver.receive()
+    receiver.leave()
+    world = receiver.world
+    world.do(world.broker.nodes.delete_queue, world.queue(), lambda error: None)
+    world.kill_and_start()
+    world.step()
+    assert not any(name.startswith(PREFIX) for name in world.broker.nodes.queues)
+
+
+def test_what_is_not_durable_is_remembered_as_long_as_the_broker_runs() -> None:
+    world = world_with(0)
+    put(world, 1, 2, durable=False)
+    receiver = Receiver(world)
+    receiver.attach()
+    first = receiver.receive()
+    assert first is not None
+    receiver.leave()
+    receiver.attach()
+    assert receiver.terminal is not None
+    assert receiver.terminal.resumable[0][2:] == (first.tag, True)
+
+
+def test_a_dead_letter_is_moved_once() -> None:
+    world = world_with(1, **{"dead-letter-address": "dead"})
+    made: list[Any] = []
+    world.do(world.broker.nodes.create_queue, "dead", {}, made.append)
+    client = Receiver(world)
+    client.attach()
+    client.receive()
+    client.decide(REJECTED)
+    client.leave()
+    world.read_all()
+    world.kill_and_start()
+    client.attach()
+    assert not client.states
+    assert world.queue("dead").messages == 1
+    assert world.queue().messages == 0
+
+
+def test_a_message_taken_in_a_transaction_is_still_the_clients_after_a_rollback(receiver: Receiver) -> None:
+    world, found = receiver.world, receiver.receive()
+    assert found is not None
+    assert receiver.terminal is not None
+    transaction = world.broker.transactions.declare(receiver, b"")
+    world.do(receiver.terminal.driver.outcomes_in, receiver, [(transaction.id, Outcome(1, found.entry, ACCEPTED))])
+    receiver.leave()
+    world.do(world.broker.connection_closed, receiver)
+    assert others_get(world) == []
+    receiver.attach()
+    assert receiver.terminal is not None
+    assert [one.is_resumed for one in receiver.terminal.resumable] == [True, False, False]
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_a_message_taken_in_a_transaction_is_settled_with_its_commit(receiver: Receiver, kill: bool) -> None:
+    world, found = receiver.world, receiver.receive()
+    assert found is not None
+    assert receiver.terminal is not None
+    transaction = world.broker.transactions.declare(receiver, b"")
+    world.do(receiver.terminal.driver.outcomes_in, receiver, [(transaction.id, Outcome(1, found.entry, ACCEPTED))])
+    world.do(transaction.commit, lambda: None)
+    if kill:
+        world.kill_and_start()
+    receiver.leave()
+    receiver.attach()
+    assert not receiver.states, "a transactional state in the map is no outcome, and it is settled here"
+    assert receiver.terminal is not None
+    assert len(receiver.terminal.resumable) == 2

@@ -1,0 +1,121 @@
+"""Laws of messages that pass between brokers, whatever clients do and whoever dies, in scripts made by chance."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from proton import Delivery, Message
+
+from cairnmq.broker_plugin.run import RunningBroker
+from tests.clients.conftest import NewPeer, StartBroker
+from tests.clients.peers import Peer
+
+from .joined import all_reach_all, start, until
+
+
+class Script:
+    """Clients of some brokers, and what they know of each message."""
+
+    def __init__(self, brokers: list[RunningBroker], peer_at: NewPeer, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.brokers = brokers
+        self.peer_at = peer_at
+        self.senders: list[tuple[Peer, Any]] = []
+        self.receivers: list[tuple[Peer, Any]] = []
+        self.sent: dict[int, Any] = {}
+        """By the message's number: its delivery."""
+        self.seen: dict[int, list[int]] = {}
+        """And what its receivers said: an outcome, 0 for nothing yet."""
+        self.number = 0
+
+    def run(self, steps: int) -> None:
+        for _ in range(steps):
+            self.rng.choices(
+                (self.add_sender, self.add_receiver, self.send, self.take, self.kill_receiver, self.break_apart),
+                (2, 3, 20, 12, 1, 1),
+            )[0]()
+
+    def address(self) -> str:
+        return self.rng.choice(("any.a", "any.b", "all.a"))
+
+    def add_sender(self) -> None:
+        peer = self.peer_at(self.rng.choice(self.brokers).port)
+        link = peer.session.sender(f"s{len(self.senders)}")
+        self.senders.append((peer, peer.attach(link, self.address())))
+
+    def add_receiver(self) -> None:
+        if len(self.receivers) < 6:
+            peer = self.peer_at(self.rng.choice(self.brokers).port)
+            self.receivers.append((peer, peer.receiver(self.address(), 1000)))
+
+    def send(self) -> None:
+        if not self.senders:
+            return
+        peer, link = self.rng.choice(self.senders)
+        peer._exchange()
+        for _ in range(min(self.rng.randint(1, 8), link.credit)):
+            self.number += 1
+            size = self.rng.choice((10, 10, 10, 70_000, 300_000))
+            self.sent[self.number] = link.send(Message(body={"number": self.number, "filler": b"x" * size}))
+        peer._exchange()
+
+    def take(self) -> None:
+        for peer, link in self.receivers:
+            peer._exchange()
+            for received in peer.arrived(link):
+                said = self.rng.choice(
+                    (Delivery.ACCEPTED, Delivery.ACCEPTED, Delivery.REJECTED, Delivery.RELEASED, Delivery.MODIFIED)
+                )
+                self.seen.setdefault(received.body["number"], []).append(said)
+                received.settle(said, failed=said == Delivery.MODIFIED)
+            peer._exchange()
+
+    def kill_receiver(self) -> None:
+        if len(self.receivers) > 1:
+            peer, _ = self.receivers.pop(self.rng.randrange(len(self.receivers)))
+            peer.cut()
+
+    def break_apart(self) -> None:
+        """The connection of two brokers breaks; it comes back by itself."""
+        broker = self.rng.choice(self.brokers)
+        for there in list(broker._broker.network.neighbours.values())[:1]:
+            broker._post(there[0].connection.expel, "for a test")
+
+    def finish(self) -> None:
+        """Everybody answers what comes, until all that was sent is settled."""
+
+        def over() -> bool:
+            self.take()
+            for peer, _ in self.senders:
+                peer._exchange()
+            return all(delivery.settled for delivery in self.sent.values())
+
+        until(over, "all to be settled")
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_outcome_is_made_up_and_nothing_comes_twice(start_broker: StartBroker, peer_at: NewPeer, seed: int) -> None:
+    """C12, C48, C58: two brokers, three in a line, three in a ring."""
+    a = start(start_broker, "a")
+    b = start(start_broker, "b", a)
+    brokers = [a, b]
+    if seed % 3:
+        brokers.append(start(start_broker, "c", *brokers[1 if seed % 3 == 1 else 0 :]))
+    all_reach_all(*brokers)
+    script = Script(brokers, peer_at, seed)
+    script.run(100)
+    script.finish()
+    for number, delivery in script.sent.items():
+        said, heard = script.seen.get(number, []), delivery.remote_state
+        if heard == Delivery.ACCEPTED:
+            assert Delivery.ACCEPTED in said, "nobody says yes for a receiver"
+        elif heard == Delivery.REJECTED:
+            assert Delivery.REJECTED in said
+        if delivery.link.target.address.startswith("any"):
+            assert len(said) <= 1, "one receiver gets it, and nobody tries again"
+    all_reach_all(*brokers)
+    for broker in brokers:
+        until(lambda: not broker._broker.memory.used_bytes, "nothing to be left")  # noqa: B023
+        assert not broker._broker.network._transit

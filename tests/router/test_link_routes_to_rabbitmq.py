@@ -1,0 +1,89 @@
+"""A container that is not ours at the other end of a link route: RabbitMQ, as Debian packages it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from proton import Message
+from proton.utils import BlockingConnection
+
+from cairnmq.broker_plugin.run import RunningBroker
+from tests.clients.conftest import StartBroker
+from tests.rabbitmq import PASSWORD, USER, RabbitMq, why_not
+
+from .joined import is_up, until
+
+
+@pytest.fixture
+def rabbit(tmp_path: Path) -> RabbitMq:
+    if reason := why_not():
+        pytest.skip(reason)
+    return RabbitMq(tmp_path / "rabbit")
+
+
+@pytest.mark.timeout(300)
+def test_links_go_on_to_another_kind_of_broker(
+    rabbit: RabbitMq, start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:  # C42, C60
+    monkeypatch.setitem(os.environ, "RABBIT_PASSWORD", PASSWORD)
+    with rabbit:
+        broker: RunningBroker = start_broker(
+            connect_to=(f"amqp://{USER}@127.0.0.1:{rabbit.port}?name=hub&password-env=RABBIT_PASSWORD&insecure-auth=yes",),
+            link_routes=("hub.*=hub,strip=hub.",),
+        )
+        until(lambda: is_up(broker, "hub"))
+        here = BlockingConnection(f"127.0.0.1:{broker.port}", timeout=60)
+        there = BlockingConnection(
+            f"127.0.0.1:{rabbit.port}", timeout=60, user=USER, password=PASSWORD, allowed_mechs="PLAIN",
+            sasl_enabled=True, allow_insecure_mechs=True,
+        )  # fmt: skip
+        bodies = [f"{number}".encode() * 1000 for number in range(20)]
+        sender = here.create_sender("hub./queue/via")
+        for body in bodies:
+            sender.send(Message(body=body, durable=True))
+        direct = there.create_receiver("/queue/via", credit=10)
+        for body in bodies[:10]:
+            message = direct.receive()  # proton's body is a view of memory that goes with the message
+            assert bytes(message.body) == body
+            direct.accept()
+        there.close()  # the link alone is not closed as long as it has messages
+        receiver = here.create_receiver("hub./queue/via", credit=30)  # what less does is open: decision 40
+        first = receiver.receive()
+        assert bytes(first.body) == bodies[10]
+        receiver.release(delivered=False)
+        seen = list[bytes]()
+        while len(seen) < 10:
+            message = receiver.receive()
+            seen.append(bytes(message.body))
+            receiver.accept()
+        assert sorted(seen) == sorted(bodies[10:])
+        here.close()
+
+
+@pytest.mark.timeout(300)
+def test_queues_are_joined_with_those_of_another_kind_of_broker(
+    rabbit: RabbitMq, start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is sent to a queue there goes by an auto-link to one here, from there by another one back."""
+    monkeypatch.setitem(os.environ, "RABBIT_PASSWORD", PASSWORD)
+    with rabbit:
+        broker: RunningBroker = start_broker(
+            connect_to=(f"amqp://{USER}@127.0.0.1:{rabbit.port}?name=hub&password-env=RABBIT_PASSWORD&insecure-auth=yes",),
+            auto_links=("in:jobs@hub:/queue/jobs", "out:jobs@hub:/queue/done"),
+        )
+        there = BlockingConnection(
+            f"127.0.0.1:{rabbit.port}", timeout=60, user=USER, password=PASSWORD, allowed_mechs="PLAIN",
+            sasl_enabled=True, allow_insecure_mechs=True,
+        )  # fmt: skip
+        bodies = [f"{number}".encode() * 1000 for number in range(20)]
+        sender, receiver = there.create_sender("/queue/jobs"), there.create_receiver("/queue/done", credit=10)
+        for body in bodies:
+            sender.send(Message(body=body, durable=True))
+        for body in bodies:
+            message = receiver.receive()
+            assert bytes(message.body) == body
+            receiver.accept()
+        until(lambda: not broker._broker.nodes.queues["jobs"].messages, "the outcomes")
+        there.close()
