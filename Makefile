@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 RUN = $(VENV)/bin/
 
-.PHONY: test setup lint check interop bench kills powercuts explore fuzz guided clean
+.PHONY: test setup lint check laws interop bench kills powercuts explore simulate cluster-runs fuzz guided clean
 
 test: setup lint check
 
@@ -32,6 +32,10 @@ interop: setup
 bench: setup
 	$(RUN)python -m bench
 
+# the laws again, over examples that no run before has drawn: make laws SEED=7
+laws: setup
+	CAIRN_LAWS=others $(RUN)pytest -m hypothesis --hypothesis-seed=$(SEED) -n 2 --dist loadfile
+
 # a longer run of the SIGKILL test: make kills KILLS=2000 SEED=7
 KILLS ?= 1000
 SEED ?= 1
@@ -48,6 +52,16 @@ STATES ?= 10000000
 explore: setup
 	mkdir -p build
 	$(RUN)python -m tests.recovery.shards --states $(STATES) --seed $(SEED) --report build/explore-$(SEED).txt
+
+# more lives of a cluster than those of every run: make simulate RUNS=2000 SEED=7; seeds that fail are named
+simulate: RUNS = 2000
+simulate: setup
+	$(RUN)python -m tests.cluster.simulation $(SEED) $(RUNS)
+
+# real corosync, brokers and clients in a lab, and all that can fail does: make cluster-runs RUNS=20 SEED=7; as root
+cluster-runs: RUNS = 20
+cluster-runs: setup
+	$(RUN)python -m tests.cluster.real $(SEED) $(RUNS)
 
 # more bad input, from other seeds: make fuzz RUNS=1000000000 SEED=7; what fails is kept in build/fuzz
 RUNS ?= 2000000

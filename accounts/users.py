@@ -206,6 +206,21 @@ class UsersFile:
                 self._seen = seen
             return self._users.find(name)
 
+    def knows(self, name: str) -> bool:
+        """Whether there is such a user, by what was read last."""
+        with self._lock:
+            return name in self._users.accounts
+
+    def read_again(self) -> Callable[[], None]:
+        """Read it; what it returns makes that count. Raises `CairnError` if it is broken."""
+        seen, users = _signature(self.path), read(self.path)
+
+        def take() -> None:
+            with self._lock:
+                self._seen, self._users = seen, users
+
+        return take
+
     def _reread(self) -> None:
         try:
             self._users = read(self.path)

@@ -15,6 +15,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from ..broker.broker import Broker
+from ..broker.connectors import Connector
 from ..broker.exchange import Exchange
 from ..broker.queue import Queue
 from ..router.core import Core
@@ -61,6 +62,10 @@ class Figures:
     def by_exchange(self, read: Callable[[Exchange], float]) -> Samples:
         return Samples(("exchange",), [((exchange.name,), read(exchange)) for exchange in self.shown_exchanges])
 
+    def by_connector(self, read: Callable[[Connector], float]) -> Samples:
+        found = list(self.broker.connectors.by_name.values())
+        return Samples(("connector",), [((one.name,), float(read(one))) for one in found])
+
 
 class BrokerFamily(NamedTuple):
     """One metric."""
@@ -82,6 +87,19 @@ BROKER_FAMILIES = (
         "connections_opened_total", "counter", "Connections opened so far.", lambda f: f.broker.connections.opened
     ),
     BrokerFamily("links", "gauge", "Links.", lambda f: len(f.broker.connections.links)),
+    BrokerFamily("connectors", "gauge", "Connectors.", lambda f: len(f.broker.connectors.by_name)),
+    BrokerFamily(
+        "connector_up", "gauge", "1 while it has a connection.",
+        lambda f: f.by_connector(lambda c: c.connection is not None),
+    ),
+    BrokerFamily(
+        "connector_failures_total", "counter", "Tries that failed, and connections that broke.",
+        lambda f: f.by_connector(lambda c: c.failures),
+    ),
+    BrokerFamily("routed_links", "gauge", "Links that go on to others.", lambda f: len(f.broker.link_routes.joints)),
+    BrokerFamily(
+        "routers", "gauge", "Other brokers that can be reached.", lambda f: len(f.broker.network.topology.ways)
+    ),
     BrokerFamily("queues", "gauge", "Queues, told one by one or not.", lambda f: len(f.queues)),
     BrokerFamily("exchanges", "gauge", "Exchanges, told one by one or not.", lambda f: len(f.exchanges)),
     BrokerFamily("messages", "gauge", "Messages on all queues.", lambda f: f.of_queues(lambda q: q.messages)),

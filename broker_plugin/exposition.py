@@ -103,6 +103,19 @@ FAMILIES = (
         lambda m: m.dropped_containers,
     ),
     Family(
+        "journal_kept_containers", "gauge", "Containers that left the log and are held by a backup, or for bookmarks.",
+        lambda m: m.kept_containers,
+    ),
+    Family(
+        "journal_bookmark_behind_bytes", "gauge", "How far a reader of history is behind the log's durable end.",
+        lambda m: Samples(("bookmark",), [((name,), behind) for name, behind in m.bookmarks]),
+    ),
+    Family(
+        "journal_dropped_bookmarks_total", "counter",
+        "Bookmarks dropped because their readers were too far behind, or the disk was full.",
+        lambda m: m.dropped_bookmarks,
+    ),
+    Family(
         "relocation_write_amplification_ratio", "gauge",
         "User and relocated bytes appended by user bytes appended; 1 without relocation.",
         lambda m: m.write_amplification,

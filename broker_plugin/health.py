@@ -14,10 +14,12 @@ class Health:
     def __init__(self) -> None:
         self.has_failed = False
         self._full: Callable[[], str] | None = None
+        self._why_not: Callable[[], str] = str
 
-    def serving(self, full: Callable[[], str]) -> None:
-        """The store is recovered and clients are let in; *full* tells why nothing more can be stored, if so."""
+    def serving(self, full: Callable[[], str], why_not: Callable[[], str] = str) -> None:
+        """The store is recovered; *full* tells why nothing more can be stored, *why_not* why nobody is served."""
         self._full = full
+        self._why_not = why_not
 
     def stopping(self) -> None:
         """Nobody is let in any more."""
@@ -31,5 +33,7 @@ class Health:
             return [FAILED]
         if self._full is None:
             return [NOT_SERVING]
+        if why_not := self._why_not():
+            return [why_not]
         full = self._full()
         return [f"the store is full: {full}"] if full else []

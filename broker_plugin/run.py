@@ -10,22 +10,27 @@ from dataclasses import replace
 from typing import Any
 
 from ..base.clock import SystemClock
-from ..base.errors import JournalError
+from ..base.errors import CairnError, JournalError
 from ..broker.access import read as read_access
 from ..broker.broker import Broker
 from ..broker.direct_sender import SESSION_WINDOW_BYTES
 from ..management.operations import serve
 from ..router.core import Core
+from ..router.dialler import check_targets
 from ..router.router import Router, RouterOptions
 from ..store.journal_store import JournalStore
 from ..store.kinds import find_kind
 from ..store.metrics import measure
 from ..store.options import Progress
 from .broker_exposition import BrokerCollector
+from .cluster_exposition import ClusterCollector, ClusterType
 from .exposition import JournalCollector
 from .health import Health
+from .membership import Membership
 from .metrics_server import MetricsServer
 from .options import BrokerOptions
+from .process_beside import processes_beside, sidecar_dir
+from .reloading import Reloading
 
 log = logging.getLogger(__name__)
 
@@ -36,12 +41,13 @@ class RunningBroker:
     def __init__(self, options: BrokerOptions, progress: Progress | None = None) -> None:
         """Recover the store and start. Raises `CairnError`, and then nothing runs."""
         clock = SystemClock()
+        check_targets(options.connect_to)
         open_store = find_kind(options.store_kind)
         access = read_access(options.acl_file) if options.acl_file else None
         self.failure: BaseException | None = None
         self._ended = threading.Event()
         self._health = Health()
-        self._router = Router(_fitting(options), clock, "cairnmq")
+        self._router = Router(_fitting(options), clock, options.container_id)
         self._metrics: MetricsServer | None = None
         try:
             if options.metrics_port is not None:
@@ -53,6 +59,7 @@ class RunningBroker:
             raise
         self._core = Core(self._finish_step, self._fail)
         self._reader = ThreadPoolExecutor(1, "cairnmq-reader")
+        self._membership = None if options.cluster is None else Membership(options.cluster, clock, self._core.fail)
         self._broker = Broker(
             self._store,
             clock,
@@ -66,16 +73,31 @@ class RunningBroker:
             transaction_limits=options.transactions,
             anycast=options.anycast,
             multicast=options.multicast,
+            container_id=options.container_id,
+            cluster=None if self._membership is None else self._membership.handler,
         )
-        serve(self._broker, self._broker.why_not)
+        self._reloading = Reloading(options.acl_file, self._router, self._broker, self._post)
+        own_types = () if self._membership is None else (ClusterType(self._membership.core),)
+        serve(self._broker, self._broker.why_not, self._reload_for, own_types)
         self._store.start(self._durable, self._journal_failed, lambda: self._post(self._broker.room_again))
+        self._broker.link_routes.start(options.link_routes)
+        self._broker.auto_links.start(options.auto_links)
         self._router.start(self._broker, self._core)
-        self._health.serving(self._why_full)
+        self._post(self._broker.connectors.start, self._router.lines, options.connect_to, options.secrets_dir)
+        if self._membership is None:
+            self._health.serving(self._why_full)
+        else:
+            self._health.serving(self._why_full, self._membership.core.why_not_serving)
+            self._membership.start(self._post)
         if self._metrics is not None:
             store = self._store
             self._metrics.show(BrokerCollector(self._broker, self._core, options.metrics_of))
+            if self._membership is not None:
+                self._metrics.show(ClusterCollector(self._membership.core))
             if isinstance(store, JournalStore):
                 self._metrics.show(JournalCollector(lambda: measure(store)))
+        self._options = options
+        self._beside = processes_beside(options)
         self._durable(self._store.durable_lsn)  # what recovery left without anything in it goes, also without traffic
 
     @property
@@ -106,17 +128,40 @@ class RunningBroker:
         """Where metrics can be read; empty for nowhere."""
         return "" if self._metrics is None else self._metrics.url
 
+    @property
+    def sidecar_dir(self) -> str:
+        """Where sidecars are made; empty for nowhere."""
+        return sidecar_dir(self._options)
+
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the broker has failed; whether it has."""
         return self._ended.wait(timeout_s)
+
+    def reload(self) -> None:
+        """Read users, access rules and certificates again. Raises `CairnError`, and then all is as it was."""
+        self._reloading.reload(lambda gone: None)
+
+    def _reload_for(self, done: Callable[[int | CairnError], None]) -> None:
+        """The same for one who asks on the core."""
+        self._reader.submit(self._reload_and_tell, done)
+
+    def _reload_and_tell(self, done: Callable[[int | CairnError], None]) -> None:
+        try:
+            self._reloading.reload(done)
+        except CairnError as error:
+            self._post(done, error)
 
     def stop(self) -> None:
         """Shut down cleanly: clients are told, all that was recorded is made durable, or `JournalFailed` is raised."""
         self._health.stopping()
         self._router.stop()
+        for process in self._beside:
+            process.stop()
         self._store.end_reads()
         self._reader.shutdown(cancel_futures=True)
         self._stop_metrics()
+        if self._membership is not None:
+            self._membership.stop(self._core.post)
         self._core.run()
         self._store.close()
         if self.failure is not None:
@@ -160,7 +205,7 @@ class RunningBroker:
 def _fitting(options: BrokerOptions) -> RouterOptions:
     """Where messages pass through, what a sender that is held sends beyond what is read must fit into memory."""
     router = options.router
-    if not options.anycast and not options.multicast:
+    if not (options.anycast or options.multicast or options.connect_to or options.link_routes):
         return router
     window_bytes = min(router.limits.session_window_bytes, SESSION_WINDOW_BYTES)
     return replace(router, limits=router.limits._replace(session_window_bytes=window_bytes))

@@ -13,8 +13,9 @@ RFC005's names, and the words here: open `Drivers.open` / `TerminalEnd.opened`; 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from ..amqp.attaching import Attach as Attach
 from ..amqp.cursor import Cursor as Cursor
 from ..amqp.link import ABORTED as ABORTED
 from ..amqp.link import MORE as MORE
@@ -29,6 +30,7 @@ from ..amqp.link import Terminus as Terminus
 from ..amqp.resuming import Arrival as Arrival
 from ..amqp.resuming import Claims as Claims
 from ..amqp.resuming import Kept as Kept
+from ..amqp.resuming import Resumable as Resumable
 
 Delivery = Any
 """A terminal's handle of an incoming or outgoing delivery; the driver only hands it back."""
@@ -57,6 +59,12 @@ class Open(NamedTuple):
     """Of a link to the client: the address it gave its own end."""
     claims: Claims | None = None
     """What the client has unsettled of a link that it wants to resume, now or later; None of any other."""
+    session: int = 0
+    """Which session of the connection it is on, from 1 on."""
+    attach: Attach | None = None
+    """All that the client said, where `Drivers.is_routed`; else None."""
+    relayed: bool = False
+    """It is a link that the broker itself asked another container for: who sent what was that one's to look at."""
 
 
 class DriverEnd(Protocol):
@@ -98,8 +106,25 @@ class ResumingEnd(Protocol):
         """As `post`, with the tags, and what is resumed."""
         ...
 
+    def post_resuming_in(self, connection: object, txn_id: bytes, arrivals: Sequence[Arrival]) -> None:
+        """As `post_in`, likewise."""
+        ...
+
     def forget(self, tag: bytes) -> None:
         """The client has settled the delivery of that tag."""
+        ...
+
+
+@runtime_checkable
+class RoutedEnd(DriverEnd, Protocol):
+    """What the core's end is, too, of a link that is part of a longer one. Called on the core only."""
+
+    def drained(self, given_back: int) -> None:
+        """The peer, which sends, has nothing more for that much credit."""
+        ...
+
+    def settled(self, delivery: Delivery) -> None:
+        """The peer, which sends, has settled a delivery that it was told the outcome of."""
         ...
 
 
@@ -108,6 +133,10 @@ class ConnectionEnd(Protocol):
 
     name: str
     """Where the client is, as host:port."""
+    certified: str
+    """Whom the client's certificate names; empty for nobody."""
+    certificate: bytes
+    """That certificate, in DER; empty if it has shown none."""
 
     @property
     def container(self) -> str:
@@ -124,11 +153,42 @@ class ConnectionEnd(Protocol):
         ...
 
 
+class OutwardEnd(ConnectionEnd, Protocol):
+    """The worker's end of a connection that the broker has opened to another container."""
+
+    def attach(
+        self, asked: Attach, driver: DriverEnd, answered: Callable[[Attach], None], *, sends: bool, priority: int = 4
+    ) -> AttachedEnd:
+        """Ask for a link on which this side *sends* or receives (C42). Called on the core; done later, on the worker.
+
+        *answered* is done on the core with what the peer says. That it refuses, or that the connection is gone,
+        *driver* hears as the end of the channel. A `RoutedEnd` is told more.
+        """
+        ...
+
+
 class TerminalEnd(Protocol):
     """The worker's end of a channel. Called on the core; the work is done later, on the worker."""
 
     driver: DriverEnd | None
     """What the channel was opened with, once it is. Any thread."""
+
+    @property
+    def error(self) -> Error | None:
+        """Why the peer ended the link, once it has. Any thread."""
+        ...
+
+    def opened_as(self, driver: RoutedEnd, found: Attach) -> None:
+        """The channel is open, and part of a longer one (C60): it is answered as another container has answered."""
+        ...
+
+    def ask(self, credit: int, *, drain: bool) -> None:
+        """So many messages more may be posted, fewer if it is negative; with *drain*, now or never."""
+        ...
+
+    def leave(self, error: Error | None, *, for_good: bool) -> None:
+        """End the link as another container did."""
+        ...
 
     def opened(
         self,
@@ -191,6 +251,10 @@ class TerminalEnd(Protocol):
         """Send these to the client."""
         ...
 
+    def forward_resuming(self, messages: Sequence[Resumable]) -> None:
+        """The same on a channel that was opened with what is `Kept` for it: with tags, and what is resumed."""
+        ...
+
     def drained(self, spent: int) -> None:
         """Nothing more for now: give the client its credit back. *spent* is how much that is, as the driver counts."""
         ...
@@ -221,6 +285,14 @@ class TerminalEnd(Protocol):
         ...
 
 
+class AttachedEnd(TerminalEnd, Protocol):
+    """That of a channel whose link this side has asked for; `opened` joins it with a driver once it is answered."""
+
+    on_refusal: Callable[[int], None] | None
+    """If there is one: a message is rejected only for what is wrong with it. What there is no room or no place for is
+    handed back, and this gets its credit: to grant it at once would bring the same message again. The core's."""
+
+
 class Drivers(Protocol):
     """What a terminal finds drivers with (F1). Called on the core, but for `why_not_in`."""
 
@@ -230,6 +302,10 @@ class Drivers(Protocol):
 
     def resumes(self, user: str, container: str) -> bool:
         """Whether something is kept for links of that container. Any thread."""
+        ...
+
+    def is_routed(self, address: str | None) -> bool:
+        """Whether a link to that address may be one to another container. Any thread."""
         ...
 
     def open(self, wish: Open, terminal: TerminalEnd) -> None:
@@ -244,8 +320,24 @@ class Drivers(Protocol):
         """A client has opened AMQP on *connection*."""
         ...
 
+    def session_begun(self, connection: object, number: int) -> None:
+        """The client has begun a session, the *number*-th of its connection."""
+        ...
+
+    def session_ended(self, connection: object, number: int) -> None:
+        """That session is gone, and all links on it."""
+        ...
+
     def connection_closed(self, connection: object) -> None:
         """All channels of *connection* are gone."""
+        ...
+
+    def connected(self, name: str, connection: OutwardEnd) -> None:
+        """The connector *name* has opened a connection."""
+        ...
+
+    def disconnected(self, name: str, connection: object, why: str) -> None:
+        """It has none any more, or could open none; *why* is fit for the log."""
         ...
 
     def when_answered(self, action: Callable[[], None]) -> None:

@@ -78,6 +78,16 @@ class RealFile:
             raise disk_error(self._path, f"read of {size_bytes} bytes at {offset}", error) from error
         return data
 
+    def read_into(self, offset: int, view: memoryview) -> int:
+        """Fill *view* with the bytes at *offset*; how many there were, fewer only where the file ends."""
+        done = 0
+        try:
+            while done < len(view) and (got := os.preadv(self._fd, [view[done:]], offset + done)):
+                done += got
+        except OSError as error:
+            raise disk_error(self._path, f"read of {len(view)} bytes at {offset}", error) from error
+        return done
+
     def write_at(self, offset: int, data: Buffer) -> None:
         try:
             done = os.pwrite(self._fd, data, offset)

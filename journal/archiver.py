@@ -42,9 +42,9 @@ class Archiver:
     """Puts containers into an archive."""
 
     def __init__(
-        self, archive: Archive, clock: Clock, done: Callable[[int], None], crowded: Callable[[], bool]
+        self, archive: Archive, clock: Clock, done: Callable[[Left], None], crowded: Callable[[], bool]
     ) -> None:
-        """*done* gets each file's number when the archive needs it no more.
+        """*done* gets each container when the archive needs it no more.
 
         *crowded* tells that the log's disk is nearly full, so that nothing may wait.
         """
@@ -114,7 +114,7 @@ class Archiver:
             self._drop(left, str(error))
         else:
             self.failure = None
-            self._done(left.number)
+            self._done(left)
         return True
 
     def _run(self) -> None:
@@ -137,7 +137,7 @@ class Archiver:
             self._why = why
         if self._is_time_to_tell():
             self._tell()
-        self._done(left.number)
+        self._done(left)
 
     def _is_time_to_tell(self) -> bool:
         return self._clock.monotonic_s() - self._told_s >= SAY_AGAIN_S

@@ -15,8 +15,8 @@ offset  size  field
 from __future__ import annotations
 
 import struct
-from bisect import bisect_left
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 _HOLE = struct.Struct("<QQQ")
@@ -39,6 +39,16 @@ class Hole(NamedTuple):
 
     def holds(self, slot: int) -> bool:
         return self.first <= slot < self.end
+
+
+def hole_with(holes: Sequence[Hole], slot: int) -> Hole | None:
+    """The hole that *slot* is in, by bisection, as there may be thousands."""
+    at = bisect_right(holes, slot, key=_first) - 1
+    return holes[at] if at >= 0 and holes[at].holds(slot) else None
+
+
+def _first(hole: Hole) -> int:
+    return hole.first
 
 
 def encode(holes: Iterable[Hole]) -> bytes:

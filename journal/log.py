@@ -496,6 +496,8 @@ class Journal:
             own_bytes += sealed.own_bytes
             block_bytes += len(data)
             self._sealed.popleft()
+        begun_s = self._clock.monotonic_s()
         self._writing.sync()
-        self.meters.flushed(Written(1, blocks, records, record_bytes, moved_bytes, own_bytes, block_bytes))
+        took_s = self._clock.monotonic_s() - begun_s
+        self.meters.flushed(Written(1, blocks, records, record_bytes, moved_bytes, own_bytes, block_bytes), took_s)
         return end, base, last

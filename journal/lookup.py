@@ -39,6 +39,22 @@ def read_record(file: File, lsn: int, container_bytes: int, log_id: int) -> Foun
 
     Any thread may call it for a record that is durable.
     """
+    head, payloads = _read_head(file, lsn, container_bytes, log_id)
+    payload = file.read_at(payloads + head.place, head.size)
+    if crc32c(payload) != head.crc32c:
+        raise JournalError(
+            f"LSN {lsn}", f"checksum fails over a payload of {head.size} bytes", "`cairnmq dump` shows what is damaged"
+        )
+    return FoundRecord(lsn, head, payload)
+
+
+def read_head(file: File, lsn: int, container_bytes: int, log_id: int) -> RecordHead:
+    """The same without the payload."""
+    return _read_head(file, lsn, container_bytes, log_id)[0]
+
+
+def _read_head(file: File, lsn: int, container_bytes: int, log_id: int) -> tuple[RecordHead, int]:
+    """The head, and where in *file* the payloads of its block begin."""
     place = f"LSN {lsn}"
     offset = lsn % container_bytes
     raw = file.read_at(offset, HEAD_BYTES)
@@ -54,13 +70,7 @@ def read_record(file: File, lsn: int, container_bytes: int, log_id: int) -> Foun
         raise JournalError(place, f"no record stands there: {error.why}") from error
     if head.number >= block.records or head.size > MAX_PAYLOAD_BYTES:
         raise JournalError(place, "no record stands there")
-    start = offset - before + BLOCK_HEAD_BYTES + HEAD_BYTES * block.records + head.place
-    payload = file.read_at(start, head.size)
-    if crc32c(payload) != head.crc32c:
-        raise JournalError(
-            place, f"checksum fails over a payload of {head.size} bytes", "`cairnmq dump` shows what is damaged"
-        )
-    return FoundRecord(lsn, head, payload)
+    return head, offset - before + BLOCK_HEAD_BYTES + HEAD_BYTES * block.records
 
 
 def read_payloads(

@@ -7,6 +7,7 @@ of a flush; a histogram may be one flush ahead of the next one.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -20,6 +21,7 @@ FSYNC_BOUNDS_S = (
 RECORD_BOUNDS = tuple(float(2**n) for n in range(17))
 BYTE_BOUNDS = tuple(float(2**n) for n in range(9, 25))
 """From one sector to more than all blocks that may wait."""
+LAST_FLUSHES = 64
 
 
 @dataclass(frozen=True)
@@ -82,9 +84,12 @@ class Meters:
         self.fsync_s = Histogram(FSYNC_BOUNDS_S)
         self.group_records = Histogram(RECORD_BOUNDS)
         self.group_bytes = Histogram(BYTE_BOUNDS)
+        self.last_flushes: deque[tuple[int, float]] = deque(maxlen=LAST_FLUSHES)
+        """How many bytes each of them wrote, and how many seconds it waited for the disk."""
 
-    def flushed(self, group: Written) -> None:
-        """A *group* became durable."""
+    def flushed(self, group: Written, took_s: float) -> None:
+        """A *group* became durable, and the disk took so long."""
         self.written = Written(*map(add, self.written, group))
         self.group_records.observe(group.records)
         self.group_bytes.observe(group.block_bytes)
+        self.last_flushes.append((group.block_bytes, took_s))

@@ -24,10 +24,11 @@ from . import container
 from .archive import Archive, ArchiveLimits
 from .archiver import Archiver, Left
 from .block import Block
+from .holes import hole_with
 from .log import Journal
 from .mark import NAME as MARK_NAME
 from .mark import Mark, MarkFile
-from .pool import Pool
+from .pool import Keeper, Pool
 from .reader import Damage, LogReader
 from .record import HEAD_BYTES, RecordType
 from .renewal import copy_slots, forget_unproven, superseded
@@ -89,6 +90,7 @@ def open_log(
     archive: Directory | None = None,
     archive_limits: ArchiveLimits | None = None,
     held: Callable[[], bool] = lambda: False,
+    keeper: Keeper | None = None,
     syncers: int = 0,
     reserve_bytes: int = RESERVE_BYTES,
 ) -> tuple[Journal, OpenReport]:
@@ -96,7 +98,7 @@ def open_log(
 
     *prepare* may have the reader begin later before that.
 
-    What leaves the log is kept in *archive*; what has left it already and is still there, too. *held* and
+    What leaves the log is kept in *archive*; what has left it already and is still there, too. *held*, *keeper* and
     *reserve_bytes*: see `Pool`. *syncers*: see `Writing`.
 
     Raises `CorruptJournal` if something that was durable can't be read, `ForeignStore` for what is not ours,
@@ -120,7 +122,8 @@ def open_log(
 
     def make_pool(keep: int) -> Pool:
         pool = Pool(
-            directory, reader.container_bytes, reader.log_uuid, keep=keep, held=held, reserve_bytes=reserve_bytes
+            directory, reader.container_bytes, reader.log_uuid, keep=keep, held=held, keeper=keeper,
+            reserve_bytes=reserve_bytes,
         )
         if archive is not None:
             place = Archive(archive, directory, reader.log_uuid, reader.container_bytes, clock, archive_limits)
@@ -202,7 +205,7 @@ def _resume(
     last_slot = (reader.end_lsn - 1) // size
     # What left the log by a block behind its end was not given back; it leaves again, by a block that stays.
     late = [used for used in reader.heads if base_lsn <= used * size <= last_slot * size and used not in chain]
-    late = [used for used in late if found.last_lsn and not any(hole.holds(used) for hole in log_holes)]
+    late = [used for used in late if found.last_lsn and hole_with(log_holes, used) is None]
     slots = {used: reader.heads[used].prev_lsn for used in sorted([*chain, *late])}
     empty = [used for used in slots if used in found.openings]
     is_new = not reader.heads and not reader.free
@@ -270,7 +273,7 @@ def _let_go(pool: Pool, reader: LogReader, slots: Collection[int]) -> None:
             if archiver.archive.wants(slot, head.number, next_prev_lsn):
                 archiver.take_over([Left(slot, head.number)])
                 continue
-        pool.adopt(head.number, None)
+        pool.give_back(Left(slot, head.number))
 
 
 def _clear_away(directory: Directory) -> None:

@@ -6,7 +6,8 @@ disk can be too full for it later. `prepare` does that work ahead of need and of
 
 A container may be reused once a record that leaves its slot out of the log is *durable* (a base at or beyond its end,
 or a hole): a crash must never find an older one that still counts on it. First the archive has it, if there is one. And
-while a backup copies the log (`held`), and for a file that has a second name somewhere, it is not reused at all.
+while a backup copies the log (`held`), and for a file that has a second name somewhere, it is not reused at all; nor
+while somebody is still to read what it held (`Keeper`).
 
 Messages are let in (`find_room`) only while there are more free containers than the reserve, so a disk that becomes
 full stops nothing that was let in, nor what takes messages off: see `room`.
@@ -22,7 +23,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import TypeVar
+from typing import Protocol, TypeVar
 from uuid import UUID
 
 from ..base.errors import DiskError, DiskFull
@@ -35,7 +36,21 @@ from .open_files import OpenFiles
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+
+class Keeper(Protocol):
+    """Knows who is still to read what left the log."""
+
+    def kept_from(self, end_lsn: int, is_full: bool) -> int:
+        """From which LSN on it is kept; *end_lsn* is about where the log ends, *is_full* says that the disk is full."""
+        ...
+
+
 _ZEROS = bytes(1 << 20)
+_NONE = -1
+"""The slot of a container of which it does not matter what it held."""
+_NO_SLOT = 1 << 64
+"""Behind all of them."""
 
 
 class Pool:
@@ -49,11 +64,13 @@ class Pool:
         *,
         keep: int,
         held: Callable[[], bool] = lambda: False,
+        keeper: Keeper | None = None,
         reserve_bytes: int = room.RESERVE_BYTES,
     ) -> None:
         """*keep*: how many containers the log keeps at least, used and free together.
 
-        *held*: whether somebody else counts on the containers that are in the log now.
+        *held*: whether somebody else counts on the containers that are in the log now. *keeper*: who says what of
+        those that left it is not used again.
         """
         self.directory = directory
         self.container_bytes = container_bytes
@@ -75,6 +92,7 @@ class Pool:
         """Called when messages can be stored again."""
         self._keep = keep
         self._held = held
+        self._keeper = keeper
         self._reserve_bytes = reserve_bytes
         self._claimed = 0
         self._refused = False
@@ -82,7 +100,7 @@ class Pool:
         self._lock = threading.Lock()
         self._used: dict[int, int] = {}  # slot to container number
         self._free: deque[int] = deque()
-        self._limbo: list[int] = []  # out of the log, and not free yet
+        self._limbo: list[Left] = []  # out of the log, and not free yet
         self._vacant: deque[int] = deque()  # numbers of files that are gone
         numbers = [container.file_number(name) or 0 for name in directory.names()]
         self._next_number = max(numbers, default=0) + 1  # never the name of a file that is left alone
@@ -91,7 +109,7 @@ class Pool:
     def adopt(self, number: int, slot: int | None) -> None:
         """Take over a container found on opening: it holds *slot*, or is free."""
         if slot is None:
-            self.give_back(number)
+            self.give_back(Left(_NONE, number))
             return
         with self._lock:
             self._used[slot] = number
@@ -111,7 +129,7 @@ class Pool:
 
     @property
     def limbo_count(self) -> int:
-        """How many containers are neither in the log nor free, because a backup holds them. No reserve."""
+        """How many containers are neither in the log nor free: a backup holds them, or they are kept. No reserve."""
         return len(self._limbo)
 
     @property
@@ -281,21 +299,24 @@ class Pool:
             self.archiver.take_over(history)
         for one in left:
             if one not in history:
-                self.give_back(one.number)
+                self.give_back(one)
 
-    def give_back(self, number: int) -> None:
-        """The log and the archive are done with file *number*."""
+    def give_back(self, left: Left) -> None:
+        """The log and the archive are done with a container."""
         with self._lock:
-            self._limbo.append(number)
+            self._limbo.append(left)
         self.settle()
 
     def settle(self) -> None:
-        """Free what was given back, unless it is held."""
+        """Free what was given back, unless it is held, or kept."""
         if not self._limbo or self._held():
             return
         with self._lock:
-            numbers, self._limbo = self._limbo, []
-        for number in numbers:
+            left, self._limbo = self._limbo, []
+        kept_slot = self._kept_slot(left)
+        with self._lock:
+            self._limbo += [one for one in left if one.slot >= kept_slot]
+        for number in [one.number for one in left if one.slot < kept_slot]:
             with suppress(DiskError):  # else it is in nobody's way; the next opening finds it
                 if number in self._suspects:
                     self._put_away(number)
@@ -303,6 +324,14 @@ class Pool:
                     self._unlink(number)
                 else:
                     self._free.append(number)
+
+    def _kept_slot(self, left: Iterable[Left]) -> int:
+        """From which slot on what left the log is kept, if it matters to any of *left*."""
+        if self._keeper is None or all(one.slot == _NONE for one in left):
+            return _NO_SLOT
+        with self._lock:
+            last_slot = max(self._used, default=_NONE)
+        return self._keeper.kept_from((last_slot + 1) * self.container_bytes, self.is_full) // self.container_bytes
 
     def trim(self) -> None:
         """Give containers back to the file system once more than half of them are free (checklist E62)."""
@@ -348,7 +377,7 @@ class Pool:
             if number in self._free:
                 self._free.remove(number)
         if self._held():
-            self.give_back(number)
+            self.give_back(Left(_NONE, number))
         else:
             self._put_away(number)
 

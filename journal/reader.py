@@ -26,7 +26,7 @@ from . import block, container, holes
 from .block import BadBlock, Block, BlockHead
 from .container import DATA_OFFSET
 from .heads import Heads, read_mark
-from .holes import Hole
+from .holes import Hole, hole_with
 from .lookup import FoundRecord, read_record
 from .record import HEAD, RecordType
 from .window import Window
@@ -162,7 +162,7 @@ class LogReader(Heads):
         slot = lsn // self.container_bytes
         chain: list[int] = []
         while slot >= base_slot:
-            hole = next((hole for hole in self.holes if hole.holds(slot)), None)
+            hole = hole_with(self.holes, slot)
             if hole is None:
                 if slot not in self.heads:
                     return None
@@ -175,7 +175,7 @@ class LogReader(Heads):
 
     def holds(self, slot: int) -> bool:
         """Whether *slot* is part of the log, be its container there or not."""
-        return slot >= self.base_lsn // self.container_bytes and not any(hole.holds(slot) for hole in self.holes)
+        return slot >= self.base_lsn // self.container_bytes and hole_with(self.holes, slot) is None
 
     def read_record(self, lsn: int) -> FoundRecord:
         """The record whose head stands at *lsn*. Raises `JournalError`, or `KeyError` if its slot is gone."""
@@ -247,7 +247,7 @@ class LogReader(Heads):
         """The first slot of the log at or behind *slot*, if the containers tell."""
         slot = max(slot, self.base_lsn // self.container_bytes)
         at = bisect_left(self.slots, slot)
-        inside = next((hole for hole in self.holes if hole.holds(slot)), None)
+        inside = hole_with(self.holes, slot)
         return slot if inside is None else self.slots[at] if at < len(self.slots) else inside.end
 
     def _first_block(self, slot: int) -> int:

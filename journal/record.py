@@ -65,7 +65,7 @@ class RecordType(IntEnum):
 
 
 class Flag(IntFlag):
-    """What a record says beside its type."""
+    """What a record says beside its type. Of a DEQUEUE the three highest bits are a number of the store's."""
 
     ENQUEUE = 1
     """On START: the message is whole and enqueued on `queue_id`, as an ENQUEUE record behind it would say."""

@@ -7,7 +7,7 @@ from typing import Any
 from ..amqp.values import Timestamp
 from ..broker.access import MANAGE
 from ..broker.broker import Broker
-from ..broker.connections import Connection, Link
+from ..broker.connections import Connection, Link, Session
 from ..broker.consumer import Consumer
 from .call import Call
 from .entity import Attribute, Operation, Type
@@ -27,6 +27,7 @@ class ConnectionType(Type):
                 Attribute("container", "string", "The client's container id.", lambda c: c.end.container),
                 Attribute("user", "string", "Who logged in; empty for nobody in particular.", lambda c: c.end.user),
                 Attribute("since", "time", "When it opened AMQP.", lambda c: Timestamp(c.since_us // 1000)),
+                Attribute("sessions", "number", "Sessions on it.", lambda c: len(c.sessions)),
                 Attribute("links", "number", "Links on it.", lambda c: len(c.links)),
             ),
             (
@@ -59,6 +60,38 @@ class ConnectionType(Type):
         call.node.broker.reader.next_step(lambda: connection.end.expel(reason))  # it may be the caller's own
 
 
+class SessionType(Type):
+    name = "session"
+    meaning = "A session of a client's connection."
+
+    def __init__(self, broker: Broker) -> None:
+        self._connections = broker.connections
+        super().__init__(
+            (
+                Attribute("connection", "string", "The identity of its connection.", lambda s: s.connection.identity),
+                Attribute("number", "number", "Which one of the connection it is.", lambda s: s.number),
+                Attribute("since", "time", "When it was begun.", lambda s: Timestamp(s.since_us // 1000)),
+                Attribute(
+                    "links", "number", "Links on it.",
+                    lambda s: sum(link.wish.session == s.number for link in s.connection.links.values()),
+                ),
+            ),
+            (),
+        )  # fmt: skip
+
+    def all(self) -> list[Any]:
+        return [session for connection in self._connections.by_end.values() for session in connection.sessions.values()]
+
+    def find(self, name: str) -> Session | None:
+        return next((session for session in self.all() if session.identity == name), None)
+
+    def name_of(self, entity: Session) -> str:
+        return entity.identity
+
+    def is_there(self, entity: Session) -> bool:
+        return entity.number in entity.connection.sessions
+
+
 class LinkType(Type):
     name = "link"
     meaning = "A link of a client, as the client sees it."
@@ -69,6 +102,10 @@ class LinkType(Type):
         super().__init__(
             (
                 Attribute("connection", "string", "The identity of its connection.", lambda k: k.connection.identity),
+                Attribute(
+                    "session", "string", "The identity of its session.",
+                    lambda k: f"{k.connection.identity}.{k.wish.session}",
+                ),
                 Attribute(
                     "role", "string", "`receiver` or `sender`.", lambda k: "receiver" if k.wish.to_client else "sender"
                 ),

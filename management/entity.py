@@ -76,6 +76,10 @@ class Type:
         """Whether it has not gone since `all` was asked."""
         return True
 
+    def is_internal(self, entity: Any) -> bool:
+        """Whether it is the broker's own: a QUERY tells of it only if it is asked to."""
+        return False
+
     def resource_of(self, entity: Any) -> str:
         """The name that access rules are asked about; empty for what they know no names of."""
         return ""

@@ -1,6 +1,7 @@
-"""Moving messages from a queue to an address, each in a transaction of its own: after a crash it is in one of the two.
+"""Moving messages from a queue to an address, each in a transaction of its own: a crash leaves it in one of the two.
 
-Who moves is a consumer of the queue like others, and takes its turn with them.
+Who moves is a consumer of the queue like others, and takes its turn with them; in a cluster, too, where the queue may
+be another member's just now.
 """
 
 from __future__ import annotations
@@ -82,6 +83,8 @@ class _Mover:
 
     def begin(self) -> None:
         self._queue.consumers.append(self)
+        if self._queue.replicated and self._broker.cluster is not None:
+            self._broker.cluster.consuming(self._queue)
         self._ask()
 
     # ---- as a consumer --------------------------------------------------------------------------------------------
@@ -183,10 +186,27 @@ class _Mover:
         self._mine.clear()
         back, self.unsettled = self.unsettled, {}
         for entry in back:
-            if not entry.gone:
+            if entry.gone:
+                continue
+            if queue.replicated:
+                self._broker.order_back(queue, entry, False, _nothing)
+            else:
                 queue.give_back(entry)
         self._broker.touch(queue)
-        self._broker.line.when_durable(self._lsn, self._answer, error)
+        if queue.replicated and self._broker.cluster is not None:
+            self._broker.order_all_back()
+            self._broker.cluster.not_consuming(queue)
+        self._broker.line.when_durable(self._lsn, self._broker.when_answered, partial(self._answer, error))
+
+    def cut_off(self) -> list[Entry]:
+        """The member has lost its cluster: what it has is not its own any more, and nobody is there to be answered."""
+        self._ended = True
+        self._queue.draining.pop(self, None)
+        if self in self._queue.consumers:
+            self._queue.consumers.remove(self)
+        self._mine.clear()
+        held, self.unsettled = self.unsettled, {}
+        return [entry for entry in held if not entry.gone]
 
     def _answer(self, error: CairnError | None) -> None:
         if error is not None:
@@ -197,3 +217,7 @@ class _Mover:
     def failure(self, condition: str, description: str) -> None:
         """The queue is gone, and there is nothing more to move."""
         self._end()
+
+
+def _nothing() -> None:
+    """Nobody waits for that."""

@@ -6,15 +6,17 @@ it is no picture of one moment. What went meanwhile is left out; so is what the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 from ..amqp import encode
 from ..broker.access import LOOK
 from ..broker.broker import Broker
+from . import clusterwide
 from .call import Call, WhyNot
-from .clients import ConnectionType, LinkType
+from .clients import ConnectionType, LinkType, SessionType
+from .connecting import AutoLinkType, ConnectorType, LinkRouteType, RouterType
 from .entity import Type
 from .exchanges import BindingType, ExchangeType
 from .moving import Moving
@@ -22,7 +24,7 @@ from .node import ADDRESS, Management
 from .peeking import Peeking
 from .queues import QueueType, TemplateType
 from .request import BAD_REQUEST, NOT_FOUND, NOT_IMPLEMENTED, Refusal, number, only, shown, text
-from .system import BrokerType, StoreType, TransactionType
+from .system import BrokerType, Reload, StoreType, TransactionType
 
 SELF = "org.amqp.management"
 """The type of the node itself."""
@@ -34,8 +36,12 @@ MOST_BYTES = 4 << 20
 """An answer ends when it has so many bytes: its `count` tells where to go on."""
 
 
-def serve(broker: Broker, why_not: WhyNot) -> Management:
-    """Put the node in its place. *why_not* is asked before every operation, also those that only read (A13)."""
+def serve(broker: Broker, why_not: WhyNot, reload: Reload | None = None, more: Sequence[Type] = ()) -> Management:
+    """Put the node in its place. *why_not* is asked before every operation, also those that only read (A13).
+
+    *reload* has the files of users, rules and certificates read again.
+    *more*: types of those who run the broker.
+    """
     queues = QueueType(broker)
     queues.add(Peeking(broker).operation(queues))
     queues.add(Moving(broker).operation(queues))
@@ -45,13 +51,21 @@ def serve(broker: Broker, why_not: WhyNot) -> Management:
         BindingType(broker),
         TemplateType(broker),
         ConnectionType(broker),
+        SessionType(broker),
         LinkType(broker),
+        ConnectorType(broker),
+        LinkRouteType(broker),
+        AutoLinkType(broker),
+        RouterType(broker),
         TransactionType(broker),
-        BrokerType(broker),
+        BrokerType(broker, reload),
         StoreType(broker),
+        *more,
     )
     node = Management(broker, types, why_not, do)
     broker.endpoints[ADDRESS] = node
+    if broker.cluster is not None:
+        broker.cluster.reports_by(clusterwide.reporter(node.types))
     return node
 
 
@@ -120,7 +134,14 @@ def _query(call: Call) -> None:
     only(asked, "attributeNames")
     offset = number(call.request.properties, "offset", 0, 1 << 62)
     most = number(call.request.properties, "count", 1 << 62, 1 << 62)
-    _Query(call, types, _names(asked, types), offset, most).step()
+    internal = call.request.properties.get("internal") is True
+    scope = text(call.request.properties, "scope", "")
+    if scope == "cluster":
+        clusterwide.query(call, types, _names(asked, types), offset, most, internal=internal)
+    elif scope:
+        raise Refusal(BAD_REQUEST, f"there is no scope {shown(scope)}: it is `cluster`, or left out")
+    else:
+        _Query(call, types, _names(asked, types), offset, most, internal=internal).step()
 
 
 def _names(asked: Mapping[str, Any], types: Mapping[str, Type]) -> list[str]:
@@ -142,10 +163,14 @@ def _names(asked: Mapping[str, Any], types: Mapping[str, Type]) -> list[str]:
 class _Query:
     """One QUERY on its way."""
 
-    def __init__(self, call: Call, types: Mapping[str, Type], names: list[str], offset: int, most: int) -> None:
+    def __init__(
+        self, call: Call, types: Mapping[str, Type], names: list[str], offset: int, most: int, *, internal: bool
+    ) -> None:
         self._call = call
         self._names = names
-        everything = [(kind, kind.all()) for kind in types.values()]
+        everything = [
+            (kind, [one for one in kind.all() if internal or not kind.is_internal(one)]) for kind in types.values()
+        ]
         self._total = sum(len(entities) for _, entities in everything)
         self._left = islice(_in_order(everything), offset, min(offset + most, self._total))
         self._next = min(offset, self._total)

@@ -10,7 +10,7 @@ from ..base.errors import StoreError
 from ..broker.access import BROWSE, CREATE, DELETE, MANAGE, RECEIVE, SEND
 from ..broker.broker import DYNAMIC_PREFIX, Broker
 from ..broker.nodes import MAX_NAME_BYTES
-from ..broker.policy import policy_of
+from ..broker.policy import CHANGEABLE, policy_of
 from ..broker.queue import Queue
 from .call import Call
 from .entity import Attribute, Operation, Type
@@ -36,7 +36,7 @@ class QueueType(Type):
         super().__init__(
             (
                 Attribute("durable", "boolean", "Whether it outlasts the broker.", lambda q: bool(q.queue_id)),
-                Attribute("arguments", "map", "Its policy, as it was made with.", lambda q: q.arguments),
+                Attribute("arguments", "map", "Its policy.", lambda q: q.arguments),
                 number("messages", meaning="Messages on it, all together.", read=lambda q: q.messages),
                 number("ready", meaning="Those that consumers can take.", read=lambda q: q.depth),
                 number(
@@ -69,6 +69,11 @@ class QueueType(Type):
                     "Make it, durable unless `durable` is false. 409 if it is there, and otherwise.", self._create,
                 ),
                 Operation(
+                    "UPDATE", ("arguments",),
+                    "Other values of some arguments, null to take one away: " + ", ".join(f"`{n}`" for n in CHANGEABLE)
+                    + ", and what begins with `x-`. They count at once.", self._update,
+                ),
+                Operation(
                     "DELETE", ("if-unused", "if-empty"),
                     "With all that is on it; 409 if it has consumers or messages, where that is to be seen to.",
                     self._delete,
@@ -92,6 +97,9 @@ class QueueType(Type):
 
     def is_there(self, entity: Queue) -> bool:
         return not entity.going
+
+    def is_internal(self, entity: Queue) -> bool:
+        return entity.name.startswith("$")
 
     def resource_of(self, entity: Queue) -> str:
         return entity.name
@@ -139,6 +147,24 @@ class QueueType(Type):
         if bool(there.queue_id) != durable or there.arguments != settings:
             raise Refusal(CONFLICT, f"the queue {shown(there.name)} is there, durable or made otherwise")
         call.answer(self.map_of(there), OK)
+
+    def _update(self, call: Call) -> None:
+        asked = call.request.map()
+        only(asked, "arguments")
+        queue: Queue = self.wanted(call, MANAGE)
+        if queue.name.startswith("$"):
+            raise Refusal(BAD_REQUEST, f"{shown(queue.name)} is the broker's own")
+        changes = arguments(asked)
+        kept = {name: value for name, value in {**queue.arguments, **changes}.items() if value is not None}
+        check_policy(call, queue.name, kept)
+
+        def changed(error: object) -> None:
+            if isinstance(error, Exception):
+                call.failed(error)
+            else:
+                call.answer(self.map_of(queue))
+
+        self._broker.nodes.change_queue(queue, changes, call.then(changed))
 
     def _delete(self, call: Call) -> None:
         asked = call.request.map()

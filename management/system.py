@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from functools import partial
 from importlib.metadata import version
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..amqp.values import Timestamp
+from ..base.errors import CairnError
 from ..broker.access import MANAGE
 from ..broker.broker import Broker
+from ..broker.transaction import ROLLBACK
+from ..broker.transaction import Transaction as OpenTransaction
 from ..store.journal_store import JournalStore
 from ..store.metrics import JournalMetrics, measure
-from ..store.transaction import Transaction
 from .call import Call
 from .entity import Attribute, Operation, Type
 from .request import BAD_REQUEST, Refusal, flag, only
+
+Reload = Callable[[Callable[[int | CairnError], None]], None]
+"""Has files read again, and tells on the core how many connections and links had to go, or what is broken."""
 
 
 class One(Type):
@@ -36,7 +41,12 @@ class BrokerType(One):
     name = "broker"
     meaning = "The broker. There is one, called `broker`."
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, reload: Reload | None) -> None:
+        self._reload = reload
+        meaning = (
+            "Read the files of users, access rules, certificates and revoked ones again, and close what is not allowed "
+            "any more; `gone` tells how many connections and links. If one is broken, all stays as it was."
+        )
         begun_us = broker.clock.wall_us()
         begun_s = broker.clock.monotonic_s()
         nodes, connections, memory = broker.nodes, broker.connections, broker.memory
@@ -55,8 +65,22 @@ class BrokerType(One):
                 Attribute("memory-used-bytes", "number", "What waiting messages hold.", lambda _: memory.used_bytes),
                 Attribute("memory-limit-bytes", "number", "What they may hold.", lambda _: memory.limit_bytes),
             ),
-            (),
+            () if reload is None else (Operation("RELOAD", (), meaning, self._do_reload),),
         )  # fmt: skip
+
+
+    def _do_reload(self, call: Call) -> None:
+        call.check(MANAGE, "")
+        only(call.request.map())
+
+        def done(found: int | CairnError) -> None:
+            if isinstance(found, CairnError):
+                call.failed(found)
+            else:
+                call.answer({"gone": found})
+
+        assert self._reload is not None
+        self._reload(done)
 
 
 class StoreType(One):
@@ -102,22 +126,43 @@ _KINDS = {"int": "number", "float": "number", "float | None": "number", "int | N
           "bool": "boolean"}  # fmt: skip
 
 
+class Known(NamedTuple):
+    """A transaction, as it is told of."""
+
+    name: str
+    state: str
+    operations: int
+    since: Timestamp | None = None
+    connection: str | None = None
+    transaction: OpenTransaction | None = None
+
+
 class TransactionType(Type):
     name = "transaction"
-    meaning = "A distributed transaction that is in doubt: prepared, or decided on without its coordinator."
+    meaning = (
+        "A client's transaction that is open, or a distributed one that is in doubt: prepared, or decided on without "
+        "its coordinator. A distributed one is called by its xid."
+    )
 
     def __init__(self, broker: Broker) -> None:
+        self._broker = broker
         self._transactions = broker.store.transactions
         self._in_doubt = broker.in_doubt
         super().__init__(
             (
-                Attribute("state", "string", "What has become of it so far.", lambda t: t.state.value),
-                Attribute("operations", "number", "What it puts, and takes.", lambda t: len(t.operations)),
+                Attribute("state", "string", "What has become of it so far.", lambda t: t.state),
+                Attribute("operations", "number", "What it puts, and takes.", lambda t: t.operations),
+                Attribute("since", "time", "When it was declared, if it is open.", lambda t: t.since),
+                Attribute("age-seconds", "number", "How long ago that was.", self._age_s),
+                Attribute(
+                    "connection", "string", "The identity of its client's connection, if it is open.",
+                    lambda t: t.connection,
+                ),
             ),
             (
                 Operation("PREPARE", (), "The first phase, of one that its client has discharged.", self._prepare),
                 Operation("COMMIT", (), "The second phase, or the only one.", self._commit),
-                Operation("ROLLBACK", (), "Nothing of it is to be.", self._rollback),
+                Operation("ROLLBACK", (), "Nothing of it is to be; its client hears at the discharge.", self._rollback),
                 Operation(
                     "DECIDE", ("commit",), "End one that is prepared, without its coordinator: it is remembered.",
                     self._decide,
@@ -127,13 +172,29 @@ class TransactionType(Type):
         )  # fmt: skip
 
     def all(self) -> list[Any]:
-        return list(self._transactions.in_doubt())
+        in_doubt = [
+            Known(one.xid.hex(), one.state.value, len(one.operations)) for one in self._transactions.in_doubt()
+        ]
+        return [*in_doubt, *self._open()]
 
-    def find(self, name: str) -> Transaction | None:
-        return next((one for one in self._transactions.in_doubt() if self.name_of(one) == name), None)
+    def _open(self) -> Iterator[Known]:
+        by_end = self._broker.connections.by_end
+        for end, one in self._broker.transactions.open():
+            connection = by_end.get(end)
+            name = one.inner.xid.hex() if one.inner is not None and one.inner.xid else one.id.hex()
+            since = Timestamp(one.since_us // 1000)
+            identity = None if connection is None else connection.identity
+            yield Known(name, "open", one.operations, since, identity, one)
 
-    def name_of(self, entity: Transaction) -> str:
-        return entity.xid.hex()
+    def find(self, name: str) -> Known | None:
+        return next((one for one in self.all() if one.name == name), None)
+
+    def name_of(self, entity: Known) -> str:
+        return entity.name
+
+    def _age_s(self, entity: Known) -> int | None:
+        now_ms = self._broker.clock.wall_us() // 1000
+        return None if entity.since is None else max(0, now_ms - entity.since) // 1000
 
     def _xid(self, call: Call, *known: str) -> bytes:
         """Of any transaction, in doubt or not: the name is its xid in hexadecimal digits."""
@@ -151,7 +212,13 @@ class TransactionType(Type):
         self._in_doubt.commit(self._xid(call), call.answer)
 
     def _rollback(self, call: Call) -> None:
-        self._in_doubt.rollback(self._xid(call), call.answer)
+        xid = self._xid(call)
+        found = next((one.transaction for one in self._open() if one.name == call.name()), None)
+        if found is None:
+            self._in_doubt.rollback(xid, call.answer)
+        else:
+            lsn = found.roll_back(ROLLBACK, "management rolled it back")
+            self._broker.line.when_durable(lsn, call.answer)
 
     def _decide(self, call: Call) -> None:
         xid = self._xid(call, "commit")

@@ -145,6 +145,7 @@ class MendedDirectory(ReadOnlyDirectory):
         self._mark = found
         self._log_id = log_id_of(found.log_uuid)
         self._heads: dict[str, bytes] = {}
+        self._spare: set[str] = set()
         self._shown_mark = shown_mark
 
     def names(self) -> list[str]:
@@ -180,12 +181,16 @@ class MendedDirectory(ReadOnlyDirectory):
                 self._remark(f"{self.path}/{name}: it was written as {container.file_name(head.number)}")
                 sector = container.encode_head(head._replace(number=number))
             return ShownFile(name, sector, file, wanted) if misplaced or size != wanted else file
+        if name in self._spare:
+            return file  # it is as it was: once it is in use it has a head
         if name not in self._heads:
             found = told_by_blocks(file, wanted, self._log_id)
             if found is None or not try_head(file, name)[1]:  # a spare one, or one just taken into use
+                self._spare.add(name)
                 return file
             slot_lsn = found.slot * wanted
-            head = ContainerHead(self._mark.incarnation, self._mark.log_uuid, wanted, number, slot_lsn, 0, 0, 0)
+            # of incarnation 0, so that a container with a head of its own goes before: this may be half a copy of it
+            head = ContainerHead(0, self._mark.log_uuid, wanted, number, slot_lsn, 0, 0, 0)
             self._heads[name] = container.encode_head(head)
             self.findings[slot_lsn] = head_finding(name, slot_lsn, why, max(found.durable_lsn, self._mark.durable_lsn))
         return ShownFile(name, self._heads[name], file, wanted)

@@ -28,6 +28,7 @@ from ..journal.opening import (
     open_log,
 )
 from ..journal.reader import LogReader
+from ..store.bookmarks import Bookmarks
 from ..store.checkpoint_file import CheckpointFile, LmdbFile
 from ..store.checkpointing import Checkpointing
 from ..store.directory import StoreDirectory
@@ -69,8 +70,9 @@ def open_store(
             if options.connect is not None:
                 refuse_sql(wiring.database)
             store, report = recover(
-                place.journal, wiring, clock, options, place.close, progress, checkpoint, place.is_held, SYNCERS
-            )
+                place.journal, wiring, clock, options, place.close, progress, checkpoint, place.is_held, SYNCERS,
+                Bookmarks(path),
+            )  # fmt: skip
             if options.connect is not None:
                 with abandoned_on_failure(store.journal):
                     tell_place(path, parse_address(options.connect, options.catalog))
@@ -93,11 +95,12 @@ def recover(
     checkpoint: CheckpointFile | None = None,
     held: Callable[[], bool] = lambda: False,
     syncers: int = 0,
+    bookmarks: Bookmarks | None = None,
 ) -> tuple[JournalStore, RecoveryReport]:
     """The store whose log is in *directory* and whose queues are in *wiring*; see `open_store`.
 
     *checkpoint* spares reading the log from its base, if it can be used. *held*: whether somebody else counts on the
-    containers that are in the log now. *syncers*: see `journal.writing`.
+    containers that are in the log now. *syncers*: see `journal.writing`. *bookmarks*: of those that read history.
     """
     begun_s = clock.monotonic_s()
     created, container_bytes = _identify(directory, wiring, clock, options)
@@ -132,6 +135,7 @@ def recover(
             archive=_archive_directory(options.archive_dir, directory),
             archive_limits=options.archive_limits,
             held=held,
+            keeper=bookmarks,
             syncers=syncers,
             reserve_bytes=options.reserve_bytes,
         )
@@ -149,6 +153,7 @@ def recover(
                 log.remarks.append(f"the checkpoint was not used: {restored.why_not}; the whole log was read")
         wiring.migrate()  # only now: what is refused is not changed
         store = JournalStore(wiring, journal, state, release, checkpointing)
+        store.bookmarks = bookmarks
         discarded = store.discard_unfinished(clock.wall_us())
         expunged = expunge_going(store, clock.wall_us())
         store.kick()

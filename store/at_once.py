@@ -10,6 +10,7 @@ from .cuts import Cut
 from .message import SIZE_BITS
 from .outcomes import TX_COMMIT, TX_START
 from .state import DELETE, DEQUEUE, FLAG_DELETE, FLAG_ENQUEUE, QUEUE_DELETE, START, Lsns, State
+from .why import WHY_BITS
 
 Table = npt.NDArray[np.void]
 
@@ -39,11 +40,10 @@ def apply_all(state: State, lsns: Lsns, heads: Table) -> bool:
             state.pages[state.slot_of(ids[0])] = new  # a dict made at once takes half as long
     if gone.any():
         state.pins.end_all(int(lsns[0]), heads["extra"][gone])
-        for message_id in heads["message_id"][gone].tolist():
-            state.forget(message_id)
+        state.forget_all(heads["message_id"][gone])
     for at in np.flatnonzero(cuts):
         lsn, head = int(lsns[at]), heads[at]
-        state.cut(Cut(int(head["queue_id"]), int(head["extra"]) or lsn, frozenset(), lsn))
+        state.cut(Cut(int(head["queue_id"]), int(head["extra"]) or lsn, frozenset(), lsn), int(head["undo_prev"]))
     return True
 
 
@@ -56,7 +56,8 @@ def _is_committed_here(state: State, heads: Table, plainly: npt.NDArray[np.bool_
     commits = (kind == TX_COMMIT) & (heads["flags"] == 0) & (heads["extra"] == 0)
     of_theirs = commits | (kind == TX_START)
     within = txn_ids > 0
-    if heads["flags"][within & ~of_theirs].max(initial=0) > (FLAG_ENQUEUE | FLAG_DELETE):
+    flags = heads["flags"] & ~np.where(kind == DEQUEUE, WHY_BITS, 0).astype(np.uint8)
+    if flags[within & ~of_theirs].max(initial=0) > (FLAG_ENQUEUE | FLAG_DELETE):
         return False
     committed = set(txn_ids[commits].tolist())
     if set(txn_ids[within].tolist()) != committed or state.outcomes.knows(committed):

@@ -24,10 +24,17 @@ Entry = tuple[bytes, bytes]
 """A key and a value."""
 _FIRST_MAP_BYTES = 64 << 20
 _PROBE_TIMEOUT_S = 600.0
+_LOOKS = 5
+"""So often is a file read that changes meanwhile: a tool may do that beside a broker."""
+_DAMAGED_STATUS = 3
 
 
 class BadCheckpoint(Exception):
     """The checkpoint can't be used; the log tells everything all the same."""
+
+
+class DamagedCheckpoint(BadCheckpoint):
+    """An entry is not what was written; a crash leaves no such thing."""
 
 
 class CheckpointFile(Protocol):
@@ -56,10 +63,10 @@ def sealed(key: bytes, body: bytes) -> bytes:
 
 
 def unsealed(key: bytes, value: bytes) -> bytes:
-    """The body of an entry's *value*; `BadCheckpoint` if it is not what was sealed."""
+    """The body of an entry's *value*; `DamagedCheckpoint` if it is not what was sealed."""
     body = value[4:]
     if crc32c(body, crc32c(key)) != int.from_bytes(value[:4], "little"):
-        raise BadCheckpoint(f"the checksum of entry {key.hex()} fails")
+        raise DamagedCheckpoint(f"the checksum of entry {key.hex()} fails")
     return body
 
 
@@ -72,12 +79,23 @@ class LmdbFile:
     def load(self) -> dict[bytes, bytes]:
         if not os.path.exists(os.path.join(self.path, "data.mdb")):
             raise BadCheckpoint("there is none")
-        _probe(self.path)
-        try:
-            with self._opened() as env, env.begin() as txn:
-                return {bytes(key): bytes(value) for key, value in txn.cursor()}
-        except (lmdb.Error, OSError) as error:
-            raise BadCheckpoint(f"it can't be read ({error})") from error
+        for _ in range(_LOOKS):
+            try:
+                with _reading(self.path) as env:
+                    begun = env.info()["last_txnid"]
+                    try:
+                        _probe(self.path)
+                        with env.begin() as txn:
+                            entries = {bytes(key): bytes(value) for key, value in txn.cursor()}
+                    except BadCheckpoint:
+                        if env.info()["last_txnid"] == begun:
+                            raise
+                        continue
+                    if env.info()["last_txnid"] == begun:
+                        return entries
+            except (lmdb.Error, OSError) as error:
+                raise BadCheckpoint(f"it can't be read ({error})") from error
+        raise BadCheckpoint("it was written while it was read")
 
     def commit(self, changes: Mapping[bytes, bytes | None], last: Callable[[int], Entry], *, clear: bool) -> None:
         if clear:
@@ -117,14 +135,16 @@ def _commit(env: lmdb.Environment, changes: Mapping[bytes, bytes | None], last: 
 def look_through(path: str) -> None:
     """Read every entry and check it; `BadCheckpoint` or a crash if something is wrong."""
     try:
-        with (
-            lmdb.open(path, readonly=True, lock=False, create=False) as env,
-            env.begin(buffers=False) as txn,
-        ):
+        with _reading(path) as env, env.begin(buffers=False) as txn:
             for key, value in txn.cursor():
                 unsealed(bytes(key), bytes(value))
     except (lmdb.Error, OSError) as error:
         raise BadCheckpoint(f"it can't be read ({error})") from error
+
+
+def _reading(path: str) -> lmdb.Environment:
+    """Without LMDB's lock a broker may write over what is read; two commits later at the earliest."""
+    return lmdb.open(path, readonly=True, lock=False, create=False)
 
 
 def _probe(path: str) -> None:
@@ -136,7 +156,8 @@ def _probe(path: str) -> None:
         raise BadCheckpoint(f"it can't be looked through ({error})") from error
     if done.returncode:
         said = done.stdout.decode(errors="replace").strip().splitlines()
-        raise BadCheckpoint(said[-1] if said else f"reading it ended with status {done.returncode}")
+        kind = DamagedCheckpoint if done.returncode == _DAMAGED_STATUS else BadCheckpoint
+        raise kind(said[-1] if said else f"reading it ended with status {done.returncode}")
 
 
 def main() -> None:
@@ -145,6 +166,6 @@ def main() -> None:
         look_through(sys.argv[1])
     except BadCheckpoint as error:
         print(error)
-        raise SystemExit(1) from None
+        raise SystemExit(_DAMAGED_STATUS if isinstance(error, DamagedCheckpoint) else 1) from None
 
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from typing import NamedTuple, Protocol
 
 from .owned import OwnedStore
-from .transaction import Dequeue, Put, Transaction, TxState
+from .transaction import Dequeue, Enqueue, Put, Transaction, TxState
 
 ADD, TAKE, NEW = "add", "take", "new"
 
@@ -185,5 +185,5 @@ def whole(store: OwnedStore, message_id: int) -> bytes:
     return b"".join(store.load_piece(message_id, number) for number in range(store.piece_count(message_id)))
 
 
-def _op(operation: tuple[int, int]) -> Op:
-    return Op(TAKE if isinstance(operation, Dequeue) else ADD, *operation)
+def _op(operation: Enqueue | Dequeue) -> Op:
+    return Op(TAKE if isinstance(operation, Dequeue) else ADD, operation.message_id, operation.queue_id)

@@ -27,11 +27,13 @@ class QueueLaws:
         nowhere = BindingRow(exchange.id, NOWHERE, "key")
         assert isinstance(asked(lambda done: store.bind(nowhere, done)), StoreError)
         assert asked(lambda done: store.create_config("c", {"d": True}, done)) is None
+        assert asked(lambda done: store.change_queue(q, {"e": [3]}, done)) is None
+        assert isinstance(asked(lambda done: store.change_queue(NOWHERE, {}, done)), StoreError)
         store = subject.reopen()
         if not subject.maker.keeps:
             assert not [*store.queues(), *store.exchanges(), *store.bindings(), *store.configs()]
             return
-        assert [row.id for row in store.queues()] == [q]
+        assert [(row.id, row.arguments) for row in store.queues()] == [(q, {"e": [3]})]
         assert list(store.exchanges()) == [exchange]
         assert list(store.bindings()) == [binding]
         assert [row.settings for row in store.configs()] == [{"d": True}]

@@ -47,10 +47,6 @@ class Cut(NamedTuple):
             return self
         return next((cut for cut in self.before if cut.takes(message_id, position)), None)
 
-    def after(self, older: Cut) -> Cut:
-        """The same, with what *older* took."""
-        return self._replace(before=(*older.before, older._replace(before=()), *self.before)) if self.kept else self
-
 
 class Cuts:
     """The newest cut of each queue, as long as something may depend on it. The thread that makes the store's calls."""
@@ -61,17 +57,43 @@ class Cuts:
         self.changed = False
         """Since the last checkpoint looked."""
         self._swept: dict[int, Cut] = {}  # a checkpoint that is being taken may have pages from before the sweep
+        self._held: set[int] = set()  # LSNs of records that the log must keep until the sweep is through
 
-    def add(self, cut: Cut) -> None:
-        """*cut* is the newest of its queue."""
-        self._swept.pop(cut.queue_id, None)
-        self.unswept[cut.queue_id] = cut
+    def add(self, cut: Cut) -> list[Cut]:
+        """A record, or a copy of one, at whatever position; those whose records need not be kept any more.
+
+        Older ones matter as long as the newest one keeps something.
+        """
+        queue_id = cut.queue_id
+        known = self.unswept.get(queue_id) or self._swept.pop(queue_id, None)
+        chain = {} if known is None else {one.position: one for one in (known, *known.before)}
+        needless = [chain[cut.position]] if cut.position in chain else []
+        chain[cut.position] = cut
+        self._held.add(cut.lsn)
+        matters: list[Cut] = []
+        for position in sorted(chain, reverse=True):
+            if matters and not matters[-1].kept:
+                needless.append(chain[position])
+            else:
+                matters.append(chain[position]._replace(before=()))
+        self.unswept[queue_id] = matters[0]._replace(before=tuple(matters[1:]))
         self.changed = True
+        return self._let_go(needless)
 
-    def swept(self, queue_id: int) -> Cut:
-        """All messages of that cut were looked at."""
+    def is_kept(self, queue_id: int, lsn: int) -> bool:
+        """Whether the record there is still looked for when messages are asked about."""
+        cut = self.unswept.get(queue_id)
+        return cut is not None and lsn in (cut.lsn, *(one.lsn for one in cut.before))
+
+    def swept(self, queue_id: int) -> list[Cut]:
+        """All messages of the newest cut were looked at; those whose records need not be kept any more."""
         cut = self._swept[queue_id] = self.unswept.pop(queue_id)
-        return cut
+        return self._let_go([cut, *cut.before])
+
+    def _let_go(self, cuts: list[Cut]) -> list[Cut]:
+        held = [cut for cut in cuts if cut.lsn in self._held]
+        self._held.difference_update(cut.lsn for cut in held)
+        return held
 
     def all_swept(self) -> list[Cut]:
         """What a checkpoint that begins now has no need of when it is through."""

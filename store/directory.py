@@ -5,6 +5,7 @@ STORE/hold              held with flock by backups while they copy the log
 STORE/wiring.sqlite     the wiring and the store's identity, in SQL
 STORE/wiring.json       instead of it, if they are on a server: which one
 STORE/journal/          the log's containers and its mark
+STORE/bookmarks/        how far those have come that read the log as history, see `bookmarks`
 STORE/checkpoint/       the message map as of an LSN, in LMDB; a cache, made again when it is gone
 STORE/quarantine*       left by a salvage, for people
 """
@@ -16,6 +17,7 @@ import os
 
 from ..base.errors import DiskError, ForeignStore, StoreInUse
 from ..disk.real import RealDirectory, disk_error, not_a_file
+from .bookmarks import DIRECTORY as BOOKMARKS
 from .sql import RESTORE_OR_SALVAGE
 from .wiring import FILE_NAME as WIRING_NAME
 from .wiring_place import FILE_NAMES as WIRING_NAMES
@@ -37,7 +39,7 @@ class StoreDirectory:
         """Create the directory if need be and lock it. Raises `StoreInUse`, `ForeignStore`, `DiskError`."""
         self.path = path
         root = RealDirectory(path, create=True)
-        known = {JOURNAL_NAME, CHECKPOINT_NAME, LOCK_NAME, HOLD_NAME, "lost+found", *WIRING_NAMES}
+        known = {JOURNAL_NAME, CHECKPOINT_NAME, LOCK_NAME, HOLD_NAME, BOOKMARKS, "lost+found", *WIRING_NAMES}
         if MANIFEST_NAME in root.names():
             raise ForeignStore(path, "a backup, which must stay as it is", "`cairnmq restore` makes a store of it")
         strangers = set(root.names()) - known

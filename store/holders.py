@@ -1,8 +1,8 @@
 """What holds a slot in the log, by name: the answer to "why does this container not go away".
 
-A slot is held by the messages that have a record in it, and by the records in it that end messages of other slots (see
-`pins`). Any thread may ask: what others change is copied whole before it is looked at, so an answer is true of one
-moment, or was until just now.
+A slot is held by the messages, the transactions in doubt and the purges that have a record in it, and by the records in
+it that end messages of other slots (see `pins`). Any thread may ask: what others change is copied whole before it is
+looked at, so an answer is true of one moment, or was until just now.
 """
 
 from __future__ import annotations
@@ -29,6 +29,27 @@ class MessageHolds(NamedTuple):
         return f"message {self.message_id} on queue {names}"
 
 
+class TransactionHolds(NamedTuple):
+    """A transaction that is in doubt has a live record in the slot."""
+
+    txn_id: int
+    xid: bytes
+    state: str
+    """"prepared", or what was decided without its coordinator: "committed", "rolled back"."""
+
+    def told(self, queue_names: Mapping[int, str]) -> str:
+        return f"transaction {self.xid.hex()}, {self.state}"
+
+
+class CutHolds(NamedTuple):
+    """The purge or deletion of a queue stands in the slot, and not all of the queue's messages are looked at yet."""
+
+    queue_id: int
+
+    def told(self, queue_names: Mapping[int, str]) -> str:
+        return f"a purge of queue {queue_names.get(self.queue_id, f'id {self.queue_id}')}"
+
+
 class EndsHold(NamedTuple):
     """Records in the slot end, or take the place of, so many records in another one."""
 
@@ -40,7 +61,7 @@ class EndsHold(NamedTuple):
         return f"ends of messages in slot {self.slot}"
 
 
-Holder = MessageHolds | EndsHold
+Holder = MessageHolds | TransactionHolds | CutHolds | EndsHold
 
 
 class Holders:
@@ -52,7 +73,7 @@ class Holders:
         self._last = 0, 0  # a slot, and a message that held it: most often it still does
 
     def of(self, slot: int) -> Iterator[Holder]:
-        """Everything that holds *slot*: messages, then ends."""
+        """Everything that holds *slot*: messages, transactions, purges, then ends."""
         state, size = self._state, self._container_bytes
         for message_id in state.pages.get(slot, {}).copy():
             if message_id not in state.moved:
@@ -62,6 +83,16 @@ class Holders:
                 yield from self._message(message_id, slot)
         for message_id in state.odd.copy():
             yield from self._message(message_id, slot)
+        outcomes = state.outcomes
+        for txn_id, prepared in outcomes.prepared.copy().items():
+            if any(lsn // size == slot for lsn, _ in prepared.records()):
+                yield TransactionHolds(txn_id, prepared.xid, "prepared")
+        for txn_id, decided in outcomes.decided.copy().items():
+            if decided.lsn // size == slot:
+                yield TransactionHolds(txn_id, decided.xid, "committed" if decided.committed else "rolled back")
+        for queue_id, cut in state.cuts.unswept.copy().items():
+            if any(one.lsn // size == slot for one in (cut, *cut.before)):
+                yield CutHolds(queue_id)
         for ended, records in sorted(state.pins.ends.get(slot, {}).copy().items()):
             yield EndsHold(ended, records)
 

@@ -30,6 +30,7 @@ from typing import Protocol
 
 from ..base.errors import CairnError
 from .transaction import Transactions
+from .why import Why
 from .wiring import Arguments, BindingRow, ConfigRow, ExchangeRow, QueueRow
 
 
@@ -44,6 +45,10 @@ class MessageStore(Protocol):
     @property
     def next_lsn(self) -> int:
         """Above everything recorded so far: where `durable_lsn` has come to this, nothing is outstanding."""
+        ...
+
+    def last_flushes(self) -> Sequence[tuple[int, float]]:
+        """How many bytes each of the last ones wrote, and the seconds it took; none where there is no such thing."""
         ...
 
     def queues(self) -> Iterable[QueueRow]:
@@ -70,6 +75,10 @@ class MessageStore(Protocol):
         self, name: str, done: Callable[[QueueRow | Exception], None], arguments: Arguments | None = None
     ) -> None:
         """Create a durable queue, or find the one there is."""
+        ...
+
+    def change_queue(self, queue_id: int, arguments: Arguments, done: Callable[[Exception | None], None]) -> None:
+        """Give a durable queue other arguments; `StoreError` if it is not there."""
         ...
 
     def begin_destroy_queue(self, queue_id: int, done: Callable[[Exception | None], None]) -> None:
@@ -138,11 +147,16 @@ class MessageStore(Protocol):
         """Put a complete staged message on a queue; the LSN to wait for."""
         ...
 
-    def dequeue(self, message_id: int, queue_id: int, time_us: int) -> int:
-        """Take a message off a queue, and delete it with the last one; the LSN to wait for."""
+    def dequeue(self, message_id: int, queue_id: int, time_us: int, why: Why = Why.NOT_RECORDED) -> int:
+        """Take a message off a queue, and delete it with the last one; the LSN to wait for.
+
+        *why* is for whoever looks at the history; a store that keeps none need not keep it.
+        """
         ...
 
-    def dequeue_all(self, message_ids: Sequence[int], queue_id: int, time_us: int) -> list[int]:
+    def dequeue_all(
+        self, message_ids: Sequence[int], queue_id: int, time_us: int, why: Why = Why.NOT_RECORDED
+    ) -> list[int]:
         """The same for a batch, cheaper; the LSNs, ascending. Those before one that raises are off."""
         ...
 

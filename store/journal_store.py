@@ -21,6 +21,7 @@ from ..journal.flusher import Flusher
 from ..journal.log import OWN_LSN, Journal
 from ..journal.record import MAX_PAYLOAD_BYTES, Flag, RecordType
 from ..journal.room import FOR_OPENINGS
+from .bookmarks import Bookmarks
 from .checkpointing import Checkpointing
 from .cuts import MAX_KEPT, Cut
 from .holders import Holders
@@ -31,6 +32,7 @@ from .relocation import Relocation
 from .state import State
 from .sweeping import AT_ONCE, is_cut, settle, sweep, sweep_all
 from .transaction import Transactions
+from .why import Why
 from .wiring import Wiring
 from .wiring_calls import WiringCalls
 
@@ -64,6 +66,8 @@ class JournalStore(WiringCalls, JournalReading):
         self._unexamined = list(journal.slots)  # what holds nothing leaves the log with the first flush
         self.relocation = Relocation(state, journal, self.settle)
         self.checkpointing = checkpointing
+        self.bookmarks: Bookmarks | None = None
+        """Of those that read history; None for a store that heeds none."""
         writing = JournalTransactions(self)
         self.transactions = Transactions(writing)
         writing.restore(self.transactions)
@@ -196,20 +200,22 @@ class JournalStore(WiringCalls, JournalReading):
         if queue == queue_id or (message is not None and queue_id in message.queues):
             raise StoreError(f"message {message_id}", f"it is on queue {queue_id} already")
 
-    def dequeue(self, message_id: int, queue_id: int, time_us: int) -> int:
+    def dequeue(self, message_id: int, queue_id: int, time_us: int, why: Why = Why.NOT_RECORDED) -> int:
         state = self.state
         if self._unswept:
             self.settle(message_id)
         if state.queue_of(message_id) != queue_id or self.transactions.concern(message_id):
-            return self._dequeue_odd(message_id, queue_id, time_us)
+            return self._dequeue_odd(message_id, queue_id, time_us, why)
         given_lsn = state.moved.get(message_id, message_id) if state.moved else message_id
         lsn = self.journal.append_record(
-            _DEQUEUE, b"", time_us, _FLAG_DELETE, message_id, message_id, queue_id, 0, given_lsn
+            _DEQUEUE, b"", time_us, _FLAG_DELETE | why, message_id, message_id, queue_id, 0, given_lsn
         )
         state.deleted(lsn, message_id, given_lsn)
         return lsn
 
-    def dequeue_all(self, message_ids: Sequence[int], queue_id: int, time_us: int) -> list[int]:
+    def dequeue_all(
+        self, message_ids: Sequence[int], queue_id: int, time_us: int, why: Why = Why.NOT_RECORDED
+    ) -> list[int]:
         if (
             len(message_ids) < 2
             or self._unswept
@@ -217,16 +223,18 @@ class JournalStore(WiringCalls, JournalReading):
             or self.transactions.are_concerned
             or not self.state.are_plain_on(message_ids, queue_id)
         ):
-            return [self.dequeue(message_id, queue_id, time_us) for message_id in message_ids]
-        lsns = self.journal.append_last(_DEQUEUE, message_ids, time_us=time_us, flags=_FLAG_DELETE, queue_id=queue_id)
+            return [self.dequeue(message_id, queue_id, time_us, why) for message_id in message_ids]
+        lsns = self.journal.append_last(
+            _DEQUEUE, message_ids, time_us=time_us, flags=_FLAG_DELETE | why, queue_id=queue_id
+        )
         self.state.deleted_all(lsns, message_ids)
         return lsns
 
-    def _dequeue_odd(self, message_id: int, queue_id: int, time_us: int) -> int:
+    def _dequeue_odd(self, message_id: int, queue_id: int, time_us: int, why: Why) -> int:
         self.transactions.check_lock(message_id, queue_id)
         is_last, given_lsn = self.taking(message_id, queue_id)
         lsn = self.journal.append(
-            _DEQUEUE, time_us=time_us, flags=_FLAG_DELETE if is_last else 0, undo_prev=message_id,
+            _DEQUEUE, time_us=time_us, flags=(_FLAG_DELETE if is_last else 0) | why, undo_prev=message_id,
             message_id=message_id, queue_id=queue_id, extra=given_lsn,
         )  # fmt: skip
         self.state.taken(lsn, message_id, queue_id, given_lsn, is_last=is_last)
@@ -378,6 +386,9 @@ class JournalStore(WiringCalls, JournalReading):
     @property
     def next_lsn(self) -> int:
         return self.journal.next_lsn
+
+    def last_flushes(self) -> list[tuple[int, float]]:
+        return list(self.journal.meters.last_flushes)
 
     def full(self) -> str:
         error = self.journal.pool.find_room()

@@ -11,6 +11,7 @@ from ..journal.log import OWN_LSN
 from ..journal.record import HEAD_BYTES, MAX_PAYLOAD_BYTES, Flag, RecordType
 from .outcomes import DTX_START, FLAG_PREPARED, TX_COMMIT, TX_DELETE, TX_END, TX_PREPARE, TX_ROLLBACK, TX_START
 from .transaction import Dequeue, Enqueue, Operation, Put, Transaction, Transactions, TxState
+from .why import Why
 
 if TYPE_CHECKING:
     from .journal_store import JournalStore
@@ -31,9 +32,10 @@ class JournalTransactions:
         """Put back what recovery found (checklist E39)."""
         for txn_id, prepared in self._state.outcomes.prepared.items():
             operations = [
-                Dequeue(message_id, queue_id) if kind == _DEQUEUE else Enqueue(message_id, queue_id)
+                Dequeue(message_id, queue_id, Why(prepared.whys.get((kind, message_id, queue_id), 0)))
+                if kind == _DEQUEUE else Enqueue(message_id, queue_id)
                 for kind, message_id, queue_id in prepared.intentions
-            ]
+            ]  # fmt: skip
             transactions.restore(prepared.xid, txn_id, TxState.PREPARED, operations)
         for txn_id, decided in self._state.outcomes.decided.items():
             state = TxState.DECIDED_COMMIT if decided.committed else TxState.DECIDED_ROLLBACK
@@ -90,16 +92,19 @@ class JournalTransactions:
         append = self._journal.append
         txn_id = append(DTX_START, transaction.xid, time_us=time_us, txn_id=OWN_LSN)
         intentions: dict[tuple[int, int, int], int] = {}
+        whys: dict[tuple[int, int, int], int] = {}
         for operation in transaction.operations:
             assert not isinstance(operation, Put)  # with an xid all is staged
-            kind = _DEQUEUE if isinstance(operation, Dequeue) else _ENQUEUE
-            message_id, queue_id = operation
+            kind, why = (_DEQUEUE, operation.why) if isinstance(operation, Dequeue) else (_ENQUEUE, 0)
+            message_id, queue_id = operation.message_id, operation.queue_id
+            if why:
+                whys[kind, message_id, queue_id] = int(why)
             intentions[kind, message_id, queue_id] = append(
-                kind, time_us=time_us, flags=FLAG_PREPARED, undo_prev=message_id, message_id=message_id,
+                kind, time_us=time_us, flags=FLAG_PREPARED | why, undo_prev=message_id, message_id=message_id,
                 queue_id=queue_id, txn_id=txn_id,
             )  # fmt: skip
         lsn = append(TX_PREPARE, time_us=time_us, undo_prev=txn_id, txn_id=txn_id, extra=len(intentions))
-        self._state.outcomes.was_prepared(txn_id, transaction.xid, lsn, intentions)
+        self._state.outcomes.was_prepared(txn_id, transaction.xid, lsn, intentions, whys)
         transaction.id = txn_id
         self._reserve()
         return lsn
@@ -188,10 +193,10 @@ class JournalTransactions:
 
     def _dequeue(self, operation: Dequeue, txn_id: int, time_us: int) -> int:
         """The delete flag is on it if that was the last place, and no transaction is adding one (checklist E43)."""
-        message_id, queue_id = operation
+        message_id, queue_id, why = operation
         is_last, given_lsn = self._store.taking(message_id, queue_id)
         lsn = self._journal.append(
-            _DEQUEUE, time_us=time_us, flags=_FLAG_DELETE if is_last else 0, undo_prev=message_id,
+            _DEQUEUE, time_us=time_us, flags=(_FLAG_DELETE if is_last else 0) | why, undo_prev=message_id,
             message_id=message_id, queue_id=queue_id, txn_id=txn_id, extra=given_lsn,
         )  # fmt: skip
         self._state.taken(lsn, message_id, queue_id, given_lsn, is_last=is_last)

@@ -17,6 +17,7 @@ from .mapped_transactions import MappedTransactions
 from .maps import Maps, Message
 from .parts import part_of
 from .transaction import Transactions
+from .why import Why
 from .wiring import Wiring
 from .wiring_calls import WiringCalls
 
@@ -36,6 +37,9 @@ class MappedStore(WiringCalls):
         self.durable_lsn = next_lsn
         self._going = {row.id for row in self.going_queues()}
         self.transactions = Transactions(MappedTransactions(self))
+
+    def last_flushes(self) -> Sequence[tuple[int, float]]:
+        return ()
 
     # ---- queues ---------------------------------------------------------------------------------------------------
 
@@ -144,12 +148,14 @@ class MappedStore(WiringCalls):
         if queue_id in message.places:
             raise StoreError(f"message {message_id}", f"it is on queue {queue_id} already")
 
-    def dequeue(self, message_id: int, queue_id: int, time_us: int) -> int:
+    def dequeue(self, message_id: int, queue_id: int, time_us: int, why: Why = Why.NOT_RECORDED) -> int:
         self.transactions.check_lock(message_id, queue_id)
         self.check_dequeue(message_id, queue_id)
         return self.take(message_id, queue_id)
 
-    def dequeue_all(self, message_ids: Sequence[int], queue_id: int, time_us: int) -> list[int]:
+    def dequeue_all(
+        self, message_ids: Sequence[int], queue_id: int, time_us: int, why: Why = Why.NOT_RECORDED
+    ) -> list[int]:
         return [self.dequeue(message_id, queue_id, time_us) for message_id in message_ids]
 
     def check_dequeue(self, message_id: int, queue_id: int) -> None:

@@ -11,6 +11,7 @@ from ..base.errors import DiskError
 from ..disk.seam import Directory
 from ..journal.log import Journal
 from ..journal.meters import HistogramValue
+from .bookmarks import Bookmarks
 from .journal_store import JournalStore
 
 
@@ -63,6 +64,13 @@ class JournalMetrics:
     """Left the log so far and are in the archive."""
     dropped_containers: int
     """Left the log so far, with the history they held: into no archive."""
+
+    kept_containers: int
+    """Left the log so far, and are held by a backup, or kept for bookmarks."""
+    bookmarks: tuple[tuple[str, int], ...]
+    """Of each who reads history the name, and by how many bytes it is behind the log's end."""
+    dropped_bookmarks: int
+    """Bookmarks that were dropped so far: they were too far behind, or the disk was full."""
 
     write_amplification: float
     """(user_bytes + relocated_bytes) / user_bytes; 1 while there are none."""
@@ -129,6 +137,9 @@ def measure(store: JournalStore) -> JournalMetrics:
         made_containers=pool.made,
         archived_containers=0 if archiver is None else archiver.archive.archived,
         dropped_containers=pool.released if archiver is None else archiver.dropped,
+        kept_containers=pool.limbo_count,
+        bookmarks=_behind(store.bookmarks, durable_lsn),
+        dropped_bookmarks=0 if store.bookmarks is None else store.bookmarks.dropped,
         write_amplification=1 + (written.moved_bytes / user_bytes if user_bytes else 0),
         emptied_slots=relocation.emptied,
         is_relocating=relocation.is_at_work,
@@ -143,6 +154,11 @@ def measure(store: JournalStore) -> JournalMetrics:
         disk_full="" if pool.full is None else pool.full.reason,
         disk_low="" if pool.low is None else pool.low.reason,
     )
+
+
+def _behind(bookmarks: Bookmarks | None, durable_lsn: int) -> tuple[tuple[str, int], ...]:
+    known = [] if bookmarks is None else bookmarks.known()
+    return tuple((bookmark.name, max(0, durable_lsn - bookmark.lsn)) for bookmark in known)
 
 
 def _log_bytes(journal: Journal, begin_lsn: int, end_lsn: int) -> int:

@@ -36,10 +36,12 @@ from typing import Any, NamedTuple
 from ..base.errors import JournalError
 from ..journal.record import HEAD_BYTES, Flag, RecordHead, RecordType
 from .pins import Pins
+from .why import WHY_BITS
 
 DTX_START, TX_START, TX_END = int(RecordType.DTX_START), int(RecordType.TX_START), int(RecordType.TX_END)
 TX_PREPARE, TX_COMMIT = int(RecordType.TX_PREPARE), int(RecordType.TX_COMMIT)
 TX_ROLLBACK, TX_DELETE = int(RecordType.TX_ROLLBACK), int(RecordType.TX_DELETE)
+DEQUEUE = int(RecordType.DEQUEUE)
 FLAG_MOVED, FLAG_PREPARED = int(Flag.MOVED), int(Flag.PREPARED)
 UNPLACED = 1
 """Beside an LSN that a copied tx-commit lists: the message is not on that queue any more."""
@@ -64,7 +66,7 @@ class Step(NamedTuple):
 class Prepared:
     """A transaction that is prepared."""
 
-    __slots__ = ("count", "intentions", "prepare_lsn", "start_lsn", "xid")
+    __slots__ = ("count", "intentions", "prepare_lsn", "start_lsn", "whys", "xid")
 
     def __init__(self) -> None:
         self.xid = b""
@@ -75,6 +77,8 @@ class Prepared:
         """How many intentions there are, by its tx-prepare."""
         self.intentions: dict[tuple[int, int, int], int] = {}
         """Record type, message id and queue id, each to the record's LSN."""
+        self.whys: dict[tuple[int, int, int], int] = {}
+        """Of these why a Dequeue takes its message off, as in its flags; not those that don't say."""
 
     def records(self) -> Iterator[tuple[int, int]]:
         """The LSN and the size of every record that it needs, the head included."""
@@ -121,12 +125,13 @@ class Outcomes:
     # ---- as records are appended ----------------------------------------------------------------------------------
 
     def was_prepared(
-        self, txn_id: int, xid: bytes, prepare_lsn: int, intentions: dict[tuple[int, int, int], int]
-    ) -> None:
+        self, txn_id: int, xid: bytes, prepare_lsn: int, intentions: dict[tuple[int, int, int], int],
+        whys: dict[tuple[int, int, int], int],
+    ) -> None:  # fmt: skip
         """All records of a transaction up to its tx-prepare are written."""
         prepared = Prepared()
         prepared.xid, prepared.start_lsn, prepared.prepare_lsn = xid, txn_id, prepare_lsn
-        prepared.intentions, prepared.count = intentions, len(intentions)
+        prepared.intentions, prepared.count, prepared.whys = intentions, len(intentions), whys
         for lsn, size_bytes in prepared.records():
             self.pins.hold(lsn, size_bytes)
         self.prepared[txn_id] = prepared
@@ -216,7 +221,10 @@ class Outcomes:
         elif head.type == TX_PREPARE:
             prepared.prepare_lsn, prepared.count = lsn, head.extra
         else:
-            prepared.intentions[head.type, head.message_id, head.queue_id] = lsn
+            intention = head.type, head.message_id, head.queue_id
+            prepared.intentions[intention] = lsn
+            if head.type == DEQUEUE and head.flags & WHY_BITS:
+                prepared.whys[intention] = head.flags & WHY_BITS
 
     # ---- recovery -------------------------------------------------------------------------------------------------
 
@@ -315,7 +323,7 @@ class Outcomes:
         return json.dumps(
             {
                 "prepared": [
-                    [txn_id, one.xid.hex(), one.start_lsn, one.prepare_lsn, one.count, [*_flat(one.intentions)]]
+                    [txn_id, one.xid.hex(), one.start_lsn, one.prepare_lsn, one.count, [*_flat(one)]]
                     for txn_id, one in self.prepared.items()
                 ],
                 "decided": [[txn_id, one.xid.hex(), one.committed, one.lsn] for txn_id, one in self.decided.items()],
@@ -333,7 +341,11 @@ class Outcomes:
         for txn_id, xid, start_lsn, prepare_lsn, count, intentions in fields["prepared"]:
             one = self._of(txn_id)
             one.xid, one.start_lsn, one.prepare_lsn, one.count = bytes.fromhex(xid), start_lsn, prepare_lsn, count
-            one.intentions = {(kind, message_id, queue_id): lsn for kind, message_id, queue_id, lsn in intentions}
+            for kind_and_why, message_id, queue_id, lsn in intentions:
+                intention = kind_and_why & ~WHY_BITS, message_id, queue_id
+                one.intentions[intention] = lsn
+                if kind_and_why & WHY_BITS:
+                    one.whys[intention] = kind_and_why & WHY_BITS
         for txn_id, xid, committed, lsn in fields["decided"]:
             self.decided[txn_id] = Decided(bytes.fromhex(xid), committed, lsn)
         for slot, lsn, txn_id, prepare_lsn, steps in fields["needed"]:
@@ -341,6 +353,8 @@ class Outcomes:
             self.needed.setdefault(slot, {})[lsn] = outcome
 
 
-def _flat(intentions: dict[tuple[int, int, int], int]) -> Iterator[tuple[int, int, int, int]]:
-    for (kind, message_id, queue_id), lsn in intentions.items():
-        yield kind, message_id, queue_id, lsn
+def _flat(prepared: Prepared) -> Iterator[tuple[int, int, int, int]]:
+    """Its intentions; the record type, which is a small number, has the reason's bits beside it."""
+    for intention, lsn in prepared.intentions.items():
+        kind, message_id, queue_id = intention
+        yield kind | prepared.whys.get(intention, 0), message_id, queue_id, lsn

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..base.errors import CairnError, StoreError
 from .durable import Durable
+from .why import Why
 from .wiring import QueueRow
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ class Queue:
             self._check_locks(messages)
             lsn = 0
             for message in messages:
-                lsn = store.inner.dequeue(message.id, self.id, store.now_us())
+                lsn = store.inner.dequeue(message.id, self.id, store.now_us(), Why.ACCEPTED)
                 del self._taken[message.id]
             return store.recorded(lsn, None)
 

@@ -46,12 +46,22 @@ SLACK_CONTAINERS = 3
 """What the log may take beside twice the live bytes before relocation begins."""
 _LEVELS = 16
 """Slots are compared by the sixteenths of them that would have to be copied;"""
-_WORTH_LEVEL = 15
+WORTH_LEVEL = 15
 """from so many on it is not worth it."""
 _LISTED = MAX_PAYLOAD_BYTES // 8
 """So many operations a copied tx-commit lists at most."""
 _STEP_BYTES = 256 << 10
 """A step goes through so much of the log, a quarter of a container if that is less, or a block."""
+
+
+def allowed_bytes(live_bytes: int, container_bytes: int) -> int:
+    """What the log may take before anything is relocated, *live_bytes* being what lives in it."""
+    return 2 * live_bytes + SLACK_CONTAINERS * container_bytes
+
+
+def level(cost_bytes: int, container_bytes: int) -> int:
+    """How dear it is to empty a slot out of which so many bytes have to be copied; the lowest level goes first."""
+    return cost_bytes * _LEVELS // container_bytes
 
 
 class Relocation:
@@ -161,16 +171,16 @@ class Relocation:
     def look_at(self, slots: Iterable[int]) -> None:
         """What has to be copied out of *slots* has changed: list those that are cheaper to empty than they were."""
         for slot in slots:
-            level = self._level(slot)
-            if level < self._listed.get(slot, _WORTH_LEVEL):
-                self._listed[slot] = level
-                heappush(self._cheapest, (level, slot))
+            found = self._level(slot)
+            if found < self._listed.get(slot, WORTH_LEVEL):
+                self._listed[slot] = found
+                heappush(self._cheapest, (found, slot))
         if len(self._cheapest) > 2 * len(self._journal.slots) + 100:  # most of it is of slots that are gone
             self._cheapest, self._listed = [], {}
             self.look_at(self._journal.slots)
 
     def _level(self, slot: int) -> int:
-        return self._state.pins.cost(slot) * _LEVELS // self._journal.container_bytes
+        return level(self._state.pins.cost(slot), self._journal.container_bytes)
 
     def _choose(self) -> int | None:
         journal = self._journal
@@ -179,7 +189,7 @@ class Relocation:
             return next((slot for slot in journal.slots if self._is_settled(slot)), None)
         size = journal.container_bytes
         in_need = journal.pool.in_need
-        if not in_need and len(journal.slots) * size <= 2 * self._state.pins.live_bytes + SLACK_CONTAINERS * size:
+        if not in_need and len(journal.slots) * size <= allowed_bytes(self._state.pins.live_bytes, size):
             return None
         waiting: list[int] = []
         chosen = None
@@ -280,11 +290,9 @@ class Relocation:
     def _copy_cut(self, block: Block, lsn: int, head: RecordHead) -> None:
         """Say again that a queue was cut, if its messages are not all looked at yet, or are still in the log."""
         journal, state = self._journal, self._state
-        size = journal.container_bytes
         ended = [slot for slot in state.pins.ends.get(self._victim, ()) if slot in journal.slots]
-        cut = state.cuts.unswept.get(head.queue_id)
-        is_live = cut is not None and cut.lsn == lsn
-        if not ended and not is_live:
+        is_kept = state.cuts.is_kept(head.queue_id, lsn)
+        if not ended and not is_kept:
             return
         payload, position = bytes(block.payload(head)), head.extra or lsn
         copy = journal.append(
@@ -293,8 +301,8 @@ class Relocation:
         )  # fmt: skip
         self._count_copied(HEAD_BYTES + head.size)
         for slot in ended:  # those that other records of the slot end are among them, which does no harm
-            state.pins.end_once(copy, slot * size)
-        if is_live:
+            state.pins.end_once(copy, state.start_of(slot))
+        if is_kept:
             state.cut(Cut(head.queue_id, position, frozenset(array("Q", payload)), copy))
 
     def _copy_outcome(self, lsn: int, head: RecordHead) -> None:

@@ -184,19 +184,16 @@ class State:
         else:
             self.dequeued(lsn, message_id, queue_id, given_lsn)
 
-    def cut(self, cut: Cut) -> None:
-        """A Queue-Delete record, or a copy of one: `sweeping` says what becomes of the messages."""
+    def cut(self, cut: Cut, source_lsn: int = 0) -> None:
+        """A Queue-Delete record, or a copy of the one at *source_lsn*: `sweeping` says what becomes of the messages.
+
+        A copy ends what the original did, also those messages that nobody here knows any more.
+        """
+        for ended in [*self.pins.ends.get(self.slot_of(source_lsn), ())] if source_lsn else ():
+            self.pins.end_once(cut.lsn, self.start_of(ended))
         self.pins.hold(cut.lsn, cut.size_bytes)
-        known = self.cuts.unswept.get(cut.queue_id)
-        if known is not None:
-            older = cut if known.position > cut.position else known
-            self.pins.let_go(older.lsn, older.size_bytes)
-            if older is cut:
-                self.cuts.unswept[cut.queue_id] = known.after(cut)
-                return
-            if known.position < cut.position:
-                cut = cut.after(known)
-        self.cuts.add(cut)
+        for needless in self.cuts.add(cut):
+            self.pins.let_go(needless.lsn, needless.size_bytes)
 
     # ---- recovery -------------------------------------------------------------------------------------------------
 
@@ -221,7 +218,8 @@ class State:
             source = head.undo_prev if flags & FLAG_MOVED else 0
             self.enqueued(lsn, head.message_id, head.queue_id, head.extra or lsn, source)
         elif kind == QUEUE_DELETE:
-            self.cut(Cut(head.queue_id, head.extra or lsn, frozenset(array("Q", bytes(payload()))), lsn))
+            kept = frozenset(array("Q", bytes(payload())))
+            self.cut(Cut(head.queue_id, head.extra or lsn, kept, lsn), head.undo_prev)
 
     def _do(self, step: Step, is_placed: bool) -> None:
         """An operation of a transaction whose commit was read; *is_placed*: a Start record puts it on its queue."""
@@ -283,6 +281,32 @@ class State:
         """The same, whatever it is."""
         if not self.forget_plain(message_id) and self.odd.pop(message_id, None) is not None:
             self.changed_odd.add(message_id)
+
+    def forget_all(self, message_ids: Lsns) -> None:
+        """The same for many."""
+        for slot, ids in self._by_slot(message_ids):
+            page = self.pages.get(slot)
+            if page is not None:
+                for message_id in ids:  # nearly all are plain, and were never moved
+                    page.pop(message_id, None)
+                self.changed_pages.add(slot)
+                if not page:
+                    del self.pages[slot]
+            if self.moved:
+                for message_id in ids:
+                    self.moved.pop(message_id, None)
+            if self.odd:
+                gone = [message_id for message_id in ids if self.odd.pop(message_id, None) is not None]
+                self.changed_odd.update(gone)
+
+    def _by_slot(self, message_ids: Lsns) -> Iterator[tuple[int, list[int]]]:
+        """*message_ids* by the slot that they lie in."""
+        slots = message_ids // np.uint64(self._container_bytes)
+        if slots.min() == slots.max():
+            yield int(slots[0]), message_ids.tolist()
+            return
+        for slot in np.unique(slots).tolist():
+            yield slot, message_ids[slots == slot].tolist()
 
     def _records(self) -> Iterator[tuple[int, int]]:
         """What is needed of the log: of each slot's plain messages a sum, at any LSN in it; of the rest each record."""

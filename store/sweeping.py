@@ -99,8 +99,8 @@ def sweep(state: State, is_added: IsAdded, at_once: int = AT_ONCE) -> Iterator[N
                 yield
         for queue_id, cut in cuts.items():
             if unswept[queue_id].position == cut.position:
-                swept = state.cuts.swept(queue_id)
-                state.pins.let_go(swept.lsn, swept.size_bytes)
+                for needless in state.cuts.swept(queue_id):
+                    state.pins.let_go(needless.lsn, needless.size_bytes)
 
 
 def sweep_all(state: State, is_added: IsAdded) -> None:

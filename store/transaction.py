@@ -13,7 +13,7 @@ Threads: that of the store's other calls.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol
 
@@ -25,6 +25,7 @@ from ..base.errors import (
     TransactionTimedOut,
     UnknownTransaction,
 )
+from .why import Why
 
 MAX_XID_BYTES = 1024
 """Room for an xid (checklist E35)."""
@@ -65,6 +66,7 @@ class Dequeue(NamedTuple):
 
     message_id: int
     queue_id: int
+    why: Why = Why.NOT_RECORDED
 
 
 Operation = Put | Enqueue | Dequeue
@@ -189,7 +191,7 @@ class Transaction:
         self._owner.add(self, message_id, queue_id)
         self.operations.append(Enqueue(message_id, queue_id))
 
-    def dequeue(self, message_id: int, queue_id: int, time_us: int) -> None:
+    def dequeue(self, message_id: int, queue_id: int, time_us: int, why: Why = Why.NOT_RECORDED) -> None:
         """Take a message off a queue, and delete it with the last one.
 
         Raises `StoreError` if it is not on that queue, `MessageLocked` if a transaction takes it off already.
@@ -197,16 +199,18 @@ class Transaction:
         self._look(time_us)
         self._owner.store.check_dequeue(message_id, queue_id)
         self._owner.lock(self, message_id, queue_id)
-        self.operations.append(Dequeue(message_id, queue_id))
+        self.operations.append(Dequeue(message_id, queue_id, why))
 
-    def dequeue_all(self, message_ids: Iterable[int], queue_id: int, time_us: int) -> None:
+    def dequeue_all(
+        self, message_ids: Iterable[int], queue_id: int, time_us: int, why: Why = Why.NOT_RECORDED
+    ) -> None:
         """The same for a batch. Those before one that raises are in the transaction."""
         self._look(time_us)
         check, lock = self._owner.store.check_dequeue, self._owner.lock
         for message_id in message_ids:
             check(message_id, queue_id)
             lock(self, message_id, queue_id)
-            self.operations.append(Dequeue(message_id, queue_id))
+            self.operations.append(Dequeue(message_id, queue_id, why))
 
     def commit(self, time_us: int) -> int:
         """Do all of it; the LSN to wait for before anyone is told. Of one with an xid: in one phase, or the second."""
@@ -270,6 +274,16 @@ class Transaction:
     def made(self) -> list[int]:
         """The messages that exist for its sake, if they are on no queue otherwise."""
         return [operation.message_id for operation in self.operations if isinstance(operation, Enqueue)]
+
+    def stored(self) -> Iterator[tuple[int, bytes | None]]:
+        """After the commit: what it put on queues, in order. Ids, and contents as far as they are here."""
+        staged = {*self.staged}
+        fresh = iter([message_id for message_id in self.message_ids if message_id not in staged])
+        for operation in self.operations:
+            if isinstance(operation, Put):
+                yield next(fresh), operation.content
+            elif isinstance(operation, Enqueue):
+                yield operation.message_id, None
 
     def _look(self, time_us: int) -> None:
         if self.state is _OPEN and not self.deadline_us:

@@ -10,6 +10,7 @@ from ..base.errors import CairnError
 from .durable import Durable, check_waiting, is_telling
 from .queues import Message, Queue, checked
 from .transaction import Dequeue, Put, Transaction, TxState
+from .why import Why
 
 if TYPE_CHECKING:
     from .library import Store
@@ -59,7 +60,7 @@ class UnitOfWork:
         with self._store.lock:
             self._store.check_own(message.queue)
             message.queue.check_taken([message])
-            self.inner.dequeue(message.id, message.queue.id, self._store.now_us())
+            self.inner.dequeue(message.id, message.queue.id, self._store.now_us(), Why.ACCEPTED)
             self._taken.append(message)
 
     def commit(self) -> Durable[list[int]]:

@@ -281,6 +281,13 @@ class Wiring:
             sql.execute(insert(schema.queue).values(**vars(made)))
             return made
 
+    def change_queue(self, queue_id: int, arguments: Arguments) -> None:
+        """Give the queue these arguments, in place of those it has. Raises `StoreError` if it is not there."""
+        with self._writing(f"queue {queue_id} can't be changed") as sql:
+            statement = update(schema.queue).where(schema.queue.c.id == queue_id).values(arguments=dict(arguments))
+            if not sql.execute(statement).rowcount:
+                raise StoreError(f"queue {queue_id}", "it is not there")
+
     def begin_destroy_queue(self, queue_id: int) -> None:
         """Take the queue away, its bindings first, and leave a note that it is going (checklist E2, E53).
 

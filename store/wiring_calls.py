@@ -76,6 +76,9 @@ class WiringCalls:
 
         self._ask(work, done)
 
+    def change_queue(self, queue_id: int, arguments: Arguments, done: Callable[[Exception | None], None]) -> None:
+        self._ask(lambda: self._wiring.change_queue(queue_id, arguments), done)
+
     def begin_destroy_queue(self, queue_id: int, done: Callable[[Exception | None], None]) -> None:
         def work() -> None:
             self._wiring.begin_destroy_queue(queue_id)

@@ -1,15 +1,18 @@
 """What tests of several folders need, how a test says something in the output, and which tests begin first.
 
-`make check` runs the files of tests in several processes.
+`make check` runs the files of tests in several processes, and draws the examples of laws alike each time: a change is
+refused for what it did, not for what luck found in old code. `make laws SEED=7` draws others.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator, Iterator
 from itertools import count
 
 import pytest
 from _pytest.terminal import TerminalReporter
+from hypothesis import settings
 
 from .core_only import guard
 from .postgresql import Server, why_not
@@ -18,12 +21,18 @@ Tell = Callable[[str], None]
 LONGEST = (
     "recovery/test_power_cut.py", "recovery/test_bit_rot", "recovery/test_io_errors", "recovery/test_seeded_defects",
     "kill/test_kill", "store/test_coordinator", "store/test_full_disk", "powercut/", "tools/test_salvage",
-    "cli/test_backup_command", "bench/", "recovery/", "hostile/",
+    "cli/test_backup_command", "cluster/test_group_on_corosync", "perftest/test_soak", "bench/", "recovery/",
+    "hostile/",
 )  # fmt: skip
 """Parts of the ids of tests."""
 _numbers = count()
 _SAID = pytest.StashKey[list[str]]()
 """What was said since the last report of a test."""
+
+
+settings.register_profile("alike", derandomize=True, print_blob=True)
+settings.register_profile("others", database=None, print_blob=True)
+settings.load_profile("others" if os.environ.get("CAIRN_LAWS") == "others" else "alike")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -21,7 +21,7 @@ from cairnmq.router.core import Core
 
 FREE = {"Access", "Selector", "StoredContent", "HeldContent", "RedeliveredContent", "LookedAtContent"}
 """What any thread may use: content is read by workers, a selector is a pure function."""
-FREE_METHODS = {"due_s", "resumes", "why_not", "why_not_in"}
+FREE_METHODS = {"due_s", "is_routed", "may_fit", "resumes", "why_not", "why_not_in"}
 """What any thread may ask a class of the core's."""
 _playing = threading.local()
 

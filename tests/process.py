@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,12 +19,20 @@ CAIRNMQ = str(Path(sys.executable).with_name("cairnmq"))
 class BrokerProcess:
     """A started broker. `lines` holds what it said so far."""
 
-    def __init__(self, store_dir: Path, *options: str) -> None:
+    def __init__(
+        self,
+        store_dir: Path,
+        *options: str,
+        within: Callable[[list[str]], list[str]] = list,
+        preexec: Callable[[], None] | None = None,
+    ) -> None:
+        """*within*: makes of its command one that runs it somewhere else, such as in a network namespace."""
         self.process = subprocess.Popen(
-            [CAIRNMQ, "broker", "--store-dir", str(store_dir), *options],
+            within([CAIRNMQ, "broker", "--store-dir", str(store_dir), *options]),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            preexec_fn=preexec,
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
         )
         self.lines: list[str] = []

@@ -11,9 +11,25 @@ from typing import Any
 
 import pytest
 
-from bench import forwarding, recovery, settlement, store, traffic, zeros
+from bench import (
+    cluster,
+    forwarding,
+    group,
+    long,
+    parts,
+    patterns,
+    questions,
+    recovery,
+    scale,
+    settlement,
+    sidecars,
+    store,
+    traffic,
+    zeros,
+)
 from bench.embedded import installed, left_out
 
+pytestmark = pytest.mark.timeout(900)
 ROOT = Path(__file__).parents[2]
 SECTIONS = {
     "broker, durable": "alone",
@@ -25,7 +41,7 @@ SECTIONS = {
 
 def run(*arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "bench", "--quick", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=300
+        [sys.executable, "-m", "bench", "--quick", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=800
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -48,7 +64,7 @@ def test_everything_is_measured(report: dict[str, Any]) -> None:
     ] + [
         (section, f"{size}, {window} in flight: {name}", yardstick)
         for section, yardstick in SECTIONS.items()
-        for size, window, name in product(sizes, windows, ("accepted", "received"))
+        for size, window, name in product((*sizes, "16 KiB"), windows, ("accepted", "received"))
     ]
     wanted += [
         (forwarding.SECTION, f"{window} in flight", yardstick)
@@ -65,6 +81,13 @@ def test_everything_is_measured(report: dict[str, Any]) -> None:
         for yardstick in ("SQL in SQLite", *installed())
     ]
     wanted += [
+        (patterns.SECTION, f"{kind}, {size}: {what}", "one to one" if what != "one to one" else "")
+        for kind, size, what in product(("durable", "transient"), sizes, patterns.KINDS)
+    ]
+    wanted += [(patterns.SECTION, f"durable, 1 MiB: {window} in flight", "") for window, _ in patterns.LARGE]
+    wanted += [(scale.SECTION, f"beside 20 idle {what}", "alone") for what in ("connections", "queues")]
+    wanted += [(parts.SECTION, part, "all of it") for part in parts.PARTS if parts.installed()]
+    wanted += [
         (store.SINGLE, "256 B, groups of 512: put", "put_all"),
         (zeros.SECTION, "zero-filled", "reserved"),
         (settlement.SECTION, "256 B", "fdatasync"),
@@ -76,6 +99,21 @@ def test_everything_is_measured(report: dict[str, Any]) -> None:
         (recovery.SECTION, "journal alone", "read + crc32c"),
         (recovery.SECTION, "checkpoint and 5 % of the log", "read + crc32c"),
         (recovery.SECTION, "clean shutdown", "read + crc32c"),
+    ]
+    beside = ("1 MiB coming", "a file written at that rate", "1 MiB going")
+    wanted += [(long.SECTION, f"beside {what}", "idle") for what in beside]
+    for kind in ("memory", "solo", *(() if group.left_out() else ("corosync",))):
+        yardstick = "" if kind == "solo" else "bus"
+        wanted += [(group.SECTION, f"{kind}, {batch} together", yardstick) for batch in group.BATCHES]
+        wanted.append((group.LATENCY, kind, ""))
+    wanted += [
+        (questions.SECTION, f"{what}, {size}", "read + crc32c")
+        for what, size in product(("verify", "stat"), ("1 KiB", "16 KiB"))
+    ]
+    wanted += [(sidecars.SECTION, what, "without") for what in ("taken", "kept")]
+    wanted += [
+        (cluster.SECTION, f"{kind}, {window} in flight", "none")
+        for kind, window in product(("one", "none"), cluster.WINDOWS)
     ]
     found = [(row["section"], row["what"], row["yardstick"]) for row in report["rows"]]
     assert sorted(found) == sorted(wanted)
@@ -104,6 +142,7 @@ def test_the_notes_tell_what_no_rate_can(report: dict[str, Any]) -> None:
 def test_stores_that_are_not_installed_are_left_out_with_a_word() -> None:
     assert {"SQLite", "LMDB"} <= set(installed())
     assert len(installed()) + len(left_out()) == 3
+    assert bool(parts.left_out()) != bool(parts.installed())
     assert all("pip install" in line for line in left_out())
 
 

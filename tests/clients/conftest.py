@@ -13,7 +13,17 @@ import pytest
 from proton.utils import BlockingConnection
 
 from cairnmq.broker.memory import DEFAULT_LIMIT_BYTES
-from cairnmq.broker_plugin.options import BrokerOptions, Limits, RouterOptions, StoreOptions, TransactionLimits
+from cairnmq.broker_plugin.options import (
+    BrokerOptions,
+    ClusterOptions,
+    Limits,
+    RouterOptions,
+    StoreOptions,
+    TransactionLimits,
+    parse_auto_link,
+    parse_link_route,
+    parse_target,
+)
 from cairnmq.broker_plugin.run import RunningBroker
 from tests.process import BrokerProcess
 
@@ -42,6 +52,11 @@ def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
         transactions: TransactionLimits = NO_LIMITS,
         anycast: tuple[str, ...] = (),
         multicast: tuple[str, ...] = (),
+        connect_to: tuple[str, ...] = (),
+        link_routes: tuple[str, ...] = (),
+        auto_links: tuple[str, ...] = (),
+        container_id: str = "cairnmq",
+        cluster: ClusterOptions | None = None,
         **router_options: Any,
     ) -> RunningBroker:
         store_dir = str(tmp_path / f"store-{len(running)}")
@@ -56,6 +71,11 @@ def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
             transactions=transactions,
             anycast=anycast,
             multicast=multicast,
+            connect_to=tuple(map(parse_target, connect_to)),
+            link_routes=tuple(map(parse_link_route, link_routes)),
+            auto_links=tuple(map(parse_auto_link, auto_links)),
+            container_id=container_id,
+            cluster=cluster,
         )
         broker = RunningBroker(options)
         running.append(broker)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
+
+from proton import Message
 
 from cairnmq.amqp.values import Described, Ubyte, Uint, Ulong
-from tests.router.raw import ATTACH, DISPOSITION, SOURCE, TARGET, TRANSFER, Frame, Raw, begin, frame, opening
+from tests.router.raw import ATTACH, DISPOSITION, FLOW, SOURCE, TARGET, TRANSFER, Frame, Raw, begin, frame, opening
 from tests.security.wire import message
 
 ACCEPTED = Ulong(0x24)
@@ -22,6 +24,15 @@ def transfer_begun(tag: bytes, number: int, part: bytes, *, more: bool = True, r
     """A transfer of a part of a message."""
     fields = Uint(0), Uint(number), tag, Uint(0), False, more, None, None, resume
     return frame(TRANSFER, *fields, payload=part)
+
+
+def attach_receiver(name: str, address: str, unsettled: dict[bytes, Any] | None, **options: Any) -> bytes:
+    """*options*: `handle`, `durability` and `timeout` of the source, and the `mode` of settling."""
+    source = [address, options.get("durability", LASTING), None, Uint(options.get("timeout", 0))]
+    return frame(
+        ATTACH, name, Uint(options.get("handle", 0)), True, Ubyte(0), options.get("mode", SECOND),
+        Described(Ulong(SOURCE), source), Described(Ulong(TARGET), ["me"]), unsettled, options.get("incomplete"),
+    )  # fmt: skip
 
 
 def attach_sender(
@@ -116,3 +127,106 @@ class ResumingSender:
             )
         )
         return number
+
+
+class Delivery(NamedTuple):
+    """What came of a message in one transfer, the first one of its delivery or the only one."""
+
+    number: int
+    tag: bytes
+    is_resumed: bool
+    state: Any
+    text: str
+
+
+class ResumingReceiver:
+    """Processes each message once, whatever happens to its connections: it outlives them."""
+
+    def __init__(self, address: str, *, name: str = "orders", container: str = "shop") -> None:
+        self.address, self.name, self.container = address, name, container
+        self.unsettled: dict[bytes, Any] = {}
+        """Tags and states, None for none."""
+        self.texts: dict[bytes, str] = {}
+        self.told: dict[bytes, Any] = {}
+        """What the broker's last attach said is unsettled."""
+        self.processed: list[str] = []
+        self._frames: list[Frame] = []
+        """What came while something else was waited for."""
+        self.attached: Frame | None = None
+        self.wire: Raw | None = None
+
+    def connect(self, port: int, *, credit: int = 10, max_frame: int = 65536, **options: Any) -> None:
+        """Connect, attach with all that is unsettled, and ask for messages."""
+        self._frames = []
+        self.wire = Raw(port, opening(self.container, max_frame=max_frame), begin())
+        self.wire.until("begin")
+        self.attach(credit=credit, **options)
+
+    def attach(self, *, credit: int = 10, **options: Any) -> None:
+        assert self.wire is not None
+        self._frames = []
+        self.wire.say(attach_receiver(self.name, self.address, self.unsettled or None, **options))
+        self.attached = self.wire.until("attach")
+        fields = self.attached.fields + [None] * 9
+        self.told, self.incomplete = fields[7] or {}, bool(fields[8])
+        if not self.incomplete:
+            self.unsettled = {tag: state for tag, state in self.unsettled.items() if tag in self.told}
+        self.flow(credit)
+
+    def flow(self, credit: int) -> None:
+        assert self.wire is not None
+        window = Uint(0), Uint(2048), Uint(0), Uint(2048)
+        self.wire.say(frame(FLOW, *window, Uint(0), Uint(0), Uint(credit)))
+
+    def cut(self) -> None:
+        """The connection breaks."""
+        assert self.wire is not None
+        self.wire.sock.close()
+
+    def _next(self, name: str) -> Frame:
+        """The next frame of that name; others wait."""
+        assert self.wire is not None
+        found = next((one for one in self._frames if one.name == name), None)
+        if found is not None:
+            self._frames.remove(found)
+            return found
+        while (one := self.wire.hear()) is not None and one.name != name:
+            self._frames.append(one)
+        assert one is not None, f"the connection ended before a {name} came"
+        return one
+
+    def receive(self) -> Delivery:
+        """The next message, which must be resumed exactly if it is known."""
+        assert self.wire is not None
+        first = self._next("transfer")
+        fields, content = first.fields + [None] * 11, first.payload
+        more = fields[5]
+        while more:
+            rest = self._next("transfer")
+            more, content = (rest.fields + [None] * 6)[5], content + rest.payload
+        tag = fields[2]
+        assert bool(fields[8]) == (tag in self.unsettled)
+        self.unsettled.setdefault(tag, None)
+        message = Message()
+        message.decode(content)
+        text = str(message.body)
+        assert self.texts.setdefault(tag, text) == text
+        return Delivery(fields[1], tag, bool(fields[8]), fields[7], text)
+
+    def accept(self, found: Delivery) -> None:
+        """Process it, and say so."""
+        assert self.wire is not None
+        assert self.unsettled[found.tag] is None
+        self.processed.append(found.text)
+        self.unsettled[found.tag] = Described(ACCEPTED, [])
+        number = Uint(found.number)
+        self.wire.say(frame(DISPOSITION, True, number, number, False, self.unsettled[found.tag]))
+
+    def hear(self, found: Delivery) -> None:
+        """The broker has settled it."""
+        assert self.wire is not None
+        while found.tag in self.unsettled:
+            fields = self._next("disposition").fields
+            last = fields[1] if fields[2] is None else fields[2]
+            if fields[3] and fields[1] <= found.number <= last:
+                del self.unsettled[found.tag]

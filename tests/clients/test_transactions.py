@@ -406,6 +406,34 @@ def test_a_message_in_two_transactions_rolls_both_back(peer: Peer) -> None:
     assert bodies(peer) == []
 
 
+@settled_or_not
+def test_posting_in_a_transaction_without_a_coordinator_is_refused(
+    peer: Peer, new_peer: NewPeer, settled: bool
+) -> None:
+    """What comes before and behind it on the same link is taken by itself."""
+    sender = peer.sender("q")
+    before = peer.post(sender, Message(body="before", durable=True))
+    inside = [Message(body=body, durable=True) for body in ("a", "b" * 200_000)]
+    refused = [post(peer, sender, b"none", message, settled=settled) for message in inside]
+    if settled:
+        assert peer.refusal(sender) == UNKNOWN_ID
+        assert bodies(new_peer()) in ([], ["before"])
+        return
+    behind = peer.post(sender, Message(body="behind", durable=True))
+    peer.wait(lambda: behind.settled and all(one.settled for one in refused), "outcomes")
+    assert [provisional(one) for one in refused] == [(b"none", Delivery.REJECTED, UNKNOWN_ID)] * 2
+    assert before.remote_state == behind.remote_state == Delivery.ACCEPTED
+    assert bodies(peer) == ["before", "behind"]
+
+
+def test_retiring_in_a_transaction_without_a_coordinator_is_refused(peer: Peer) -> None:
+    peer.put(peer.sender("q"), ["m"])
+    receiver = peer.receiver("q", 1)
+    retire(peer.take(receiver)[0], b"none")
+    assert peer.refusal(receiver) == UNKNOWN_ID
+    assert bodies(peer) == ["m"]
+
+
 def test_retiring_in_an_unknown_transaction(peer: Peer) -> None:
     """Settled, it comes back; unsettled, there is nothing to tell it by but the link."""
     peer.put(peer.sender("q"), range(2))

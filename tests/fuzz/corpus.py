@@ -12,8 +12,9 @@ from scramp import ScramClient
 
 from cairnmq.accounts.credentials import Credentials, make
 from cairnmq.amqp import encode
-from cairnmq.amqp.front import AMQP_HEADER, SASL_HEADER, Front
+from cairnmq.amqp.front import AMQP_HEADER, Front
 from cairnmq.amqp.sasl import Login
+from cairnmq.amqp.sasl_frame import SASL_HEADER
 from cairnmq.amqp.values import Described as DescribedValue
 from cairnmq.amqp.values import Symbol, Ulong
 

@@ -13,7 +13,7 @@ from cairnmq.management.operations import serve
 
 from ..broker.world import FakeTerminal, World
 
-_TYPES = ("queue", "exchange", "binding", "template", "connection", "link", "transaction", "broker", "store")
+_TYPES = ("queue", "exchange", "binding", "template", "connection", "session", "link", "transaction", "broker", "store")
 _BODIES: dict[str, dict[str, Any]] = {
     "queue": {"durable": True, "arguments": {"max-messages": 3, "overflow": "ring", "dead-letter-address": "q"}},
     "exchange": {"exchange-type": "topic", "durable": True, "arguments": {"alternate-exchange": "amq.fanout"}},

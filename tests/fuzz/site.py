@@ -42,9 +42,9 @@ class _Posts:
 class Site:
     """One broker."""
 
-    def __init__(self, policy: Mapping[str, Any] = MappingProxyType({})) -> None:
-        """*policy*: of the queues `q` and `dead`, which are made on first use."""
-        self.world = World(MEMORY_BYTES)
+    def __init__(self, policy: Mapping[str, Any] = MappingProxyType({}), **options: Any) -> None:
+        """*policy*: of the queues `q` and `dead`, which are made on first use; *options*: the broker's."""
+        self.world = World(MEMORY_BYTES, **options)
         self.broker = self.world.broker
         self.broker.nodes.templates["q"] = self.broker.nodes.templates["dead"] = policy
         self.broker.transactions._start = b"fuzz"  # else no two runs would be alike
@@ -56,10 +56,10 @@ class Site:
         for posted in early:
             self._actions.append(posted)
         self.buckets = Buckets(8 << 20)
-        self._admission = Admission("broker", AdmissionOptions())
-        self._gate = Gate(Login(), 1000)
-        self._gate.start(self.core.post)
-        self._woken: deque[Terminal] = deque()
+        self.admission = Admission(options.get("container_id", "broker"), AdmissionOptions())
+        self.gate = Gate(Login(), 1000)
+        self.gate.start(self.core.post)
+        self.woken: deque[Terminal] = deque()
         self._number = 0
 
     def _failed(self, error: BaseException) -> None:
@@ -68,10 +68,10 @@ class Site:
     def terminal(self) -> Terminal:
         """A new connection."""
         self._number += 1
-        wake = self._woken.append
+        wake = self.woken.append
         name = f"client {self._number}"
         return Terminal(
-            name, self.core, self.broker, self._admission, LIMITS, self.buckets, self._gate, wake=wake
+            name, self.core, self.broker, self.admission, LIMITS, self.buckets, self.gate, wake=wake
         )
 
     def settle_down(self, terminal: Terminal, hear: Callable[[bytes], None] | None = None) -> None:
@@ -80,8 +80,8 @@ class Site:
             self.core.run()
             if self.failure is not None:
                 raise CoreFailed(f"the core failed: {self.failure!r}") from self.failure
-            if self._woken:
-                self._woken.popleft().do_work()
+            if self.woken:
+                self.woken.popleft().do_work()
             elif data := terminal.output():
                 size = len(data)
                 if hear is not None:
@@ -121,8 +121,8 @@ class Site:
     def settle_down_without(self, terminal: Terminal) -> None:
         """As `settle_down`, where the connection is gone."""
         self.core.run()
-        while self._woken:
-            self._woken.popleft().do_work()
+        while self.woken:
+            self.woken.popleft().do_work()
             self.core.run()
         if self.failure is not None:
             raise CoreFailed(f"the core failed: {self.failure!r}") from self.failure
@@ -136,6 +136,8 @@ class Site:
         for queue in self.broker.nodes.queues.values():
             links = [*queue.consumers, *queue.browsers, *queue.producers, *queue.leavers]
             assert not links, f"{queue.name} has links still: {links}"
+            if queue.timing is not None:
+                queue.timing.clean(True)  # what is over may stand between others for a while
             seen = (queue.messages, queue.waiting, queue.gone)
             assert seen == (queue.depth + len(queue.away), 0, False), f"{queue.name}: {seen}"
 

@@ -24,8 +24,10 @@ from cairnmq.broker.times import may_have_times, stamped, times_of
 from cairnmq.broker.topics import Topics
 
 from . import corpus
+from .grouping import Grouped, said
 from .managing import Managed, requests
 from .mutate import Mutator
+from .peering import client_front, conversations, peers, sasl_servers
 from .site import LIMITS, Client, Site
 
 Batch = Generator[None, bytes, None]
@@ -89,7 +91,7 @@ def _message(data: bytes) -> None:
     with suppress(Malformed):
         head = header.parse(data)
         assert header.parse(sections.header_section(head))[:5] == head[:5]
-        may_have_times(head)
+        may_have_times(data, head)
         times_of(stamped(data, head, 10**15, always=True), 1000)
     walk = vouching.Walk("user")
     with suppress(Malformed, vouching.NotTheSender):
@@ -260,15 +262,28 @@ _USERS = (
     b"QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUE=\n",
 )  # fmt: skip
 
+
+def _group() -> Batch:
+    grouped = Grouped()
+    while True:
+        try:
+            data = yield
+        except GeneratorExit:
+            grouped.check()
+            return
+        grouped.hear(data)
+
+
 TARGETS = {
     "values": Target(
         lambda mutator: mutator.blob((*corpus.encoded_values(), *corpus.encoded_messages())), _pure(_values), 0.15
     ),
-    "message": Target(lambda mutator: mutator.blob(corpus.encoded_messages()), _pure(_message), 0.3),
+    "message": Target(lambda mutator: mutator.blob(corpus.encoded_messages()), _pure(_message), 0.28),
+    "group": Target(lambda mutator: mutator.blob(said()), _group, 0.02, batch=100),
     "users": Target(lambda mutator: mutator.blob(_USERS), _pure(_users), 0.05),
     "topics": Target(lambda mutator: mutator.blob(_PATTERNS), _pure(_topics), 0.05),
     "selector": Target(lambda mutator: mutator.text(corpus.SELECTORS).encode(), _pure(_selector), 0.05),
-    "selected": Target(lambda mutator: mutator.blob(corpus.encoded_messages()), _pure(_selected), 0.1),
+    "selected": Target(lambda mutator: mutator.blob(corpus.encoded_messages()), _pure(_selected), 0.06),
     "front": Target(lambda mutator: mutator.frames(corpus.logins()), _pure(_front), 0.1),
     "engine": Target(lambda mutator: mutator.frames(corpus.conversations()), _pure(_engine), 0.13),
     "management": Target(
@@ -277,5 +292,7 @@ TARGETS = {
         0.05,
         batch=200,
     ),
+    "client_front": Target(lambda mutator: mutator.frames(sasl_servers()), _pure(client_front), 0.03),
+    "peers": Target(lambda mutator: mutator.frames(sum(conversations(), ())), peers, 0.01, batch=100),
     "broker": Target(lambda mutator: mutator.frames(corpus.conversations()), _broker, 0.02, batch=200),
 }

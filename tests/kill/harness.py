@@ -16,8 +16,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 
-from .client import RELAYED
-from .history import Died, Event, Notebook, Stopped, read
+from cairnmq.perftest.history import Died, Event, Notebook, Stopped, read
+from cairnmq.perftest.soak_client import RELAYED
+from cairnmq.perftest.soak_process import command
+from cairnmq.perftest.soak_wire import Settings
 
 ROOT = Path(__file__).parents[2]
 QUEUES = ("q0", "q1", "q2", RELAYED)
@@ -163,7 +165,7 @@ class ClientProcess:
         self._errors = directory / f"{name}.err"
         with self._errors.open("wb") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.kill.client", role, name, seed, str(self.notebook), *self.queues],
+                command(Settings(role, name, seed, str(self.notebook), list(self.queues))),
                 cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=errors, bufsize=0,
             )  # fmt: skip
 

@@ -12,11 +12,28 @@ from random import Random
 
 import pytest
 from hypothesis import example, given
-from hypothesis.strategies import binary, integers
+from hypothesis.strategies import binary, booleans, integers
 
-from .checker import DEFECTS, check
-from .history import Answered, Confirmed, Died, Ended, Event, Got, Notebook, Refused, Sent, Settled, Stopped, read
-from .message import Arrived, decode, encode
+from cairnmq.amqp import encode as values
+from cairnmq.amqp.values import Symbol, Uint
+from cairnmq.perftest.checker import DEFECTS, check
+from cairnmq.perftest.history import (
+    Answered,
+    Asked,
+    Confirmed,
+    Decided,
+    Died,
+    Ended,
+    Event,
+    Got,
+    Notebook,
+    Refused,
+    Sent,
+    Settled,
+    Stopped,
+    read,
+)
+from cairnmq.perftest.soak_message import Arrived, decode, decode_plain, encode, encode_plain
 
 QUEUES = ("a", "b")
 SEEDS = range(40)
@@ -57,6 +74,7 @@ class Model:
     def run(self) -> list[Event]:
         ways = {
             self._send: 20, self._get: 50, self._answer: 50, self._end_session: 2, self._kill: 2, self._kill_client: 1,
+            self._transact: 5,
         }  # fmt: skip
         for _ in range(STEPS):
             self._random.choices(list(ways), list(ways.values()))[0]()
@@ -144,6 +162,45 @@ class Model:
                 if self._fails("resurrected"):
                     place.holder = ""
                     return
+            self._queues[queue].remove(place)
+
+    def _transact(self) -> None:
+        """A message to each queue, and perhaps one taken, all in a transaction."""
+        txn = f"t{self._tick()}"
+        sent: list[tuple[str, Place]] = []
+        for queue in QUEUES:
+            number = self._tick()
+            place = Place(f"m{number}", f"digest of {number}")
+            origin = Sent(place.message, queue, f"s{number % 2}", number, self._life, number, place.digest, txn)
+            self.history.append(origin)
+            sent.append((queue, place))
+        held = [(queue, place) for queue, places in self._queues.items() for place in places
+                if place.holder in self._sessions][:1]  # fmt: skip
+        for queue, place in held:
+            self.history.append(Answered(place.message, queue, place.holder, self._life, self._tick(), "taken", txn))
+        drawn = self._random.random()
+        if drawn < 0.1:
+            return
+        commit = drawn > 0.25
+        self.history.append(Asked(txn, self._tick(), commit))
+        if not commit:
+            self.history.append(Decided(txn, self._tick(), False))
+            return
+        if drawn < 0.4:  # nobody heard of it
+            for _, place in held:
+                place.holder, place.sure = UNHEARD, False
+            return
+        answered = drawn > 0.6 or self._orderly
+        for _, place in sent:
+            place.confirmed = place.sure = answered
+        for queue, place in sent[:1] if self._fails("half") else sent:
+            self._queues[queue].append(place)
+        if answered:
+            self.history.append(Decided(txn, self._tick(), True))
+            self.history += [Confirmed(place.message, self._tick()) for _, place in sent]
+        for queue, place in held:
+            if answered:
+                self.history.append(Settled(place.message, queue, place.holder, self._life, self._tick()))
             self._queues[queue].remove(place)
 
     def _end_session(self) -> None:
@@ -243,6 +300,14 @@ BAD: dict[str, list[Event]] = {
     "corrupt": [*HELD, got("m2", "r/2/1", 2, 20)._replace(digest="another"), *taken("m2", "r/2/1", 2, 21)],
     "phantom": [*GOOD, got("m0", "r/2/1", 2, 23)],
     "unanswered": [*GOOD, sent(3, 14), Stopped(1, 18), got("m3", "r/2/1", 2, 23), *taken("m3", "r/2/1", 2, 24)],
+    "half": [
+        *GOOD,
+        sent(3, 14)._replace(txn="t"),
+        sent(4, 15)._replace(txn="t"),
+        Asked("t", 16, True),
+        got("m3", "r/2/1", 2, 23),
+        *taken("m3", "r/2/1", 2, 24),
+    ],
 }
 
 
@@ -269,6 +334,45 @@ def test_what_was_taken_before_a_session_ended_in_good_order_stays_off() -> None
     assert check([*maybe, Ended("q", "r/1/1", 1, 19, False), *again]).found == [("duplicated", "m2")]
 
 
+def both(*events: Event, commit: bool = True, decided: bool = False) -> list[Event]:
+    """m3 is sent, and m2 taken, in one transaction, before the broker is killed."""
+    asked: list[Event] = [Asked("t", 20, commit)]
+    taking = Answered("m2", "q", "r/1/1", 1, 19, "taken", "t")
+    answer: list[Event] = []
+    if decided:
+        answer.append(Decided("t", 21, commit))
+        answer += [Confirmed("m3", 21), Settled("m2", "q", "r/1/1", 1, 21)] if commit else []
+    return [*HELD, sent(3, 18)._replace(txn="t"), taking, *asked, *answer, *events]
+
+
+AGAIN: list[Event] = [got("m2", "r/2/1", 2, 30), *taken("m2", "r/2/1", 2, 31)]
+ARRIVED: list[Event] = [got("m3", "r/2/1", 2, 40, marked=False), *taken("m3", "r/2/1", 2, 41)]
+
+
+@pytest.mark.parametrize("events", [(), (*AGAIN, *ARRIVED)], ids=["neither", "both"])
+def test_half_a_transaction_is_found_whichever_half_it_is(events: tuple[Event, ...]) -> None:
+    assert check(both(*AGAIN)).found == []  # not done
+    assert check(both(*ARRIVED)).found == []  # done
+    assert [kind for kind, _ in check(both(*events)).found] == ["half"]
+    done = [kind for kind, _ in check(both(*events, decided=True)).found]
+    assert done == (["half", "resurrected"] if events else ["half", "lost"])
+
+
+def test_what_was_rolled_back_or_never_to_be_committed_must_not_be_seen() -> None:
+    never_asked = [event for event in both(*AGAIN) if event != Asked("t", 20, True)]
+    for undone in (both(*AGAIN, commit=False, decided=True), never_asked):
+        assert check(undone).found == []
+        assert check([*undone, *ARRIVED]).found == [("phantom", "m3")]
+        assert ("lost", "m2") in check([event for event in undone if event not in AGAIN]).found
+
+
+def test_nothing_is_lost_in_a_history_that_broke_off() -> None:
+    assert check(HELD, drained=False).found == []
+    assert check(both(decided=True), drained=False).found == []
+    assert [kind for kind, _ in check(both(*AGAIN, *ARRIVED), drained=False).found] == ["half"]
+    assert [kind for kind, _ in check(BAD["resurrected"], drained=False).found] == ["resurrected"]
+
+
 def test_sender_that_was_killed_may_have_missed_the_answer() -> None:
     assert check([*BAD["unanswered"], Died("s", 1, 17)]).found == []
 
@@ -282,6 +386,19 @@ def test_last_line_of_a_killed_client_is_left_out(tmp_path: Path) -> None:
     assert read([path]) == GOOD
     path.write_bytes(path.read_bytes()[:-5])
     assert read([path]) == GOOD[:-1]
+
+
+@given(data=binary(max_size=400), durable=booleans(), first=booleans())
+def test_plain_message_is_recognised_however_it_was_written_anew(data: bytes, durable: bool, first: bool) -> None:
+    raw, digest = encode_plain("s:q:1", data, None, Random(1), durable=durable)
+    assert decode_plain(raw) == Arrived("s:q:1", digest, True)  # no header says that this is the first delivery
+    body = raw[raw.index(b"\x00\x53\x75") + 8 :]
+    header = values.described(0x70, values.value([durable, None, None, first, Uint(0)]))
+    annotations = values.described(0x72, values.value({Symbol("x-place"): "here"}))
+    parts = [values.described(0x75, values.binary(part)) for part in (body[:7], body[7:])]
+    assert decode_plain(header + annotations + b"".join(parts)) == Arrived("s:q:1", digest, not first)
+    other = b"".join([*parts, values.described(0x75, b"\xa0\x01x")])
+    assert decode_plain(header + other).digest != digest
 
 
 @example(data=bytes(6), seed=0, cut=14)

@@ -16,12 +16,14 @@ from random import SystemRandom
 
 import pytest
 
-from .checker import Verdict, check
-from .client import FORCED
-from .harness import Group
-from .history import Event, Stopped
+from cairnmq.perftest.checker import Verdict, check
+from cairnmq.perftest.history import Event, Stopped
+from cairnmq.perftest.soak_client import FORCED
 
-KILLS = int(os.environ.get("CAIRN_KILLS", "100"))
+from ..thorough import amount
+from .harness import Group
+
+KILLS = amount("CAIRN_KILLS", 100, 20)
 SEED = os.environ.get("CAIRN_SEED") or str(SystemRandom().randrange(10**6))
 GROUPS = (
     ("--container-size", "524288", "--checkpoint-interval", "300000"),

@@ -18,7 +18,7 @@ on = ["$management", "dynamic-*"]
 [[rules]]
 who = ["anonymous"]
 may = ["*"]
-on = ["open", "open.*", "amq.topic"]
+on = ["open", "open.*", "amq.topic", "$auto-link/*"]
 
 [[rules]]
 who = ["anonymous"]
@@ -51,6 +51,9 @@ def test_only_what_the_rules_allow(
         ("CREATE", "queue", "open.2", {"arguments": {"dead-letter-address": "elsewhere"}}),
         ("CREATE", "binding", None, {"exchange": "amq.topic", "queue": "secret", "key": "a"}),
         ("CREATE", "binding", None, {"exchange": "amq.direct", "queue": "open", "key": "a"}),
+        ("CREATE", "auto-link", "a", {"direction": "out", "address": "secret", "connector": "there"}),
+        ("CREATE", "auto-link", "a", {"direction": "out", "address": "queue://secret", "connector": "there"}),
+        ("CREATE", "auto-link", "a", {"direction": "in", "address": "other", "connector": "there"}),
         ("READ", "broker", "broker", None),
         ("READ", "store", "store", None),
     ):

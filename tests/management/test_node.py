@@ -15,7 +15,10 @@ from tests.amqp.typed import values
 
 from .conftest import Manager, NewPeer
 
-TYPES = ("queue", "exchange", "binding", "template", "connection", "link", "transaction", "broker", "store")
+TYPES = (
+    "queue", "exchange", "binding", "template", "connection", "session", "link", "connector", "link-route", "auto-link",
+    "router", "transaction", "broker", "store",
+)  # fmt: skip
 OPERATIONS = (
     "CREATE", "READ", "UPDATE", "DELETE", "QUERY", "GET-TYPES", "GET-ATTRIBUTES", "GET-OPERATIONS", "GET-MGMT-NODES",
     "REGISTER", "DEREGISTER", "PEEK", "MOVE", "PURGE", "nonsense", "",
@@ -134,7 +137,7 @@ def test_nobody_browses_it(new_peer: NewPeer) -> None:
         ({"operation": "READ", "type": "queue"}, 400),
         ({"operation": "READ", "type": "queue", "name": 5}, 400),
         ({"operation": "PAINT", "type": "queue", "name": "x"}, 501),
-        ({"operation": "UPDATE", "type": "queue", "name": "x"}, 501),
+        ({"operation": "UPDATE", "type": "connection", "name": "x"}, 501),
         ({"operation": "REGISTER", "type": "org.amqp.management", "address": "x"}, 501),
         ({"operation": "DEREGISTER", "type": "org.amqp.management"}, 501),
         ({"operation": "QUERY", "entityType": "nonsense"}, 404),

@@ -12,7 +12,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "MANAGEMENT.md").read_text()
 
 
 def tables() -> str:
-    node = serve(World(1 << 20).broker, lambda user, operation, name: "")
+    node = serve(World(1 << 20).broker, lambda user, operation, name: "", lambda done: None)
     lines: list[str] = []
     for type in node.types.values():
         lines += ["", f"### {type.name}", "", type.meaning, "", "| attribute | | meaning |", "|---|---|---|"]

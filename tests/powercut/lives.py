@@ -16,14 +16,14 @@ from random import Random
 from cairnmq.base.clock import SystemClock
 from cairnmq.base.errors import CairnError
 from cairnmq.journal.opening import MIN_CONTAINER_BYTES
+from cairnmq.perftest.disks import KINDS, CachedDisk, FileSystem
+from cairnmq.perftest.kernel import in_private_mounts
 from cairnmq.recovery.recover import open_store
 from cairnmq.recovery.report import RecoveryReport
 from cairnmq.store.journal_store import JournalStore
 from cairnmq.store.options import StoreOptions
 
-from .disk import KINDS, CachedDisk, FileSystem
 from .history import DEFECTS, History, Wrong
-from .kernel import in_private_mounts
 from .wire import End, Wire, wired
 from .work import Work, content_of
 

@@ -25,12 +25,12 @@ from cairnmq.journal.block import BLOCK_HEAD_BYTES
 from cairnmq.journal.opening import MIN_CONTAINER_BYTES
 from cairnmq.journal.record import HEAD_BYTES
 from cairnmq.journal.room import LOW_WATER_BYTES
+from cairnmq.perftest import kernel
+from cairnmq.perftest.disks import KINDS, MIB, Disk, FileSystem, why_not
 from cairnmq.recovery.recover import open_store
 from cairnmq.store.journal_store import JournalStore
 from cairnmq.store.wiring import QueueRow
 
-from . import kernel
-from .disk import KINDS, MIB, Disk, FileSystem, why_not
 from .lives import OPTIONS
 from .work import DEADLINE_S, content_of
 

@@ -17,12 +17,13 @@ import pytest
 
 from cairnmq.disk.real import RealDirectory, RealFile
 from cairnmq.journal.log import Journal
+from cairnmq.perftest.disks import why_not
 from cairnmq.store.wiring import Arguments, Wiring
 
-from .disk import why_not
+from ..thorough import amount
 from .lives import CUTS_PER_DISK, Tally, live
 
-CUTS = int(os.environ.get("CAIRN_CUTS", "200"))
+CUTS = amount("CAIRN_CUTS", 200, 30)
 SEED = os.environ.get("CAIRN_SEED") or str(SystemRandom().randrange(10**6))
 _PLANS = [
     ("ext4", False, CUTS),

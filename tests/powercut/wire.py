@@ -17,8 +17,7 @@ import pytest
 from cairnmq.base.errors import DiskError
 from cairnmq.disk.real import RealDirectory, RealFile
 from cairnmq.disk.seam import Buffer
-
-from .disk import FileSystem, partial_write_back
+from cairnmq.perftest.disks import FileSystem, partial_write_back
 
 End = Literal["cut", "kill"]
 _AT_WRITE = ("before", "half", "after", "after")

@@ -18,11 +18,11 @@ def a_cut_does_not_hold_its_record(patch: pytest.MonkeyPatch) -> None:
     """Before all messages are looked at, nothing else keeps it in the log."""
     real, let_go, lsns = State.cut, Pins.let_go, set[int]()
 
-    def cut(self: State, cut: Cut) -> None:
+    def cut(self: State, cut: Cut, source_lsn: int = 0) -> None:
         lsns.add(cut.lsn)
         with pytest.MonkeyPatch.context() as inner:
             inner.setattr(Pins, "hold", lambda self, lsn, size_bytes: None)
-            real(self, cut)
+            real(self, cut, source_lsn)
 
     patch.setattr(State, "cut", cut)
     patch.setattr(Pins, "let_go", lambda self, lsn, size: None if lsn in lsns else let_go(self, lsn, size))
@@ -51,8 +51,8 @@ def a_relocated_cut_cuts_where_it_stands(patch: pytest.MonkeyPatch) -> None:
     """What came onto the queue between the record and its copy goes, too."""
     real = State.cut
 
-    def cut(self: State, cut: Cut) -> None:
-        real(self, cut._replace(position=cut.lsn))
+    def cut(self: State, cut: Cut, source_lsn: int = 0) -> None:
+        real(self, cut._replace(position=cut.lsn), source_lsn)
 
     patch.setattr(State, "cut", cut)
 
@@ -61,8 +61,8 @@ def a_relocated_cut_cuts_where_it_stands(patch: pytest.MonkeyPatch) -> None:
 def a_relocated_cut_keeps_nothing(patch: pytest.MonkeyPatch) -> None:
     real = State.cut
 
-    def cut(self: State, cut: Cut) -> None:
-        real(self, cut if cut.lsn == cut.position else cut._replace(kept=frozenset()))
+    def cut(self: State, cut: Cut, source_lsn: int = 0) -> None:
+        real(self, cut if cut.lsn == cut.position else cut._replace(kept=frozenset()), source_lsn)
 
     patch.setattr(State, "cut", cut)
 
@@ -75,18 +75,24 @@ def a_checkpoint_knows_no_cuts(patch: pytest.MonkeyPatch) -> None:
 @defect
 def a_cut_is_forgotten_when_its_messages_were_looked_at(patch: pytest.MonkeyPatch) -> None:
     """The checkpoint that is being taken has pages from before."""
-    patch.setattr(Cuts, "swept", lambda self, queue_id: self.unswept.pop(queue_id))
+    patch.setattr(Cuts, "swept", lambda self, queue_id: [self.unswept.pop(queue_id)])
 
 
 @defect
 def the_oldest_cut_of_a_queue_counts(patch: pytest.MonkeyPatch) -> None:
     real = Cuts.add
 
-    def add(self: Cuts, cut: Cut) -> None:
-        if cut.queue_id not in self.unswept:
-            real(self, cut)
+    def add(self: Cuts, cut: Cut) -> list[Cut]:
+        return [] if cut.queue_id in self.unswept else real(self, cut)
 
     patch.setattr(Cuts, "add", add)
+
+
+@defect
+def a_copied_cut_ends_only_what_is_looked_at_again(patch: pytest.MonkeyPatch) -> None:
+    """By who begins at a checkpoint that knows none of the messages any more; then it goes, and they come back."""
+    real = State.cut
+    patch.setattr(State, "cut", lambda self, cut, source_lsn=0: real(self, cut))
 
 
 @defect

@@ -52,8 +52,8 @@ class Outcomes:
 
     def lines(self) -> Iterator[str]:
         yield (
-            f"I/O errors: {self.told.total():,} at every one of {self.calls:,} calls, each once and ever after; "
-            f"{self.recoveries:,} recoveries after them, in {self.cpu_s:.0f} s of CPU"
+            f"I/O errors: {self.told.total():,} of {self.calls * 8:,} at {self.calls:,} calls, "
+            f"each once and ever after; {self.recoveries:,} recoveries after them, in {self.cpu_s:.0f} s of CPU"
         )
         for fault, count in sorted(self.faults.items()):
             yield f"  {count:>13,}  {fault}"

@@ -18,13 +18,14 @@ from cairnmq.journal import block
 from cairnmq.journal.block import Block, BlockHead
 from cairnmq.journal.reader import LogReader
 
+from ..thorough import amount
 from .checker import Broken
 from .cores import on_all_cores
 from .rot import CUT, ENDS, FAULTS_PER_SHARD, REFUSED, Place, Rot, Verdicts, rot
 from .workload import workload
 from .world import World
 
-FAULTS = int(environ.get("CAIRN_FAULTS", "100000"))
+FAULTS = amount("CAIRN_FAULTS", 100_000, 10_000)
 SEED = int(environ.get("CAIRN_SEED", "1"))
 
 

@@ -13,6 +13,7 @@ from os import environ
 
 import pytest
 
+from ..thorough import amount
 from .checker import Broken
 from .cores import on_all_cores
 from .shards import again, begin, explore, explore_all
@@ -20,7 +21,7 @@ from .states import Crash
 from .tally import Tally
 from .world import World
 
-STATES = int(environ.get("CAIRN_STATES", "300000"))
+STATES = amount("CAIRN_STATES", 1_000_000, 40_000)
 SEED = int(environ.get("CAIRN_SEED", "1"))
 
 

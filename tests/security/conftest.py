@@ -14,7 +14,15 @@ import trustme
 
 from cairnmq.accounts import users
 from cairnmq.accounts.credentials import FEWEST_ITERATIONS, make
-from cairnmq.broker_plugin.options import BrokerOptions, Limits, RouterOptions, StoreOptions, TlsOptions
+from cairnmq.broker_plugin.options import (
+    BrokerOptions,
+    Limits,
+    RouterOptions,
+    StoreOptions,
+    TlsOptions,
+    parse_link_route,
+    parse_target,
+)
 from cairnmq.broker_plugin.run import RunningBroker
 
 from .wire import Wire, wired
@@ -43,6 +51,8 @@ def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
         limits: Limits = DEFAULTS,
         store_kind: str = "memory",
         auto_create: tuple[str, ...] = ("*",),
+        connect_to: tuple[str, ...] = (),
+        link_routes: tuple[str, ...] = (),
         **router: Any,
     ) -> RunningBroker:
         acl_file = ""
@@ -57,6 +67,9 @@ def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
             auto_create,
             store_kind=store_kind,
             acl_file=acl_file,
+            connect_to=tuple(map(parse_target, connect_to)),
+            link_routes=tuple(map(parse_link_route, link_routes)),
+            secrets_dir=str(tmp_path),
         )
         running.append(RunningBroker(options))
         return running[-1]
@@ -105,6 +118,10 @@ class Certificates:
             issued.private_key_and_cert_chain_pem.write_to_path(str(path))
             context.load_cert_chain(path)
         return context
+
+    def shown_by_client(self, name: str) -> bytes:
+        """The certificate that a client of that name was made with last."""
+        return (self._directory / f"client-{name!r}.pem").read_bytes()
 
     def options(self, clients: str = "none") -> TlsOptions:
         return TlsOptions(self.server, self.server, 0, self.ca if clients != "none" else "", clients)

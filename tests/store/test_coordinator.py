@@ -20,6 +20,7 @@ from cairnmq.store.transaction import Dequeue
 
 from ..conftest import Tell
 from ..postgresql import Server
+from ..thorough import EVERY
 from .coordinated import World
 from .coordinator import Standing
 from .coordinator_process import FIRST, IN, OUT, ROWS, SECOND, Orders, content_of
@@ -129,7 +130,7 @@ def test_all_agree_when_it_is_killed_at_any_step(
 ) -> None:
     """In all three it is committed, if the decision was written, or in none."""
     locked, rows_locked, outcomes = 0, 0, Counter[bool]()
-    for step in count(1):
+    for step in count(1, EVERY):
         orders = world.orders(xid=world.xid(what), kill_at=step, **fields)
         ended = world.live(orders)
         commits = "commit written" in ended.steps
@@ -146,10 +147,11 @@ def test_all_agree_when_it_is_killed_at_any_step(
     assert commits is not bool(fields.get("rolls_back"))
     ledger.moved(orders, first=commits, others=commits)
     ledger.check()
-    assert min(locked, rows_locked) >= 4
+    assert min(locked, rows_locked) >= 4 // EVERY
     tell(
-        f"coordinator, {what}: killed at each of {step - 1} steps, {outcomes[True]} times committed by all, "
-        f"{outcomes[False]} times by none; {locked} times messages and {rows_locked} times rows were locked in doubt"
+        f"coordinator, {what}: killed at {outcomes.total()} of {step - 1} steps, {outcomes[True]} times committed by "
+        f"all, {outcomes[False]} times by none; {locked} times messages and {rows_locked} times rows were locked in "
+        "doubt"
     )
 
 
@@ -159,7 +161,7 @@ def test_all_agree_when_recovery_is_killed_at_any_step(world: World, ledger: Led
     ledger.moved(orders, first=True, others=True)
     kill_at = steps.index(landmark) + 1
     commits = "commit written" in steps[:kill_at]
-    for step in count(1):
+    for step in count(1, EVERY):
         orders = world.orders(xid=world.xid(landmark), kill_at=kill_at)
         assert world.live(orders).status == KILLED
         recovery = world.live(world.orders(kill_at=step))
@@ -169,7 +171,7 @@ def test_all_agree_when_recovery_is_killed_at_any_step(world: World, ledger: Led
         if recovery.status != KILLED:
             break
     assert (recovery.status, recovery.result) == (0, True)
-    tell(f"coordinator, killed after '{landmark}': recovery killed at each of {step - 1} steps")
+    tell(f"coordinator, killed after '{landmark}': recovery killed at every {EVERY}. of {step - 1} steps")
 
 
 @pytest.mark.parametrize("name", [FIRST, ROWS])
@@ -201,7 +203,7 @@ def test_one_participant_commits_in_one_phase(world: World, ledger: Ledger, name
 @pytest.mark.parametrize("participants", [ALL, (ROWS, FIRST, SECOND)])
 def test_nobody_commits_what_one_refuses(world: World, ledger: Ledger, participants: tuple[str, ...]) -> None:
     """The server says no when it is to prepare: the row is there already."""
-    for step in count(1):
+    for step in count(1, EVERY):
         orders = world.orders(xid=world.xid("refused"), participants=participants, kill_at=step)
         world.sql("INSERT INTO moved VALUES (%s, '')", orders.xid)
         ended = world.live(orders)
@@ -259,7 +261,7 @@ def test_the_coordinator_hears_of_an_operator(world: World, ledger: Ledger, comm
     expected = world.conflicts()
     steps = world.live(orders := world.orders(xid=world.xid("whole"), rolls_back=not commits)).steps
     ledger.moved(orders, first=commits, others=commits)
-    for step in count(steps.index("decided") + 1):
+    for step in count(steps.index("decided") + 1, EVERY):
         orders = world.orders(xid=world.xid("operated"), rolls_back=not commits, operator=operator, kill_at=step)
         ended = world.live(orders)
         if f"{FIRST}: forget called" not in ended.steps:
@@ -280,7 +282,7 @@ def test_an_operator_decides_while_there_is_no_coordinator(world: World, ledger:
     steps = world.live(orders := world.orders(xid=world.xid("whole"))).steps
     ledger.moved(orders, first=True, others=True)
     for landmark, commits in (("rows: prepare durable", False), ("commit written", True)):
-        for step in count(1):
+        for step in count(1, EVERY):
             orders = world.orders(xid=world.xid(landmark), kill_at=steps.index(landmark) + 1)
             xid = orders.xid.encode()
             assert world.live(orders).status == KILLED

@@ -165,6 +165,14 @@ class Life:
             model.do(work)
         model.sweep()
 
+    def purge(self) -> None:
+        """Take all messages off a queue, but for those that transactions have."""
+        queue_id = self.rng.choice((1, 2))
+        free = [message_id for message_id, on in self.free_to_take() if on == queue_id]
+        kept = [message_id for message_id in self.model.on[queue_id] if message_id not in free]
+        self.store.purge(queue_id, NOW_US, keep=kept)
+        self.model.do([("take", message_id, queue_id) for message_id in free])
+
     def kick(self) -> None:
         self.store.kick()
         self.durable = self.model.copy()
@@ -212,6 +220,20 @@ def test_any_history(seed: int) -> None:
         if life.rng.random() < 0.02:
             life.kill()
     assert life.store.relocation.emptied or life.store.journal.incarnation > 5
+
+
+@pytest.mark.parametrize("seed", [25, 50, *range(6)])
+def test_any_history_with_purges(seed: int) -> None:
+    """E53, E54: what a purge took stays away, wherever its record and the messages were copied, through any kills."""
+    life = Life(seed)
+    steps = [life.put] * 4 + [life.take] * 5 + [life.transaction] * 2
+    steps += [life.outcome, life.kick, life.kick, life.kill]
+    for _ in range(800):
+        life.rng.choice(steps)()
+        if life.rng.random() < 0.02:
+            life.purge()
+    life.kick()
+    life.check()
 
 
 def test_what_was_never_committed_is_not_relocated_as_if_it_were() -> None:

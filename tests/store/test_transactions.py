@@ -17,7 +17,10 @@ from cairnmq.base.errors import (
 from cairnmq.journal.log import OWN_LSN
 from cairnmq.journal.record import HEAD_BYTES, MAX_PAYLOAD_BYTES, Flag, RecordType
 from cairnmq.store.options import StoreOptions
+from cairnmq.store.outcomes import Outcomes
+from cairnmq.store.pins import Pins
 from cairnmq.store.transaction import MAX_HELD_BYTES, MAX_XID_BYTES, TxState
+from cairnmq.store.why import Why, why_of
 
 from .stores import NOW_US, Disk, queue, shown
 
@@ -300,3 +303,29 @@ def test_what_was_never_prepared_is_rolled_back(disk: Disk) -> None:
     store, _ = disk.open()
     assert store.transactions.in_doubt() == []
     store.dequeue(old, q, NOW_US)
+
+
+@pytest.mark.parametrize("by_checkpoint", [False, True])
+def test_a_prepared_dequeue_keeps_its_reason(disk: Disk, by_checkpoint: bool) -> None:
+    """Whoever commits it after a restart, its record says why the message went."""
+    store, _ = disk.open()
+    name = queue(store)
+    first, second = (store.put(name, b"content", NOW_US)[0] for _ in range(2))
+    txn = store.transactions.begin(NOW_US, xid=b"x")
+    txn.dequeue(first, name, NOW_US, Why.REJECTED)
+    txn.dequeue(second, name, NOW_US)
+    txn.prepare(NOW_US)
+    store.kick()
+    store, _ = disk.open()
+    if by_checkpoint:
+        outcomes = Outcomes(SMALL, Pins(SMALL))
+        outcomes.decode(store.state.outcomes.encode())
+        assert [(one.intentions, one.whys) for one in outcomes.prepared.values()] == [
+            (one.intentions, one.whys) for one in store.state.outcomes.prepared.values()
+        ]
+        store.state.outcomes.prepared = outcomes.prepared
+    store.transactions.of(b"x").commit(NOW_US)
+    store.kick()
+    done = [read.head for read in disk.records() if read.head.type == RecordType.DEQUEUE]
+    done = [head for head in done if not head.flags & Flag.PREPARED]
+    assert [(head.message_id, why_of(head.flags)) for head in done] == [(first, Why.REJECTED), (second, Why(0))]

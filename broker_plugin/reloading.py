@@ -1,0 +1,63 @@
+"""Reading files again while the broker runs: users, access rules, certificates, and the lists of revoked ones.
+
+All of them are read before any of it counts: if one is broken, everything stays as it was. Then new logins, links and
+handshakes go by what was read, and who may not be there any more has to go: connections of users who were removed, of
+certificates that were revoked, of users who may not connect, and links that the rules do not allow any more.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from ..base.errors import CairnError
+from ..broker.access import Access
+from ..broker.access import read as read_access
+from ..broker.broker import Broker
+from ..broker.revising import revise
+from ..channel.words import ConnectionEnd
+from ..router.router import Router
+
+log = logging.getLogger(__name__)
+
+
+class Reloading:
+    """Of one broker. Any thread, but for what it posts to the core."""
+
+    def __init__(self, acl_file: str, router: Router, broker: Broker, post: Callable[..., None]) -> None:
+        self._acl_file = acl_file
+        self._router = router
+        self._broker = broker
+        self._post = post
+        self._lock = threading.Lock()
+        broker.why_gone = self._why_gone
+
+    def reload(self, done: Callable[[int], None]) -> None:
+        """Read all of it again; *done* is told on the core how many connections and links had to go.
+
+        Raises `CairnError` if something is broken, and has changed nothing then.
+        """
+        with self._lock:
+            try:
+                put_in_place = self._router.read_again()
+                access = read_access(self._acl_file) if self._acl_file else None
+            except CairnError as error:
+                log.error("nothing is reloaded: %s", error)
+                raise
+            put_in_place()
+            self._post(self._apply, access, done)
+
+    def _apply(self, access: Access | None, done: Callable[[int], None]) -> None:
+        self._broker.access = access
+        gone = revise(self._broker)
+        log.info("users, access rules and certificates were read again; %d connections and links had to go", gone)
+        done(gone)
+
+    def _why_gone(self, end: ConnectionEnd) -> str:
+        """Why that connection may not stay; empty if it may."""
+        if end.certificate and self._router.is_revoked(end.certificate):
+            return "its certificate was revoked"
+        if end.user and end.user != end.certified and not self._router.knows(end.user):
+            return "its user was removed"
+        return self._broker.why_not_in(end.user)

@@ -1,0 +1,155 @@
+"""Connections that the broker opens to other containers: where to, and as whom."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from ..amqp.client_sasl import Identity
+from ..base.errors import CairnError
+
+NORMAL, INTER_ROUTER = "normal", "inter-router"
+ROLES = (NORMAL, INTER_ROUTER)
+PORTS = {"amqp": 5672, "amqps": 5671}
+MOST_COST = 1000
+_KNOWN = (
+    "name", "role", "cost", "ca", "cert", "key", "password-file", "password-env", "hostname", "insecure-auth", "sasl",
+)  # fmt: skip
+MOST_PASSWORD_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a connector connects to. It never shows its password."""
+
+    name: str
+    host: str
+    port: int
+    identity: Identity = Identity()
+    tls: bool = False
+    ca: str = ""
+    """Whose certificates are believed; empty for those that the system believes."""
+    cert: str = ""
+    """The broker's own, for servers that ask for one, and its `key`."""
+    key: str = ""
+    hostname: str = ""
+    """What is said in SASL and open, and what the server's certificate has to name; `host` by default."""
+    sasl: bool = True
+    role: str = NORMAL
+    cost: int = 1
+    """Of a link between routers: the cheaper way is taken."""
+
+    @property
+    def called(self) -> str:
+        return self.hostname or self.host
+
+    @property
+    def place(self) -> str:
+        """Where it is, without any secret."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'amqps' if self.tls else 'amqp'}://{host}:{self.port}"
+
+
+class Dialler(Protocol):
+    """What opens connections, and opens them again when they break. Any thread."""
+
+    def dial(self, target: Target) -> None:
+        """Keep a connection to *target*. Raises `CairnError` if its certificates can't be used."""
+        ...
+
+    def hang_up(self, name: str) -> None:
+        """No more connections to the target of that name."""
+        ...
+
+
+def parse(url: str, *, password_file: str = "", secrets_dir: str | None = None) -> Target:
+    """A target from `amqp[s]://[user[:password]@]host[:port][?name=value&...]`. Raises `CairnError`, without secrets.
+
+    With *secrets_dir*, the URL is somebody else's than the operator's, and kept: there may be no password in it, and
+    files are such in that directory, by their names alone. If that is empty there may be none.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise CairnError("connector", f"its URL can't be read: {error}", _REMEDY) from error
+    where = f"connector to {parts.hostname or '?'}"
+    if parts.scheme not in PORTS or not parts.hostname or parts.path not in ("", "/") or parts.fragment:
+        raise CairnError(where, "its URL names no place", _REMEDY)
+    asked = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if unknown := [one for one in asked if one not in _KNOWN]:
+        raise CairnError(where, f"its URL says {', '.join(unknown)}", f"say any of {', '.join(_KNOWN)}")
+    if secrets_dir is not None:
+        if parts.password is not None or "password-env" in asked:
+            raise CairnError(where, "its URL may not have a password, or password-env", "name a password-file")
+        asked |= {key: _inside(where, secrets_dir, asked[key]) for key in _FILES if asked.get(key)}
+    name = asked.get("name") or f"{parts.hostname}:{port or PORTS[parts.scheme]}"
+    return Target(
+        name,
+        parts.hostname,
+        port or PORTS[parts.scheme],
+        _identity(where, parts, asked, password_file),
+        parts.scheme == "amqps",
+        asked.get("ca", ""),
+        asked.get("cert", ""),
+        asked.get("key", "") or asked.get("cert", ""),
+        asked.get("hostname", ""),
+        _one_of(where, "sasl", asked.get("sasl", "yes"), ("yes", "no")) == "yes",
+        _one_of(where, "role", asked.get("role", NORMAL), ROLES),
+        _cost(where, asked.get("cost", "1")),
+    )
+
+
+def _inside(where: str, directory: str, name: str) -> str:
+    """The file of that name there. Raises `CairnError`."""
+    if not directory or os.path.basename(name) != name or name.startswith("."):
+        raise CairnError(where, "it names a file that is not in --secrets-dir", "put it there, and say its name alone")
+    return os.path.join(directory, name)
+
+
+_FILES = ("password-file", "ca", "cert", "key")
+_REMEDY = "say amqp://user@host:port or amqps://..., percent-encoded"
+
+
+def _identity(where: str, parts: SplitResult, asked: Mapping[str, str], password_file: str) -> Identity:
+    user, password = unquote(parts.username or ""), unquote(parts.password or "")
+    path, variable = asked.get("password-file", "") or password_file, asked.get("password-env", "")
+    if user and not password and path:
+        password = _read(where, path)
+    elif user and not password and variable:
+        password = os.environ.get(variable, "")
+        if not password:
+            raise CairnError(where, f"the environment variable {variable} is empty", "put the password there")
+    if user and not password:
+        raise CairnError(where, f"there is no password for {user!r}", "name a password-file, or a password-env")
+    insecure = _one_of(where, "insecure-auth", asked.get("insecure-auth", "no"), ("yes", "no")) == "yes"
+    return Identity(user, password, bool(asked.get("cert")), insecure)
+
+
+def _read(where: str, path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            raw = file.read(MOST_PASSWORD_BYTES + 1)
+        found = raw.decode().rstrip("\r\n")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text"
+        raise CairnError(where, f"the password can't be read from {path}: {reason}", "put it there, alone") from error
+    if not found or len(raw) > MOST_PASSWORD_BYTES or "\n" in found:
+        raise CairnError(where, f"there is no password in {path}", "put it there, alone, in one line")
+    return found
+
+
+def _one_of(where: str, name: str, said: str, known: tuple[str, ...]) -> str:
+    if said not in known:
+        raise CairnError(where, f"{name}={said}", f"say {' or '.join(known)}")
+    return said
+
+
+def _cost(where: str, said: str) -> int:
+    if not said.isdecimal() or not 1 <= int(said) <= MOST_COST:
+        raise CairnError(where, f"cost={said}", f"say 1 to {MOST_COST}")
+    return int(said)
+
