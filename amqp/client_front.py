@@ -10,7 +10,7 @@ from typing import Any
 
 from . import encode
 from .client_sasl import Attempt, Identity
-from .codec import Malformed, Value, descriptor
+from .codec import Malformed, Value
 from .decode import read_items
 from .front import MAX_AHEAD_BYTES, Stage
 from .sasl import Challenge, Check, Denied
@@ -85,15 +85,10 @@ class ClientFront:
     def _frame(self) -> bytes | None:
         try:
             found = first_frame(self._held)
-        except Malformed as error:
-            self._refuse(f"not a SASL frame: {error}")
-            return b""
-        if found is None:
-            return None
-        frame, offset = found
-        self._held = self._held[len(frame) :]
-        try:
-            code, at = descriptor(frame, offset)
+            if found is None:
+                return None
+            frame, code, at = found
+            self._held = self._held[len(frame) :]
             return self._heard(code, read_items(frame, at))
         except (Malformed, IndexError) as error:
             self._refuse(f"malformed SASL frame: {error}")

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import Any
 
-from .codec import Malformed, Value, descriptor, read_list
+from .codec import Malformed, Value, read_list
 from .sasl import Challenge, Check, Denied, Exchange, Login, Reply
 from .sasl_frame import CHALLENGE, INIT, MAX_SASL_FRAME_BYTES, MECHANISMS, OUTCOME, RESPONSE, SASL_HEADER, first_frame
 
@@ -119,15 +119,10 @@ class Front:
     def _frame(self) -> bytes | None:
         try:
             found = first_frame(self._held)
-        except Malformed as error:
-            self._refuse(f"not a SASL frame: {error}")
-            return b""
-        if found is None:
-            return None
-        frame, offset = found
-        self._held = self._held[len(frame) :]
-        try:
-            code, at = descriptor(frame, offset)
+            if found is None:
+                return None
+            frame, code, at = found
+            self._held = self._held[len(frame) :]
             fields, _ = read_list(frame, at)
         except Malformed as error:
             self._refuse(f"malformed SASL frame: {error}")

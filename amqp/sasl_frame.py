@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .codec import Malformed
+from .codec import Malformed, descriptor
 
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 MAX_SASL_FRAME_BYTES = 512
@@ -11,8 +11,8 @@ MECHANISMS, INIT, CHALLENGE, RESPONSE, OUTCOME = 0x40, 0x41, 0x42, 0x43, 0x44
 """What a frame is, by its descriptor."""
 
 
-def first_frame(held: bytes) -> tuple[bytes, int] | None:
-    """The first frame of *held*, and where in it its performative begins; None as long as it is not whole.
+def first_frame(held: bytes) -> tuple[bytes, int, int] | None:
+    """The first frame of *held*, its performative's code, and where the fields begin; None as long as it is not whole.
 
     Raises `Malformed` for what is no SASL frame, or too long for one.
     """
@@ -20,5 +20,8 @@ def first_frame(held: bytes) -> tuple[bytes, int] | None:
         return None
     size, offset, kind = int.from_bytes(held[:4]), held[4] * 4, held[5]
     if not 8 <= offset <= size <= MAX_SASL_FRAME_BYTES or kind != 1:
-        raise Malformed(f"size {size}, data offset {offset}, type {kind}")
-    return (held[:size], offset) if len(held) >= size else None
+        raise Malformed(f"no SASL frame, but size {size}, data offset {offset}, type {kind}")
+    if len(held) < size:
+        return None
+    code, at = descriptor(held[:size], offset)
+    return held[:size], code, at

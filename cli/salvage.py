@@ -8,7 +8,6 @@ import sys
 
 import click
 from rich.console import Console
-from rich.progress import Progress, TaskID
 from rich.table import Table
 
 from ..base.clock import SystemClock
@@ -17,11 +16,10 @@ from ..tools.in_place import salvage_in_place
 from ..tools.salvage import salvage as run_salvage
 from ..tools.salvage_report import LOST_STATUS, SalvageReport
 from .connect import connect_options
+from .showing import Bars
 
 _WIDTH = 160
 """Of what goes to no terminal."""
-_STEPS = 200
-"""So often is the bar drawn at most for each thing that is done."""
 
 
 @click.command("salvage")
@@ -46,7 +44,7 @@ def salvage(
         raise CairnError("cairnmq salvage", "where to?", "give either --to NEW_STORE or --in-place")
     if in_place and connect:
         raise CairnError("cairnmq salvage", "a wiring on a server has no place in the store", "give --to NEW_STORE")
-    with _Bar() as bar:
+    with Bars() as bar:
         if target:
             report: SalvageReport | dict[str, object] = run_salvage(
                 store, target, SystemClock(), bar.show, connect, catalog
@@ -92,24 +90,3 @@ def _print(report: SalvageReport) -> None:
     if report.doubtful:
         console.print("a doubtful message may have been dequeued before; the report names each")
     console.print(f"salvaged {report.messages} messages to {report.salvaged}", markup=False)
-
-
-class _Bar:
-    """A progress bar on standard error, if that is a terminal."""
-
-    def __init__(self) -> None:
-        self._progress = Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
-        self._tasks: dict[str, TaskID] = {}
-
-    def __enter__(self) -> _Bar:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def show(self, what: str, done: int, total: int) -> None:
-        if what not in self._tasks:
-            self._tasks[what] = self._progress.add_task(what, total=total)
-        if done == total or done % max(1, total // _STEPS) == 0:
-            self._progress.update(self._tasks[what], completed=done)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from cproton_ffi import lib
 from proton import Delivery, Described, Message, Terminus, ulong
 
@@ -11,6 +12,13 @@ from .peers import Peer, Received
 
 DECLARED = 0x33
 TRANSACTIONAL = 0x34
+ROLLBACK = "amqp:transaction:rollback"
+UNKNOWN_ID = "amqp:transaction:unknown-id"
+TIMEOUT = "amqp:transaction:timeout"
+
+kinds = pytest.mark.parametrize("durable", [True, False], ids=["durable", "transient"])
+sizes = pytest.mark.parametrize("size", [10, 200_000, 2_000_000])
+settled_or_not = pytest.mark.parametrize("settled", [False, True], ids=["unsettled", "settled"])
 
 
 class Control:
@@ -92,3 +100,22 @@ def retire(
     if settled:
         delivery.settle()
     return delivery
+
+
+def bodies(peer: Peer, address: str = "q") -> list[Any]:
+    """What is on a queue; it stays there."""
+    receiver = peer.receiver(address)
+    received = peer.drain(receiver, 1000)
+    peer.detach(receiver)
+    return [one.body for one in received]
+
+
+def taken(peer: Peer, address: str = "q") -> list[Any]:
+    """What is on a queue, taken off it."""
+    receiver = peer.receiver(address)
+    received = peer.drain(receiver, 1000)
+    for one in received:
+        one.accept()
+    peer.settle_down()
+    peer.detach(receiver)
+    return received

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from proton import SASL as PROTONS_SASL
 from proton import Message
 from proton.utils import BlockingConnection
 from scramp import ScramClient
@@ -58,11 +59,13 @@ def test_scram_lets_in_who_has_the_password(guarded: RunningBroker, name: str) -
 def test_protons_client_logs_in(guarded: RunningBroker, mechanism: str) -> None:
     options = {"allowed_mechs": mechanism, "allow_insecure_mechs": True, "timeout": DEADLINE_S}
     url = f"127.0.0.1:{guarded.port}"
+    if mechanism != "PLAIN" and not PROTONS_SASL.extended():
+        pytest.skip("this build of proton's client has no SCRAM: it was built where there is no libsasl2-dev")
     try:
         connection = BlockingConnection(url, user="anna", password=PASSWORDS["anna"], **options)
     except Exception as error:
         if "No worthy mechs found" in str(error) or "no mechanism available" in str(error):
-            pytest.skip("this build of proton's client has no SCRAM")
+            pytest.skip("SASL's own library has no SCRAM here: there is no libsasl2-modules")
         raise
     connection.create_sender("orders").send(Message(body="from anna", user_id=b"anna"))
     assert connection.create_receiver("orders").receive(timeout=DEADLINE_S).body == "from anna"
