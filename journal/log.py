@@ -29,6 +29,7 @@ from ..base.errors import DiskError, JournalError, JournalFailed
 from . import block, holes
 from .block import BLOCK_HEAD_BYTES, MAX_RECORDS, padded
 from .container import DATA_OFFSET
+from .extent import Extent
 from .holes import Hole
 from .mark import MarkFile
 from .meters import Meters, Written
@@ -99,13 +100,8 @@ class Journal:
         self.incarnation = incarnation
         self.durable_lsn = durable_lsn
         """Every byte below it is on the disk."""
-        self.slots = slots
-        """The slots of the log, ascending, each to the last block before it. The appender's, as are the holes."""
-        self.holes = log_holes
-        self.current_slot = slot
-        """The last slot that was begun."""
-        self.base_lsn = next(iter(slots), slot) * self.container_bytes
-        """Every record below it is dead."""
+        self.extent = Extent(pool.container_bytes, slots, log_holes, slot)
+        """What the log consists of. The appender's."""
         self.durable_block = (0, 0, durable_lsn)
         """The last durable block: its LSN, its checksum, and its end."""
         self.stored = Stored(pool, self.log_id)
@@ -122,10 +118,7 @@ class Journal:
         self._write_lock = threading.Lock()
         self._writing = Writing(pool, clock, self.meters, incarnation, syncers)
         self._marked_slot = slot
-        self._durable_base = self.base_lsn
-        self._dead: set[int] = set()  # slots that could not become a hole
-        self._passed: deque[int] = deque()  # slots that the base has passed, but not durably
-        self._punched: deque[tuple[int, list[int]]] = deque()  # slots that became holes, and the LSN that says so
+        self._durable_base = self.extent.base_lsn
         self._heads: list[bytes] = []
         self._payloads: list[bytes] = []
         self._moved_bytes = self._own_bytes = 0  # in the block that gathers
@@ -263,8 +256,8 @@ class Journal:
         if self.failure is not None:
             raise self.failure
         sealed = _Sealed(
-            self._begin, self._prev_lsn, self._heads, self._payloads, self._place, self.base_lsn, self._moved_bytes,
-            self._own_bytes,
+            self._begin, self._prev_lsn, self._heads, self._payloads, self._place, self.extent.base_lsn,
+            self._moved_bytes, self._own_bytes,
         )  # fmt: skip
         self._sealed.append(sealed)
         self._begin_block(sealed.end_lsn, sealed.lsn)
@@ -293,42 +286,14 @@ class Journal:
         there, is passed over.
         What left the log is returned: with too many holes a slot stays until the base passes it.
         """
-        gone: list[int] = []
-        self._dead.update(slot for slot in slots if slot in self.slots and slot < self.current_slot)
-        while (first := next(iter(self.slots))) in self._dead:
-            self._dead.discard(first)
-            del self.slots[first]
-            self._passed.append(first)
-            gone.append(first)
-        if first * self.container_bytes > self.base_lsn:
-            self.base_lsn = first * self.container_bytes
-            self.holes = holes.from_slot(self.holes, first)
-        punched = []
-        for slot in sorted(self._dead):
-            joined = holes.add(self.holes, slot, self.slots[slot], self.container_bytes)
-            if len(joined) > holes.MAX_HOLES:
-                break
-            self.holes = joined
-            self._dead.discard(slot)
-            del self.slots[slot]
-            punched.append(slot)
+        passed, punched = self.extent.retire(slots)
         if punched:
-            self._punched.append((self._append_holes(), punched))
-        return gone + punched
-
-    def last_block_of(self, slot: int) -> int:
-        """The LSN of the last block in *slot*, which is no longer written to. The appender."""
-        hole = next((hole for hole in self.holes if hole.prev_lsn // self.container_bytes == slot), None)
-        if hole is not None:
-            return hole.prev_lsn
-        following = slot + 1
-        while following not in self.slots:
-            following += 1
-        return self.slots[following]
+            self.extent.told(self._append_holes(), punched)
+        return passed + punched
 
     def advance_base(self, base_lsn: int) -> None:
         """Retire every slot below the one that holds *base_lsn*. Never goes back (checklist E25)."""
-        self.retire([slot for slot in self.slots if slot < base_lsn // self.container_bytes])
+        self.retire([slot for slot in self.extent.slots if slot < base_lsn // self.container_bytes])
 
     def container_start(self, lsn: int) -> int:
         """The first LSN of the container that holds *lsn*."""
@@ -386,7 +351,7 @@ class Journal:
     def write_mark(self, *, closed: bool = False) -> None:
         """Write down in the mark what is durable now, and where the log begins: so space comes back without traffic."""
         with self._write_lock:
-            base = self.base_lsn  # what it rests on is durable
+            base = self.extent.base_lsn  # what it rests on is durable
             known = self._mark.mark
             is_stale = known.durable_lsn != self.durable_lsn or known.base_lsn < base or not self._mark.is_synced
             if self.failure is None and (is_stale or closed):
@@ -412,11 +377,7 @@ class Journal:
 
     def _release(self, end_lsn: int, base_lsn: int) -> None:
         """Free the containers that what is durable now leaves out of the log."""
-        gone: list[int] = []
-        while self._passed and (self._passed[0] + 1) * self.container_bytes <= base_lsn:
-            gone.append(self._passed.popleft())
-        while self._punched and self._punched[0][0] < end_lsn:
-            gone += self._punched.popleft()[1]
+        gone = self.extent.released(end_lsn, base_lsn)
         if gone:
             self.pool.release(gone)
             self.pool.trim()
@@ -451,14 +412,13 @@ class Journal:
     def _begin_slot(self, slot: int, prev_lsn: int) -> None:
         """Go on in *slot*; it begins with the holes there are."""
         self.pool.claim()
-        self.slots[slot] = prev_lsn
-        self.current_slot = slot
+        self.extent.begin(slot, prev_lsn)
         self._begin_block(slot * self.container_bytes + DATA_OFFSET, prev_lsn)
-        if self.holes:
+        if self.extent.holes:
             self._append_holes()
 
     def _append_holes(self) -> int:
-        return self.append_own(RecordType.LOG_HOLES, holes.encode(self.holes))
+        return self.append_own(RecordType.LOG_HOLES, holes.encode(self.extent.holes))
 
     def _wait_for_room(self) -> None:
         if self._max_sealed and len(self._sealed) >= self._max_sealed:

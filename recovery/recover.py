@@ -143,7 +143,7 @@ def recover(
         raise explained(error, directory, wiring.queue_names()) from None
     with abandoned_on_failure(journal):
         replay.apply()
-        state.finish(journal.slots)
+        state.finish(journal.extent.slots)
         checkpointing = None
         if checkpoint is not None:
             checkpointing = Checkpointing(

@@ -63,7 +63,7 @@ class JournalStore(WiringCalls, JournalReading):
         self._holders = Holders(state, journal.container_bytes)
         self._release = release
         self._falling: deque[tuple[int, dict[int, int]]] = deque()
-        self._unexamined = list(journal.slots)  # what holds nothing leaves the log with the first flush
+        self._unexamined = list(journal.extent.slots)  # what holds nothing leaves the log with the first flush
         self.relocation = Relocation(state, journal, self.settle)
         self.checkpointing = checkpointing
         self.bookmarks: Bookmarks | None = None
@@ -376,7 +376,7 @@ class JournalStore(WiringCalls, JournalReading):
     def _retire(self, touched: Iterable[int]) -> None:
         """Take those of the slots *touched* that are not needed out of the log, and what is not needed without them."""
         journal, pins = self.journal, self.state.pins
-        end = min(self.durable_lsn // journal.container_bytes, journal.current_slot)
+        end = min(self.durable_lsn // journal.container_bytes, journal.extent.current_slot)
         self._unexamined += {slot for slot in touched if slot >= end and not pins.is_needed(slot)}
         while touched := [slot for slot in touched if slot < end and not pins.is_needed(slot)]:
             gone = journal.retire(touched)

@@ -108,9 +108,9 @@ def measure(store: JournalStore) -> JournalMetrics:
     archiver = pool.archiver
     written = meters.written
     user_bytes = written.record_bytes - written.moved_bytes - written.own_bytes
-    durable_lsn, base_lsn = journal.durable_lsn, journal.base_lsn
+    durable_lsn, base_lsn = journal.durable_lsn, journal.extent.base_lsn
     live_bytes = store.state.pins.live_bytes
-    used_bytes = len(journal.slots) * journal.container_bytes
+    used_bytes = len(journal.extent.slots) * journal.container_bytes
     checkpoint_lsn = 0 if checkpointing is None else checkpointing.end_lsn
     return JournalMetrics(
         fsync_s=meters.fsync_s.value(),
@@ -130,7 +130,7 @@ def measure(store: JournalStore) -> JournalMetrics:
         used_bytes=used_bytes,
         live_bytes=live_bytes,
         live_ratio=min(1.0, live_bytes / used_bytes),
-        holes=len(journal.holes),
+        holes=len(journal.extent.holes),
         base_slot=base_lsn // journal.container_bytes,
         base_held_by=store.held_by(base_lsn // journal.container_bytes),
         free_containers=pool.free_count,
@@ -164,7 +164,7 @@ def _behind(bookmarks: Bookmarks | None, durable_lsn: int) -> tuple[tuple[str, i
 def _log_bytes(journal: Journal, begin_lsn: int, end_lsn: int) -> int:
     """What the log holds between two LSNs, without its holes."""
     size = journal.container_bytes
-    missing = sum(max(0, hole.end * size - max(hole.first * size, begin_lsn)) for hole in journal.holes)
+    missing = sum(max(0, hole.end * size - max(hole.first * size, begin_lsn)) for hole in journal.extent.holes)
     return max(0, end_lsn - begin_lsn - missing)
 
 

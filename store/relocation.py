@@ -95,14 +95,14 @@ class Relocation:
 
     def step(self) -> None:
         """Copy a few blocks' worth, if there is something to gain."""
-        if self._blocks is not None and self._victim not in self._journal.slots:
+        if self._blocks is not None and self._victim not in self._journal.extent.slots:
             self._abandon()  # what was copied or let go of it was all there was
             self.emptied += 1
         if self._blocks is None:
             if self._settling or (victim := self._choose()) is None:
                 return
             self._victim = victim
-            self._blocks = self._journal.stored.blocks_of(victim, self._journal.last_block_of(victim))
+            self._blocks = self._journal.stored.blocks_of(victim, self._journal.extent.last_block_of(victim))
         try:
             blocks = self._next_blocks(self._blocks)
         except CairnError as error:
@@ -175,21 +175,21 @@ class Relocation:
             if found < self._listed.get(slot, WORTH_LEVEL):
                 self._listed[slot] = found
                 heappush(self._cheapest, (found, slot))
-        if len(self._cheapest) > 2 * len(self._journal.slots) + 100:  # most of it is of slots that are gone
+        if len(self._cheapest) > 2 * len(self._journal.extent.slots) + 100:  # most of it is of slots that are gone
             self._cheapest, self._listed = [], {}
-            self.look_at(self._journal.slots)
+            self.look_at(self._journal.extent.slots)
 
     def _level(self, slot: int) -> int:
         return level(self._state.pins.cost(slot), self._journal.container_bytes)
 
     def _choose(self) -> int | None:
         journal = self._journal
-        if len(journal.holes) > holes.MAX_HOLES // 4:  # every container begins with a record of all of them
+        if len(journal.extent.holes) > holes.MAX_HOLES // 4:  # every container begins with a record of all of them
             # the oldest slots go, whatever it costs: the base passes the holes behind
-            return next((slot for slot in journal.slots if self._is_settled(slot)), None)
+            return next((slot for slot in journal.extent.slots if self._is_settled(slot)), None)
         size = journal.container_bytes
         in_need = journal.pool.in_need
-        if not in_need and len(journal.slots) * size <= allowed_bytes(self._state.pins.live_bytes, size):
+        if not in_need and len(journal.extent.slots) * size <= allowed_bytes(self._state.pins.live_bytes, size):
             return None
         waiting: list[int] = []
         chosen = None
@@ -198,7 +198,7 @@ class Relocation:
             if self._listed.get(slot) != listed:
                 continue  # listed again since, as cheaper
             del self._listed[slot]
-            if slot not in journal.slots or slot in self.unreadable or not self._state.pins.is_needed(slot):
+            if slot not in journal.extent.slots or slot in self.unreadable or not self._state.pins.is_needed(slot):
                 continue
             if self._level(slot) == listed and self._is_settled(slot) and self._has_room_for(slot):
                 chosen = slot
@@ -218,9 +218,9 @@ class Relocation:
         """A slot with copies waits for the originals to leave, or it would be forgotten that they are superseded."""
         journal = self._journal
         return (
-            slot < min(journal.durable_lsn // journal.container_bytes, journal.current_slot)
+            slot < min(journal.durable_lsn // journal.container_bytes, journal.extent.current_slot)
             and slot not in self.unreadable
-            and not any(source in journal.slots for source in self._state.pins.superseded.get(slot, ()))
+            and not any(source in journal.extent.slots for source in self._state.pins.superseded.get(slot, ()))
         )
 
     # ---- copying --------------------------------------------------------------------------------------------------
@@ -260,7 +260,7 @@ class Relocation:
             extra = at[0]
         elif kind in (DEQUEUE, DELETE, TX_DELETE):
             ended = extra // self._journal.container_bytes
-            if ended == self._victim or ended not in self._journal.slots:
+            if ended == self._victim or ended not in self._journal.extent.slots:
                 return
             if head.txn_id and kind != TX_DELETE and not self._is_done(head):
                 return
@@ -290,7 +290,7 @@ class Relocation:
     def _copy_cut(self, block: Block, lsn: int, head: RecordHead) -> None:
         """Say again that a queue was cut, if its messages are not all looked at yet, or are still in the log."""
         journal, state = self._journal, self._state
-        ended = [slot for slot in state.pins.ends.get(self._victim, ()) if slot in journal.slots]
+        ended = [slot for slot in state.pins.ends.get(self._victim, ()) if slot in journal.extent.slots]
         is_kept = state.cuts.is_kept(head.queue_id, lsn)
         if not ended and not is_kept:
             return
@@ -313,9 +313,9 @@ class Relocation:
             return
         size = journal.container_bytes
         prepare_lsn = outcome.prepare_lsn
-        if prepare_lsn // size == self._victim or prepare_lsn // size not in journal.slots:
+        if prepare_lsn // size == self._victim or prepare_lsn // size not in journal.extent.slots:
             prepare_lsn = 0
-        steps = [step for step in sorted(outcome.steps) if step // size in journal.slots]
+        steps = [step for step in sorted(outcome.steps) if step // size in journal.extent.slots]
         marked = {step: mark for step in steps if (mark := self._mark_of(step)) is not None}
         listed = [step | mark for step, mark in marked.items()]
         if not listed and not prepare_lsn:
@@ -344,7 +344,7 @@ class Relocation:
         if head.type == ENQUEUE:
             odd = state.odd.get(message_id)
             return 0 if odd is not None and odd.queues.get(head.queue_id, (0, 0))[1] == lsn else None
-        return 0 if head.extra // self._journal.container_bytes in self._journal.slots else None
+        return 0 if head.extra // self._journal.container_bytes in self._journal.extent.slots else None
 
     def _count_copied(self, size_bytes: int) -> None:
         self.copied_bytes += size_bytes

@@ -12,7 +12,7 @@ from itertools import count
 
 import pytest
 from _pytest.terminal import TerminalReporter
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from .core_only import guard
 from .postgresql import Server, why_not
@@ -30,8 +30,9 @@ _SAID = pytest.StashKey[list[str]]()
 """What was said since the last report of a test."""
 
 
-settings.register_profile("alike", derandomize=True, print_blob=True)
-settings.register_profile("others", database=None, print_blob=True)
+_on_a_busy_machine = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.register_profile("alike", _on_a_busy_machine, derandomize=True)
+settings.register_profile("others", _on_a_busy_machine, database=None)
 settings.load_profile("others" if os.environ.get("CAIRN_LAWS") == "others" else "alike")
 
 

@@ -135,7 +135,8 @@ def test_depth_as_of_an_lsn(seed: int, end: int) -> None:
     moments = []
     for _ in range(end):
         traffic.step(6)
-        if traffic.store.journal.base_lsn >= traffic.store.journal.container_bytes or traffic.store.journal.holes:
+        extent = traffic.store.journal.extent
+        if extent.base_lsn >= traffic.store.journal.container_bytes or extent.holes:
             break
         moments.append((traffic.store.journal.durable_lsn, {q: list(ids) for q, ids in traffic.on.items() if ids}))
         files = traffic.disk.files.after_kill()

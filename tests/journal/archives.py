@@ -42,14 +42,14 @@ class ArchivedLog:
 
     def fill(self, slots: int) -> None:
         """Go on until so many more slots were begun."""
-        last = next(reversed(self.journal.slots)) + slots
-        while next(reversed(self.journal.slots)) < last:
+        last = next(reversed(self.journal.extent.slots)) + slots
+        while next(reversed(self.journal.extent.slots)) < last:
             self.put()
             self.journal.flush()
 
     def retire(self, *slots: int) -> None:
         """Give up *slots*, all but the last by default, durably."""
-        self.journal.retire(slots or list(self.journal.slots)[:-1])
+        self.journal.retire(slots or list(self.journal.extent.slots)[:-1])
         self.put(10)
         self.journal.flush()
 
@@ -114,7 +114,7 @@ def work(log: ArchivedLog, rng: random.Random, steps: int) -> None:
         elif action == "fill":
             log.fill(rng.randint(1, 3))
         elif action == "retire":
-            slots = list(log.journal.slots)[:-1]
+            slots = list(log.journal.extent.slots)[:-1]
             if slots:
                 log.retire(*rng.sample(slots, rng.randint(1, len(slots))))
         else:

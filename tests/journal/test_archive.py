@@ -32,7 +32,7 @@ def test_archive_and_log_together_are_all_there_ever_was(seed: int, one_disk: bo
     log.journal.flush()
     assert history(log.archive, log.directory) == log.appended
     assert log.archiver.dropped == 0
-    live = {lsn for lsn, _ in log.appended if lsn // SIZE in log.journal.slots}
+    live = {lsn for lsn, _ in log.appended if lsn // SIZE in log.journal.extent.slots}
     assert {read.lsn for read in read_all(log.directory) if read.head.type == 1} == live
 
 
@@ -173,7 +173,7 @@ def test_an_archive_that_is_new_takes_what_is_left_over() -> None:
     archive = directory.beside("/archive")
     journal = reopen(directory, archive=archive)[0]
     assert set(archived_slots(archive)) == free
-    opening = journal.current_slot  # it holds nothing else, so the next opening has it leave the log
+    opening = journal.extent.current_slot  # it holds nothing else, so the next opening has it leave the log
     journal.close()
     assert reopen(directory, archive=archive)[0].pool.archiver is not None
     assert set(archived_slots(archive)) == free | {opening}

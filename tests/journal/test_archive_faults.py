@@ -73,12 +73,12 @@ def test_an_error_at_any_call_costs_history_at_most(
     rng = random.Random(seed)
     for _ in range(12):
         log.fill(rng.randint(1, 2))
-        log.retire(*rng.sample(list(log.journal.slots)[:-1], 1))
+        log.retire(*rng.sample(list(log.journal.extent.slots)[:-1], 1))
     assert isinstance(log.archive, FaultyDirectory)
     inner = log.archive.inner
-    kept = {slot * SIZE for slot in (*archived_slots(inner), *log.journal.slots)}
+    kept = {slot * SIZE for slot in (*archived_slots(inner), *log.journal.extent.slots)}
     assert history(inner, log.directory) == [item for item in log.appended if item[0] // SIZE * SIZE in kept]
-    expected = set(range(max(log.journal.slots) + 1))
+    expected = set(range(max(log.journal.extent.slots) + 1))
     assert len(expected - {lsn // SIZE for lsn in kept}) <= log.archiver.dropped
 
 
@@ -143,13 +143,13 @@ class Threads:
         assert self.failure is None
 
     def fill(self, slots: int) -> None:
-        last = next(reversed(self.log.journal.slots)) + slots
-        while next(reversed(self.log.journal.slots)) < last:
+        last = next(reversed(self.log.journal.extent.slots)) + slots
+        while next(reversed(self.log.journal.extent.slots)) < last:
             self.log.put()
             self.flush()
 
     def retire(self) -> None:
-        self.log.journal.retire(list(self.log.journal.slots)[:-1])
+        self.log.journal.retire(list(self.log.journal.extent.slots)[:-1])
         self.log.put(1)
         self.flush()
 
@@ -174,9 +174,9 @@ def test_an_archive_that_hangs_stops_nothing(monkeypatch: pytest.MonkeyPatch, ca
     log.journal.close()
     reopened, _, found = reopen(log.directory, archive=stuck)
     assert [read.payload for read in found if read.head.type == 1] == [
-        payload for lsn, payload in log.appended if lsn >= reopened.base_lsn
+        payload for lsn, payload in log.appended if lsn >= reopened.extent.base_lsn
     ]
-    kept = {*archived_slots(stuck), *reopened.slots}
+    kept = {*archived_slots(stuck), *reopened.extent.slots}
     assert history(stuck, log.directory) == [item for item in log.appended if item[0] // SIZE in kept]
 
 

@@ -43,7 +43,7 @@ def log_of(slots: int, directory: MemoryDirectory | None = None) -> tuple[Memory
     directory = directory or MemoryDirectory()
     _, journal = new_log(directory)
     lsns: list[int] = []
-    while len(journal.slots) < slots:
+    while len(journal.extent.slots) < slots:
         lsns.append(put(journal, b"%d" % len(lsns) + BIG[5:]))
         journal.flush()
     return directory, journal, lsns
@@ -130,12 +130,13 @@ def test_what_is_left_is_read_in_order(order: list[int], count: int) -> None:
                 journal.stored.read_record(lsn)
     with pytest.raises(JournalError, match=f"slot {gone[0]}: no container holds it any more"):
         next(journal.stored.blocks_of(gone[0], 1 << 60))
-    assert journal.base_lsn == min(journal.slots) * SIZE
+    assert journal.extent.base_lsn == min(journal.extent.slots) * SIZE
     journal.abandon()
     again, report, found = reopen(directory)
     assert messages(found) == left
-    assert (report.torn, again.holes, again.base_lsn) == (None, journal.holes, journal.base_lsn)
-    assert list(again.slots)[:-1] == list(journal.slots)
+    assert report.torn is None
+    assert (again.extent.holes, again.extent.base_lsn) == (journal.extent.holes, journal.extent.base_lsn)
+    assert list(again.extent.slots)[:-1] == list(journal.extent.slots)
 
 
 def test_a_container_is_free_only_when_the_hole_is_durable() -> None:
@@ -153,8 +154,8 @@ def test_the_slot_that_is_written_to_never_leaves() -> None:
     _, journal, _ = log_of(3)
     assert journal.retire([2, 3, 77]) == []
     assert journal.retire([0, 1, 2]) == [0, 1]
-    assert list(journal.slots) == [2]
-    assert journal.holes == []
+    assert list(journal.extent.slots) == [2]
+    assert journal.extent.holes == []
 
 
 def test_the_base_forgets_the_holes_it_passes() -> None:
@@ -162,10 +163,10 @@ def test_the_base_forgets_the_holes_it_passes() -> None:
     retire(journal, 1)
     retire(journal, 3)
     retire(journal, 0)
-    assert journal.base_lsn == 2 * SIZE
-    assert [hole.first for hole in journal.holes] == [3]
+    assert journal.extent.base_lsn == 2 * SIZE
+    assert [hole.first for hole in journal.extent.holes] == [3]
     retire(journal, 2)
-    assert (journal.base_lsn, journal.holes) == (4 * SIZE, [])
+    assert (journal.extent.base_lsn, journal.extent.holes) == (4 * SIZE, [])
     reader = LogReader(directory)
     assert (reader.base_lsn, reader.holes) == (4 * SIZE, [])
     assert messages(reopen(directory)[2]) == alive(lsns, 0, 1, 2, 3)
@@ -176,7 +177,7 @@ def test_every_container_begins_with_the_holes() -> None:
     directory, journal, _ = log_of(5)
     retire(journal, 1)
     retire(journal, 3)
-    while len(journal.slots) < 8:
+    while len(journal.extent.slots) < 8:
         put(journal, BIG)
         journal.flush()
     by_slot: dict[int, Block] = {}
@@ -185,8 +186,8 @@ def test_every_container_begins_with_the_holes() -> None:
     for slot in [slot for slot in by_slot if slot > 4]:
         first = records_of(by_slot[slot])[0]
         assert first.head.type == RecordType.LOG_HOLES
-        assert holes.decode(first.payload) == journal.holes
-    assert [hole.first for hole in journal.holes] == [1, 3]
+        assert holes.decode(first.payload) == journal.extent.holes
+    assert [hole.first for hole in journal.extent.holes] == [1, 3]
 
 
 def test_with_too_many_holes_a_slot_stays(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,14 +195,14 @@ def test_with_too_many_holes_a_slot_stays(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(holes, "MAX_HOLES", 2)
     directory, journal, lsns = log_of(12)
     assert journal.retire([1, 3, 5, 7]) == [1, 3]
-    assert 5 in journal.slots
+    assert 5 in journal.extent.slots
     assert journal.retire([2]) == [2, 5]  # 1, 2 and 3 are one hole now
-    assert 7 in journal.slots
+    assert 7 in journal.extent.slots
     journal.flush()
     assert messages(reopen(directory.after_kill())[2]) == alive(lsns, 1, 2, 3, 5)
     assert journal.retire([0, 4]) == [0, 4, 7]
     journal.flush()
-    assert journal.base_lsn == 6 * SIZE
+    assert journal.extent.base_lsn == 6 * SIZE
     assert messages(reopen(directory)[2]) == alive(lsns, 0, 1, 2, 3, 4, 5, 7)
 
 
@@ -249,7 +250,7 @@ def test_a_cut_that_takes_the_first_block_of_a_container_takes_no_holes() -> Non
     """Of a flush into a new container the second block survives alone: the container before it tells the holes."""
     directory, journal, lsns = log_of(6)
     retire(journal, 3)
-    while journal.current_slot < 6:
+    while journal.extent.current_slot < 6:
         lsns.append(put(journal, BIG))
         journal.seal()
     put(journal, b"in a block of its own")
@@ -260,7 +261,7 @@ def test_a_cut_that_takes_the_first_block_of_a_container_takes_no_holes() -> Non
     first, second = [found for found in blocks(directory) if found.lsn // SIZE == 6]
     flip_lsn(directory, first.lsn + 100)
     assert second.head.durable_lsn <= first.lsn
-    assert LogReader(directory).holes == journal.holes
+    assert LogReader(directory).holes == journal.extent.holes
     assert messages(reopen(directory)[2]) == alive(lsns[:-1], 3)
 
 
@@ -280,7 +281,7 @@ def test_a_block_left_over_in_a_slot_that_was_started_again_tells_no_holes() -> 
         )  # fmt: skip
         left = directory.after_kill()
         patch(left, container_of(left, 5), last.end_lsn % SIZE, bytes(stale))
-        assert LogReader(left).holes == journal.holes
+        assert LogReader(left).holes == journal.extent.holes
         assert messages(reopen(left)[2]) == alive(lsns, 2)
 
 

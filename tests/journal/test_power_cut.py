@@ -32,7 +32,7 @@ def play(steps: list[Step], directory: MemoryDirectory) -> list[Held]:
     appended: list[tuple[int, bytes]] = []
 
     def hold(_: str) -> None:
-        held.append((directory.after_kill(), journal.durable_lsn, journal.base_lsn, list(appended)))
+        held.append((directory.after_kill(), journal.durable_lsn, journal.extent.base_lsn, list(appended)))
 
     directory.on_operation = hold
     for number, (action, size) in enumerate(steps):

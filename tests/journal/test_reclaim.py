@@ -28,14 +28,14 @@ def containers(directory: MemoryDirectory) -> list[str]:
 def test_the_base_only_rises(moves: list[int]) -> None:
     """E25: a late smaller value is ignored."""
     _, journal = new_log()
-    while len(journal.slots) < 6:
+    while len(journal.extent.slots) < 6:
         journal.append(RecordType.CHUNK, bytes(60_000), time_us=1)
     journal.flush()
-    highest = journal.base_lsn
+    highest = journal.extent.base_lsn
     for base_lsn in moves:
         journal.advance_base(base_lsn)
-        highest = max(highest, min(journal.container_start(base_lsn), max(journal.slots) * SIZE))
-        assert journal.base_lsn == highest
+        highest = max(highest, min(journal.container_start(base_lsn), max(journal.extent.slots) * SIZE))
+        assert journal.extent.base_lsn == highest
 
 
 def test_traffic_one_at_a_time_does_not_grow_the_log() -> None:
@@ -255,5 +255,5 @@ def test_a_slot_that_is_full_to_the_last_byte_stays_until_the_next_begins() -> N
     put(journal, b"x")
     journal.flush()
     assert journal.retire([0]) == [0]
-    assert journal.base_lsn == SIZE
+    assert journal.extent.base_lsn == SIZE
     journal.abandon()

@@ -255,7 +255,7 @@ def _check_base_below(store: JournalStore, ids: Collection[int]) -> None:
 
 def _check_in_log(store: JournalStore, lsn: int, what: str) -> None:
     journal = store.journal
-    if lsn < journal.base_lsn:
-        raise Broken("I12", f"the base is {journal.base_lsn}, {what} has a record at {lsn}")
-    if lsn // journal.container_bytes not in journal.slots:
+    if lsn < journal.extent.base_lsn:
+        raise Broken("I12", f"the base is {journal.extent.base_lsn}, {what} has a record at {lsn}")
+    if lsn // journal.container_bytes not in journal.extent.slots:
         raise Broken("I12", f"LSN {lsn} left the log, {what} lives")

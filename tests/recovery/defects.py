@@ -201,7 +201,7 @@ def the_base_goes_too_far(patch: pytest.MonkeyPatch) -> None:
 
     def retire(self: Journal, slots: Iterable[int]) -> list[int]:
         gone = real(self, slots)
-        return gone + (real(self, [next(iter(self.slots))]) if gone else [])
+        return gone + (real(self, [next(iter(self.extent.slots))]) if gone else [])
 
     patch.setattr(Journal, "retire", retire)
 
@@ -213,7 +213,7 @@ def a_slot_too_many_becomes_a_hole(patch: pytest.MonkeyPatch) -> None:
 
     def retire(self: Journal, slots: Iterable[int]) -> list[int]:
         wanted = set(slots)
-        behind = {slot + 1 for slot in wanted if slot * self.container_bytes > self.base_lsn}
+        behind = {slot + 1 for slot in wanted if slot * self.container_bytes > self.extent.base_lsn}
         return real(self, wanted | behind)
 
     patch.setattr(Journal, "retire", retire)
@@ -227,7 +227,7 @@ def pins_fall_before_the_dequeue_is_durable(patch: pytest.MonkeyPatch) -> None:
         fallen = self.state.pins.fallen()
         self.state.pins.drop(fallen)
         self._retire(fallen)
-        self.journal._release(1 << 62, self.journal.base_lsn)
+        self.journal._release(1 << 62, self.journal.extent.base_lsn)
         real(self)
 
     patch.setattr(JournalStore, "kick", kick)
@@ -239,7 +239,7 @@ def containers_are_freed_before_what_says_so_is_durable(patch: pytest.MonkeyPatc
 
     def retire(self: Journal, slots: Iterable[int]) -> list[int]:
         gone = real(self, slots)
-        self._release(1 << 62, self.base_lsn)
+        self._release(1 << 62, self.extent.base_lsn)
         return gone
 
     patch.setattr(Journal, "retire", retire)

@@ -89,7 +89,7 @@ def the_base_of_a_block_is_that_of_its_writing(patch: pytest.MonkeyPatch) -> Non
 
     def write_blocks(self: Journal) -> tuple[int, int, tuple[int, int, int]]:
         for at, sealed in enumerate(self._sealed):
-            self._sealed[at] = sealed._replace(base_lsn=self.base_lsn)
+            self._sealed[at] = sealed._replace(base_lsn=self.extent.base_lsn)
         return real(self)
 
     patch.setattr(Journal, "_write_blocks", write_blocks)
@@ -101,7 +101,7 @@ def the_base_of_a_block_is_that_of_its_beginning(patch: pytest.MonkeyPatch) -> N
     begins, seals = Journal._begin_block, Journal.seal
 
     def begin_block(self: Journal, lsn: int, prev_lsn: int) -> None:
-        self.__dict__["begun_base"] = self.base_lsn
+        self.__dict__["begun_base"] = self.extent.base_lsn
         begins(self, lsn, prev_lsn)
 
     def seal(self: Journal) -> bool:

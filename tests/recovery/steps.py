@@ -112,8 +112,8 @@ def pass_by(world: World, queue: int) -> None:
     """Traffic until the log goes on to another container."""
     assert world.store is not None
     journal = world.store.journal
-    slot = journal.current_slot
-    while journal.current_slot == slot:
+    slot = journal.extent.current_slot
+    while journal.extent.current_slot == slot:
         world.take(queue, world.put(queue, world.room // 3))
         world.kick()
 
@@ -257,8 +257,8 @@ def until_relocation(world: World, queue: int, keep_bytes: int) -> None:
     assert world.store is not None
     slot = -1
     for _ in range(60):
-        if world.store.journal.current_slot != slot:
-            slot = world.store.journal.current_slot
+        if world.store.journal.extent.current_slot != slot:
+            slot = world.store.journal.extent.current_slot
             world.put(queue, keep_bytes)
         world.take(queue, world.put(queue, world.room // 3))
         world.kick()

@@ -87,7 +87,7 @@ def test_a_journal_that_tries_again_is_found(monkeypatch: pytest.MonkeyPatch, ex
             return real(self)
         except DiskError:
             self._writing.sync()
-            return waiting[-1].end_lsn, self.base_lsn, (waiting[-1].lsn, 0, waiting[-1].end_lsn)
+            return waiting[-1].end_lsn, self.extent.base_lsn, (waiting[-1].lsn, 0, waiting[-1].end_lsn)
 
     monkeypatch.setattr(Journal, "_write_blocks", stubborn)
     with pytest.raises(Broken, match=r"I1|I4"):

@@ -194,8 +194,8 @@ class World:
     def hold(self, operation: str) -> None:
         if self.store is not None:
             self.confirmed_lsn = self.store.journal.durable_lsn
-            assert len(self.store.journal.holes) <= MOST_HOLES
-            self.met["moments with holes"] += bool(self.store.journal.holes)
+            assert len(self.store.journal.extent.holes) <= MOST_HOLES
+            self.met["moments with holes"] += bool(self.store.journal.extent.holes)
             self.met["moments in a relocation"] += self.store.relocation.is_at_work
             check_base(self.store, self.staged)
         self.moments.append(self.now(operation))

@@ -206,9 +206,9 @@ class Traffic:
         journal, pins = self.store.journal, self.store.state.pins
         assert pins.live == live_records(self.store)
         assert sum(pins.live.values()) == pins.live_bytes
-        assert set(pins.live) <= set(journal.slots)  # E24: no live record is given away
-        assert set(journal.slots) <= set(journal.pool.slots()) | {max(journal.slots)}
-        assert len(journal.slots) * SIZE <= 2 * pins.live_bytes + 4 * SIZE
+        assert set(pins.live) <= set(journal.extent.slots)  # E24: no live record is given away
+        assert set(journal.extent.slots) <= set(journal.pool.slots()) | {max(journal.extent.slots)}
+        assert len(journal.extent.slots) * SIZE <= 2 * pins.live_bytes + 4 * SIZE
 
     def check_moment(self, moment: Moment) -> int:
         """Cut the power at *moment*: recovery finds what was durable, and nothing by halves; how many messages."""

@@ -243,7 +243,7 @@ def test_a_checkpoint_from_the_future_is_not_used() -> None:
 
 def test_a_lost_container_that_the_checkpoint_spares_reading_is_noticed() -> None:
     home = Home()
-    while len(home.store.journal.slots) < 6:
+    while len(home.store.journal.extent.slots) < 6:
         home.put(60_000)
         home.store.kick()
     home.close()

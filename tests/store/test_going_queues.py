@@ -117,7 +117,7 @@ def test_the_log_goes_on_behind_them() -> None:  # E54
     disk, store, keep = filled()
     for message_id in keep:
         store.dequeue(message_id, 1, NOW_US)
-    while len(store.journal.slots) < 4:
+    while len(store.journal.extent.slots) < 4:
         store.put(2, bytes(60_000), NOW_US)
         store.kick()
     next(destroy(store, 2))

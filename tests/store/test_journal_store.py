@@ -204,8 +204,8 @@ class StoreMachine(RuleBasedStateMachine):
         come_to_rest(self.store)
         pins, journal = self.store.state.pins, self.store.journal
         assert pins.live == live_records(self.store)
-        assert set(pins.live) <= set(journal.slots)
-        assert len(journal.slots) * SIZE <= 2 * pins.live_bytes + 4 * SIZE
+        assert set(pins.live) <= set(journal.extent.slots)
+        assert len(journal.extent.slots) * SIZE <= 2 * pins.live_bytes + 4 * SIZE
 
     @rule()
     def close_and_open(self) -> None:
@@ -275,11 +275,11 @@ class StoreMachine(RuleBasedStateMachine):
         assert set(state.unfinished()) == {
             message_id for message_id in self.alive if not self.is_on_a_queue(message_id)
         }
-        held = set(journal.slots)
+        held = set(journal.extent.slots)
         assert held <= set(journal.pool.slots()) | set(range(journal.durable_lsn // SIZE, max(held) + 1))
         for slot in live_records(self.store):
             assert slot in held  # E24
-        assert journal.base_lsn == min(held) * SIZE
+        assert journal.extent.base_lsn == min(held) * SIZE
 
     @precondition(lambda self: self.alive)
     @invariant()

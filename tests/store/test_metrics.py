@@ -253,7 +253,7 @@ def test_holders_and_pins_agree(seed: int) -> None:
     for _ in churn(store, queue_id, 100, Random(seed)):
         if store.relocation.is_at_work:  # copies hold another slot than the pins know, until they are durable
             continue
-        for slot in store.journal.slots:
+        for slot in store.journal.extent.slots:
             found = list(holders.of(slot))
             assert bool(found) == store.state.pins.is_needed(slot)
             first = holders.first(slot)

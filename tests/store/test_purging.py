@@ -153,12 +153,12 @@ def test_the_log_is_given_back_without_any_traffic() -> None:
     for _ in range(40):
         store.put_all(a, [bytes(20_000)] * 10, NOW_US)
         store.kick()
-    assert len(store.journal.slots) > 7
+    assert len(store.journal.extent.slots) > 7
     store.purge(a, NOW_US)
     for _ in range(40):
         store.kick()
         store.became_durable(store.durable_lsn)
-    assert len(store.journal.slots) == 1
+    assert len(store.journal.extent.slots) == 1
     assert store.state.pins.live_bytes == 0
 
 

@@ -152,16 +152,16 @@ def test_the_base_moves_when_the_last_dequeue_is_durable(disk: Disk) -> None:
     while store.journal.next_lsn < SIZE:
         store.dequeue(put(store, q, BIG), q, NOW_US)
         store.kick()
-    base_lsn = store.journal.base_lsn
+    base_lsn = store.journal.extent.base_lsn
     assert base_lsn <= old
     store.dequeue(old, q, NOW_US)
     assert old not in store.state
-    assert store.journal.base_lsn == base_lsn
+    assert store.journal.extent.base_lsn == base_lsn
     store.kick()
-    assert old < store.journal.base_lsn <= store.journal.next_lsn
+    assert old < store.journal.extent.base_lsn <= store.journal.next_lsn
     put(store, q)
     store.kick()
-    assert disk.base_lsn() == store.journal.base_lsn
+    assert disk.base_lsn() == store.journal.extent.base_lsn
 
 
 def test_a_dequeue_that_never_became_durable_did_not_move_the_base(disk: Disk) -> None:
@@ -192,7 +192,7 @@ def test_out_of_order_deletes_never_pass_a_live_message(order: list[int]) -> Non
         store.dequeue(left.pop(number), q, NOW_US)
         store.kick()
         oldest = min(left.values(), default=store.journal.next_lsn)
-        assert store.journal.base_lsn == store.journal.container_start(oldest)
+        assert store.journal.extent.base_lsn == store.journal.container_start(oldest)
     assert store.state.pins.live == {}
 
 
@@ -206,7 +206,7 @@ def test_the_first_message_into_an_empty_store_begins_the_log(disk: Disk) -> Non
         store.kick()
         store.dequeue(message_id, q, NOW_US)
         store.kick()
-        assert store.journal.next_lsn - store.journal.base_lsn <= SIZE + len(BIG) + 2048
+        assert store.journal.next_lsn - store.journal.extent.base_lsn <= SIZE + len(BIG) + 2048
         most = max(most, len(disk.files.names()))
     assert store.journal.next_lsn > 15 * SIZE
     assert most <= 5  # the mark and four containers
@@ -222,10 +222,10 @@ def test_a_container_that_dies_before_its_end_is_given_back(disk: Disk) -> None:
     while SIZE - store.journal.next_lsn > len(BIG):
         store.dequeue(put(store, q, BIG[: SIZE // 16]), q, NOW_US)
         store.kick()
-    assert list(store.journal.slots) == [0]
+    assert list(store.journal.extent.slots) == [0]
     assert put(store, q, BIG) > SIZE
     store.kick()
-    assert list(store.journal.slots) == [1]
+    assert list(store.journal.extent.slots) == [1]
 
 
 def test_one_slow_message_holds_no_more_than_its_container(disk: Disk) -> None:
@@ -236,7 +236,7 @@ def test_one_slow_message_holds_no_more_than_its_container(disk: Disk) -> None:
     for _ in range(200):
         store.dequeue(put(store, q, BIG), q, NOW_US)
         store.kick()
-        assert len(store.journal.slots) <= 4
+        assert len(store.journal.extent.slots) <= 4
     assert content_of(store, slow) == b"slow"
     assert shown(store) == {q: [slow]}
     assert shown(disk.open()[0]) == {q: [slow]}

@@ -84,7 +84,7 @@ def test_a_straggler_keeps_its_id_its_place_and_its_content() -> None:
     expected = {q: [first, staged, third]}
     expected[q] += stragglers(store, q)
     come_to_rest(store)
-    assert 0 not in store.journal.slots
+    assert 0 not in store.journal.extent.slots
     assert shown(store) == expected
     contents = [content_of(store, message_id) for message_id in expected[q][:3]]  # before its files may move
     again = disk.open()[0]
@@ -140,7 +140,7 @@ def test_a_relocated_message_is_deleted_for_good() -> None:
     assert traffic.emptied + traffic.store.relocation.emptied > 1
     for _ in range(3):
         assert traffic.store.state.pins.live == {}
-        assert len(traffic.store.journal.slots) <= 4
+        assert len(traffic.store.journal.extent.slots) <= 4
         traffic.reopen()
         traffic.rest()
         assert shown(traffic.store) == {}
@@ -161,7 +161,7 @@ def test_a_container_that_cannot_be_read_is_left_alone() -> None:
     assert store.relocation.emptied > 0
     assert shown(store) == {q: [slow, *rotten, *others]}
     assert list(store.relocation.unreadable) == [0]
-    assert 0 in store.journal.slots
+    assert 0 in store.journal.extent.slots
 
 
 def test_a_container_that_dies_while_it_is_emptied_is_not_read_on() -> None:
@@ -176,7 +176,7 @@ def test_a_container_that_dies_while_it_is_emptied_is_not_read_on() -> None:
     for message_id in gone:
         store.dequeue(message_id, q, NOW_US)
     store.kick()
-    assert victim not in store.journal.slots
+    assert victim not in store.journal.extent.slots
     for _ in range(20):
         store.dequeue(put(store, q, BIG), q, NOW_US)
         store.kick()
@@ -202,7 +202,7 @@ def test_many_holes_are_closed_from_the_front(monkeypatch: pytest.MonkeyPatch) -
                 store.dequeue(message_id, q, NOW_US)
         store.kick()
         come_to_rest(store)
-        assert len(store.journal.holes) <= 8
+        assert len(store.journal.extent.holes) <= 8
     assert shown(store) == {q: kept}
     assert shown(disk.open()[0]) == {q: kept}
-    assert len(store.journal.holes) <= 4
+    assert len(store.journal.extent.holes) <= 4

@@ -137,8 +137,8 @@ def test_what_calls_made_true_the_records_say(mix: str) -> None:
     assert on_queues(one) == on_queues(running)
     journal: Journal = traffic.store.journal
     assert {slot: one.pins.live[slot] for slot in one.pins.live} == running.pins.live == live_records(traffic.store)
-    ends = {slot: {ended: count for ended, count in of.items() if ended in journal.slots}
-            for slot, of in one.pins.ends.items() if slot in journal.slots}  # fmt: skip
+    ends = {slot: {ended: count for ended, count in of.items() if ended in journal.extent.slots}
+            for slot, of in one.pins.ends.items() if slot in journal.extent.slots}  # fmt: skip
     assert {slot: of for slot, of in ends.items() if of} == running.pins.ends
     if mix in ("10 % slow", "in pieces on two queues"):
         assert any(head.flags & Flag.MOVED for _, head in records)

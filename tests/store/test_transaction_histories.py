@@ -246,7 +246,7 @@ def test_what_was_never_committed_is_not_relocated_as_if_it_were() -> None:
         store.dequeue(store.put(1, bytes(300), NOW_US)[0], 1, NOW_US)
         store.kick()
     store.put(1, b"holds the container", NOW_US)
-    slot = store.journal.current_slot
+    slot = store.journal.extent.current_slot
     store.journal.append(
         RecordType.DEQUEUE, time_us=NOW_US, flags=Flag.DELETE, message_id=old, queue_id=1, txn_id=old + 64, extra=old
     )
@@ -256,8 +256,8 @@ def test_what_was_never_committed_is_not_relocated_as_if_it_were() -> None:
             store.put(1, b"holds another one", NOW_US)
         store.kick()
     come_to_rest(store)
-    assert 0 in store.journal.slots
-    assert slot not in store.journal.slots
+    assert 0 in store.journal.extent.slots
+    assert slot not in store.journal.extent.slots
     store.kick()
     store.journal.abandon()
     life.checkpoint.entries = None

@@ -114,15 +114,15 @@ def test_what_holds_of_messages_holds_of_transactions(disk: Disk) -> None:
     txn.put(q, b"", NOW_US)
     txn.prepare(NOW_US)
     store.kick()
-    first = store.journal.base_lsn
+    first = store.journal.extent.base_lsn
     for _ in range(12):
         store.dequeue(store.put(q, bytes(SIZE // 8), NOW_US)[0], q, NOW_US)
         store.kick()
-    assert store.journal.base_lsn == first
+    assert store.journal.extent.base_lsn == first
     txn.rollback(NOW_US)
     store.kick()
     store.became_durable(store.durable_lsn)
-    assert store.journal.base_lsn > first
+    assert store.journal.extent.base_lsn > first
     assert txn.state is TxState.ROLLED_BACK
 
 

@@ -31,8 +31,8 @@ class Archived:
         store.journal = open_log(store.directory, store.clock, visit=lambda _: None, archive=archive)[0]
 
     def fill(self, slots: int) -> None:
-        last = next(reversed(self.store.journal.slots)) + slots
-        while next(reversed(self.store.journal.slots)) < last:
+        last = next(reversed(self.store.journal.extent.slots)) + slots
+        while next(reversed(self.store.journal.extent.slots)) < last:
             self.lsns += self.store.put_flushed(b"x" * 60_000)
 
     def retire(self, *slots: int) -> None:
@@ -76,7 +76,7 @@ def test_archive_and_store_show_all_there_ever_was(archived: Archived, dump: Dum
     archived.store.name_queues("orders")
     for _ in range(6):
         archived.fill(rng.randint(1, 3))
-        slots = list(archived.store.journal.slots)[:-1]
+        slots = list(archived.store.journal.extent.slots)[:-1]
         archived.retire(*rng.sample(slots, rng.randint(1, len(slots))))
         for paths in ((archived.path, archived.store.path), (archived.store.path / "journal", archived.path)):
             result = dump(*paths, "--json")

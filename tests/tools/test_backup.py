@@ -125,7 +125,7 @@ def test_without_the_hold_containers_would_go(
     """What the test above is worth."""
     traffic.churn(20)
     traffic.store.journal.pool._held = lambda: False
-    begun = set(traffic.store.journal.slots)
+    begun = set(traffic.store.journal.extent.slots)
     journal = traffic.store.journal.pool.directory
 
     def meanwhile(what: str, done: int, total: int) -> None:
@@ -203,7 +203,7 @@ def test_a_store_that_was_killed_is_backed_up(tmp_path: Path) -> None:
 
 def test_a_corrupt_store_is_not_backed_up(tmp_path: Path, traffic: Traffic) -> None:
     traffic.churn(30)
-    slot = list(traffic.store.journal.slots)[1]
+    slot = list(traffic.store.journal.extent.slots)[1]
     path = traffic.path / "journal" / f"{traffic.store.journal.pool.slots()[slot]:08d}.cairn"
     data = bytearray(path.read_bytes())
     data[5000] ^= 1

@@ -63,7 +63,7 @@ def test_an_archive_is_shown_though_newer_containers_know_a_later_base_and_holes
     before = store.record_lsns()
     store.journal.retire([0, 1, 5])
     store.put_flushed(b"makes it durable", b"")
-    for slot in store.journal.slots:
+    for slot in store.journal.extent.slots:
         shutil.copy(store.file_of(slot * size), archive / f"{slot}.cairn")
     result = dump(*sorted(archive.iterdir()), "--json")
     assert (result.damage, result.status) == ([], 0)

@@ -62,7 +62,7 @@ def test_containers_go_while_they_are_read(store: Store, at_block: int, then: st
         else:
             read.append(block)
     assert [block.lsn for block in read] == sorted({block.lsn for block in read})
-    assert read[-1].lsn >= store.journal.base_lsn
+    assert read[-1].lsn >= store.journal.extent.base_lsn
 
 
 def test_a_container_named_by_itself_is_recycled_while_it_is_read(store: Store) -> None:

@@ -1,0 +1,86 @@
+"""What a log consists of: its slots from the base on, without the holes (checklist E8, E9, E25).
+
+Threads. `begin`, `retire` and what they change are the appender's, `released` is the writer's. A slot that leaves goes
+from the one to the other: it is `passed` by the base, or is a hole that a record tells of, and its container is free
+when that is durable.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from . import holes
+from .holes import Hole
+
+
+class Extent:
+    """The slots of one log that is open for writing."""
+
+    def __init__(self, container_bytes: int, slots: dict[int, int], log_holes: list[Hole], current_slot: int) -> None:
+        """*slots*: see `slots`. *current_slot*: the one that is begun next, and where a log without slots begins."""
+        self.slots = slots
+        """Ascending, each to the last block before it."""
+        self.holes = log_holes
+        self.current_slot = current_slot
+        """The last slot that was begun."""
+        self.base_lsn = next(iter(slots), current_slot) * container_bytes
+        """Every record below it is dead. It never goes back."""
+        self._container_bytes = container_bytes
+        self._dead: set[int] = set()  # slots that could not become a hole
+        self._passed: deque[int] = deque()  # slots that the base has passed, but not durably
+        self._punched: deque[tuple[int, list[int]]] = deque()  # slots that became holes, and the LSN that says so
+
+    def begin(self, slot: int, prev_lsn: int) -> None:
+        """The log goes on in *slot*, behind the block at *prev_lsn*."""
+        self.slots[slot] = prev_lsn
+        self.current_slot = slot
+
+    def retire(self, slots: Iterable[int]) -> tuple[list[int], list[int]]:
+        """No record in *slots* is needed any more: those that the base has passed now, and those that became holes.
+
+        The holes have to be told in a record, see `told`. The last slot, and what is not there, is passed over.
+        """
+        gone: list[int] = []
+        self._dead.update(slot for slot in slots if slot in self.slots and slot < self.current_slot)
+        while (first := next(iter(self.slots))) in self._dead:
+            self._dead.discard(first)
+            del self.slots[first]
+            self._passed.append(first)
+            gone.append(first)
+        if first * self._container_bytes > self.base_lsn:
+            self.base_lsn = first * self._container_bytes
+            self.holes = holes.from_slot(self.holes, first)
+        punched = []
+        for slot in sorted(self._dead):
+            joined = holes.add(self.holes, slot, self.slots[slot], self._container_bytes)
+            if len(joined) > holes.MAX_HOLES:
+                break
+            self.holes = joined
+            self._dead.discard(slot)
+            del self.slots[slot]
+            punched.append(slot)
+        return gone, punched
+
+    def told(self, lsn: int, punched: list[int]) -> None:
+        """The record at *lsn* says that *punched* are holes."""
+        self._punched.append((lsn, punched))
+
+    def last_block_of(self, slot: int) -> int:
+        """The LSN of the last block in *slot*, which is no longer written to."""
+        hole = next((hole for hole in self.holes if hole.prev_lsn // self._container_bytes == slot), None)
+        if hole is not None:
+            return hole.prev_lsn
+        following = slot + 1
+        while following not in self.slots:
+            following += 1
+        return self.slots[following]
+
+    def released(self, end_lsn: int, base_lsn: int) -> list[int]:
+        """The slots that are out of the log for good, when it is durable up to *end_lsn*, and so is the base."""
+        gone: list[int] = []
+        while self._passed and (self._passed[0] + 1) * self._container_bytes <= base_lsn:
+            gone.append(self._passed.popleft())
+        while self._punched and self._punched[0][0] < end_lsn:
+            gone += self._punched.popleft()[1]
+        return gone
