@@ -166,6 +166,8 @@ def look_at(path: str, archive: str | None = None, *, history: bool = False) -> 
         archived = _archived(archive, reader.log_uuid)
         if not history:
             oldest = min(archived, default=0)
+            while oldest - 1 in known:  # it waits: slots leave the log in any order
+                oldest -= 1
             known = {slot: one for slot, one in known.items() if slot >= oldest or reader.holds(slot)}
         known = archived | known
     durable_lsn = max(reader.mark.durable_lsn, _claim(known, reader.container_bytes, reader.log_id))
