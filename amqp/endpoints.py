@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from . import proton, termini
+from . import crediting, proton, termini
 from .along import ReadAlong
 from .attaching import SECOND, SETTLED, Attach, say
 from .buckets import Buckets
@@ -269,7 +269,7 @@ class Endpoints:
         else:
             session = min(used, key=lambda one: self._own_sessions[one])
         self._own_sessions[session] += 1
-        link.session = session
+        link.session, link.asked = session, True
         link.pn = (lib.pn_sender if link.sender else lib.pn_receiver)(session, asked.name.encode())
         self.links[link.pn] = link
         if link.sender:
@@ -296,12 +296,11 @@ class Endpoints:
         """As a receiver, ask for so many messages more, or fewer if negative, and for all or nothing now if *drain*."""
         if not link.closed:
             lib.pn_link_set_drain(link.pn, drain)
-            lib.pn_link_flow(link.pn, credit)
-            if credit < 0:
-                link.taken_back -= credit
+            crediting.ask(link, credit)
 
     def given_back(self, link: Link) -> int:
         """How much credit the peer gave back on a link on which it sends, since this was asked last."""
+        crediting.mend(link)
         return int(lib.pn_link_drained(link.pn))
 
     def detach(self, link: Link, error: Error | None, *, for_good: bool) -> None:
@@ -340,8 +339,10 @@ class Endpoints:
             termini.refuse(link)
         if condition:
             proton.set_condition(lib.pn_link_condition(link.pn), condition, description)
+            link.error = Error(condition, description)
         lib.pn_link_close(link.pn)
-        self._lose(link)
+        # a client whose link goes on here is to hear of that as of a close, too: this one is not there any more
+        self._lose(link, closed=link.routed is not None and link.asked)
 
     def free(self) -> None:
         """Give everything back to proton. Nothing may be called afterwards."""

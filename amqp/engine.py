@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from . import proton, settling, termini, transactional
+from . import crediting, proton, settling, termini, transactional
 from .along import ReadAlong, WriteAlong
 from .buckets import Buckets
 from .endpoints import Endpoints
@@ -172,6 +172,7 @@ class Engine(Endpoints):
                 elif link is not None and not link.closed:
                     if link.settles_second and lib.pn_delivery_settled(delivery):
                         settling.answered(link, delivery)
+                    crediting.mend(link)
                 elif not owner_is_sender(owner):
                     self._discard(owner, delivery)
             else:
@@ -351,14 +352,12 @@ class Engine(Endpoints):
         link.resuming.departures.extend([(message.tag, message.is_resumed) for message in messages])
         self._write_along.frames.resumed.update([message.tag for message in messages if message.is_resumed])
 
-    def check_credit(self, link: Link) -> None:
-        """Close *link* if its peer sent more messages than it may; what was too much is not taken."""
-        excess = -int(lib.pn_link_credit(link.pn)) - link.taken_back
-        if excess <= 0:
-            return
-        while excess and link.inbox:
-            excess -= not link.inbox.pop()[2] & MORE
+    def check_credit(self, link: Link) -> bool:
+        """Close *link* if its peer sent more messages than it may, and say False; what was too much is not taken."""
+        if crediting.is_kept(link):
+            return True
         self.close_link(link, "amqp:link:transfer-limit-exceeded", "more messages were sent than there was credit for")
+        return False
 
     def hold(self, link: Link) -> None:
         """Leave what comes on an incoming *link* in proton: its session's window shuts, and the peer waits."""
@@ -381,7 +380,11 @@ class Engine(Endpoints):
             now = max(0, credit - (len(link.told) - link.owed))
             link.owed += credit - now
             credit = now
-        if not link.closed:
+        if link.closed:
+            return
+        if link.unwanted:
+            crediting.ask(link, credit)
+        else:
             lib.pn_link_flow(link.pn, credit)
 
     def credit_limit(self, link: Link) -> tuple[int, bool]:

@@ -32,7 +32,10 @@ class Event(NamedTuple):
     link: Link | None = None
     text: str = ""
     closed: bool = False
-    """On DETACHED: the peer closed the link, and so gave up its terminus; else the link only went away."""
+    """On DETACHED: the link was closed, by the peer or, if it is one that a client's goes on over, by either.
+
+    Whoever closes it gives up its terminus; else the link only went away.
+    """
     session: int = 0
     """On BEGUN and ENDED: which session of the connection, from 1 on."""
 

@@ -105,6 +105,7 @@ class Link:
     """One link. *sender* is this side's view: True when messages go out on it."""
 
     __slots__ = (
+        "asked",
         "capped",
         "channel",
         "closed",
@@ -138,6 +139,7 @@ class Link:
         "touched",
         "transaction",
         "unsettled",
+        "unwanted",
     )
 
     def __init__(self, pn: Pointer, session: Pointer, name: str, *, sender: bool) -> None:
@@ -148,7 +150,7 @@ class Link:
         self.closed = False
         """The link is gone: nothing may be done on it or its deliveries any more."""
         self.error: Error | None = None
-        """Why the peer went, once it is gone."""
+        """Why it went, once it is gone and if there was an error: the peer's, or one of this side's."""
         self.routed: Callable[[Pointer], None] | None = None
         """Of a link that is part of a longer one: hears of deliveries that the peer settles second (C60)."""
         self.deaf = False
@@ -188,8 +190,15 @@ class Link:
         """The long message on its way out."""
         self.sent = 0
         """Deliveries begun."""
+        self.asked = False
+        """This side has asked for it."""
         self.taken_back = 0
-        """Credit that this side gave and wanted back: what was sent for it may have crossed with that."""
+        """Credit that this side gave and wants back: what was sent for it may have crossed with that.
+
+        Less than nothing: so many messages came that were never asked for.
+        """
+        self.unwanted = 0
+        """How many messages more came than this side wants now."""
         self.given_back = 0
         """Credit that drains gave back to the peer."""
         self.spent = 0

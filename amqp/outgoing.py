@@ -201,7 +201,9 @@ class Outgoing:
         credit_left = False
         if link.sending is not None:
             credit_left = self._send_part(link, link.sending)
-        while outbox and room > 0 and link.sending is None:
+        credit = lib.pn_link_credit(pn) if outbox else 0
+        while outbox and room > 0 and credit > 0 and link.sending is None:
+            credit -= 1
             tag, content = outbox.popleft()
             self._next_tag += 1
             self._tag_bytes[0] = self._next_tag
@@ -233,9 +235,10 @@ class Outgoing:
             if not link.sending.waits:
                 self.blocked[link] = None
         elif outbox:
-            self.blocked[link] = None
+            if lib.pn_link_credit(pn) > 0:  # else the peer took back what this was for: a flow of its comes first
+                self.blocked[link] = None
         elif link.drain_due is not None:
-            credit_left |= self.drained(link, link.drain_due)
+            credit_left |= self._give_back(link)
         return credit_left
 
     def _pump_resuming(self, link: Link, resuming: Resuming) -> bool:
@@ -244,7 +247,7 @@ class Outgoing:
         credit_left = False
         if link.sending is not None:
             credit_left = self._send_part(link, link.sending)
-        while link.outbox and link.sending is None and self._room(link) > 0:
+        while link.outbox and link.sending is None and self._room(link) > 0 and lib.pn_link_credit(link.pn) > 0:
             its_tag, is_resumed = resuming.departures[0]
             if resuming.holds_back and not is_resumed:
                 return credit_left
@@ -256,10 +259,10 @@ class Outgoing:
             delivery = lib.pn_delivery(link.pn, tag[0])
             link.sending = Sending(delivery, entry, _Bytes(content) if isinstance(content, bytes) else content)
             credit_left |= self._send_part(link, link.sending)
-        if link.sending is not None or link.outbox:
+        if link.sending is not None or (link.outbox and lib.pn_link_credit(link.pn) > 0):
             self.blocked[link] = None
-        elif link.drain_due is not None:
-            credit_left |= self.drained(link, link.drain_due)
+        elif link.drain_due is not None and not link.outbox:
+            credit_left |= self._give_back(link)
         return credit_left
 
     def drained(self, link: Link, spent: int) -> bool:
@@ -269,12 +272,25 @@ class Outgoing:
         """
         if link.closed:
             return False
+        link.drain_due = (link.drain_due or 0) + spent
         if link.outbox or link.sending is not None:
-            link.drain_due = (link.drain_due or 0) + spent
             return False
-        link.drain_due = None
-        link.spent += spent
-        link.given_back += max(0, int(lib.pn_link_drained(link.pn)))
+        return self._give_back(link)
+
+    def _give_back(self, link: Link) -> bool:
+        """The same, where nothing waits here.
+
+        Proton tells the peer when it writes what is to be sent, and forgets about it if the peer's next flow is read
+        before: so it is to write now, and not to be asked to while it has messages of the link left.
+        """
+        lib.pn_transport_pending(self._transport)
+        if lib.pn_link_queued(link.pn):
+            self.blocked[link] = None
+            return False
+        link.spent, link.drain_due = link.spent + (link.drain_due or 0), None
+        if lib.pn_link_credit(link.pn) <= link.spent - link.given_back:  # else the driver was asked for more meanwhile
+            link.given_back += max(0, int(lib.pn_link_drained(link.pn)))
+            lib.pn_transport_pending(self._transport)
         return bool(lib.pn_link_credit(link.pn) > 0)
 
     def _send_parcel(self, link: Link, delivery: Pointer, tag: Any, parcel: Parcel) -> None:

@@ -265,13 +265,14 @@ class Joint:
 
     def ended(self, half: Half, *, lost: bool, for_good: bool) -> None:
         """One of the two links is gone."""
+        asked = self.wish.attach
+        assert asked is not None
+        end = asked.source if self.wish.to_client else asked.target
+        for_good = for_good or (lost and not end.lasts)  # and many clients wait for ever after a detach that is none
         if half is self._far:
             error = Error("amqp:link:detach-forced", f"the connection to {self.connector!r} broke") if lost else None
             self._near.terminal.leave(half.terminal.error or error, for_good=for_good)
             self._near.gone = self._near.gone or not self._answered
         else:
-            asked = self.wish.attach
-            assert asked is not None
-            end = asked.source if self.wish.to_client else asked.target
-            self._far.terminal.leave(half.terminal.error, for_good=for_good or (lost and not end.lasts))
+            self._far.terminal.leave(half.terminal.error, for_good=for_good)
         self._over(self)

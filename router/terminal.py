@@ -218,14 +218,17 @@ class Terminal:
         # transfers and outcomes first: a detach behind them in the same read must not overtake them
         if self.engine.transactional:  # a discharge must not overtake what came before it on other links
             self.engine.touched.sort(key=_controls)
+        shut_out = False
         for link in self.engine.touched:
             link.touched = False
             if link.inbox:
-                self.engine.check_credit(link)
+                shut_out |= not self.engine.check_credit(link)
             hand_over(self, link)
         self.engine.touched.clear()
         for event in events:
             self._on_event(event)
+        if shut_out:  # others that have to do with that link need not wait until its peer says something
+            self._digest()
 
     def _on_event(self, event: Event) -> None:
         link = event.link
@@ -253,6 +256,8 @@ class Terminal:
         elif event.kind is Kind.FLOW:
             if link.sender:
                 self.request(link)
+                if link.outbox:
+                    self.pump(link)
             else:
                 self._note_given_back(link)
         elif event.kind is Kind.DETACHED:
