@@ -141,9 +141,10 @@ class Completion:
             for member, number in (*self._updated.pop(sender, {}).items(), *numbers.items()):
                 acked[member] = max(number, acked.get(member, 0))
 
-    def follows(self, member: MemberId, position: int) -> None:
-        """Here is its cut; if it asks again, its first one counts."""
-        if member not in self.floors:
+    def follows(self, member: MemberId, position: int, *, anew: bool) -> None:
+        """Here is its cut. If it asks for what the last updater did not bring, and not *anew* for all, its first one
+        counts: it has done what came since. Who asks for all has nothing of what was before."""
+        if anew or member not in self.floors:
             self.floors[member] = position
             self._cuts[member] = dict(self._last)
 

@@ -310,11 +310,10 @@ class Core:
         if mine is None and (self.me not in config.members or not config.primary):
             self.lost("the majority of the cluster is not there")
             return
-        if self.phase == ASKING and self.joining.is_asked and mine is None:
+        if self.phase == ASKING and self.joining.is_asked and mine is None and not config.left:
             self.joining.keep(config)
             self.members = config.members
             self.completion.members(config.members)
-            self.joining.members_are(config.members, config.left)
             return
         self.members = config.members
         if mine is not None:
@@ -324,12 +323,11 @@ class Core:
         self.owners.members_are(config.members, self.broker.store.next_lsn)
         self._note_view()
         self.updater.members_are(config.members)
-        self.joining.members_are(config.members, config.left)
+        self.joining.members_are(config.members)
         self.purging.members_are(config.left)
-        if not self.owners.synced and self.phase != FOUNDING:
+        is_asking = self.phase == ASKING and self.joining.is_asked
+        if self.phase == FOUNDING or is_asking or not self.owners.synced:
             self.begin_founding()
-        elif self.phase == FOUNDING:
-            self.founding.members_are(config)
 
     def _entered(self, me: MemberId, config: Configuration) -> None:
         """This is a new member, whatever it was before."""
@@ -344,7 +342,9 @@ class Core:
         self.begin_founding()
 
     def begin_founding(self) -> None:
+        """Nobody is known to have all messages, or the one who was to bring them may be gone."""
         self.phase = FOUNDING
+        self.joining.lost()
         self.founding.begin()
 
     def synced(self, standing: Standing) -> None:

@@ -18,7 +18,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import events
-from .group import Configuration, MemberId
+from .group import MemberId
 from .mark import Standing
 from .phases import FOUNDING
 
@@ -44,26 +44,19 @@ class Founding:
         self._states: dict[MemberId, State] = {}
 
     def begin(self) -> None:
-        """Say how far this store has come; what others have said before counts no more."""
+        """Say how far this store has come, in each configuration anew: newcomers have not heard what was said, nor has
+        who begins only now since the last one that had all messages left. What was said in an earlier one counts for
+        nobody, so that all decide at the same place."""
         self._states.clear()
-        self._say()
-
-    def _say(self) -> None:
-        mark = self._core.mark
+        core = self._core
+        mark, empty = core.mark, not core.nodes.own_wiring()
         about = {"standing": asdict(mark.standing), "cluster": mark.cluster, "clean": mark.clean}
-        self._core.say(events.told("state", empty=not self._core.nodes.own_wiring(), **about))
-
-    def members_are(self, config: Configuration) -> None:
-        """Nobody waits for those who left. Newcomers have not heard what was said: all say it again, and what was
-        heard before counts for nobody, so that all decide at the same place."""
-        self._states = {member: state for member, state in self._states.items() if member in config.members}
-        if config.joined:
-            self._states.clear()
-            self._say()
-        self._decide()
+        core.say(events.told("state", view=core.view, empty=empty, **about))
 
     def heard(self, sender: MemberId, about: dict[str, Any]) -> None:
         core = self._core
+        if about["view"] != core.view:  # whoever is still founding says it again
+            return
         state = State(Standing(**about["standing"]), about["cluster"], about["clean"], about["empty"])
         if core.phase != FOUNDING:
             if core.owners.synced:

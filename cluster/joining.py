@@ -7,7 +7,8 @@ are events of the group like others: that orders them among what they concern, a
 message is a tombstone.
 
 *The updater* is the synced member that follows the newcomer in the order of nodes, at the cut. If it leaves, the next
-one goes on with the queues that are not whole, under a new number; only what stands below the cut is asked for.
+one goes on with the queues that are not whole, under a new number; only what stands below the cut is asked for. Who has
+no wiring yet does not know who is synced: if anybody leaves, it begins anew, with its state.
 The newcomer serves nobody until all its queues are whole. Core only.
 """
 
@@ -73,7 +74,7 @@ class Joining:
     def asked(self, sender: MemberId, position: int, about: dict[str, Any]) -> None:
         """A newcomer's cut, or its wish that somebody else goes on."""
         core = self._core
-        core.completion.follows(sender, position)
+        core.completion.follows(sender, position, anew=about["queues"] is None)
         updater = updater_for(core.owners.synced, sender)
         if sender == core.me:
             self._begin(updater, about, position & 0xFFFFFFFF)
@@ -177,12 +178,9 @@ class Joining:
     def keep(self, heard: Heard | Configuration) -> None:
         self._kept.append(heard)
 
-    def members_are(self, members: tuple[MemberId, ...], left: tuple[MemberId, ...]) -> None:
-        """If the updater is gone, or may be, ask the next one."""
+    def members_are(self, members: tuple[MemberId, ...]) -> None:
+        """If the updater is gone, ask the next one."""
         core = self._core
-        if core.phase == ASKING and self.is_asked and left:
-            self.ask_again()
-            return
         if self._updater is None or self._updater in members:
             return
         self._updater = None

@@ -85,8 +85,8 @@ _standing = _fields({"synced": _truth, "epoch": _number, "view": _number, "posit
 _TOLD: dict[str, dict[str, Check]] = {
     "nothing": {},
     "synced": {},
-    "state": {"standing": lambda value: _standing(value) and len(value) == 4, "cluster": _text, "clean": _truth,
-              "empty": _truth},
+    "state": {"view": _number, "standing": lambda value: _standing(value) and len(value) == 4, "cluster": _text,
+              "clean": _truth, "empty": _truth},
     "follow": {"to": _member, "cluster": _text, "epoch": _number},
     "sync": {"wish": _number, "queues": _or_none(_map_of(_number))},
     "snapshot": {

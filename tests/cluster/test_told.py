@@ -16,8 +16,8 @@ from .simulation import run
 ME = [1, 2, 3]
 RIGHT: dict[str, dict[str, Any]] = {
     "nothing": {}, "synced": {}, "flow": {"off": True}, "consume": {"queue": "q"}, "taken": {"queue": "q"},
-    "state": {"standing": {"synced": True, "epoch": 1, "view": 2, "position": 3}, "cluster": "c", "clean": False,
-              "empty": True},
+    "state": {"view": 4, "standing": {"synced": True, "epoch": 1, "view": 2, "position": 3}, "cluster": "c",
+              "clean": False, "empty": True},
     "follow": {"to": ME, "cluster": "c", "epoch": 1}, "sync": {"wish": 1, "queues": {"q": 7}},
     "snapshot": {
         "to": ME, "update": 1, "epoch": 2, "wiring": [{"do": "queue", "name": "q", "arguments": {}}], "synced": [ME],

@@ -1,0 +1,85 @@
+"""Whose messages count, and who waits for whom, when members come and go while that is found out."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import pytest
+
+from cairnmq.cluster import events
+from cairnmq.cluster.completion import Completion
+from cairnmq.cluster.group import MemberId
+
+from .world import Sender, World
+
+
+def send(world: World, node: int, numbers: range) -> None:
+    """A client of that node does, and hears that they are safe."""
+    sender = Sender(world[node])
+    assert world.until(lambda: sender.driver is not None)
+    sender.send(numbers)
+    assert world.until(lambda: len(sender.confirmed) == len(numbers)), world.why()
+    sender.leave()
+
+
+def test_who_has_all_messages_goes_before_any_was_brought_and_comes_back() -> None:  # D19, rules 12 and 17
+    world = World().start()
+    world[1].kill()
+    world.run(0.5)
+    send(world, 2, range(10))
+    world[3].kill()
+    world.run(0.5)
+    world[1].start()
+    world[3].start()
+    for member in world.members.values():
+        member.core.updater.serve = lambda *_: None  # type: ignore[method-assign]  # it gets to nothing
+    assert world.until(lambda: any(member.core.phase == "synced" for member in world.members.values()))
+    ahead = next(node for node, member in world.members.items() if member.core.phase == "synced")
+    others = [member for node, member in world.members.items() if node != ahead]
+    assert world.until(lambda: all(member.core.joining.is_asked for member in others))
+    world.network.partition([ahead], [member.node for member in others])
+    world.run(0.5)
+    assert all(member.core.me is not None for member in others), "they are a majority, without any messages"
+    for member in world.members.values():
+        del member.core.updater.serve
+    world.network.heal()
+    assert world.until(lambda: all(member.serves for member in world.members.values()), 60), world.why()
+    assert [number for _, number in world[1].contents("q")] == [*range(10)]
+    assert world.same_everywhere()
+
+
+@pytest.mark.parametrize(("how_old", "phase"), [(0, "synced"), (1, "founding")])
+def test_what_was_said_of_a_store_counts_in_its_configuration(how_old: int, phase: str) -> None:  # rules 3 and 17
+    world = World().start()
+    world[3].stop()
+    world.run(0.5)
+    send(world, 1, range(10))
+    for node in (1, 2):  # who is to tell the newcomer that there is more
+        world[node].core.joining.newcomer = lambda sender: None  # type: ignore[method-assign]
+    world[3].start()
+    core = world[3].core
+    assert world.until(lambda: core.phase == "founding")
+    about = {"standing": asdict(core.mark.standing), "cluster": core.mark.cluster, "clean": True, "empty": False}
+    for node in (1, 2):  # as if it had been on its way since they were founding themselves
+        world[node].core.say(events.told("state", view=core.view - how_old, **about))
+    world.run(0.5)
+    assert core.phase == phase
+
+
+@pytest.mark.parametrize(("anew", "safe"), [(False, 1), (True, 0)])
+def test_who_asks_anew_for_all_has_nothing_of_before(anew: bool, safe: int) -> None:  # D1, rules 1 and 9
+    me, newcomer = MemberId(1, 100, 1), MemberId(2, 100, 2)
+    completion = Completion()
+    completion.majority = 2
+    completion.begin(me, 0, (me, newcomer))
+    completion.follows(newcomer, 5, anew=True)
+    completion.hears(me, 1, True)
+    completion.when_safe(6, lambda: None)
+    completion.applied(100, 7)
+    completion.durable(100)
+    completion.follows(newcomer, 9, anew=anew)
+    completion.heard(newcomer, {me: 2})
+    assert len(completion.safe()) == safe
+    completion.is_whole(newcomer)
+    completion.heard(newcomer, {me: 3})
+    assert completion.backlog - len(completion.safe()) == 0
