@@ -4,7 +4,8 @@ Afterwards all is mended, and the histories of the clients are held against what
 
 * what was confirmed is on a queue, or a client has accepted it; from the queue `once` receivers take for good, so what
   is on its way to them when something fails may be lost, but nothing comes a second time (D1);
-* what a client was told to be accepted is on no queue, and nobody got it after that (D3);
+* what a client was told to be accepted is on no queue, and nobody got it after that (D3), but from a member that the
+  group had gone on without, and that does not know it yet: decision 38;
 * of all deliveries of a message at most one says that nobody had it before (D2, D6);
 * one sender's messages come to one receiver in their order, as long as they come for the first time;
 * all members have the same on every queue, at the same positions (D15);
@@ -20,11 +21,12 @@ import logging
 import random
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from cairnmq.cluster.events import told
 from cairnmq.cluster.flow import LIMIT_BYTES
+from cairnmq.cluster.group import MemberId
 
 from ..recovery.cores import little_garbage, on_all_cores
 from .simulated_transactions import Attempt, Worker, halves
@@ -62,7 +64,9 @@ class Simulation:
         self.accepted: set[int] = set()
         """Clients said so, and may or may not have been told that it is."""
         self.final: set[int] = set()
-        """They were told."""
+        """They were told,"""
+        self.final_in: dict[int, tuple[int, tuple[MemberId, ...]]] = {}
+        """and which configuration the member was in that told them: its view, and who was in."""
         self.once: set[int] = set()
         self.gone_out: set[int] = set()
         self.rejected: set[int] = set()
@@ -172,7 +176,7 @@ class Simulation:
 
     def forwarded(self, receiver: Receiver | Source, number: int, marked: bool) -> None:
         self.seen.add(number)
-        if number in self.final:
+        if number in self.final and not self.was_left_behind(receiver.member, number):
             raise Broken(f"{number} was accepted for good, and handed out again by node {receiver.member.node}")
         if not marked:
             self.unmarked[number] += 1
@@ -183,13 +187,24 @@ class Simulation:
                 raise Broken(f"{number} was taken for good twice")
             self.gone_out.add(number)
 
+    def was_left_behind(self, member: Member, number: int) -> bool:
+        """Whether the group had gone on without *member* when *number* was accepted for good."""
+        view, members = self.final_in[number]
+        return member.core.view < view and member.core.me not in members
+
+    def is_final(self, numbers: Collection[int], member: Member) -> None:
+        """A client of *member* was told so."""
+        self.final.update(numbers)
+        for number in numbers:
+            self.final_in.setdefault(number, (member.core.view, member.core.members))
+
     def look(self) -> None:
         """What clients were told."""
         for sender in self.senders:
             self.confirmed.update(sender.confirmed)
             sender.confirmed.clear()
         for receiver in self.receivers:
-            self.final.update(receiver.accepted)
+            self.is_final(receiver.accepted, receiver.member)
             receiver.accepted.clear()
         for client in [*self.senders, *self.receivers]:
             if client.is_dead:
@@ -198,7 +213,7 @@ class Simulation:
         for worker in self.workers:
             attempt = worker.look()
             if attempt is not None:
-                self.over(attempt)
+                self.over(attempt, worker.client.member)
             if worker.client.is_dead:
                 worker.client.leave(lost=True)
         self.workers = [worker for worker in self.workers if not worker.client.closed]
@@ -206,8 +221,8 @@ class Simulation:
             self.check_order(receiver)
             self.receivers.remove(receiver)
 
-    def over(self, attempt: Attempt) -> None:
-        """A transaction is."""
+    def over(self, attempt: Attempt, member: Member) -> None:
+        """A transaction of a client of *member* is."""
         self.attempts.append(attempt)
         self.note(f"transaction {attempt.done} {sorted(attempt.puts)[:3]} {attempt.takes}")
         self.met[f"transaction-{attempt.done}"] += 1
@@ -218,7 +233,7 @@ class Simulation:
         self.rejected.update(attempt.of(REJECT))
         if attempt.done:
             self.confirmed.update(attempt.puts)
-            self.final.update(attempt.of(ACCEPT))
+            self.is_final(attempt.of(ACCEPT), member)
 
     def fault(self) -> None:
         network, choice = self.world.network, self.random.random()

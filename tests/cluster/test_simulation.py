@@ -26,16 +26,13 @@ from .simulation import many
 
 RUNS = amount("CAIRN_SIMULATIONS", 2000, 150)
 FIRST = 10_000
-OPEN = (11560, 11674)
-"""Lives that fail, and nobody knows yet why: see decision 33. No other one may."""
 Patch = Callable[[pytest.MonkeyPatch], None]
 
 
 @pytest.mark.timeout(0)
 def test_lives_of_a_cluster() -> None:  # D1 to D6, D13 to D15, D18 to D20, D27, D34, D41 to D48, D74
     lives = many(FIRST, RUNS)
-    unknown = [one for one in lives.failures if not one.startswith(tuple(f"seed {seed}:" for seed in OPEN))]
-    assert not unknown, str(lives)
+    assert not lives.failures, str(lives)
     assert lives.met["confirmed"] > 20 * RUNS
     assert lives.met["kill"] > RUNS
 

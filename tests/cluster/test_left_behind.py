@@ -1,0 +1,63 @@
+"""A member that the group has gone on without, and that does not know it yet: what its clients may see, and may not."""
+
+from __future__ import annotations
+
+import pytest
+
+from .simulation import Broken, Simulation
+from .world import ACCEPT, Receiver, Sender, World
+
+
+def test_who_was_left_behind_settles_nothing_and_is_told_in_the_end() -> None:  # D3, D6, rules 2 to 5
+    world = World().start()
+    sender, left = Sender(world[2]), Receiver(world[1])
+    world.run(0.2)
+    sender.send(range(10))
+    left.request(5)
+    assert world.until(lambda: len(sender.confirmed) == 10 and len(left.unsettled) == 5)
+    world.network.pause_daemon(1)  # its broker hears nothing any more, not even that
+    world.run(0.5)
+    other = Receiver(world[2])
+    assert world.until(lambda: other.driver is not None)
+    other.request(10)
+    assert world.until(lambda: len(other.unsettled) == 10)
+    assert all(marked for _, marked in other.order), "some came to a client of the member that is gone"
+    other.settle_as(range(10), ACCEPT)
+    assert world.until(lambda: len(other.accepted) == 10)
+    left.request(5)  # what was its member's to hand out it may still get, as a packet may be late
+    world.run(0.2)
+    left.settle_as([*left.unsettled], ACCEPT)
+    world.run(2)
+    assert left.accepted == [], "nobody hears of it"
+    world.network.resume_daemon(1)
+    assert world.until(lambda: left.is_dead)
+    assert world.until(lambda: all(member.serves for member in world.members.values())), world.why()
+    newer = Receiver(world[1])
+    assert world.until(lambda: newer.driver is not None)
+    newer.request(10)
+    world.run(0.5)
+    assert (left.accepted, newer.order) == ([], [])
+    assert all(not member.contents("q") for member in world.members.values())
+
+
+def test_only_who_was_left_behind_may_hand_out_what_was_accepted_for_good() -> None:  # D3: the simulation's own law
+    simulation = Simulation(1)
+    world = simulation.world = World().start()
+    receivers = {node: Receiver(world[node]) for node in world.members}
+    simulation.is_final([7], world[2])
+    for receiver in receivers.values():
+        with pytest.raises(Broken, match="7 was accepted for good"):
+            simulation.forwarded(receiver, 7, True)
+    world.network.pause_daemon(1)
+    world.run(0.5)
+    with pytest.raises(Broken, match="7 was accepted for good"):
+        simulation.forwarded(receivers[1], 7, True)  # it was in the group when that was said
+    simulation.is_final([8], world[2])
+    simulation.forwarded(receivers[1], 8, True)
+    with pytest.raises(Broken, match="8 was accepted for good"):
+        simulation.forwarded(receivers[3], 8, True)
+    world.network.resume_daemon(1)
+    assert world.until(lambda: receivers[1].is_dead)
+    assert world.until(lambda: all(member.serves for member in world.members.values())), world.why()
+    with pytest.raises(Broken, match="8 was accepted for good"):
+        simulation.forwarded(Receiver(world[1]), 8, True)  # it is in again, as a new member
