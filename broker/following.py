@@ -26,7 +26,9 @@ class Following(Contents):
                 del ready[place]
                 return entry
         if self.backlog.count and position >= self.backlog.first:
-            return self._pick_backlog(position)
+            found = self._pick_backlog(position)
+            if found is not None:
+                return found
         entries = [entry for entry in self.returned if entry.position == position]
         if entries:
             self.returned.remove(entries[0])

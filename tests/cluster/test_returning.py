@@ -1,0 +1,42 @@
+"""What is given back waits on each member by its own clock: one may hear the next word about it meanwhile."""
+
+from __future__ import annotations
+
+from cairnmq.broker.queue import Queue
+
+from .world import ACCEPT, FAIL, Receiver, Sender, World
+
+DELAY_MS = 50
+
+
+def test_what_fails_again_while_it_waits_here_is_still_here() -> None:  # D4, D15
+    world = World().start()
+    world[1].do(world[1].broker.nodes.create_queue, "q", {"retry-delay-ms": DELAY_MS}, print)
+    world.run(0.2)
+    sender, receiver = Sender(world[2]), Receiver(world[1])
+    world.run(0.2)
+    receiver.request(100)
+    sender.send(range(10))
+    assert world.until(lambda: len(receiver.unsettled) == 10)
+    world[3].kill()
+    world.run(0.3)
+    world[3].start()
+    assert world.until(lambda: world[3].serves)
+    sender.send(range(10, 20))
+    assert world.until(lambda: len(receiver.unsettled) == 20)
+    follower: Queue = world[3].core.owners.replicas["q"].queue
+    assert follower.backlog.count, "what was brought stands there, and so what comes behind it"
+    world[3].asleep = True
+    for failures in (1, 2):  # it will hear both at once
+        receiver.settle_as([4, 7, 15], FAIL, failed=True)
+        assert world.until(lambda many=20 + 3 * failures: len(receiver.order) == many)  # type: ignore[misc]
+    world[3].asleep = False
+    world.run(0.02)
+    assert len(follower.away) == 3, "there they still wait"
+    world.run(0.5)
+    assert world.same_everywhere()
+    receiver.settle_as(range(20), ACCEPT)
+    assert world.until(lambda: len(receiver.accepted) == 20)
+    world.run(0.1)
+    assert all(not member.contents("q") for member in world.members.values())
+    assert (follower.messages, follower.away) == (0, {})
