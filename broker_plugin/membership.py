@@ -25,7 +25,7 @@ class Membership:
         group: Group
         self._listens = options.size != 1
         if self._listens:
-            bus = CorosyncBus(options.size or None)
+            bus = CorosyncBus(options.size or None, clock)
             group = GroupMember(bus, clock)
             self.core = Core(group, options.name, lambda: bus.configured, clock, fail)
         else:  # alone, all of it happens in the broker's own steps

@@ -4,22 +4,26 @@ Rules that were paid for: dispatch one event at a time and never "all"; a mebiby
 a callback, which only appends to a list; the only sign of back-pressure is TRY_AGAIN, without an event for its end; the
 error LIBRARY means that the local daemon is dead.
 
-`join` and `rejoin` connect, which takes a moment, and waits for a daemon that is paused; `join` fails with a
-`GroupError` that tells what is missing. Everything else comes back at once. Members and rings are told by two
-callbacks: a `BusChange` is made of either.
+Connecting takes a moment, and waits for a daemon that is paused; so it is done in a thread of its own. `join` waits for
+it, for ANSWER_S at most, and fails with a `GroupError` that tells what is missing. `rejoin` does not wait: `poll` looks
+whether it is done, and logs that the daemon does not answer. Everything else comes back at once. Members and rings are
+told by two callbacks: a `BusChange` is made of either.
 """
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import os
 import resource
 import select
 import threading
 from collections import deque
 from collections.abc import Iterable
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
+from ..base.clock import Clock, SystemClock
+from .beside import Beside
 from .bus import Address, BusChange, BusDied, BusEvent, BusMessage, BusQuorum, RingId
 from .corosync_library import (
     AGREED,
@@ -37,25 +41,49 @@ from .corosync_library import (
 )
 from .group import GroupError
 
+log = logging.getLogger(__name__)
+
 STACK_BYTES = 2 << 20
 """Dispatching takes one mebibyte of the thread's stack, at once."""
 JOIN_RETRY_S = 0.02
+ANSWER_S = 10.0
+"""A daemon that runs, and gives no answer for so long, is paused, or hangs."""
+SILENT = "it runs here, and has not answered for {:.0f} s"
+SILENT_REMEDY = (
+    "it is paused, or hangs: let it go on (kill -CONT), or restart it: systemctl restart corosync; its log says more"
+)
 CLOSE_S = 2.0
 """So long a daemon has to take leave of us."""
 V1 = 1
 INITIAL_RING = 1
 
 
+class Connection(NamedTuple):
+    """To one service of the daemon."""
+
+    handle: int
+    fd: int
+    node: int = 0
+    """The number of this node, if it is to the closed process groups."""
+
+
 class CorosyncBus:
     """This process's place on the bus of the local corosync."""
 
-    def __init__(self, configured: int | None = None) -> None:
+    def __init__(self, configured: int | None = None, clock: Clock | None = None, answer_s: float = ANSWER_S) -> None:
         """*configured* members instead of as many as the nodelist has."""
+        self._clock = clock or SystemClock()
+        self._answer_s = answer_s
         self.address = Address(0, 0)
         self.configured = configured or 0
         self._name = ffi.new("struct cpg_name *")
-        self._cpg = self._quorum = 0
-        """Handles; 0 while there is none."""
+        self._cpg: Connection | None = None
+        self._quorum: Connection | None = None
+        self._joining: Beside[Connection] | None = None
+        """What connects and joins, while it does."""
+        self._joining_since_s = 0.0
+        self._is_silent = False
+        """The log says that the daemon does not answer."""
         self._joined = False
         self._came: deque[BusEvent] = deque()
         self._members: frozenset[Address] = frozenset()
@@ -78,46 +106,54 @@ class CorosyncBus:
         self._name.length = len(encoded)
         ffi.memmove(self._name.value, encoded, len(encoded))
         self._epoll = select.epoll()
+        connecting = Beside(self._connect, lambda found: _finalize(*found[:2]))
+        if not connecting.ended(self._answer_s) and connecting.give_up():
+            self.close()
+            raise GroupError("corosync", SILENT.format(self._answer_s), SILENT_REMEDY)
         try:
-            self._open()
-            self._open_quorum()
-            self.configured = self.configured or nodes_configured()
-            self._try_join()
+            self._cpg, self._quorum, self.configured = connecting.result()
         except GroupError:
             self.close()
             raise
+        self.address = Address(self._cpg.node, os.getpid())
+        self._epoll.register(self._quorum.fd, select.EPOLLIN)
+        self._begin_joining(None)
 
     def rejoin(self) -> None:
         """By a new connection: the daemon tells the others as soon as the old one is closed."""
-        self._close_cpg()
         self._came.clear()
-        try:
-            self._open()
-            self._try_join()
-        except GroupError as error:
-            self._dead = error.reason
+        self._members = frozenset()
+        before, self._cpg = self._cpg, None
+        if before is not None and self._joined:
+            self._epoll.unregister(before.fd)
+        self._joined = False
+        if self._joining is None:  # else that one goes on, and is as good: it has heard nothing yet
+            self._begin_joining(before)
+
+    def _begin_joining(self, before: Connection | None) -> None:
+        """By the connection that is there, or by a new one instead of *before*."""
+        there, self._cpg = self._cpg, None
+        self._joining = Beside(partial(self._join, there, before), _finalize)
+        self._joining_since_s = self._clock.monotonic_s()
 
     def send(self, frame: bytes) -> bool:
-        if not self._joined or self._dead:
+        if not self._joined or self._dead or self._cpg is None:
             return False
         self._vector.iov_base = ffi.from_buffer(frame)
         self._vector.iov_len = len(frame)
-        result = load().cpg.cpg_mcast_joined(self._cpg, AGREED, self._vector, 1)
+        result = load().cpg.cpg_mcast_joined(self._cpg.handle, AGREED, self._vector, 1)
         if result != OK and result not in NOT_NOW:
             self._died(result)
         return bool(result == OK)
 
     def poll(self, limit: int) -> Iterable[BusEvent]:
         libraries = load()
-        if not self._dead and not self._joined:
-            try:
-                self._try_join()
-            except GroupError as error:
-                self._dead = error.reason
-        if not self._dead:
-            self._dispatch(libraries.quorum.quorum_dispatch, self._quorum, limit)
-        if not self._dead:
-            self._dispatch(libraries.cpg.cpg_dispatch, self._cpg, limit)
+        if not self._dead and self._joining is not None:
+            self._look_whether_joined(self._joining)
+        if not self._dead and self._quorum is not None:
+            self._dispatch(libraries.quorum.quorum_dispatch, self._quorum.handle, limit)
+        if not self._dead and self._cpg is not None:
+            self._dispatch(libraries.cpg.cpg_dispatch, self._cpg.handle, limit)
         came, self._came = self._came, deque()
         yield from came
         if self._dead:
@@ -133,8 +169,10 @@ class CorosyncBus:
 
     def close(self) -> None:
         """A daemon that is paused answers nothing: it is waited for a moment, and told by this process's end."""
+        if self._joining is not None and not self._joining.give_up():
+            self._look_whether_joined(self._joining)
         cpg, quorum = self._cpg, self._quorum
-        self._cpg = self._quorum = 0
+        self._cpg = self._quorum = self._joining = None
         self._joined = False
         if cpg or quorum:
             ending = threading.Thread(target=_finalize, args=(cpg, quorum), name="cairnmq-goodbye", daemon=True)
@@ -143,51 +181,72 @@ class CorosyncBus:
         if self._epoll:
             self._epoll.close()
 
-    # ---- connections ------------------------------------------------------------------------------------------------
+    # ---- connections: in threads of their own -----------------------------------------------------------------------
 
-    def _open(self) -> None:
+    def _connect(self, given_up: threading.Event) -> tuple[Connection, Connection, int]:
+        cpg = self._open()
+        quorum: Connection | None = None
+        try:
+            quorum = self._open_quorum()
+            return cpg, quorum, self.configured or nodes_configured()
+        except GroupError:
+            _finalize(cpg, quorum)
+            raise
+
+    def _join(self, there: Connection | None, before: Connection | None, given_up: threading.Event) -> Connection:
+        """Be in the group, by the connection that is *there*, or by a new one instead of *before*."""
+        _finalize(before)
+        cpg = there or self._open()
+        try:
+            while (result := load().cpg.cpg_join(cpg.handle, self._name)) != OK:
+                if result not in NOT_NOW and result != EXIST:  # it exists: an earlier place is still being left
+                    check(result, "to join the group")
+                if given_up.wait(JOIN_RETRY_S):
+                    break
+        except GroupError:
+            _finalize(cpg)
+            raise
+        return cpg
+
+    def _open(self) -> Connection:
         cpg = load().cpg
         handle, number = ffi.new("uint64_t *"), ffi.new("unsigned int *")
         deliver, members, ring, _ = self._callbacks
         model = ffi.new("cpg_model_v1_data_t *", (V1, deliver, members, ring, INITIAL_RING))
         check(cpg.cpg_model_initialize(handle, V1, model, ffi.NULL), "to connect")
-        self._cpg = handle[0]
-        check(cpg.cpg_local_get(self._cpg, number), "to learn the number of this node")
-        self.address = Address(number[0], os.getpid())
-        self._watch(cpg.cpg_fd_get, self._cpg)
+        check(cpg.cpg_local_get(handle[0], number), "to learn the number of this node")
+        return Connection(handle[0], _descriptor(cpg.cpg_fd_get, handle[0]), number[0])
 
-    def _open_quorum(self) -> None:
+    def _open_quorum(self) -> Connection:
         quorum = load().quorum
         handle, kind = ffi.new("uint64_t *"), ffi.new("uint32_t *")
         callbacks = ffi.new("quorum_callbacks_t *", (self._callbacks[3],))
         check(quorum.quorum_initialize(handle, callbacks, kind), "to connect to the quorum service")
-        self._quorum = handle[0]
         if not kind[0]:
             raise GroupError(
                 "corosync.conf", "it has no quorum provider", "write quorum { provider: corosync_votequorum } to it"
             )
-        check(quorum.quorum_trackstart(self._quorum, TRACK_CURRENT | TRACK_CHANGES), "to follow quorum")
-        self._watch(quorum.quorum_fd_get, self._quorum)
+        check(quorum.quorum_trackstart(handle[0], TRACK_CURRENT | TRACK_CHANGES), "to follow quorum")
+        return Connection(handle[0], _descriptor(quorum.quorum_fd_get, handle[0]))
 
-    def _watch(self, fd_get: Any, handle: int) -> None:
-        number = ffi.new("int *")
-        check(fd_get(handle, number), "to learn what to wait on")
-        with contextlib.suppress(FileExistsError):
-            self._epoll.register(number[0], select.EPOLLIN)
-
-    def _try_join(self) -> None:
-        result = load().cpg.cpg_join(self._cpg, self._name)
-        if result == OK:
-            self._joined = True
-        elif result not in NOT_NOW and result != EXIST:  # it exists: an earlier place of ours is still being left
-            check(result, "to join the group")
-
-    def _close_cpg(self) -> None:
-        if self._cpg:
-            load().cpg.cpg_finalize(self._cpg)  # its descriptor leaves the epoll by being closed
-            self._cpg = 0
-        self._joined = False
-        self._members = frozenset()
+    def _look_whether_joined(self, joining: Beside[Connection]) -> None:
+        waited_s = self._clock.monotonic_s() - self._joining_since_s
+        if not joining.ended():
+            if waited_s > self._answer_s and not self._is_silent:
+                self._is_silent = True
+                log.warning("corosync: %s; this broker waits for it: %s", SILENT.format(waited_s), SILENT_REMEDY)
+            return
+        self._joining = None
+        if self._is_silent:
+            self._is_silent = False
+            log.warning("corosync: it answers again, after %.0f s", waited_s)
+        try:
+            self._cpg = joining.result()
+        except GroupError as error:
+            self._dead = error.reason
+            return
+        self._epoll.register(self._cpg.fd, select.EPOLLIN)
+        self._joined = True
 
     # ---- what comes -------------------------------------------------------------------------------------------------
 
@@ -227,11 +286,18 @@ class CorosyncBus:
         self._came.append(BusQuorum(bool(quorate)))
 
 
-def _finalize(cpg: int, quorum: int) -> None:
-    if cpg:
-        load().cpg.cpg_finalize(cpg)
-    if quorum:
-        load().quorum.quorum_finalize(quorum)
+def _finalize(cpg: Connection | None, quorum: Connection | None = None) -> None:
+    if cpg is not None:
+        load().cpg.cpg_finalize(cpg.handle)
+    if quorum is not None:
+        load().quorum.quorum_finalize(quorum.handle)
+
+
+def _descriptor(fd_get: Any, handle: int) -> int:
+    """What to wait on."""
+    number = ffi.new("int *")
+    check(fd_get(handle, number), "to learn what to wait on")
+    return int(number[0])
 
 
 def _addresses(some: Any, count: int) -> frozenset[Address]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import secrets
+import select
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 
 from cairnmq.base.clock import SystemClock
 from cairnmq.cluster import corosync_library
+from cairnmq.cluster.bus import BusChange, BusEvent, BusMessage
 from cairnmq.cluster.corosync import CorosyncBus
 from cairnmq.cluster.group import Died, GroupError
 from cairnmq.cluster.member import GroupMember
@@ -154,3 +157,67 @@ def test_a_paused_daemon_holds_nobody_who_leaves(lab: Lab) -> None:
         assert not ended.is_alive()
     finally:
         lab.resume(3)
+
+
+def test_a_start_beside_a_paused_daemon_ends_with_its_reason(lab: Lab) -> None:
+    lab.pause(3)
+    try:
+        with pytest.raises(GroupError, match=r"corosync: it runs here, and has not answered for 1 s; it is paused, or"):
+            NamespaceBus(lab, 3, 3, answer_s=1.0).join("start")
+    finally:
+        lab.resume(3)
+    bus = NamespaceBus(lab, 3, 3)
+    bus.join("start")
+    heard_until(bus, lambda heard: any(isinstance(event, BusChange) for event in heard))
+    bus.close()
+
+
+def test_who_has_to_join_anew_beside_a_paused_daemon_goes_on_and_says_so(
+    lab: Lab, caplog: pytest.LogCaptureFixture
+) -> None:
+    bus = NamespaceBus(lab, 3, 3, answer_s=0.5)
+    bus.join("anew")
+    heard_until(bus, lambda heard: any(isinstance(event, BusChange) for event in heard))
+    lab.pause(3)
+    try:
+        bus.rejoin()
+        bus.rejoin()  # it may be told so twice
+        heard_until(bus, lambda heard: "corosync: it runs here, and has not answered for" in caplog.text)
+        assert not bus.send(b"nobody hears it")
+    finally:
+        lab.resume(3)
+    heard = heard_until(bus, lambda heard: any(isinstance(event, BusChange) for event in heard))
+    assert bus.address in [event for event in heard if isinstance(event, BusChange)][-1].members
+    assert "corosync: it answers again" in caplog.text
+    assert bus.send(b"here I am")
+    heard_until(bus, lambda heard: BusMessage(bus.address, b"here I am") in heard)
+    bus.close()
+
+
+def test_who_ends_while_it_joins_beside_a_paused_daemon_leaves_nothing(lab: Lab) -> None:
+    bus = NamespaceBus(lab, 3, 3)
+    bus.join("gone")
+    heard_until(bus, lambda heard: any(isinstance(event, BusChange) for event in heard))
+    lab.pause(3)
+    try:
+        bus.rejoin()
+        bus.close()
+    finally:
+        lab.resume(3)
+    other = NamespaceBus(lab, 1, 3)
+    other.join("gone")
+    heard_until(
+        other,
+        lambda heard: [event.members for event in heard if isinstance(event, BusChange)][-1:] == [{other.address}],
+    )
+    other.close()
+
+
+def heard_until(bus: CorosyncBus, condition: Callable[[list[BusEvent]], bool]) -> list[BusEvent]:
+    heard: list[BusEvent] = []
+    until = time.monotonic() + 60
+    while not condition(heard):
+        assert time.monotonic() < until, heard
+        select.select([bus], [], [], bus.wait_s() or 0.02)
+        heard += bus.poll(100)
+    return heard

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from cairnmq.base.clock import Clock, SystemClock
 from cairnmq.cluster.bus import Bus, BusEvent, BusMessage
-from cairnmq.cluster.corosync import CorosyncBus
+from cairnmq.cluster.corosync import ANSWER_S, CorosyncBus
 from cairnmq.cluster.group import WINDOW_BYTES, Configuration, Event, Messages
 from cairnmq.cluster.member import GroupMember
 from cairnmq.cluster.memory_bus import MemoryNetwork
@@ -88,8 +88,8 @@ class MemoryMachines(MemoryNetwork):
 class NamespaceBus(CorosyncBus):
     """It connects from within a node's namespace."""
 
-    def __init__(self, lab: Lab, node: int, configured: int) -> None:
-        super().__init__(configured)
+    def __init__(self, lab: Lab, node: int, configured: int, answer_s: float = ANSWER_S) -> None:
+        super().__init__(configured, answer_s=answer_s)
         self._lab, self._node = lab, node
 
     def join(self, name: str) -> None:
