@@ -93,6 +93,8 @@ class Founding:
             core.synced(Standing(True, epoch, core.view, 0))
             for replica in core.owners.replicas.values():
                 replica.owner = None
+                if replica.base:  # what was brought until an operator said that it is enough
+                    replica.integrate()
                 replica.were_delivered(core.broker.store.next_lsn)
                 core.owners.decide(replica)
         else:

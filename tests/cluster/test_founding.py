@@ -10,7 +10,7 @@ from cairnmq.cluster import events
 from cairnmq.cluster.completion import Completion
 from cairnmq.cluster.group import MemberId
 
-from .world import Sender, World
+from .world import ACCEPT, Receiver, Sender, World
 
 
 def send(world: World, node: int, numbers: range) -> None:
@@ -83,3 +83,34 @@ def test_who_asks_anew_for_all_has_nothing_of_before(anew: bool, safe: int) -> N
     completion.is_whole(newcomer)
     completion.heard(newcomer, {me: 3})
     assert completion.backlog - len(completion.safe()) == 0
+
+
+def test_what_was_brought_counts_where_an_operator_says_that_it_is_enough() -> None:  # rule 17
+    world = World(5).start()
+    sender = Sender(world[1])
+    world.run(0.2)
+    sender.send(range(400), size_bytes=1000)
+    assert world.until(lambda: len(sender.confirmed) == 400)
+    for node in (2, 3, 4, 5):
+        world[node].kill()
+    assert world.until(lambda: world[1].core.phase == "outside")
+    world[2].start()
+    world[2].core.force = True
+    go_on = world[1].core.updater.go_on
+    batches = iter(range(4))
+    world[1].core.updater.go_on = lambda: next(batches, None) is not None and go_on()  # type: ignore
+    core = world[2].core
+    assert world.until(lambda: core.phase == "updating")
+    world.run(0.2)
+    brought = len(core.owners.replicas["q"].front)
+    assert 0 < brought < 400
+    world[1].kill()
+    assert world.until(lambda: world[2].serves), world.why()
+    receiver = Receiver(world[2])
+    assert world.until(lambda: receiver.driver is not None)
+    receiver.request(400)
+    assert world.until(lambda: len(receiver.order) == brought)
+    assert [number for number, _ in receiver.order] == [*range(400 - brought, 400)]
+    receiver.settle_as([*receiver.unsettled], ACCEPT)
+    assert world.until(lambda: len(receiver.accepted) == brought)
+    assert world[2].contents("q") == []
