@@ -31,6 +31,7 @@ from .clients import Clients
 from .cluster_nodes import ClusterNodes
 from .completion import Completion
 from .deliver import Deliver, Heard
+from .echo import Echo
 from .flow import Flow
 from .founding import Founding
 from .group import Configuration, Died, Event, Group, GroupError, MemberId, Messages, Quorum, Refused
@@ -89,6 +90,7 @@ class Core:
         self.flow = Flow(self)
         self.clients = Clients(self)
         self.deliver = Deliver(self)
+        self.echo = Echo(self)
         self.members: tuple[MemberId, ...] = ()
         self.view = 0
         self.stalls = 0
@@ -246,6 +248,7 @@ class Core:
         did = self._answer() or did
         if not self.alone:
             self._look_at_flow()
+            self.echo.look()
         if not did and self.on_step is not None:
             self.on_step()
         return did

@@ -50,6 +50,7 @@ class LocalMessageMap:
 
     def __init__(self) -> None:
         self._locals: deque[Local] = deque()
+        self.times_heard = 0
 
     def __len__(self) -> int:
         return len(self._locals)
@@ -59,6 +60,7 @@ class LocalMessageMap:
 
     def heard(self) -> Local:
         """The next one was."""
+        self.times_heard += 1
         return self._locals.popleft()
 
     def lost(self) -> list[Local]:

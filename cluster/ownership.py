@@ -64,6 +64,13 @@ class QueueOwnership:
         self._turn += 1
         self.replica.queue.stop_consumers()
 
+    def hold(self, *, held: bool) -> None:
+        """It stays ours, and nothing of it is handed out; or is again."""
+        if self.owned and held:
+            self.replica.queue.stop_consumers()
+        elif self.owned:
+            self.replica.queue.start_consumers()
+
     def look(self) -> None:
         """The end of a step in which the queue was touched: who can't use it passes it on soon."""
         queue = self.replica.queue

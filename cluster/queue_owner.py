@@ -104,6 +104,11 @@ class QueueOwnerHandler:
         if len(replica.interested) > 1:
             self._ownership[replica.name].look()
 
+    def hold(self, *, held: bool) -> None:
+        """Hand out nothing of what is ours; or go on."""
+        for ownership in self._ownership.values():
+            ownership.hold(held=held)
+
     # ---- what is heard --------------------------------------------------------------------------------------------
 
     def consume(self, sender: MemberId, position: int, about: dict[str, Any]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from cairnmq.cluster.echo import SILENT_S
+
 from .simulation import Broken, Simulation
 from .world import ACCEPT, Receiver, Sender, World
 
@@ -38,6 +40,44 @@ def test_who_was_left_behind_settles_nothing_and_is_told_in_the_end() -> None:  
     world.run(0.5)
     assert (left.accepted, newer.order) == ([], [])
     assert all(not member.contents("q") for member in world.members.values())
+
+
+def with_some_handed_out(world: World) -> Receiver:
+    """A client of the first member has five of ten messages."""
+    sender, receiver = Sender(world[2]), Receiver(world[1])
+    world.run(0.2)
+    sender.send(range(10))
+    receiver.request(5)
+    assert world.until(lambda: len(sender.confirmed) == 10 and len(receiver.unsettled) == 5)
+    world.run(0.2)
+    return receiver
+
+
+def test_who_hears_nothing_of_what_it_says_hands_out_nothing() -> None:  # D3, rules 4 and 15
+    world = World().start()
+    receiver = with_some_handed_out(world)
+    world.network.pause_daemon(1)
+    receiver.settle_as([0], ACCEPT)
+    world.run(SILENT_S + 0.1)
+    receiver.request(5)
+    world.run(1)
+    assert len(receiver.order) == 5
+
+
+def test_who_hears_it_after_all_goes_on() -> None:
+    world = World()
+    world.network.detection_s = 4 * SILENT_S
+    world.start()
+    receiver = with_some_handed_out(world)
+    world.network.pause_daemon(1)
+    receiver.settle_as([0], ACCEPT)
+    world.run(SILENT_S + 0.1)
+    receiver.request(5)
+    world.run(0.5)
+    assert (len(receiver.order), receiver.accepted) == (5, [])
+    world.network.resume_daemon(1)
+    assert world.until(lambda: len(receiver.order) == 10 and receiver.accepted == [0])
+    assert not world[1].core.lost_times, "nobody had noticed"
 
 
 def test_only_who_was_left_behind_may_hand_out_what_was_accepted_for_good() -> None:  # D3: the simulation's own law

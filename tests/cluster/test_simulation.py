@@ -11,6 +11,7 @@ from cairnmq.broker.shaped import ShapedQueue
 from cairnmq.cluster import founding
 from cairnmq.cluster.completion import Completion
 from cairnmq.cluster.core import Core
+from cairnmq.cluster.echo import Echo
 from cairnmq.cluster.flow import Flow
 from cairnmq.cluster.group import MemberId
 from cairnmq.cluster.message_handler import MessageHandler
@@ -21,6 +22,7 @@ from cairnmq.cluster.replica import Replica
 from ..thorough import amount
 from . import test_cluster as laws
 from . import test_flow as flow_laws
+from . import test_left_behind as left_behind_laws
 from . import test_shaped as shaped_laws
 from .simulation import many
 
@@ -101,6 +103,10 @@ def leaves_what_a_dead_owner_had_replaced(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ShapedQueue, "now_decides", lambda self: None)
 
 
+def hands_out_what_it_may_not_own(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Echo, "look", lambda self: None)
+
+
 DEFECTS: tuple[tuple[Patch, Callable[[], None]], ...] = (
     (confirms_on_self_delivery, laws.test_what_only_its_sender_heard_is_not_confirmed),
     (confirms_before_the_flush, laws.test_an_accept_is_settled_when_it_is_on_the_disks_of_a_majority),
@@ -115,6 +121,7 @@ DEFECTS: tuple[tuple[Patch, Callable[[], None]], ...] = (
     (brings_no_memory_of_ids, shaped_laws.test_the_same_message_id_is_taken_once_by_all),
     (shares_groups_among_members, shaped_laws.test_a_group_has_one_consumer_in_the_whole_cluster),
     (leaves_what_a_dead_owner_had_replaced, shaped_laws.test_the_newest_value_is_everywhere),
+    (hands_out_what_it_may_not_own, left_behind_laws.test_who_hears_nothing_of_what_it_says_hands_out_nothing),
 )
 
 
