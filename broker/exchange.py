@@ -98,6 +98,9 @@ class Exchange:
                 f"choose one of up to {MAX_KEY_CHARACTERS}",
             )
 
+    def check_arguments(self, arguments: Mapping[str, Any]) -> None:
+        """Raises `StoreError` for a binding's arguments that say nothing here: before they are written anywhere."""
+
     def bindings(self) -> list[Binding]:
         return list(self._bindings.values())
 
@@ -195,10 +198,13 @@ class HeadersExchange(Exchange):
     needs_key = False
     unroutable = "accepted"
 
-    def bind(self, binding: Binding) -> None:
-        mode = binding.arguments.get("x-match", "all")
+    def check_arguments(self, arguments: Mapping[str, Any]) -> None:
+        mode = arguments.get("x-match", "all")
         if mode not in ("all", "any"):
             raise StoreError(f"exchange {self.name!r}", f"x-match is {mode!r}", "say all or any")
+
+    def bind(self, binding: Binding) -> None:
+        mode = binding.arguments.get("x-match", "all")
         wanted = {name: value for name, value in binding.arguments.items() if not name.startswith("x-")}
         condition = binding.condition
         super().bind(binding._replace(condition=_headers_condition(wanted, mode == "all", condition)))

@@ -271,6 +271,7 @@ class Nodes:
         """Have *queue* get what *key* matches; durable if the queue is, and the exchange."""
         try:
             exchange.check_key(key)
+            exchange.check_arguments(arguments)
             binding = _binding(queue, key, arguments)
         except CairnError as error:
             done(error)

@@ -117,6 +117,15 @@ def test_a_binding_gets_other_arguments(manager: Manager) -> None:
     assert manager.ask("READ", "queue", "orders").body["bindings"] == 1
 
 
+def test_arguments_that_say_nothing_are_refused_before_they_are_written(manager: Manager) -> None:
+    """Written, they would end the broker, and each start after that."""
+    manager.ask("CREATE", "queue", "orders")
+    body = {"exchange": "amq.match", "queue": "orders", "arguments": {"x-match": "some"}}
+    refused = manager.ask("CREATE", "binding", None, body)
+    assert (refused.status, refused.text) == (409, "exchange 'amq.match': x-match is 'some'; say all or any")
+    assert manager.ask("READ", "queue", "orders").body["bindings"] == 0
+
+
 def test_a_queue_with_messages_or_consumers_is_spared(manager: Manager, new_peer: NewPeer) -> None:
     peer = new_peer()
     peer.put(peer.sender("orders"), ["one"])
