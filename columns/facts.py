@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from ..journal.record import Flag, RecordType
 from .files import Log, Piece
-from .records import Reading, scan_piece
-from .scanning import Damaged
+from .records import Reading, scan_piece, scanner_of
+from .scanning import Damaged, Window
 
 Longs = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -74,33 +74,46 @@ def gather(log: Log, pieces: Iterable[Piece], reading: Reading, ids: tuple[int, 
     parts: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in ("lsn", *_FIELDS)}
     payloads: dict[int, bytes] = {}
     damaged = 0
+    scanner = scanner_of(log, reading, _tells_more)
     for piece in pieces:
-        for window in scan_piece(log, piece, reading):
+        for window in scan_piece(log, piece, reading, scanner):
             if isinstance(window, Damaged):
                 damaged += 1
                 continue
-            kinds = window.table["type"][window.rows]
-            rows = window.rows[kinds != int(RecordType.LOG_HOLES)]
-            if ids is not None:
-                rows = _about(window.table, rows, ids)
-            parts["lsn"].append(rows * window.table.itemsize + window.lsn)
+            chosen = _about(window, ids)
+            heads = window.heads if chosen is None else window.heads[chosen]
+            parts["lsn"].append(window.lsns if chosen is None else window.lsns[chosen])
             for name in _FIELDS:
-                values = window.table[name][rows]
+                values = np.ascontiguousarray(heads[name])
                 parts[name].append(values.view(np.int64) if values.itemsize == 8 else values)
             kinds, flags = parts["type"][-1], parts["flags"][-1]
-            told = rows[_MAY_TELL[kinds] & ((kinds != int(RecordType.TX_COMMIT)) | ((flags & Flag.MOVED) != 0))]
+            told = np.flatnonzero(
+                _MAY_TELL[kinds] & ((kinds != int(RecordType.TX_COMMIT)) | ((flags & Flag.MOVED) != 0))
+            )
             if len(told):
-                lsns = (told * window.table.itemsize + window.lsn).tolist()
-                payloads.update(zip(lsns, window.payloads(told).to_pylist(), strict=True))
+                payloads.update(zip(
+                    parts["lsn"][-1][told].tolist(),
+                    window.payloads(told if chosen is None else chosen[told]).to_pylist(), strict=True,
+                ))  # fmt: skip
     joined = {name: _joined(parts.pop(name), np.dtype(kind)) for name, kind in _KINDS.items()}
     return Facts(**joined, payloads=payloads, damaged=damaged)
 
 
-def _about(table: npt.NDArray[Any], rows: Longs, ids: tuple[int, int]) -> Longs:
-    """Those of *rows* that say something of messages in this range, or of none."""
-    messages = table["message_id"][rows].view(np.int64)
+def _tells_more(heads: npt.NDArray[np.void]) -> bool:
+    """Whether the payload of one of these records is looked at."""
+    return bool(_MAY_TELL[heads["type"]].any())
+
+
+def _about(window: Window, ids: tuple[int, int] | None) -> Longs | None:
+    """The numbers of the records that say something of messages in this range, or of none; None for all."""
+    kinds = window.heads["type"]
+    counts = kinds != int(RecordType.LOG_HOLES)
+    if ids is None:
+        return None if counts.all() else np.flatnonzero(counts)
+    rows = np.flatnonzero(counts)
+    messages = window.heads["message_id"][rows].view(np.int64)
     chosen = (messages == 0) | ((messages >= ids[0]) & (messages < ids[1]))
-    opens = np.flatnonzero(table["type"][rows] == int(RecordType.LOG_OPEN))
+    opens = np.flatnonzero(kinds[rows] == int(RecordType.LOG_OPEN))
     chosen[opens[opens > 0] - 1] = True
     chosen[-1:] = True  # an opening, or nothing, may follow in the next window
     found: Longs = rows[chosen]

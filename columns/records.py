@@ -36,10 +36,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..base.errors import CairnError, CorruptJournal
-from ..journal.record import Flag, RecordType, type_name
+from ..journal.record import TABLE, Flag, RecordType, type_name
 from ..store.why import Why
 from .files import Log, Piece, find_again
-from .scanning import Damaged, Longs, Reclaimed, Scanner, Window
+from .scanning import Damaged, Longs, Reclaimed, Scanner, Window, all_payloads, no_payloads
 from .selection import Selection
 
 TIME = pa.timestamp("us", "UTC")
@@ -58,12 +58,20 @@ _BATCH_BYTES = 8 << 20
 _MOST_ROWS = 4 << 20
 _MOST_BYTES = 256 << 20
 """with so many within one, too: what Arrow counts in a batch has 31 bits."""
+_ROOM_ROWS = 8 << 10
+_ROOM_BYTES = 1 << 20
+"""The first batch has room for so many rows and bytes of payloads at first; it doubles, and stays."""
 _OF_HEAD = {
     "type": "type", "flags": "flags", "why": "flags", "moved": "flags", "message_id": "message_id", "txn_id": "txn_id",
     "queue_id": "queue_id", "queue": "queue_id", "time": "time_us", "size": "size", "undo_prev": "undo_prev",
     "extra": "extra",
 }  # fmt: skip
 """Which field of a record head a column is made of."""
+_BESIDE: dict[str, np.dtype[Any]] = {
+    "lsn": np.dtype(np.int64), "container": np.dtype(np.int64), "block": np.dtype(np.int64),
+    "incarnation": np.dtype(np.int32), "damaged_blocks": np.dtype(np.int32), "payload": np.dtype(np.int32),
+}  # fmt: skip
+"""Columns that are made of something else; of payloads the sizes are kept."""
 _NULLABLE = {"message_id", "txn_id", "queue_id", "undo_prev", "extra"}
 Array = npt.NDArray[Any]
 
@@ -110,15 +118,20 @@ def read_records(
     """The records in *pieces* of *log* that *reading* selects, in order."""
     batch = _Batch(reading, queue_names or {})
     copies = None if reading.copies == "all" else _Copies(reading)
+    scanner = scanner_of(log, reading, all_payloads if "payload" in reading.columns else no_payloads)
     for piece in pieces:
-        found = scan_piece(log, piece, reading, heads_only="payload" not in reading.columns)
+        found = scan_piece(log, piece, reading, scanner)
         yield from batch.add_piece(found, piece.slot_lsn, copies)
     yield from batch.rest()
 
 
-def scan_piece(log: Log, piece: Piece, reading: Reading, *, heads_only: bool = False) -> Iterator[Window | Damaged]:
-    """*piece* scanned, wherever its container is by now. *heads_only*: payloads may be missing from the windows."""
-    scanner = Scanner(log.container_bytes, log.log_id, verify=reading.verify, heads_only=heads_only)
+def scanner_of(log: Log, reading: Reading, needs_payloads: Callable[[Array], bool]) -> Scanner:
+    """What `scan_piece` reads with; *needs_payloads* as `Scanner` takes it."""
+    return Scanner(log.container_bytes, log.log_id, needs_payloads, verify=reading.verify)
+
+
+def scan_piece(log: Log, piece: Piece, reading: Reading, scanner: Scanner) -> Iterator[Window | Damaged]:
+    """*piece* scanned, wherever its container is by now."""
     at = 0
     for _ in range(3):
         try:
@@ -154,33 +167,41 @@ class _Copies:
         self._none = reading.copies == "none"
         self._bounds = np.array([bound for run in sorted(reading.seen) for bound in run], np.uint64)
 
-    def without(self, table: Array, rows: Longs) -> Longs:
-        """*rows* without those that are nothing new."""
-        moved = (table["flags"][rows] & Flag.MOVED) != 0
+    def without(self, window: Window, chosen: Longs | None) -> Longs | None:
+        """The *chosen* records (None: all) without those that are nothing new."""
+        heads = window.heads if chosen is None else window.heads[chosen]
+        moved = (heads["flags"] & Flag.MOVED) != 0
         if not moved.any():
-            return rows
-        if self._none:
-            rest: Longs = rows[~moved]
-            return rest
-        seen = np.searchsorted(self._bounds, table["undo_prev"][rows], "right") % 2 == 1
-        kinds = table["type"][rows]
-        seen &= (kinds != 3) & (kinds != 5) & (kinds < 16)  # as in `ENDS`
-        new: Longs = rows[~(moved & seen)]
-        return new
+            return chosen
+        if not self._none:
+            seen = np.searchsorted(self._bounds, heads["undo_prev"], "right") % 2 == 1
+            kinds = heads["type"]
+            moved &= seen & (kinds != 3) & (kinds != 5) & (kinds < 16)  # as in `ENDS`
+        rest = np.flatnonzero(~moved)
+        return rest if chosen is None else chosen[rest]
 
 
 class _Batch:
-    """Gathers what windows hold into batches."""
+    """Gathers what windows hold into batches.
+
+    Fields are copied out of the heads once, into arrays that have room for a batch: memory that is touched for the
+    first time costs more than the copying.
+    """
 
     def __init__(self, reading: Reading, queue_names: Mapping[int, str]) -> None:
         self._reading = reading
         self._schema = schema_of(reading.columns)
-        of_head = [name for name in reading.columns if name in _OF_HEAD]
-        self._fields = sorted({_OF_HEAD[name] for name in [*of_head, *(("type",) if "why" in of_head else ())]})
+        of_head = {_OF_HEAD[name] for name in reading.columns if name in _OF_HEAD}
+        if "why" in reading.columns:
+            of_head.add("type")
+        self._of_head: dict[str, np.dtype[Any]] = {name: TABLE[name] for name in sorted(of_head)}
+        beside = {name: kind for name, kind in _BESIDE.items() if name in reading.columns}
+        self._kinds: dict[str, np.dtype[Any]] = self._of_head | beside
         self._wants = set(reading.columns)
         self._names = Names(queue_names)
-        self._parts: list[dict[str, Array]] = []
-        self._payloads: list[pa.Array] = []
+        self._room, self._content_room = _ROOM_ROWS, _ROOM_BYTES
+        self._columns: dict[str, Array] = {}
+        self._content = np.empty(0, np.uint8)
         self._rows = 0
         self._bytes = 0
 
@@ -188,16 +209,15 @@ class _Batch:
         self, found: Iterable[Window | Damaged], container: int, copies: _Copies | None
     ) -> Iterator[pa.RecordBatch]:
         """Take in what a piece holds."""
-        first, damaged = len(self._parts), 0
+        first, damaged = self._rows, 0
         for one in found:
             if isinstance(one, Damaged):
                 damaged += 1
                 continue
-            rows = self._reading.selection.rows(one.table, one.rows, one.lsn)
+            chosen = self._reading.selection.chosen(one)
             if copies is not None:
-                rows = copies.without(one.table, rows)
-            if len(rows):
-                self._add(one, rows, container)
+                chosen = copies.without(one, chosen)
+            self._add(one, chosen, container)
             if self._rows >= _MOST_ROWS or self._bytes >= _MOST_BYTES:
                 self._count_damage(first, damaged)
                 yield from self.rest()
@@ -208,61 +228,91 @@ class _Batch:
 
     def _count_damage(self, first: int, damaged: int) -> None:
         """Note what is known of a container's damage in all that was gathered of it."""
-        if "damaged_blocks" in self._wants:
-            for part in self._parts[first:]:
-                part["damaged_blocks"] = np.full(part["count"][0], damaged, np.int32)
+        if "damaged_blocks" in self._columns:
+            self._columns["damaged_blocks"][first : self._rows] = damaged
 
     def rest(self) -> Iterator[pa.RecordBatch]:
         """What was gathered, as batches."""
         if self._rows:
             yield self._made()
-            self._parts, self._payloads, self._rows, self._bytes = [], [], 0, 0
+            self._columns, self._content, self._rows, self._bytes = {}, np.empty(0, np.uint8), 0, 0
 
-    def _add(self, window: Window, rows: Array, container: int) -> None:
-        table, count = window.table, len(rows)
-        part: dict[str, Array] = {field: table[field][rows] for field in self._fields}
-        part["count"] = np.array([count])
-        wants = self._wants
-        if "lsn" in wants:
-            part["lsn"] = rows * table.itemsize + window.lsn
-        if "container" in wants:
-            part["container"] = np.full(count, container, np.int64)
-        if "block" in wants:
-            part["block"] = window.of_blocks(rows, window.blocks)
-        if "incarnation" in wants:
-            part["incarnation"] = window.of_blocks(rows, window.incarnations).astype(np.int32)
-        if "payload" in wants:
-            payloads = window.payloads(rows)
-            self._payloads.append(payloads)
-            self._bytes += payloads.nbytes
-        self._parts.append(part)
-        self._rows += count
+    def _add(self, window: Window, chosen: Longs | None, container: int) -> None:
+        heads = window.heads if chosen is None else window.heads[chosen]
+        begin, end = self._rows, self._rows + len(heads)
+        if begin == end:
+            return
+        if end > self._room or not self._columns:
+            self._make_room(end)
+        columns = self._columns
+        for name in self._of_head:
+            columns[name][begin:end] = heads[name]
+        if "lsn" in columns:
+            columns["lsn"][begin:end] = window.lsns if chosen is None else window.lsns[chosen]
+        if "container" in columns:
+            columns["container"][begin:end] = container
+        if "block" in columns:
+            columns["block"][begin:end] = window.of_blocks(chosen, window.blocks)
+        if "incarnation" in columns:
+            columns["incarnation"][begin:end] = window.of_blocks(chosen, window.incarnations)
+        if "payload" in self._wants:
+            sizes, runs = window.payload_runs(chosen)
+            columns["payload"][begin:end] = sizes
+            for run in runs:
+                self._take_in(run)
+        self._rows = end
+
+    def _make_room(self, rows: int) -> None:
+        """Have room for so many rows."""
+        while self._room < rows:
+            self._room *= 2
+        before, self._columns = self._columns, {name: np.empty(self._room, kind) for name, kind in self._kinds.items()}
+        for name, values in before.items():
+            self._columns[name][: self._rows] = values[: self._rows]
+
+    def _take_in(self, payloads: Array) -> None:
+        """Put them behind those that are there."""
+        begin, end = self._bytes, self._bytes + len(payloads)
+        if end > len(self._content):
+            while self._content_room < end:
+                self._content_room *= 2
+            content = np.empty(self._content_room, np.uint8)
+            content[:begin] = self._content[:begin]
+            self._content = content
+        self._content[begin:end] = payloads
+        self._bytes = end
 
     def _made(self) -> pa.RecordBatch:
-        parts = self._parts
-        joined: dict[str, Array] = {
-            name: parts[0][name] if len(parts) == 1 else np.concatenate([part[name] for part in parts])
-            for name in parts[0]
-            if name != "count"
-        }
-        arrays = [self._column(name, joined) for name in self._schema.names]
+        rows = self._rows
+        if rows * 2 < self._room:  # it may be kept for long
+            self._columns = {name: values[:rows].copy() for name, values in self._columns.items()}
+        gathered = {name: values[:rows] for name, values in self._columns.items()}
+        arrays = [self._column(name, gathered) for name in self._schema.names]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def _column(self, name: str, joined: Mapping[str, Array]) -> pa.Array:
+    def _column(self, name: str, gathered: Mapping[str, Array]) -> pa.Array:
         if name == "payload":
-            return pa.concat_arrays(self._payloads)
+            offsets = np.zeros(self._rows + 1, np.int32)
+            np.cumsum(gathered["payload"], out=offsets[1:])
+            content = self._content[: self._bytes]
+            if self._bytes * 2 < len(self._content):
+                content = content.copy()
+            return pa.BinaryArray.from_buffers(
+                pa.binary(), self._rows, [None, pa.py_buffer(offsets), pa.py_buffer(content)]
+            )
         if name == "crc_ok":
             return pa.nulls(self._rows, pa.bool_()) if not self._reading.verify else pa.array(np.ones(self._rows, bool))
         if name == "why":
-            return whys(np.where(joined["type"] == RecordType.DEQUEUE, joined["flags"], 0))
-        values = joined[_OF_HEAD.get(name, name)]
+            return whys(np.where(gathered["type"] == RecordType.DEQUEUE, gathered["flags"], 0))
+        values = gathered[_OF_HEAD.get(name, name)]
         make = _MAKE.get(name)
         if make is not None:
             return make(values)
         if name == "queue":
             return self._names.of(values)
         if name in _NULLABLE:
-            return pa.array(values.view(np.int64), mask=values == 0)
+            missing = values == 0
+            return pa.array(values.view(np.int64), mask=missing if missing.any() else None)
         return pa.array(values.astype(SCHEMA.field(name).type.to_pandas_dtype(), copy=False))
 
 

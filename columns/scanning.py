@@ -11,9 +11,10 @@ the container still held its slot *after* it was read. `Reclaimed` says that it 
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -35,8 +36,13 @@ _AHEAD_BYTES = 4096
 """So much is read where a block is expected, if only heads are wanted,"""
 _WORTH_BYTES = 16 << 10
 """and payloads are left out where at least so much can be."""
+_WORTH_SLICING = 16
+"""Blocks with so many records on average are cut out one by one."""
+_HEAD_WORDS = HEAD_BYTES // 8
+_NUMBERS = np.arange(1 << 16, dtype=np.uint16)
 Bytes = npt.NDArray[np.uint8]
 Longs = npt.NDArray[np.int64]
+Heads = npt.NDArray[np.void]
 
 
 class Reclaimed(JournalError):
@@ -71,59 +77,101 @@ class Window:
         self.counts = counts
         """How many records each has."""
         self.incarnations = incarnations
-        self.table = data[: len(data) // HEAD_BYTES * HEAD_BYTES].view(TABLE)
-        firsts = (blocks - lsn) // HEAD_BYTES + 1
-        total = int(counts.sum())
-        ends = np.cumsum(counts)
-        self._ends = ends
-        self.rows: Longs = np.arange(total, dtype=np.int64) + np.repeat(firsts - (ends - counts), counts)
-        """Where the record heads stand in `table`, in order."""
+        self._firsts = (blocks - lsn) // HEAD_BYTES + 1
 
-    @property
-    def numbers(self) -> Longs:
-        """Of each record in its block."""
-        return np.arange(len(self.rows), dtype=np.int64) - np.repeat(self._ends - self.counts, self.counts)
+    @cached_property
+    def heads(self) -> Heads:
+        """The record heads side by side, in order. Of one block they are not copied; fields of them are cheap."""
+        words = self.data[: len(self.data) // HEAD_BYTES * HEAD_BYTES].view(np.uint64).reshape(-1, _HEAD_WORDS)
+        if len(self.blocks) == 1:
+            found = words[int(self._firsts[0]) : int(self._firsts[0] + self.counts[0])]
+        elif len(self.blocks) * _WORTH_SLICING > int(self.counts.sum()):
+            found = words.take(self._rows, axis=0)
+        else:
+            ends = self._firsts + self.counts
+            found = np.concatenate([
+                words[first:end] for first, end in zip(self._firsts.tolist(), ends.tolist(), strict=True)
+            ])  # fmt: skip
+        return found.view(TABLE).reshape(-1)
 
-    @property
+    @cached_property
     def lsns(self) -> Longs:
         """Of the records."""
-        return self.rows * HEAD_BYTES + self.lsn
+        if len(self.blocks) == 1:
+            first = int(self.blocks[0]) + BLOCK_HEAD_BYTES
+            return np.arange(first, first + HEAD_BYTES * int(self.counts[0]), HEAD_BYTES, dtype=np.int64)
+        found: Longs = self._rows * HEAD_BYTES + self.lsn
+        return found
 
-    def of_blocks(self, rows: Longs, values: Longs) -> Longs:
-        """For each of *rows* the value that its block has."""
-        if len(rows) == len(self.rows):
+    @property
+    def numbers(self) -> npt.NDArray[np.uint16]:
+        """Of each record in its block."""
+        if len(self.blocks) == 1:
+            return _NUMBERS[: int(self.counts[0])]
+        ends = np.cumsum(self.counts)
+        return (np.arange(ends[-1]) - np.repeat(ends - self.counts, self.counts)).astype(np.uint16)
+
+    @cached_property
+    def _rows(self) -> Longs:
+        """Where the heads stand in the buffer, in heads."""
+        ends = np.cumsum(self.counts)
+        found: Longs = np.arange(ends[-1]) + np.repeat(self._firsts - (ends - self.counts), self.counts)
+        return found
+
+    def of_blocks(self, chosen: Longs | None, values: Longs) -> Longs:
+        """For each of the *chosen* records (None: for all) the value that its block has."""
+        if chosen is None:
             return np.repeat(values, self.counts)
-        return values[np.searchsorted(self.blocks, rows * HEAD_BYTES + self.lsn, "right") - 1]
+        return values[np.searchsorted(np.cumsum(self.counts), chosen, "right")]
 
-    def payloads(self, rows: Longs) -> pa.Array:
-        """The payloads of the records at *rows*, copied."""
-        begins = self.blocks - self.lsn + BLOCK_HEAD_BYTES + HEAD_BYTES * self.counts
-        starts = self.of_blocks(rows, begins) + self.table["place"][rows].astype(np.int64)
-        sizes = self.table["size"][rows].astype(np.int64)
-        ends = starts + sizes
-        if len(rows) and (int(ends.max()) > len(self.data) or int(sizes.max()) > MAX_PAYLOAD_BYTES):
-            at = int(np.argmax((ends > len(self.data)) | (sizes > MAX_PAYLOAD_BYTES)))
-            lsn = int(rows[at]) * HEAD_BYTES + self.lsn
-            raise JournalError(f"LSN {lsn}", "its payload passes the end of the block", "read it with verify=full")
-        offsets = np.zeros(len(rows) + 1, np.int32)
+    def payloads(self, chosen: Longs | None = None) -> pa.Array:
+        """The payloads of the *chosen* records (None: of all), copied."""
+        sizes, runs = self.payload_runs(chosen)
+        offsets = np.zeros(len(sizes) + 1, np.int32)
         np.cumsum(sizes, out=offsets[1:])
-        data = self.data
+        joined = np.concatenate(runs) if runs else self.data[:0].copy()
+        return pa.BinaryArray.from_buffers(pa.binary(), len(sizes), [None, pa.py_buffer(offsets), pa.py_buffer(joined)])
+
+    def payload_runs(self, chosen: Longs | None = None) -> tuple[Longs, list[Bytes]]:
+        """The sizes of the same, and the parts of the buffer that hold them one after the other."""
+        begins = self.blocks - self.lsn + BLOCK_HEAD_BYTES + HEAD_BYTES * self.counts
+        heads = self.heads if chosen is None else self.heads[chosen]
+        starts = self.of_blocks(chosen, begins) + heads["place"]
+        sizes: Longs = heads["size"].astype(np.int64)
+        ends = starts + sizes
+        if len(heads) and (int(ends.max()) > len(self.data) or int(sizes.max()) > MAX_PAYLOAD_BYTES):
+            at = int(np.argmax((ends > len(self.data)) | (sizes > MAX_PAYLOAD_BYTES)))
+            lsn = int(self.lsns[at] if chosen is None else self.lsns[chosen[at]])
+            raise JournalError(f"LSN {lsn}", "its payload passes the end of the block", "read it with verify=full")
         breaks = np.flatnonzero(starts[1:] != ends[:-1]) + 1  # payloads of a block stand without gaps
-        firsts, lasts = np.r_[0, breaks], np.r_[breaks, len(rows)] - 1
-        runs = [data[begin:end] for begin, end in zip(starts[firsts].tolist(), ends[lasts].tolist(), strict=True)]
-        joined = np.concatenate(runs) if runs else data[:0].copy()
-        return pa.BinaryArray.from_buffers(pa.binary(), len(rows), [None, pa.py_buffer(offsets), pa.py_buffer(joined)])
+        firsts, lasts = np.r_[0, breaks], np.r_[breaks, len(heads)] - 1
+        bounds = zip(starts[firsts].tolist(), ends[lasts].tolist(), strict=True) if len(heads) else ()
+        return sizes, [self.data[begin:end] for begin, end in bounds if end > begin]
+
+
+def all_payloads(heads: Heads) -> bool:
+    """For a `Scanner`."""
+    return True
+
+
+def no_payloads(heads: Heads) -> bool:
+    """For a `Scanner`: what windows have in their places may be anything."""
+    return False
 
 
 class Scanner:
     """Reads pieces of one log, one after the other. One thread at a time."""
 
-    def __init__(self, container_bytes: int, log_id: int, *, verify: bool, heads_only: bool = False) -> None:
-        """*verify*: check the checksum of each block. *heads_only*: no payload is asked for, so it need not be read."""
+    def __init__(
+        self, container_bytes: int, log_id: int, needs_payloads: Callable[[Heads], bool], *, verify: bool
+    ) -> None:
+        """*needs_payloads*: whether those of a window with these heads have to be read. *verify*: check the checksum of
+        each block."""
         self.container_bytes = container_bytes
         self.log_id = log_id
         self.verify = verify
-        self.heads_only = heads_only and not verify
+        self.needs_payloads = needs_payloads
+        self.heads_first = not verify and needs_payloads is not all_payloads
         self.buffer = np.zeros(2 * WINDOW_BYTES, np.uint8)
         self.view = memoryview(self.buffer.data)
 
@@ -165,7 +213,7 @@ class _Scan:
         kept = 0
         while begin + kept < size and not self._is_over():
             wanted = min(WINDOW_BYTES, size - begin - kept)
-            if scanner.heads_only and not self._broken:
+            if scanner.heads_first and not self._broken:
                 self._fill_heads(begin, kept, wanted)
             else:
                 self._fill(begin + kept, kept, wanted)
@@ -260,11 +308,15 @@ class _Scan:
                 continue
             upto = found.chained(at)
             whole = at + int(np.searchsorted(found.ends[at:upto], end_of_data, "right"))
-            good = self._proven(data, lsn, found, at, whole)
+            window = found.window(data, lsn, at, whole)
+            good = self._proven(window, found, at, whole)
             if good > at:
                 self._at, self._last = int(found.ends[good - 1]), int(found.lsns[good - 1])
                 self._incarnation = int(found.incarnations[good - 1])
-                yield found.window(data, lsn, at, good)
+                window = window if good == whole else found.window(data, lsn, at, good)
+                if self._skipped and self._scanner.needs_payloads(window.heads):
+                    self._read_skipped(lsn)
+                yield window
             if good == whole < upto:
                 return int(found.lsns[whole]) - lsn
 
@@ -272,9 +324,9 @@ class _Scan:
         """Sectors that claim to begin a block where they stand."""
         piece = self._piece
         words, longs = data.view(np.uint32), data.view(np.uint64)
-        places = np.arange(lsn, lsn + len(data), SECTOR_BYTES, dtype=np.uint64)
-        claims = (words[1::128] == MAGIC) & (longs[3::64] == places) & (longs[7::64] == np.uint64(self._scanner.log_id))
-        sectors = np.flatnonzero(claims)
+        sectors = np.flatnonzero(words[1::128] == MAGIC)
+        claims = longs[3::64][sectors] == (sectors * SECTOR_BYTES + lsn).astype(np.uint64)
+        sectors = sectors[claims & (longs[7::64][sectors] == np.uint64(self._scanner.log_id))]
         counts = words[3::128][sectors].astype(np.int64)
         sizes = words[4::128][sectors].astype(np.int64)
         lsns = sectors * SECTOR_BYTES + lsn
@@ -304,16 +356,14 @@ class _Scan:
             return error.why
         return "its block passes the end of what counts"
 
-    def _proven(self, data: Bytes, lsn: int, found: _Candidates, begin: int, end: int) -> int:
-        """The first of the blocks from *begin* to *end* that is not whole; *end* if all are."""
-        if self._scanner.verify:
+    def _proven(self, window: Window, found: _Candidates, begin: int, end: int) -> int:
+        """The first of the blocks from *begin* to *end*, those of *window*, that is not whole; *end* if all are."""
+        data, lsn = window.data, window.lsn
+        if self._scanner.verify or begin == end:
             suspects: Sequence[int] = range(begin, end)
         else:  # the heads of a block are numbered: what was written over by something else shows at once
-            if begin == end:
-                return end
-            window = found.window(data, lsn, begin, end)
-            wrong = window.table["number"][window.rows] != window.numbers
-            owners = np.searchsorted(np.cumsum(window.counts), np.flatnonzero(wrong), "right")
+            wrong = np.flatnonzero(window.heads["number"] != window.numbers)
+            owners = np.searchsorted(np.cumsum(window.counts), wrong, "right")
             suspects = [begin + int(number) for number in np.unique(owners)] if len(owners) else range(0)
         if suspects:
             self._read_skipped(lsn)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..base.errors import CairnError
 from ..journal.record import Flag, RecordType, type_name
+from .scanning import Longs, Window
 
 TYPES = {type_name(kind): int(kind) for kind in RecordType}
 """What a record type is called, to its number."""
@@ -28,25 +31,32 @@ class Selection:
     queue_ids: tuple[int, ...] = ()
     message_ids: tuple[int, ...] = ()
 
-    def rows(
-        self, table: npt.NDArray[np.void], rows: npt.NDArray[np.int64], lsn: int
-    ) -> npt.NDArray[np.int64]:
-        """Those of *rows* in *table*, which stands at *lsn*, that are meant."""
-        if self.start_lsn > lsn or (self.end_lsn is not None and self.end_lsn < lsn + table.nbytes):
-            first = -(-(self.start_lsn - lsn) // table.itemsize)
-            end = len(table) if self.end_lsn is None else -(-(self.end_lsn - lsn) // table.itemsize)
-            rows = rows[np.searchsorted(rows, first) : np.searchsorted(rows, end)]
+    def chosen(self, window: Window) -> Longs | None:
+        """The numbers of the records of *window* that are meant; None for all."""
+        found: Longs | None = None
+        if self.start_lsn > window.lsn or (self.end_lsn is not None and self.end_lsn < window.end_lsn):
+            end_lsn = window.end_lsn if self.end_lsn is None else self.end_lsn
+            found = np.arange(*np.searchsorted(window.lsns, (self.start_lsn, end_lsn)))
+        for field, is_meant in self._tests():
+            values = window.heads[field] if found is None else window.heads[field][found]
+            those = np.flatnonzero(is_meant(values))
+            found = those if found is None else found[those]
+        return found
+
+    def _tests(self) -> Iterator[tuple[str, Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]]]]:
+        """A field of the head, and what its values are to pass."""
         if self.types:
-            rows = rows[np.isin(table["type"][rows], np.array(self.types, np.uint8))]
+            yield "type", lambda values: np.isin(values, np.array(self.types, np.uint8))
         if self.queue_ids:
-            rows = rows[np.isin(table["queue_id"][rows], np.array(self.queue_ids, np.uint64))]
+            yield "queue_id", lambda values: np.isin(values, np.array(self.queue_ids, np.uint64))
         if self.message_ids:
-            rows = rows[np.isin(table["message_id"][rows], np.array(self.message_ids, np.uint64))]
+            yield "message_id", lambda values: np.isin(values, np.array(self.message_ids, np.uint64))
         if self.start_us is not None:
-            rows = rows[table["time_us"][rows] >= np.uint64(max(self.start_us, 0))]
+            start_us = np.uint64(max(self.start_us, 0))
+            yield "time_us", lambda values: values >= start_us
         if self.end_us is not None:
-            rows = rows[table["time_us"][rows] < np.uint64(max(self.end_us, 0))]
-        return rows
+            end_us = np.uint64(max(self.end_us, 0))
+            yield "time_us", lambda values: values < end_us
 
 
 def types_named(names: list[str]) -> tuple[int, ...]:

@@ -17,8 +17,8 @@ from .facts import Facts, Longs, first_of_each, is_in, unique
 from .files import Log, Piece
 from .lives import FORGOTTEN, HOW, NEVER, REASONS, STATES, Lives, Places, states_of
 from .outcomes import FATES, outcomes_of
-from .records import TIME, Reading, scan_piece, whys
-from .scanning import Damaged
+from .records import TIME, Reading, scan_piece, scanner_of, whys
+from .scanning import Damaged, Scanner, no_payloads
 
 PLACE = pa.struct([
     ("queue_id", pa.int64()), ("queue", pa.string()), ("position", pa.int64()), ("time", TIME),
@@ -262,22 +262,23 @@ def queues(lives: Lives, names: Mapping[int, str]) -> pa.Table:
 
 def containers(log: Log, pieces: tuple[Piece, ...], reading: Reading) -> pa.Table:
     """The view `containers`."""
-    return pa.Table.from_pylist([_container(log, piece, reading) for piece in pieces], schema=CONTAINERS)
+    scanner = scanner_of(log, reading, no_payloads)
+    return pa.Table.from_pylist([_container(log, piece, reading, scanner) for piece in pieces], schema=CONTAINERS)
 
 
-def _container(log: Log, piece: Piece, reading: Reading) -> dict[str, Any]:
+def _container(log: Log, piece: Piece, reading: Reading, scanner: Scanner) -> dict[str, Any]:
     row: dict[str, Any] = dict.fromkeys(
         ("blocks", "records", "moved", "starts", "enqueues", "dequeues", "payload_bytes", "damaged_blocks",
          "damaged_bytes"), 0,
     )  # fmt: skip
     times: list[tuple[int, int]] = []
     first_lsn = end_lsn = None
-    for found in scan_piece(log, piece, reading):
+    for found in scan_piece(log, piece, reading, scanner):
         if isinstance(found, Damaged):
             row["damaged_blocks"] += 1
             row["damaged_bytes"] += found.end_lsn - found.first_lsn
             continue
-        table = found.table[found.rows]
+        table = found.heads
         kinds, flags = table["type"], table["flags"]
         row["blocks"] += len(found.blocks)
         row["records"] += len(table)

@@ -22,8 +22,8 @@ from ..base.errors import CairnError, CorruptJournal
 from ..columns.files import Gap, Piece, grouped
 from ..columns.journal import Journal, open_journal
 from ..columns.ranges import Ranges
-from ..columns.records import Names, Reading, scan_piece
-from ..columns.scanning import Damaged
+from ..columns.records import Names, Reading, scan_piece, scanner_of
+from ..columns.scanning import Damaged, no_payloads
 from ..columns.selection import Selection
 from ..sidecars.folder import Folder
 from ..sidecars.sidecar import COLUMNS, SUFFIX, Sidecar, is_whole
@@ -154,7 +154,7 @@ class LogSource:
     def _end_of(self, piece: Piece) -> int:
         """Behind its last block that counts."""
         reading = Reading(("lsn",), permissive=True)
-        found = scan_piece(self._log, piece, reading, heads_only=True)
+        found = scan_piece(self._log, piece, reading, scanner_of(self._log, reading, no_payloads))
         return max((one.end_lsn for one in found if not isinstance(one, Damaged)), default=0)
 
     def rows(self, part: Part, columns: tuple[str, ...], names: Mapping[int, str]) -> Iterator[pa.RecordBatch]:
