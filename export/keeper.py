@@ -66,7 +66,7 @@ def main() -> None:
     def run() -> None:
         keeper = Keeper(store, target, kind, archive or None, catalog or None)
         try:
-            look_again_and_again(keeper.step, "exports", int(every_s))
+            look_again_and_again(keeper.step, "exports", lambda: int(every_s))
         except _Ended:
             return
 

@@ -24,8 +24,8 @@ def is_asked_to_end(wait_s: float = 0) -> bool:
     return bool(readable) and not os.read(sys.stdin.fileno(), 1)
 
 
-def look_again_and_again(step: Callable[[], object], what: str, every_s: float) -> None:
-    """Until it is asked to end. What goes wrong with one look is said, and the next one tries again."""
+def look_again_and_again(step: Callable[[], object], what: str, wait_s: Callable[[], float]) -> None:
+    """Until it is asked to end. What goes wrong with one look is said, and after *wait_s* the next one tries again."""
     said = ""
     while True:
         try:
@@ -35,7 +35,7 @@ def look_again_and_again(step: Callable[[], object], what: str, every_s: float) 
             if str(error) != said:
                 log.warning("%s wait: %s", what, error)
             said = str(error)
-        if is_asked_to_end(every_s):
+        if is_asked_to_end(wait_s()):
             return
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 
 from ..base.errors import StoreInUse
@@ -26,7 +27,9 @@ from .sidecar import make
 log = logging.getLogger(__name__)
 
 LOOK_S = 2.0
-"""How often the log is looked at."""
+"""How often the log is looked at,"""
+LOOK_SHARE = 0.02
+"""unless looking would take more than so much of a core, as it does where a log has thousands of containers."""
 LOCK_NAME = "lock"
 
 
@@ -46,13 +49,17 @@ class Keeper:
             raise StoreInUse(path, "another process makes these sidecars", "stop it, or name another directory")
         self._lock_fd = fd
         self.folder.tidy()
+        self.wait_s = LOOK_S
+        """How long to wait before the next step."""
         self._done = self.folder.containers
         self._end_lsn = max(self._done, default=-1)
         """The newest container that there is a sidecar of."""
 
     def step(self, may_go_on: Callable[[], bool] = lambda: True) -> int:
         """Make what is to be made, until *may_go_on* says no; how many were made. Raises `DiskError`."""
+        begun_s = time.thread_time()
         journal = open_journal(self._store, archive=self._archive, history=True)
+        self.wait_s = max(LOOK_S, (time.thread_time() - begun_s) / LOOK_SHARE)
         made = 0
         missing = [piece for piece in _sealed(journal.log) if piece.slot_lsn not in self._done]
         for pieces in _together(missing, journal.log.container_bytes):
@@ -112,7 +119,7 @@ def run(store: str, directory: str, archive: str | None, most_bytes: int) -> Non
     """Until standard input is closed."""
     keeper = Keeper(store, directory, archive, most_bytes)
     try:
-        look_again_and_again(lambda: keeper.step(lambda: not is_asked_to_end()), "sidecars", LOOK_S)
+        look_again_and_again(lambda: keeper.step(lambda: not is_asked_to_end()), "sidecars", lambda: keeper.wait_s)
     finally:
         keeper.close()
 

@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -104,14 +105,14 @@ def make(journal: Journal, pieces: Sequence[Piece], directory: str) -> Sidecar:
     one of them is used again already, and `DiskError`.
     """
     reading = Reading(COLUMNS, verify=True, permissive=True)
-    summaries, tables = [], []
+    batches = journal.records(reading, list(COLUMNS), pieces=tuple(pieces))
+    whole = pa.Table.from_batches(batches, SCHEMA).combine_chunks()
+    log, containers = journal.log, whole["container"].to_numpy()
+    summaries = []
     for piece in pieces:
-        batches = list(journal.records(reading, list(COLUMNS), pieces=(piece,)))
-        tables.append(pa.Table.from_batches(batches, SCHEMA))
-        summaries.append(_summary(piece, tables[-1]))
-    log = journal.log
+        first, end = np.searchsorted(containers, (piece.slot_lsn, piece.slot_lsn + 1)).tolist()
+        summaries.append(_summary(piece, whole.slice(first, end - first)))
     path = os.path.join(directory, _name(pieces[0].slot_lsn, pieces[-1].slot_lsn + log.container_bytes))
-    whole = pa.concat_tables(tables).combine_chunks()
     return _write(path, log.uuid.hex, log.container_bytes, tuple(summaries), [whole], synced=len(pieces) > 1)
 
 
