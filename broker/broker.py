@@ -18,6 +18,7 @@ from ..channel.words import ConnectionEnd, DriverEnd, Open, OutwardEnd, Terminal
 from ..store.interface import MessageStore
 from . import lifetimes
 from .access import BROWSE, CREATE, RECEIVE, SEND, Access
+from .acquisitions import Acquisitions, Notes
 from .auto_links import AutoLinks
 from .browser import Browser
 from .cluster import Cluster
@@ -84,6 +85,7 @@ class Broker(Finding):
         multicast: Sequence[str] = (),
         container_id: str = "cairnmq",
         cluster: Cluster | None = None,
+        notes: Notes | None = None,
     ) -> None:
         """*submit*: have something read on the reader's thread.
 
@@ -92,7 +94,7 @@ class Broker(Finding):
         everything; *vouch*: a message's user-id must be the user who sends it; *transaction_limits*: what clients may
         have open; *anycast*, *multicast*: patterns of addresses that messages pass through without being stored;
         *container_id*: what other brokers call this one;
-        *cluster*: the one that it is a member of.
+        *cluster*: the one that it is a member of; *notes*: where acquisitions are written down, None for nowhere.
         """
         self.cluster = cluster
         self.store = store
@@ -101,6 +103,7 @@ class Broker(Finding):
         self.memory = Memory(memory_limit_bytes)
         self.line = Line(store)
         self.timers = Timers(clock, post)
+        self.acquisitions = None if notes is None else Acquisitions(notes, clock, self.timers)
         self.returns = Returns(self)
         self.subscriptions = Subscriptions(self)
         self.transactions = Transactions(self, transaction_limits)
@@ -157,6 +160,8 @@ class Broker(Finding):
     def open(self, wish: Open, terminal: TerminalEnd) -> None:
         terminus = wish.terminus
         self.connections.link_came(wish, terminal)
+        if self.acquisitions is not None:
+            self.acquisitions.link_came(wish, terminal)
         why_not = "" if self.cluster is None else self.cluster.why_not_serving()
         if why_not:
             terminal.failure("amqp:connection:forced", why_not)
@@ -216,6 +221,8 @@ class Broker(Finding):
 
     def open_at(self, place: Queue | ExchangePlace, wish: Open, terminal: TerminalEnd) -> None:
         """A link of the broker's own, which may do everything."""
+        if self.acquisitions is not None:
+            self.acquisitions.link_came(wish, terminal)
         if isinstance(place, Queue):
             self._open_on(place, wish, terminal)
         else:
@@ -329,6 +336,8 @@ class Broker(Finding):
 
     def link_closed(self, terminal: TerminalEnd) -> None:
         self.connections.link_went(terminal)
+        if self.acquisitions is not None:
+            self.acquisitions.link_went(terminal)
         self.auto_links.link_went(terminal)
 
     def connection_opened(self, connection: ConnectionEnd) -> None:

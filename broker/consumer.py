@@ -102,12 +102,18 @@ class Consumer(Receiving):
             return
         store = self._broker.store
         self.unsettled.update(dict.fromkeys(entries))
+        self._note(entries)
         self._forward(
             [
                 (entry, entry.content if entry.content is not None and not entry.acquired else entry.outgoing(store))
                 for entry in entries
             ]
         )
+
+    def _note(self, entries: Sequence[Entry]) -> None:
+        """These were handed out here."""
+        if self._broker.acquisitions is not None:
+            self._broker.acquisitions.took(self._queue.queue_id, self.terminal, entries)
 
     def room(self) -> int:
         if self._taking:
@@ -131,6 +137,7 @@ class Consumer(Receiving):
                 long.append(entry.message_id)
         self._forwarded += len(entries)
         self.unsettled.update(dict.fromkeys(entries))
+        self._note(entries)
         if long:
             self._broker.reader.load_whole(long, lambda contents: self._loaded(entries, contents))
         else:

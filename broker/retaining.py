@@ -222,6 +222,7 @@ class Retaining(Consumer):
         except CairnError as error:
             self._put_off(entries, error)
             return
+        self._note(entries)
         self._forwarded += len(entries)
         self._broker.line.when_durable(lsn, self._assigned, entries)
 

@@ -75,6 +75,7 @@ class RunningBroker:
             multicast=options.multicast,
             container_id=options.container_id,
             cluster=None if self._membership is None else self._membership.handler,
+            notes=self._store if options.store.acquisitions and isinstance(self._store, JournalStore) else None,
         )
         self._reloading = Reloading(options.acl_file, self._router, self._broker, self._post)
         own_types = () if self._membership is None else (ClusterType(self._membership.core),)

@@ -139,6 +139,7 @@ def _option(name: str, default: float, kind: click.ParamType[Any], text: str) ->
 @click.option("--archive-dir", type=click.Path(file_okay=False), help="Keep there what leaves the journal.")
 @click.option("--archive-max-size", type=SIZE, help="Like 20G: then the oldest is removed. Any size, by default.")
 @click.option("--archive-max-age", type=AGE, help="Like 7d or 12h: what is older is removed. Any age, by default.")
+@click.option("--journal-acquisitions", is_flag=True, help="Write down who was handed which messages, for `trace`.")
 @click.option("--sidecars", is_flag=True, help="Keep the heads of all records as Parquet, for analysis.")
 @click.option("--sidecar-dir", type=click.Path(file_okay=False), help="Where; in the store, by default.")
 @click.option("--sidecar-max-size", default="1G", show_default=True, type=SIZE, help="Then the oldest is removed.")
@@ -230,6 +231,7 @@ def broker(
     archive_dir: str | None,
     archive_max_size: int | None,
     archive_max_age: int | None,
+    journal_acquisitions: bool,
     sidecars: bool,
     sidecar_dir: str | None,
     sidecar_max_size: int,
@@ -285,6 +287,7 @@ def broker(
             checkpoint_interval,
             archive_dir=archive_dir,
             archive_limits=ArchiveLimits(archive_max_size, archive_max_age),
+            acquisitions=journal_acquisitions,
             connect=connect,
             catalog=catalog,
         ),

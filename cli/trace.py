@@ -188,6 +188,7 @@ def _show_json(one: _Traced, with_store: bool) -> None:
             "correlation_id": one.about.correlation_id or None, "properties": one.about.properties,
             "on": {str(key): sorted(map(one.past.name_of, queues)) for key, queues in one.life.on.items()},
             "missing": one.life.missing,
+            "acquisitions_not_written": one.life.unwritten,
             "damage": [[damage.first_lsn, damage.end_lsn, damage.why] for damage in one.life.damage],
         }
     })  # fmt: skip
@@ -204,9 +205,12 @@ def _show(one: _Traced, with_store: bool) -> None:
     table = Table("LSN", "when", "message", "what", "queue", "more")
     for event in one.life.events:
         queue = one.past.name_of(event.queue_id) if event.queue_id else ""
+        said_more = dict(event.more)
+        if "link" in said_more:
+            said_more = {"by": f"{said_more['container']}/{said_more['link']}"}
         more = [
-            key.replace("_", " ") if value is True else f"{key.replace('_', ' ')} {value}"
-            for key, value in event.more.items()
+            printable(key.replace("_", " ") if value is True else f"{key.replace('_', ' ')} {value}")
+            for key, value in said_more.items()
         ]
         if event.txn_id:
             xid = one.life.xids.get(event.txn_id)
@@ -220,4 +224,9 @@ def _show(one: _Traced, with_store: bool) -> None:
         out.print(f"LSN {first} to {end} is not kept: what happened there is not known")
     for damage in one.life.damage:
         out.print(f"LSN {damage.first_lsn} to {damage.end_lsn} can't be read: {damage.why}")
+    for first, end in one.life.unwritten:
+        out.print(f"LSN {first} to {end}: acquisitions were not written down, or not all; the broker does that with "
+                  "--journal-acquisitions")  # fmt: skip
+    if one.life.unwritten and one.life.on:
+        out.print("how many messages each consumer has now, a running broker tells: cairnmq ctl links list")
     out.print(f"now: {printable(_status(one))}")

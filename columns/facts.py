@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..journal.record import Flag, RecordType
+from ..journal.record import FIRST_NOTE, Flag, RecordType
 from .files import Log, Piece
 from .records import Reading, scan_piece, scanner_of
 from .scanning import Damaged, Window
@@ -107,7 +107,7 @@ def _tells_more(heads: npt.NDArray[np.void]) -> bool:
 def _about(window: Window, ids: tuple[int, int] | None) -> Longs | None:
     """The numbers of the records that say something of messages in this range, or of none; None for all."""
     kinds = window.heads["type"]
-    counts = kinds != int(RecordType.LOG_HOLES)
+    counts = (kinds != int(RecordType.LOG_HOLES)) & (kinds < FIRST_NOTE)
     if ids is None:
         return None if counts.all() else np.flatnonzero(counts)
     rows = np.flatnonzero(counts)

@@ -4,7 +4,7 @@ offset  size  field
      0     4  crc32c       of bytes 4 .. size
      4     4  magic        "CNBK"
      8     2  format       1
-    10     2  flags        0
+    10     2  flags        1: acquisitions are written down (`ACQUISITIONS`)
     12     4  records      how many
     16     4  size         head, record heads and payloads in bytes, without the padding
     20     4  incarnation  of the log: how many times it was opened for writing
@@ -35,6 +35,8 @@ MAGIC = 0x4B424E43
 HEAD = struct.Struct("<IIHHIIIQQQQQ")
 CRC = struct.Struct("<I")
 BLOCK_HEAD_BYTES = HEAD.size
+ACQUISITIONS = 1
+"""While this block gathered, every acquisition of a stored message was appended as a note."""
 MAX_RECORDS = 0xFFFF
 _NOTHING = bytes(BLOCK_HEAD_BYTES)
 _new = tuple.__new__  # `_make` counts the fields, which takes longer than the rest
@@ -111,12 +113,13 @@ def encode(
     durable_lsn: int,
     base_lsn: int,
     log_id: int,
+    flags: int = 0,
 ) -> bytearray:
     """The block's bytes, padded. *heads* is the packed head table, *payloads* the records' payloads in order."""
     size = BLOCK_HEAD_BYTES + len(heads) + payload_bytes
     count = len(heads) // HEAD_BYTES
     head = HEAD.pack(
-        0, MAGIC, FORMAT, 0, count, size, incarnation, lsn, prev_lsn, durable_lsn, base_lsn, log_id
+        0, MAGIC, FORMAT, flags, count, size, incarnation, lsn, prev_lsn, durable_lsn, base_lsn, log_id
     )
     data = bytearray().join((head, heads, *payloads, bytes(padded(size) - size)))
     CRC.pack_into(data, 0, crc32c(memoryview(data)[4:size]))

@@ -62,6 +62,7 @@ class _Sealed(NamedTuple):
     """As it was when the block was sealed: never behind the holes that the block tells of."""
     moved_bytes: int
     own_bytes: int
+    flags: int
 
     @property
     def record_bytes(self) -> int:
@@ -89,10 +90,12 @@ class Journal:
         log_holes: list[Hole],
         max_write_buffers: int,
         syncers: int = 0,
+        block_flags: int = 0,
     ) -> None:
         """Start writing in the empty *slot*, behind the block at *prev_lsn*.
 
         *slots*: those of the log so far, ascending, each to the last block before it. *syncers*: see `Writing`.
+        *block_flags*: what each block says of itself.
         """
         self.pool = pool
         self.container_bytes = pool.container_bytes
@@ -121,7 +124,8 @@ class Journal:
         self._durable_base = self.extent.base_lsn
         self._heads: list[bytes] = []
         self._payloads: list[bytes] = []
-        self._moved_bytes = self._own_bytes = 0  # in the block that gathers
+        self._moved_bytes = self._own_bytes = self._notes = 0  # in the block that gathers
+        self._flags = self._block_flags = block_flags
         self._begin = self._first_head = self._prev_lsn = 0
         self._limit = self._at = self._place = 0
         self._begin_slot(slot, prev_lsn)
@@ -235,10 +239,30 @@ class Journal:
             lsns += range(first, first + HEAD_BYTES * fit, HEAD_BYTES)
         return lsns
 
+    def append_note(self, type: int, payload: bytes, *, time_us: int, queue_id: int, extra: int) -> int:
+        """Add a record that nobody waits for: see `has_awaited`; its LSN."""
+        lsn = self.append_record(type, payload, time_us, 0, 0, 0, queue_id, 0, extra)
+        self._notes += 1
+        return lsn
+
+    def unflag(self) -> None:
+        """The block that gathers is not to say of itself what blocks say."""
+        self._flags = 0
+
     @property
     def next_lsn(self) -> int:
         """Where the next block begins at the earliest: every record appended so far lies below."""
         return self._begin + (padded(BLOCK_HEAD_BYTES + self._at + self._place) if self._at else 0)
+
+    @property
+    def next_awaited_lsn(self) -> int:
+        """The same, but for notes that would be a block by themselves."""
+        return self.next_lsn if self.has_awaited else self._begin
+
+    @property
+    def has_awaited(self) -> bool:
+        """Whether something has gathered that is no note."""
+        return self._at > HEAD_BYTES * self._notes
 
     @property
     def has_unsealed(self) -> bool:
@@ -257,7 +281,7 @@ class Journal:
             raise self.failure
         sealed = _Sealed(
             self._begin, self._prev_lsn, self._heads, self._payloads, self._place, self.extent.base_lsn,
-            self._moved_bytes, self._own_bytes,
+            self._moved_bytes, self._own_bytes, self._flags,
         )  # fmt: skip
         self._sealed.append(sealed)
         self._begin_block(sealed.end_lsn, sealed.lsn)
@@ -389,7 +413,8 @@ class Journal:
         self._prev_lsn = prev_lsn
         self._first_head = lsn + BLOCK_HEAD_BYTES
         self._at = self._place = 0
-        self._moved_bytes = self._own_bytes = 0
+        self._moved_bytes = self._own_bytes = self._notes = 0
+        self._flags = self._block_flags
         self._heads = []
         self._payloads = []
         room = self.container_bytes - lsn % self.container_bytes if lsn % self.container_bytes else 0
@@ -445,6 +470,7 @@ class Journal:
             data = block.encode(
                 b"".join(sealed.heads), sealed.payloads, sealed.payload_bytes, lsn=sealed.lsn, prev_lsn=sealed.prev_lsn,
                 incarnation=self.incarnation, durable_lsn=self.durable_lsn, base_lsn=base, log_id=self.log_id,
+                flags=sealed.flags,
             )  # fmt: skip
             file.write_at(offset, data)
             end = sealed.lsn + len(data)

@@ -93,13 +93,14 @@ def open_log(
     keeper: Keeper | None = None,
     syncers: int = 0,
     reserve_bytes: int = RESERVE_BYTES,
+    block_flags: int = 0,
 ) -> tuple[Journal, OpenReport]:
     """Read the log, give every block from the base on to *visit* in order, and open it for writing.
 
     *prepare* may have the reader begin later before that.
 
     What leaves the log is kept in *archive*; what has left it already and is still there, too. *held*, *keeper* and
-    *reserve_bytes*: see `Pool`. *syncers*: see `Writing`.
+    *reserve_bytes*: see `Pool`. *syncers*: see `Writing`, *block_flags*: `Journal`.
 
     Raises `CorruptJournal` if something that was durable can't be read, `ForeignStore` for what is not ours,
     `DiskError` if the disk refuses to read, and then has changed nothing.
@@ -132,7 +133,7 @@ def open_log(
 
     closed_cleanly = reader.mark.closed and not found.unproven and found.torn is None
     unproven_bytes = sum(end - begin for begin, end in found.unproven)
-    journal = _resume(reader, clock, found, initial_containers, max_write_buffers, make_pool, syncers)
+    journal = _resume(reader, clock, found, initial_containers, max_write_buffers, make_pool, syncers, block_flags)
     report = OpenReport(
         log_uuid=reader.log_uuid,
         container_bytes=reader.container_bytes,
@@ -192,6 +193,7 @@ def _resume(
     max_write_buffers: int,
     make_pool: Callable[[int], Pool],
     syncers: int,
+    block_flags: int,
 ) -> Journal:
     """The journal, standing in a new container, with its opening record durable."""
     size, directory = reader.container_bytes, reader.directory
@@ -234,6 +236,7 @@ def _resume(
     journal = Journal(
         pool, mark, clock, incarnation=incarnation, slot=slot, prev_lsn=found.last_lsn, durable_lsn=reader.end_lsn,
         slots=slots, log_holes=log_holes, max_write_buffers=max_write_buffers, syncers=syncers,
+        block_flags=block_flags,
     )  # fmt: skip
     with abandoned_on_failure(journal):
         journal.retire([*empty, *late])

@@ -44,6 +44,10 @@ MAX_PAYLOAD_BYTES = 64 * 1024
 """The largest payload of one record (checklist E18); longer content continues in Chunk records."""
 
 
+FIRST_NOTE, END_NOTES = 64, 96
+"""The types of notes: nothing depends on one, so a program that does not know it passes it by."""
+
+
 class RecordType(IntEnum):
     """The papers' record types (store checklist E16, E33), and the log's own."""
 
@@ -62,6 +66,7 @@ class RecordType(IntEnum):
     LOG_OPEN = 32
     QUEUE_DELETE = 33
     LOG_HOLES = 34
+    ACQUIRE = FIRST_NOTE
 
 
 class Flag(IntFlag):

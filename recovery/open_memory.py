@@ -27,3 +27,5 @@ def refuse_archive(options: StoreOptions, kind: str) -> None:
     """Raises `CairnError` for options that only a journal knows, and that would promise something else."""
     if options.archive_dir is not None:
         raise CairnError("--archive-dir", f"the {kind} store has no journal to archive", "leave it out")
+    if options.acquisitions:
+        raise CairnError("--journal-acquisitions", f"the {kind} store has no journal to write them in", "leave it out")

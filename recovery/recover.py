@@ -16,7 +16,7 @@ from ..base.clock import Clock
 from ..base.errors import CairnError, CorruptJournal, ForeignStore
 from ..disk.real import RealDirectory
 from ..disk.seam import Directory
-from ..journal.block import Block
+from ..journal.block import ACQUISITIONS, Block
 from ..journal.container import file_number
 from ..journal.heads import read_mark
 from ..journal.mark import NAME as MARK_NAME
@@ -138,6 +138,7 @@ def recover(
             keeper=bookmarks,
             syncers=syncers,
             reserve_bytes=options.reserve_bytes,
+            block_flags=ACQUISITIONS if options.acquisitions else 0,
         )
     except CorruptJournal as error:
         raise explained(error, directory, wiring.queue_names()) from None

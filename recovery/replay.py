@@ -8,7 +8,7 @@ import numpy as np
 
 from ..base.errors import ForeignStore
 from ..journal.block import BLOCK_HEAD_BYTES, Block
-from ..journal.record import HEAD_BYTES, TABLE, RecordType
+from ..journal.record import END_NOTES, FIRST_NOTE, HEAD_BYTES, TABLE, RecordType
 from ..store.at_once import apply_all
 from ..store.state import State
 
@@ -17,7 +17,7 @@ _KNOWN = bytes(
         RecordType.START, RecordType.CHUNK, RecordType.DELETE, RecordType.ENQUEUE, RecordType.DEQUEUE,
         RecordType.DTX_START, RecordType.TX_START, RecordType.TX_END, RecordType.TX_PREPARE, RecordType.TX_COMMIT,
         RecordType.TX_ROLLBACK, RecordType.TX_DELETE, RecordType.LOG_OPEN, RecordType.QUEUE_DELETE,
-        RecordType.LOG_HOLES,
+        RecordType.LOG_HOLES, *range(FIRST_NOTE, END_NOTES),
     ]
 )  # fmt: skip
 _MANY = 1 << 16

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..journal.record import RecordType
+from ..journal.record import FIRST_NOTE, RecordType
 from .cuts import Cut
 from .message import SIZE_BITS
 from .outcomes import TX_COMMIT, TX_START
@@ -24,7 +24,8 @@ def apply_all(state: State, lsns: Lsns, heads: Table) -> bool:
     put = (kind == START) & (flags == FLAG_ENQUEUE)
     gone = ((kind == DEQUEUE) & (flags & FLAG_DELETE > 0)) | (kind == DELETE)
     cuts = (kind == QUEUE_DELETE) & (heads["size"] == 0)
-    plainly = put | gone | cuts | (kind == RecordType.LOG_OPEN) | (kind == RecordType.LOG_HOLES)
+    says_nothing = (kind == RecordType.LOG_OPEN) | (kind == RecordType.LOG_HOLES) | (kind >= FIRST_NOTE)
+    plainly = put | gone | cuts | says_nothing
     if heads["txn_id"].any() and not _is_committed_here(state, heads, plainly):
         return False
     ids: list[int] = lsns[put].tolist()

@@ -21,6 +21,7 @@ from ..journal.flusher import Flusher
 from ..journal.log import OWN_LSN, Journal
 from ..journal.record import MAX_PAYLOAD_BYTES, Flag, RecordType
 from ..journal.room import FOR_OPENINGS
+from .acquisitions import MOST_MESSAGES, encode
 from .bookmarks import Bookmarks
 from .checkpointing import Checkpointing
 from .cuts import MAX_KEPT, Cut
@@ -38,7 +39,7 @@ from .wiring_calls import WiringCalls
 
 _START, _CHUNK, _DELETE = int(RecordType.START), int(RecordType.CHUNK), int(RecordType.DELETE)
 _ENQUEUE, _DEQUEUE = int(RecordType.ENQUEUE), int(RecordType.DEQUEUE)
-_QUEUE_DELETE = int(RecordType.QUEUE_DELETE)
+_QUEUE_DELETE, _ACQUIRE = int(RecordType.QUEUE_DELETE), int(RecordType.ACQUIRE)
 _BATCH_FROM = 4
 """Fewer records than this are appended faster one by one."""
 _FLAG_ENQUEUE, _FLAG_DELETE, _FLAG_MORE = int(Flag.ENQUEUE), int(Flag.DELETE), int(Flag.MORE)
@@ -79,6 +80,7 @@ class JournalStore(WiringCalls, JournalReading):
         self._unswept = state.cuts.unswept
         self._sweep: Iterator[None] | None = None
         self._go_on: Callable[[], object] = lambda: None
+        self._notes_are_due = False
 
     def start(
         self,
@@ -330,10 +332,34 @@ class JournalStore(WiringCalls, JournalReading):
     def holds(self, message_id: int) -> bool:
         return message_id in self.state and not (self._unswept and is_cut(self.state, message_id))
 
+    # ---- who has them ---------------------------------------------------------------------------------------------
+
+    def note_acquired(self, queue_id: int, taker: bytes, message_ids: Sequence[int], time_us: int) -> None:
+        """Write down that *taker* (see `acquisitions.taker`) was handed these messages of that queue.
+
+        Nobody waits for that: it becomes durable with what is, or when `write_notes` is called. While the disk is full
+        it is left out, and the block says so.
+        """
+        if self.journal.pool.find_room() is not None:
+            self.journal.unflag()
+            return
+        for at in range(0, len(message_ids), MOST_MESSAGES):
+            some = message_ids[at : at + MOST_MESSAGES]
+            self.journal.append_note(
+                _ACQUIRE, encode(taker, some), time_us=time_us, queue_id=queue_id, extra=len(some)
+            )
+
+    def write_notes(self) -> None:
+        """As `kick`, also for notes alone."""
+        self._notes_are_due = True
+        self.kick()
+
     # ---- durability -----------------------------------------------------------------------------------------------
 
     def kick(self) -> None:
         self._hold_fallen()
+        if not (self.journal.has_awaited or self.journal.waiting or self._notes_are_due):
+            return
         if self._flusher is not None:
             self._flusher.kick()
         elif self.journal.has_unsealed:
@@ -342,12 +368,14 @@ class JournalStore(WiringCalls, JournalReading):
                 self._on_durable(durable)
             else:
                 self.became_durable(durable)
+        if self._notes_are_due:  # or the flusher was not at rest
+            self._notes_are_due = self.journal.has_unsealed
 
     def _hold_fallen(self) -> None:
         """What was let go of falls when all that was recorded so far is durable."""
         fallen = self.state.pins.fallen()
         if fallen:
-            self._falling.append((self.journal.next_lsn, fallen))
+            self._falling.append((self.journal.next_awaited_lsn, fallen))
 
     def became_durable(self, lsn: int) -> None:
         """Every record below *lsn* is on the disk: let the pins fall that durable records held, and give back slots.
@@ -385,7 +413,7 @@ class JournalStore(WiringCalls, JournalReading):
 
     @property
     def next_lsn(self) -> int:
-        return self.journal.next_lsn
+        return self.journal.next_awaited_lsn
 
     def last_flushes(self) -> list[tuple[int, float]]:
         return list(self.journal.meters.last_flushes)

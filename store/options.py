@@ -32,6 +32,8 @@ class StoreOptions:
     archive_dir: str | None = None
     """Where containers are kept that left the log; None for nowhere."""
     archive_limits: ArchiveLimits = ArchiveLimits()
+    acquisitions: bool = False
+    """Write down, too, who was handed which messages; see `store.acquisitions`."""
     connect: str | None = field(default=None, repr=False)
     """The SQL server that the wiring is on, as a URL that may hold a password; None for SQLite in the store."""
     catalog: str | None = None

@@ -269,6 +269,7 @@ class History:
         data = block.encode(
             heads, [bytes(payloads[:size])], size, lsn=head.lsn, prev_lsn=head.prev_lsn, incarnation=head.incarnation,
             durable_lsn=head.durable_lsn, base_lsn=head.base_lsn, log_id=log_id_of(self.log_uuid),
+            flags=head.flags,
         )  # fmt: skip
         return Cut(min(lsn, last.end_lsn), head.lsn, bytes(data))
 

@@ -17,6 +17,7 @@ from ..journal.block import Block, padded
 from ..journal.holes import Hole
 from ..journal.record import HEAD_BYTES, Flag, RecordType, type_name
 from ..recovery.remains import Finding
+from ..store.acquisitions import Acquired, decode
 from ..store.why import WHY_BITS, Why, why_of
 
 Row = tuple[int, tuple[Any, ...]]
@@ -28,8 +29,10 @@ V = TypeVar("V")
 WHOLE_PAYLOAD = 1 << 62
 _MOST_CACHED = 10_000
 _SAYS_WHY = 1 << 5
+_SHOWN_IDS = 8
 _HOLES = int(RecordType.LOG_HOLES)
 _QUEUE_DELETE = int(RecordType.QUEUE_DELETE)
+_ACQUIRE = int(RecordType.ACQUIRE)
 _DEQUEUE = int(RecordType.DEQUEUE)
 _COPIED = {
     type | Flag.MOVED << 8
@@ -107,6 +110,15 @@ def holes_in(block: Block, place: int, size: int) -> list[Hole] | None:
     return holes.decode(block.body[start : start + size]) if size % holes.HOLE_BYTES == 0 else None
 
 
+def acquired_in(block: Block, place: int, size: int, count: int) -> Acquired | None:
+    """What a payload of *block* says of *count* messages; None if it can't be one that does."""
+    start = HEAD_BYTES * block.head.records + place
+    try:
+        return decode(bytes(block.body[start : start + size]), count)
+    except ValueError:
+        return None
+
+
 def holes_text(found: list[Hole]) -> str:
     """The slots that are no longer part of the log."""
     return ", ".join(str(hole.first) if hole.slots == 1 else f"{hole.first} to {hole.end - 1}" for hole in found)
@@ -161,6 +173,9 @@ class PeopleLines:
                 line += "  CORRUPT PAYLOAD"
             if type == _HOLES and (found := holes_in(block, place, size)) is not None:
                 line += f"  without slots {holes_text(found)}"
+            elif type == _ACQUIRE and (taken := acquired_in(block, place, size, extra)) is not None:
+                ids = ", ".join(map(str, taken.message_ids[:_SHOWN_IDS])) + (", ..." if extra > _SHOWN_IDS else "")
+                line += f"  by {printable(f'{taken.container}/{taken.link}')}: {ids}"
             elif type == _DEQUEUE and flags >= _SAYS_WHY:
                 line += f"  {reason(type, flags)}"
             elif type == _QUEUE_DELETE and size:
@@ -212,8 +227,9 @@ class JsonLines:
                 line.removesuffix("true}") + "false}" if row[0] in bad else line
                 for line, row in zip(lines, rows, strict=True)
             ]
-        if _HOLES in bytes(block.body[: HEAD_BYTES * block.head.records : HEAD_BYTES]):
-            lines = [self._with_holes(block, line, row) for line, row in zip(lines, rows, strict=True)]
+        kinds_here = bytes(block.body[: HEAD_BYTES * block.head.records : HEAD_BYTES])
+        if _HOLES in kinds_here or _ACQUIRE in kinds_here:
+            lines = [self._with_lists(block, line, row) for line, row in zip(lines, rows, strict=True)]
         if self._payload_bytes is not None:
             payloads, most = self._payloads(block, rows), self._payload_bytes
             lines = [
@@ -234,10 +250,15 @@ class JsonLines:
                 shown[place : place + size] = self._redact(head, bytes(payloads[place : place + size]))
         return memoryview(shown)
 
-    def _with_holes(self, block: Block, line: str, row: Row) -> str:
-        type, place, size = row[1][0], row[1][3], row[1][4]
-        found = holes_in(block, place, size) if type == _HOLES else None
-        return line if found is None else f'{line[:-1]},"holes":{_json([hole._asdict() for hole in found])}}}'
+    def _with_lists(self, block: Block, line: str, row: Row) -> str:
+        """*line* with what the payload of a record of the log's own, or of a note, says."""
+        type, place, size, extra = row[1][0], row[1][3], row[1][4], row[1][11]
+        if type == _HOLES and (found := holes_in(block, place, size)) is not None:
+            return f'{line[:-1]},"holes":{_json([hole._asdict() for hole in found])}}}'
+        if type == _ACQUIRE and (taken := acquired_in(block, place, size, extra)) is not None:
+            fields = {"message_ids": list(taken.message_ids), "container": taken.container, "link": taken.link}
+            return f'{line[:-1]},"acquired":{_json(fields)}}}'
+        return line
 
     def block(self, block: Block, container: str) -> str:
         head = block.head

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from ..base.errors import CairnError
 from ..journal.record import MAX_PAYLOAD_BYTES, Flag, RecordType
+from ..store.acquisitions import decode
 from ..store.outcomes import UNPLACED
 from ..store.why import Why
 from ..store.wiring import BindingRow, ConfigRow, ExchangeRow, QueueRow, Rows
@@ -57,6 +58,10 @@ class Loaded(NamedTuple):
     def lists_operations(self) -> bool:
         return self.type == RecordType.TX_COMMIT and bool(self.flags & Flag.MOVED)
 
+    @property
+    def lists_acquired(self) -> bool:
+        return self.type == RecordType.ACQUIRE
+
     def references(self) -> list[int]:
         """The LSNs that it names, but its own."""
         found = [self.undo_prev, self.message_id, self.txn_id]
@@ -66,6 +71,8 @@ class Loaded(NamedTuple):
             found += array("Q", self.payload)
         elif self.lists_operations:
             found += [one & ~UNPLACED for one in array("Q", self.payload)]
+        elif self.lists_acquired:
+            found += decode(self.payload, self.extra).message_ids
         return [one for one in found if one not in (0, self.lsn)]
 
     @property
@@ -127,6 +134,11 @@ def _record(number: int, fields: dict[str, Any]) -> Loaded:
     found = Loaded(lsn, int(kind), flags, undo_prev, message_id, queue_id, txn_id, time_us, extra, payload, queue)
     if (found.lists_messages or found.lists_operations) and len(payload) % 8:
         raise wrong(number, "its payload is no list of LSNs: that has 8 bytes for each")
+    if found.lists_acquired:
+        try:
+            decode(payload, extra)
+        except ValueError as error:
+            raise wrong(number, f"its payload says nothing of who was handed what: {error}") from None
     if any(one > lsn for one in found.references()):
         raise wrong(number, f"it names LSN {max(found.references())}, which is behind its own")
     if kind in (RecordType.START, RecordType.CHUNK, RecordType.ENQUEUE, RecordType.DEQUEUE) and not message_id:

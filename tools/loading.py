@@ -235,6 +235,9 @@ class _Writing:
         elif record.lists_operations:
             listed = array("Q", payload)
             payload = array("Q", [new(one & ~UNPLACED) | one & UNPLACED for one in listed]).tobytes()
+        elif record.lists_acquired:
+            size = 8 * record.extra
+            payload = array("Q", map(new, array("Q", payload[:size]))).tobytes() + payload[size:]
         return self._journal.append(
             record.type, payload, time_us=record.time_us, flags=record.flags, undo_prev=new(record.undo_prev),
             message_id=OWN_LSN if record.message_id == record.lsn else new(record.message_id),

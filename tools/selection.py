@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ..base.errors import CairnError
 from ..journal.block import BLOCK_HEAD_BYTES, Block
 from ..journal.record import HEAD, HEAD_BYTES, RecordType, type_name
-from .lines import Cache, Row, label_of_kind
+from .lines import Cache, Row, acquired_in, label_of_kind
 
 _QUEUES_LISTED = 10
 
@@ -50,10 +50,16 @@ class Selection:
         if self.queue_ids:
             rows = [row for row in rows if row[1][8] in self.queue_ids]
         if self.message_ids:
-            rows = [row for row in rows if row[1][7] in self.message_ids]
+            rows = [row for row in rows if row[1][7] in self.message_ids or self._hands_out(block, row)]
         if self.types:
             rows = [row for row in rows if self._kinds[row[1][0] | row[1][1] << 8]]
         return rows
+
+    def _hands_out(self, block: Block, row: Row) -> bool:
+        """Whether it says who was handed one of the messages."""
+        type, place, size, extra = row[1][0], row[1][3], row[1][4], row[1][11]
+        found = acquired_in(block, place, size, extra) if type == RecordType.ACQUIRE else None
+        return found is not None and not self.message_ids.isdisjoint(found.message_ids)
 
     def _admits_kind(self, kind: int) -> bool:
         name = label_of_kind(kind)

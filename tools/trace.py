@@ -5,8 +5,8 @@ operation counts when its commit is read. A message that the broker moved, to a 
 is another one from then on: it was put there by the transaction that took the old one off, with the same properties and
 body. Such copies belong to the life, on both sides.
 
-The log does not say who sent a message, who had acquired it, or that it came back to its queue; only that it was
-offered again, as all are, when a broker started.
+The log does not say who sent a message, or that it came back to its queue; only that it was offered again, as all
+are, when a broker started. Who had acquired it stands there if the broker was to write that down: each block says so.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ import numpy as np
 from ..amqp import sections
 from ..amqp.codec import Malformed
 from ..base.errors import CairnError
-from ..journal.block import Block
+from ..journal.block import ACQUISITIONS, Block
 from ..journal.reader import Damage
 from ..journal.record import TABLE, Flag, RecordHead, RecordType
+from ..store.acquisitions import Acquired, decode
 from ..store.why import Why, why_of
 from .arrivals import Records
 from .checking import Progress
@@ -63,6 +64,8 @@ class Life:
     missing: list[tuple[int, int]] = field(default_factory=list)
     """Ranges of LSNs, behind its first record, of which nothing is kept."""
     damage: list[Damage] = field(default_factory=list)
+    unwritten: list[tuple[int, int]] = field(default_factory=list)
+    """Ranges of LSNs where it was on a queue, and nobody wrote down who acquired it."""
 
 
 class Properties(NamedTuple):
@@ -158,6 +161,7 @@ class _Reading:
         self._on: dict[int, set[int]] = {one: set() for one in message_ids}
         self._ops: dict[int, list[tuple[int, int, bool]]] = {}  # of transactions: message, queue, whether it is put
         self._txns: set[int] = set()
+        self._was_unwritten = False
 
     def run(self, progress: Progress) -> Life:
         history, life = self._history, self._life
@@ -187,18 +191,51 @@ class _Reading:
                 self._txns.update(table["txn_id"][meant].tolist())
                 self._txns.discard(0)
                 meant |= (kinds > _T.DEQUEUE) & np.isin(table["txn_id"], [*self._txns])
+            if (kinds == _T.ACQUIRE).any():
+                meant |= self._hands_out(found, kinds)
+            was_on = any(self._on.values())
             if not meant.any():
+                self._look_whether_written(found, was_on)
                 continue
             heads = found.heads()
             for number in np.flatnonzero(meant).tolist():
                 self._take(found, found.record_lsn(number), heads[number])
+            was_on |= any(self._on.values())
+            self._look_whether_written(found, was_on)
         life.on = {one: queues for one, queues in self._on.items() if queues}
         return life
+
+    def _hands_out(self, block: Block, kinds: Any) -> Any:
+        """Which records of *block* say who was handed one of the messages."""
+        chosen = kinds == _T.ACQUIRE
+        content = bytes(block.body)
+        if any(one.to_bytes(8, "little") in content for one in self._life.message_ids):
+            heads = block.heads()
+            for number in np.flatnonzero(chosen).tolist():
+                chosen[number] = any(one in self._on for one in _acquired(block, heads[number]).message_ids)
+        else:
+            chosen[:] = False
+        return chosen
+
+    def _look_whether_written(self, block: Block, was_on: bool) -> None:
+        """Note that nobody wrote down who acquired messages while *block* gathered, if one of these was there."""
+        ranges = self._life.unwritten
+        is_unwritten = was_on and not block.head.flags & ACQUISITIONS
+        if is_unwritten and self._was_unwritten:
+            ranges[-1] = (ranges[-1][0], block.end_lsn)
+        elif is_unwritten:
+            ranges.append((block.lsn, block.end_lsn))
+        self._was_unwritten = is_unwritten
 
     def _take(self, block: Block, lsn: int, head: RecordHead) -> None:
         kind = head.type
         if head.message_id:
             self._of_message(lsn, head)
+        elif kind == _T.ACQUIRE:
+            found = _acquired(block, head)
+            for one in found.message_ids:
+                if one in self._on:
+                    self._tell(lsn, head, "acquired", one, container=found.container, link=found.link)
         elif kind == _T.DTX_START:
             self._life.xids[head.txn_id] = bytes(block.payload(head)).hex()
         elif kind in _OUTCOMES and head.txn_id in self._txns and not head.flags & Flag.MOVED:
@@ -274,6 +311,14 @@ class _Reading:
         told = {key: value for key, value in more.items() if value not in (False, None)}
         event = Event(lsn, head.time_us, message_id, what, head.queue_id, head.txn_id, told)
         self._life.events.append(event)
+
+
+def _acquired(block: Block, head: RecordHead) -> Acquired:
+    """What a record says of who was handed which messages; of none if it says nothing that makes sense."""
+    try:
+        return decode(bytes(block.payload(head)), head.extra)
+    except ValueError:
+        return Acquired(array("Q"), "", "")
 
 
 def _why(head: RecordHead) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from cairnmq.base.clock import ManualClock
@@ -135,7 +136,9 @@ class FakeTerminal:
 class World:
     """The broker, and hands to turn it with."""
 
-    def __init__(self, memory_limit_bytes: int, **broker_options: Any) -> None:
+    def __init__(self, memory_limit_bytes: int, *, acquisitions: bool = False, **broker_options: Any) -> None:
+        """*acquisitions*: they are written down."""
+        self._options = replace(OPTIONS, acquisitions=acquisitions)
         self._broker_options = broker_options
         self.disk = MemoryDirectory()
         self.clock = ManualClock()
@@ -148,7 +151,7 @@ class World:
         """Recover the store, and start a broker on it."""
         self._actions: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self.readings.clear()
-        self.store, _ = recover(self.disk, self.wiring, self.clock, OPTIONS)
+        self.store, _ = recover(self.disk, self.wiring, self.clock, self._options)
         self.store.run_inline(lambda lsn: self._actions.append((self._durable, (lsn,))))
         self.broker = Broker(
             self.store,
@@ -156,6 +159,7 @@ class World:
             lambda action, *args: self._actions.append((action, args)),
             lambda work, *args: self.readings.append((work, args)),
             memory_limit_bytes=self._limit_bytes,
+            notes=self.store if self._options.acquisitions else None,
             **self._broker_options,
         )
 

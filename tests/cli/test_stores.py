@@ -79,6 +79,10 @@ def test_memory_needs_no_directory(tmp_path: Path) -> None:
     [
         (("--store", "tape"), "--store tape: there is no such kind of store; there are journal, memory, sql"),
         (("--store", "sql", "--archive-dir", "a"), "the sql store has no journal to archive; leave it out"),
+        (
+            ("--store", "memory", "--journal-acquisitions"),
+            "the memory store has no journal to write them in; leave it out",
+        ),
         (("--store", "memory", "--connect", "postgresql://h/d"), "the memory store keeps nothing on a server"),
     ],
 )

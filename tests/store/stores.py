@@ -63,7 +63,7 @@ def come_to_rest(store: JournalStore) -> None:
     store.became_durable(store.durable_lsn)
     while store.journal.has_unsealed or store.relocation.is_at_work:
         if store.journal.has_unsealed:
-            store.kick()
+            store.write_notes()
         else:
             store.became_durable(store.durable_lsn)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from errno import ENOSPC
 from pathlib import Path
 
@@ -11,8 +12,12 @@ import pytest
 from cairnmq.base.clock import ManualClock
 from cairnmq.disk.faulty import Call, Fault, FaultyDirectory
 from cairnmq.disk.memory import MemoryDirectory
+from cairnmq.journal.block import ACQUISITIONS, Block
 from cairnmq.journal.opening import MIN_CONTAINER_BYTES
+from cairnmq.journal.reader import LogReader
+from cairnmq.journal.record import RecordType
 from cairnmq.recovery.recover import recover
+from cairnmq.store.acquisitions import taker
 from cairnmq.store.journal_store import JournalStore
 from cairnmq.store.options import StoreOptions
 from cairnmq.store.wiring import QueueRow, Wiring
@@ -49,9 +54,10 @@ def make_spares(store: JournalStore) -> None:
 class World:
     """A store with two queues on a small disk."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, *, acquisitions: bool = False) -> None:
         self.disk = SmallDisk(16 << 20)
         self.place = place
+        self.options = replace(OPTIONS, acquisitions=acquisitions)
         self.store = self.open()
         rows: list[QueueRow | Exception] = []
         for name in ("a", "b"):
@@ -60,7 +66,7 @@ class World:
 
     def open(self) -> JournalStore:
         self.disk.calls.clear()
-        store, _ = recover(self.disk, Wiring.open(str(self.place)), ManualClock(), OPTIONS)
+        store, _ = recover(self.disk, Wiring.open(str(self.place)), ManualClock(), self.options)
         store.run_inline(store.became_durable)
         make_spares(store)
         store.became_durable(store.journal.durable_lsn)
@@ -141,3 +147,25 @@ def test_what_is_refused_costs_nothing(tmp_path: Path) -> None:
     before, calls = world.store.journal.next_lsn, len(world.disk.calls)
     assert world.store.full()
     assert (world.store.journal.next_lsn, len(world.disk.calls)) == (before, calls)
+
+
+def test_what_nobody_waits_for_is_left_out_while_there_is_no_room(tmp_path: Path) -> None:
+    """Who was handed what takes nothing of the reserve, and the blocks say that it is not all there."""
+    world = World(tmp_path / "wiring", acquisitions=True)
+    store, queue = world.store, world.queues[0]
+    there = world.fill(5000, 4)[0]
+    world.kick()
+    before = store.journal.next_lsn
+    store.note_acquired(queue, taker("c", "l"), there, 1)
+    assert store.journal.next_lsn == before
+    store.dequeue(there[0], queue, 1)
+    store.kick()
+    world.disk.capacity_bytes *= 4
+    make_spares(store)
+    assert not store.full()
+    store.note_acquired(queue, taker("c", "l"), there[1:], 1)
+    store.write_notes()
+    blocks = [block for block in LogReader(world.disk).scan() if isinstance(block, Block) and block.lsn >= before]
+    assert blocks[0].head.flags == 0
+    assert {block.head.flags for block in blocks[1:]} == {ACQUISITIONS}
+    assert [head.type for head in blocks[-1].heads()] == [RecordType.ACQUIRE]

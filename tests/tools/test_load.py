@@ -20,6 +20,7 @@ from cairnmq.base.clock import ManualClock
 from cairnmq.base.errors import CairnError
 from cairnmq.journal.record import RecordType
 from cairnmq.recovery.recover import open_store
+from cairnmq.store.acquisitions import taker
 from cairnmq.store.journal_store import JournalStore
 from cairnmq.store.options import StoreOptions
 from cairnmq.store.why import Why
@@ -96,6 +97,10 @@ def ranked(lines: str) -> list[dict[str, Any]]:
         if one.lists_messages or one.lists_operations:  # type: ignore[union-attr]
             mask = 0 if one.lists_messages else 1  # type: ignore[union-attr]
             line["payload_base64"] = [(rank[lsn & ~mask], lsn & mask) for lsn in array("Q", payload)]
+        elif one.lists_acquired:  # type: ignore[union-attr]
+            size = 8 * one.extra  # type: ignore[union-attr]
+            line["payload_base64"] = [rank[lsn] for lsn in array("Q", payload[:size])], payload[size:]
+            line["acquired"]["message_ids"] = [rank[lsn] for lsn in line["acquired"]["message_ids"]]
         shown.append(line)
     return shown
 
@@ -112,7 +117,7 @@ def history(path: str, rng: random.Random, steps: int) -> None:
     on: dict[int, list[int]] = {one: [] for one in queues}
     for number in range(steps):
         one = rng.choice(queues)
-        what = rng.randrange(8)
+        what = rng.randrange(9)
         if what < 3:
             for _ in range(rng.randrange(1, 6)):
                 on[one].append(store.put(one, rng.randbytes(rng.choice((0, 50, 20_000, 70_000))), NOW_US)[0])
@@ -141,6 +146,8 @@ def history(path: str, rng: random.Random, steps: int) -> None:
         elif what == 5 and rng.random() < 0.3:
             store.purge(one, NOW_US)
             on[one] = []
+        elif what == 7 and on[one]:
+            store.note_acquired(one, taker("client", f"link {number}"), on[one][:3], NOW_US)
         elif what == 6:
             store.kick()
             store.close()
@@ -293,7 +300,8 @@ def test_nothing_is_replaced_and_damage_is_told(tmp_path: Path) -> None:
 def test_every_type_of_record_is_known() -> None:
     for kind in RecordType:
         name = kind.name.lower().replace("_", "-")
-        found = parse(1, json.dumps({"lsn": 64, "type": name, "message_id": 64}).encode())
+        payload = {"payload_text": "\0\0"} if kind == RecordType.ACQUIRE else {}
+        found = parse(1, json.dumps({"lsn": 64, "type": name, "message_id": 64, **payload}).encode())
         assert found.type == kind  # type: ignore[union-attr]
 
 

@@ -13,6 +13,7 @@ from proton import Delivery, Message
 from cairnmq.base.clock import ManualClock
 from cairnmq.cli.main import main
 from cairnmq.recovery.recover import open_store
+from cairnmq.store.acquisitions import taker
 from cairnmq.store.journal_store import JournalStore
 from cairnmq.store.options import StoreOptions
 from cairnmq.store.why import Why
@@ -38,8 +39,8 @@ def trace(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
     return call
 
 
-def opened(path: Path) -> JournalStore:
-    options = StoreOptions(512 << 10, archive_dir=str(path / "archive"))
+def opened(path: Path, *, acquisitions: bool = False) -> JournalStore:
+    options = StoreOptions(512 << 10, archive_dir=str(path / "archive"), acquisitions=acquisitions)
     store, _ = open_store(str(path / "store"), ManualClock(), options)
     store.run_inline(store.became_durable)
     return store
@@ -139,6 +140,60 @@ def test_a_message_that_was_moved_is_one_with_its_copies_on_all_brokers(tmp_path
         copy = trace(tmp_path / "data", first["ids"][1], "--json")  # from the copy back to the original
         assert copy.objects[0]["message"]["ids"] == first["ids"]
         assert "copied" in trace(tmp_path / "data", first["ids"][1]).out
+
+
+def test_who_acquired_it_is_told_if_it_was_written_down(tmp_path: Path, trace: Run) -> None:
+    place = tmp_path / "data"
+    with broker(place, "--journal-acquisitions") as running:
+        first, second = Peer(running.port, container="depot"), Peer(running.port, container="shop")
+        first.send(first.sender("orders"), *[Message(id=f"m{n}", body=n, durable=True) for n in range(3)])
+        one = first.receiver("orders", 2, name="one")
+        first.take(one, 2)[1].settle(Delivery.RELEASED)
+        first.settle_down()
+        first.close()  # the other one comes back, too
+        second.take(second.receiver("orders", 2, name="two"), 2)[1].accept()
+        second.settle_down()
+        found = trace(place, "--message-id", "m1", "--json")  # beside the broker
+        assert running.stop() == 0
+    assert [(one["event"], one.get("container"), one.get("link")) for one in found.records] == [
+        ("arrived", None, None), ("acquired", "depot", "one"), ("acquired", "shop", "two"), ("dequeued", None, None),
+    ]  # fmt: skip
+    assert found.objects[0]["message"]["acquisitions_not_written"] == []
+    assert "by shop/two" in trace(place, "--message-id", "m1").out
+    with broker(place) as running:  # without the option nobody knows
+        third = Peer(running.port, container="late")
+        third.take(third.receiver("orders", 1, name="three"), 1)
+        third.cut()
+        assert running.stop() == 0
+    left = trace(place, "--message-id", "m0", "--json")
+    by = [one["link"] for one in left.records if one["event"] == "acquired"]
+    [[begin, end]] = left.objects[0]["message"]["acquisitions_not_written"]
+    opened_again = next(one["lsn"] for one in left.records if one["event"] == "broker started: offered again")
+    assert "three" not in by
+    assert begin <= opened_again < end
+    out = trace(place, "--message-id", "m0").out
+    assert f"LSN {begin} to {end}: acquisitions were not written down, or not all" in " ".join(out.split())
+    assert "cairnmq ctl links list" in out
+
+
+def test_acquisitions_are_followed_through_transactions_and_archives(tmp_path: Path, trace: Run) -> None:
+    """Many records hand out many messages, and those of one message are found among them."""
+    store = opened(tmp_path, acquisitions=True)
+    one = queue(store, "orders")
+    ids = [store.put(one, encoded(number), NOW_US)[0] for number in range(300)]
+    for number in range(90):  # what is not archived is in the log
+        store.note_acquired(one, taker("c", f"l{number}"), ids[number : number + 100 : 3], NOW_US + number)
+        filler = store.put(one, bytes(60_000), NOW_US)[0]
+        store.kick()
+        store.dequeue(filler, one, NOW_US)
+        store.kick()
+    come_to_rest(store)
+    store.close()
+    found = trace(tmp_path / "store", tmp_path / "archive", ids[60], "--json")
+    handed = [(one["link"], one["time_us"]) for one in found.records if one["event"] == "acquired"]
+    numbers = [number for number in range(90) if ids[60] in ids[number : number + 100 : 3]]
+    assert handed == [(f"l{number}", NOW_US + number) for number in numbers]
+    assert found.objects[0]["message"]["acquisitions_not_written"] == []
 
 
 def test_what_is_not_there_is_told(tmp_path: Path, trace: Run) -> None:
