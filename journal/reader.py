@@ -99,19 +99,15 @@ class LogReader(Heads):
             self.last, self._resume = self._resume, None
             lsn = self.last.end_lsn
         self.end_lsn = lsn
-        successor: int | None = None
         try:
             while True:
                 found = self._block_at(lsn)
-                if isinstance(found, Block) and (lsn == successor or self._follows(found)):
-                    self._note(found)
-                    self.last = found
-                    lsn = self.end_lsn = found.end_lsn
-                    yield found
-                    continue
-                successor = self._successor(lsn)
-                if successor is not None:
-                    lsn = successor
+                following = found if isinstance(found, Block) and self._follows(found) else self._successor(lsn)
+                if following is not None:
+                    self._note(following)
+                    self.last = following
+                    lsn = self.end_lsn = following.end_lsn
+                    yield following
                     continue
                 if (behind := self._behind_hole()) > lsn:  # what is missing, if anything, is missing from there on
                     lsn = behind
@@ -317,7 +313,7 @@ class LogReader(Heads):
     def _hole_behind(self, lsn: int) -> Hole | None:
         return next((hole for hole in self.holes if hole.prev_lsn == lsn), None)
 
-    def _successor(self, lsn: int) -> int | None:
+    def _successor(self, lsn: int) -> Block | None:
         """The first block of a later slot that names the last block read, or one in the hole behind that."""
         if self.last is None:
             return None
@@ -332,7 +328,7 @@ class LogReader(Heads):
                 and hole.holds(first.head.prev_lsn // self.container_bytes)
                 and not self._is_left_over(first.head)
             ):
-                return first.lsn
+                return first
         return None
 
     def _moved_on(self, lsn: int) -> bool:

@@ -9,10 +9,11 @@ from ..journal.record import FIRST_NOTE, RecordType
 from .cuts import Cut
 from .message import SIZE_BITS
 from .outcomes import TX_COMMIT, TX_START
-from .state import DELETE, DEQUEUE, FLAG_DELETE, FLAG_ENQUEUE, QUEUE_DELETE, START, Lsns, State
+from .state import DELETE, DEQUEUE, FLAG_DELETE, FLAG_ENQUEUE, FLAG_MOVED, QUEUE_DELETE, START, Lsns, State
 from .why import WHY_BITS
 
 Table = npt.NDArray[np.void]
+_LOG_OPEN, _LOG_HOLES = int(RecordType.LOG_OPEN), int(RecordType.LOG_HOLES)
 
 
 def apply_all(state: State, lsns: Lsns, heads: Table) -> bool:
@@ -20,17 +21,21 @@ def apply_all(state: State, lsns: Lsns, heads: Table) -> bool:
 
     False if they are not all of the common kinds: then nothing was done.
     """
-    kind, flags = heads["type"], heads["flags"]
-    put = (kind == START) & (flags == FLAG_ENQUEUE)
+    kind, flags = np.ascontiguousarray(heads["type"]), np.ascontiguousarray(heads["flags"])
+    starts = kind == START
+    put, copied = starts & (flags == FLAG_ENQUEUE), starts & (flags == FLAG_ENQUEUE | FLAG_MOVED)
     gone = ((kind == DEQUEUE) & (flags & FLAG_DELETE > 0)) | (kind == DELETE)
     cuts = (kind == QUEUE_DELETE) & (heads["size"] == 0)
-    says_nothing = (kind == RecordType.LOG_OPEN) | (kind == RecordType.LOG_HOLES) | (kind >= FIRST_NOTE)
-    plainly = put | gone | cuts | says_nothing
+    plainly = put | copied | gone | cuts | (kind == _LOG_OPEN) | (kind == _LOG_HOLES) | (kind >= FIRST_NOTE)
     if heads["txn_id"].any() and not _is_committed_here(state, heads, plainly):
         return False
     ids: list[int] = lsns[put].tolist()
-    if not plainly.all() or (state.odd and any(map(state.odd.__contains__, ids))):
+    copies: list[int] = heads["message_id"][copied].tolist()
+    gone_ids = heads["message_id"][gone]
+    if not plainly.all() or (state.odd and any(map(state.odd.__contains__, (*ids, *copies)))):
         return False
+    if copies and not set(gone_ids.tolist()).isdisjoint(copies):
+        return False  # which came first matters
     if ids:  # nothing of a message comes before its Start record, so all of these can go first
         values = state.share_all(heads["queue_id"][put] << SIZE_BITS | heads["size"][put])
         new = dict(zip(ids, values, strict=True))
@@ -39,9 +44,12 @@ def apply_all(state: State, lsns: Lsns, heads: Table) -> bool:
             page.update(new)
         else:
             state.pages[state.slot_of(ids[0])] = new  # a dict made at once takes half as long
-    if gone.any():
+    if copies:
+        values = state.share_all(heads["queue_id"][copied] << SIZE_BITS | heads["size"][copied])
+        state.moved_all(lsns[copied].tolist(), copies, values, heads["undo_prev"][copied])
+    if len(gone_ids):
         state.pins.end_all(int(lsns[0]), heads["extra"][gone])
-        state.forget_all(heads["message_id"][gone])
+        state.forget_all(gone_ids)
     for at in np.flatnonzero(cuts):
         lsn, head = int(lsns[at]), heads[at]
         state.cut(Cut(int(head["queue_id"]), int(head["extra"]) or lsn, frozenset(), lsn), int(head["undo_prev"]))

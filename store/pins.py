@@ -91,6 +91,12 @@ class Pins:
         slot, source = lsn // self._container_bytes, source_lsn // self._container_bytes
         self.superseded.setdefault(slot, set()).add(source)
 
+    def supersede_all(self, lsn: int, sources: npt.NDArray[np.uint64]) -> None:
+        """The same for several records in the slot of *lsn*."""
+        self.end_all(lsn, sources)
+        slots = np.unique(sources // np.uint64(self._container_bytes)).tolist()
+        self.superseded.setdefault(lsn // self._container_bytes, set()).update(slots)
+
     def _add_end(self, slot: int, ended: int, count: int) -> None:
         ends = self.ends.get(slot)
         if ends is None:

@@ -114,6 +114,13 @@ class State:
         else:
             self._start(self.particulars(message_id), lsn, message_id, flags, queue_id, size_bytes)
 
+    def moved_all(self, lsns: list[int], message_ids: list[int], values: list[Plain], sources: Lsns) -> None:
+        """The same for plain messages, in recovery: what is live is counted at its end. All *lsns* are in one slot."""
+        self.pins.supersede_all(lsns[0], sources)
+        for message_id, value in zip(message_ids, values, strict=True):
+            self.page_of(message_id)[message_id] = value
+        self.moved.update(zip(message_ids, lsns, strict=True))
+
     def continued(self, lsn: int, flags: int, message_id: int, number: int, size_bytes: int) -> None:
         """A Chunk record: piece *number* of the content."""
         self.pins.hold(lsn, HEAD_BYTES + size_bytes)
@@ -429,6 +436,8 @@ class State:
         """The values as numbers, of which equal ones are one object."""
         if len(values) < FEW:
             return [self._share(value) for value in values.tolist()]
+        if (values == values[0]).all():
+            return [self._share(int(values[0]))] * len(values)
         different, which = np.unique(values, return_inverse=True)
         shared = np.array([self._share(value) for value in different.tolist()], object)
         found: list[Plain] = shared[which].tolist()

@@ -13,10 +13,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
-import numpy as np
-import numpy.typing as npt
-from crc32c import crc32c
-
 from ..base.errors import CairnError, JournalError
 from ..disk.seam import SECTOR_BYTES, Directory
 from ..journal import container, mark
@@ -32,7 +28,7 @@ from ..store.placement import count_by_queue
 from ..store.rescue import Rescued
 from ..store.state import State
 from .checking import Progress
-from .joined_crc import MAX_BYTES, joined
+from .payload_sums import PayloadSums, bad_records
 from .references import References
 from .verdicts import SALVAGE, Verdict, VerifyReport
 from .verify_checkpoint import Compared
@@ -40,9 +36,6 @@ from .verify_sql import judge_sql
 
 _ZEROS = bytes(SECTOR_BYTES)
 _STEP_BYTES = 4 << 20
-_WORDS = HEAD_BYTES // 4
-_PLACE, _SIZE, _CRC = 1, 2, 3
-"""Words of a record head: place, size and checksum of the payload."""
 _NAMED = 100
 """So many wrong references are told one by one."""
 
@@ -64,6 +57,11 @@ class _Reader(LogReader):
             if window is not None and window.at(lsn % self.container_bytes + size, rest)[:rest] != _ZEROS[:rest]:
                 self.ragged[lsn] = lsn + size + rest
         return found
+
+    def block_at(self, lsn: int) -> Block | None:
+        """A block that was read before, again; None if it is not there any more."""
+        found = self._block_at(lsn)
+        return found if isinstance(found, Block) else None
 
 
 class Verify:
@@ -131,11 +129,9 @@ class Verify:
 
     # ---- reading --------------------------------------------------------------------------------------------------
 
-    def _scan(
-        self, reader: _Reader, state: State, references: References, compared: Compared | None
-    ) -> None:
+    def _scan(self, reader: _Reader, state: State, references: References, compared: Compared | None) -> None:
         report, size = self.report, reader.container_bytes
-        replay = Replay(state, self._directory.path, size)
+        replay, sums = Replay(state, self._directory.path, size), PayloadSums()
         total = len(reader.slots) * size
         last, next_step = 0, 0
         report.base_lsn = reader.base_lsn
@@ -154,7 +150,9 @@ class Verify:
             if lsn // size != last // size and last and reader.last is found:
                 self._judge_step(reader, last, found)
             last = lsn
-            self._check_payloads(found, reader)
+            sums.take(found)
+            if sums.doubtful:
+                self._judge_payloads(sums, reader)
             references.take(found)
             replay.take(found)
             if compared is not None:
@@ -166,6 +164,8 @@ class Verify:
                 next_step = report.bytes + _STEP_BYTES
                 self._progress("reading the journal", min(report.bytes, total), total)
         report.end_lsn = reader.end_lsn
+        sums.check()
+        self._judge_payloads(sums, reader)
         references.finish()
         replay.apply()
         self._progress("reading the journal", total, total)
@@ -174,19 +174,14 @@ class Verify:
             remedy = "nothing needs it; look after the disk"
             self._tell(Verdict("corrupt", _name(reader, lsn), what, "nothing", remedy, end - SECTOR_BYTES, end))
 
-    def _check_payloads(self, block: Block, reader: LogReader) -> None:
+    def _judge_payloads(self, sums: PayloadSums, reader: _Reader) -> None:
         """Each payload by its own checksum: it was made when the record was appended, before the block was."""
-        count = block.head.records
-        body = block.body
-        words = np.frombuffer(body, "<u4", count * _WORDS).reshape(count, _WORDS)
-        first = HEAD_BYTES * count
-        if _add_up(words, body[first:]):
-            return
-        numbers = np.flatnonzero(words[:, _SIZE])
-        places, sizes, wanted = words[numbers, _PLACE : _CRC + 1].T.tolist()
-        crcs = [crc32c(body[first + at : first + at + size]) for at, size in zip(places, sizes, strict=True)]
-        for number, crc, right in zip(numbers.tolist(), crcs, wanted, strict=True):
-            if crc != right:
+        doubtful, sums.doubtful = sums.doubtful, []
+        for block_lsn in doubtful:
+            block = reader.block_at(block_lsn)
+            if block is None:  # it has left the log meanwhile
+                continue
+            for number in bad_records(block):
                 lsn = block.record_lsn(number)
                 message_id = block.heads()[number].message_id
                 what = f"the payload of the record at LSN {lsn} does not match its checksum, though its block is whole"
@@ -288,16 +283,6 @@ class Verify:
             what = f"it was durable and can't be read: {gap.why}"
             self._tell(Verdict("corrupt", _name(reader, gap.first_lsn), what, lost, SALVAGE, gap.first_lsn,
                                gap.end_lsn))  # fmt: skip
-
-
-def _add_up(words: npt.NDArray[np.uint32], payloads: memoryview) -> bool:
-    """Whether payloads that stand one behind the other have the checksums of their records, by one look at them all."""
-    sizes = words[:, _SIZE].astype(np.int64)
-    ends = np.cumsum(sizes)
-    total = int(ends[-1]) if len(ends) else 0
-    if total >= MAX_BYTES or ((ends - sizes != words[:, _PLACE]) & (sizes > 0)).any():
-        return False
-    return joined(words[:, _CRC], sizes) == crc32c(payloads[:total])
 
 
 def _name(reader: LogReader, lsn: int) -> str:

@@ -74,8 +74,8 @@ def any_records(draw: st.DrawFn) -> list[Record]:
         message_id, source = ids[-1 - one % len(ids)], records[-1 - other % len(records)][0] if records else 600
         size, queue_id, extra = 0, number, source
         if kind == RecordType.START:
-            flags &= Flag.ENQUEUE | Flag.MORE | (0 if plainly else Flag.MOVED)
-            flags = int(Flag.ENQUEUE) if plainly else flags
+            flags &= Flag.MOVED if plainly else Flag.ENQUEUE | Flag.MORE | Flag.MOVED
+            flags |= int(Flag.ENQUEUE) if plainly else 0
             message_id = message_id if flags & Flag.MOVED else lsn
             ids.append(message_id)
             size, extra = other % 65_537, 0

@@ -14,13 +14,23 @@ LENGTHS = st.sampled_from([0, 1, 255, 256, 257, 65_535, 65_536, 65_537]) | st.in
 
 def together(pieces: list[bytes]) -> int:
     crcs = np.array([crc32c(piece) for piece in pieces], np.uint32)
-    return joined(crcs, np.array([len(piece) for piece in pieces], np.int64))
+    return int(joined(crcs, np.array([len(piece) for piece in pieces], np.int64))[0])
 
 
-@given(st.lists(LENGTHS, max_size=20), st.randoms(use_true_random=False))
+@given(st.lists(LENGTHS, min_size=1, max_size=20), st.randoms(use_true_random=False))
 def test_it_is_that_of_all_the_bytes(sizes: list[int], random) -> None:  # type: ignore[no-untyped-def]
     pieces = [random.randbytes(size) for size in sizes]
     assert together(pieces) == crc32c(b"".join(pieces))
+
+
+@given(st.lists(st.lists(LENGTHS, min_size=1, max_size=9), min_size=1, max_size=9), st.randoms(use_true_random=False))
+def test_many_wholes_are_known_at_once(wholes: list[list[int]], random) -> None:  # type: ignore[no-untyped-def]
+    pieces = [[random.randbytes(size) for size in sizes] for sizes in wholes]
+    crcs = np.array([crc32c(piece) for whole in pieces for piece in whole], np.uint32)
+    sizes = np.array([size for whole in wholes for size in whole], np.int64)
+    counts = np.array([len(whole) for whole in wholes])
+    found = joined(crcs, sizes, np.cumsum(counts) - counts)
+    assert found.tolist() == [crc32c(b"".join(whole)) for whole in pieces]
 
 
 @given(st.lists(st.binary(min_size=1, max_size=50), min_size=1, max_size=9), st.data())
@@ -28,7 +38,7 @@ def test_another_checksum_of_one_is_seen(pieces: list[bytes], data: st.DataObjec
     crcs = np.array([crc32c(piece) for piece in pieces], np.uint32)
     sizes = np.array([len(piece) for piece in pieces], np.int64)
     crcs[data.draw(st.integers(0, len(pieces) - 1))] ^= np.uint32(data.draw(st.integers(1, (1 << 32) - 1)))
-    assert joined(crcs, sizes) != crc32c(b"".join(pieces))
+    assert int(joined(crcs, sizes)[0]) != crc32c(b"".join(pieces))
 
 
 def test_all_digits_of_a_length_count() -> None:
