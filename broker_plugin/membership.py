@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..base.clock import Clock
 from ..base.errors import CairnError
+from ..cluster.agreeing import agreement
 from ..cluster.broker_handler import BrokerHandler
 from ..cluster.core import Core
 from ..cluster.corosync import CorosyncBus
@@ -20,13 +21,19 @@ from .options import ClusterOptions
 class Membership:
     """Of one broker. Made before it, and started when it runs."""
 
-    def __init__(self, options: ClusterOptions, clock: Clock, fail: Callable[[CairnError], None]) -> None:
-        """*fail*: the broker can't be a member any more."""
+    def __init__(
+        self,
+        options: ClusterOptions,
+        clock: Clock,
+        fail: Callable[[CairnError], None],
+        alike: Mapping[str, Sequence[str]],
+    ) -> None:
+        """*fail*: the broker can't be a member any more; *alike*: options that all members have to have alike."""
         group: Group
         self._listens = options.size != 1
         if self._listens:
             bus = CorosyncBus(options.size or None, clock)
-            group = GroupMember(bus, clock)
+            group = GroupMember(bus, clock, agreed=agreement(options.name, alike))
             self.core = Core(group, options.name, lambda: bus.configured, clock, fail)
         else:  # alone, all of it happens in the broker's own steps
             self.core = Core(SoloGroup(), options.name, lambda: 1, clock, fail)

@@ -59,7 +59,10 @@ class RunningBroker:
             raise
         self._core = Core(self._finish_step, self._fail)
         self._reader = ThreadPoolExecutor(1, "cairnmq-reader")
-        self._membership = None if options.cluster is None else Membership(options.cluster, clock, self._core.fail)
+        self._membership = None
+        if options.cluster is not None:
+            alike = {"--anycast": options.anycast, "--multicast": options.multicast}
+            self._membership = Membership(options.cluster, clock, self._core.fail, alike)
         self._broker = Broker(
             self._store,
             clock,

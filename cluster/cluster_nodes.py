@@ -18,6 +18,7 @@ from ..broker.queue import Queue
 from ..store.interface import MessageStore
 
 Answered = Callable[[Any], None]
+_OF_QUEUES = ("queue", "no-queue", "new-arguments", "binding", "no-binding")
 
 
 class Ordering(Protocol):
@@ -110,8 +111,14 @@ class ClusterNodes(Nodes):
     # ---- what is heard --------------------------------------------------------------------------------------------
 
     def do(self, about: dict[str, Any], done: Answered) -> None:
-        """A change that all members make now; what is not there any more, or is already, is no error."""
+        """A change that all members make now; what is not there any more, or is already, is no error.
+
+        What only a member has, as all queues whose names begin with $, no other one changes.
+        """
         what, name = about["do"], about.get("name", "")
+        if (queue_name := str(about.get("queue", name))).startswith("$") and what in _OF_QUEUES:
+            done(StoreError(f"queue {queue_name!r}", "it is each member's own"))
+            return
         exchange, queue = self.exchanges.get(about.get("exchange", name)), self.queues.get(about.get("queue", name))
         if what == "queue":
             super().create_queue(name, about["arguments"], done)

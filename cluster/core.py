@@ -28,12 +28,13 @@ from ..broker.queue import Queue
 from ..store.transaction import TxState
 from . import events
 from .clients import Clients
+from .clocks import Clocks
 from .cluster_nodes import ClusterNodes
 from .completion import Completion
 from .deliver import Deliver, Heard
 from .echo import Echo
 from .flow import Flow
-from .founding import Founding
+from .founding import FOREIGN, Founding
 from .group import Configuration, Died, Event, Group, GroupError, MemberId, Messages, Quorum, Refused
 from .joining import Joining
 from .local_messages import NOTHING, Local, LocalMessageMap
@@ -88,6 +89,7 @@ class Core:
         self.purging = Purging(self)
         self.reports = Reports(self)
         self.flow = Flow(self)
+        self.clocks = Clocks(name, clock)
         self.clients = Clients(self)
         self.deliver = Deliver(self)
         self.echo = Echo(self)
@@ -136,6 +138,9 @@ class Core:
                 "its store has distributed transactions in doubt",
                 "start it without a cluster, and end them: cairnmq ctl transactions list",
             )
+            return
+        if foreign := self.founding.foreign_name():
+            self.fail(foreign, FOREIGN)
             return
         try:
             self.group.join(self.name)
@@ -278,7 +283,7 @@ class Core:
             elif isinstance(event, Refused):
                 log.warning("cluster %s: node %d is not let in: %s", self.name, event.node, event.reason)
             elif isinstance(event, Died):
-                self.fail(event.reason, "start this broker again when that is mended")
+                self.fail(event.reason, event.remedy or "start this broker again when that is mended")
         return did
 
     def stall(self) -> None:

@@ -7,6 +7,7 @@ that says nothing sensible is passed by, by all members alike, for all see the s
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from . import events
@@ -45,6 +46,7 @@ class Deliver:
         self.position = 0
         """Behind the last event that was done."""
         self.bad_events = 0
+        self._bad_of: Counter[MemberId] = Counter()
 
     def hear(self, heard: Heard) -> None:
         """Do what it says, in the phase that this member is in."""
@@ -67,7 +69,9 @@ class Deliver:
                 event, heard = events.decode(whole), heard._replace(payload=whole)
         except events.BadEvent as error:
             self.bad_events += 1
-            log.error("cluster %s: an event of %s is passed by: %s", core.name, sender, error)
+            self._bad_of[sender] += 1
+            if not (count := self._bad_of[sender]) & (count - 1):  # a flood of them is not to fill the log
+                log.error("cluster %s: event %d of %s that is passed by: %s", core.name, count, sender, error)
             if mine:
                 core.locals.heard()
             return
@@ -151,7 +155,7 @@ class Deliver:
         elif what == "flow":
             core.flow.heard(sender, off=about["off"])
         elif what == "follow":
-            core.joining.follow(about)
+            core.joining.follow(sender, about)
         elif what == "sync":
             core.joining.asked(sender, position, about)
         elif what == "snapshot":

@@ -24,11 +24,15 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ..amqp import header
+from ..amqp.codec import Malformed
 from ..base.errors import CairnError
 from ..store.why import Why
 from .group import MAX_PAYLOAD_BYTES, MemberId
 from .told import flaw
 
+VERSION = 1
+"""Of all this and of what is told; rises with each change that a member of before would read otherwise."""
 ENQUEUE, DEQUEUE, RELEASE, MOVE, ACK, TOLD, PART, UPDATE_FRONT, TRANSACTION = range(1, 10)
 TIMED = 1
 FIRST, LAST = 1, 2
@@ -174,7 +178,7 @@ def decode(data: bytes) -> Event:
     """The event that *data* is, whole; BadEvent if it is none."""
     try:
         return _decode(data)
-    except (struct.error, ValueError, IndexError, OverflowError, RecursionError) as error:
+    except (struct.error, ValueError, IndexError, OverflowError, RecursionError, Malformed) as error:
         raise BadEvent(f"{len(data)} bytes that are no event: {error}") from None
 
 
@@ -199,7 +203,7 @@ def _decode(data: bytes) -> Event:
         (name,), at = _names(data, 2, 1)
         position, count = struct.unpack_from("<QH", data, at)
         targets, at = _names(data, at + 10, count)
-        return Move(Why(data[1]), name, position, targets, (data[at + 1 :], bool(data[at])))
+        return Move(Why(data[1]), name, position, targets, (_content(data[at + 1 :]), bool(data[at])))
     if kind == TOLD:
         about = json.loads(data[1:])
         if wrong := flaw(about):
@@ -240,10 +244,16 @@ def _messages(data: bytes, at: int, sizes: Sequence[int]) -> list[Message]:
     messages: list[Message] = []
     for size in sizes:
         length = size & ~LASTS
-        messages.append((data[at : at + length], size >= LASTS))
+        messages.append((_content(data[at : at + length]), size >= LASTS))
         at += length
     _check(at == len(data))
     return messages
+
+
+def _content(data: bytes) -> bytes:
+    """A message that a client could have sent: as much of it is looked at as where a client's comes in."""
+    header.parse(data)
+    return data
 
 
 def _name(name: str) -> bytes:

@@ -6,6 +6,10 @@ quarter of that *on*. While anybody is off, messages of clients wait where they 
 and nothing is brought to newcomers. Everything else is said: accepts, releases, owners. Whoever leaves holds nobody
 any more; and whoever is off for `STUCK_S` and gets nothing done meanwhile ends, if the others are enough without it.
 
+A member whose disk is full is off as well, since it can't refuse what it hears, and the room that is kept for accepts
+is not for that. After `FULL_S` it ends, if the others are enough without it: they go on. If not, all hold what clients
+send until there is room, and accepts make it.
+
 What is done here and not on a majority's disks takes memory, too, on all members alike. So nobody says that: beyond the
 same limit each holds its own clients' messages. Newcomers are brought what they need meanwhile, as it may be they whose
 acknowledgements are missing.
@@ -35,6 +39,8 @@ LIMIT_BYTES = 8 << 20
 HELD_BYTES = 4 << 20
 STUCK_S = 60.0
 """So long all wait for a member that gets nothing done."""
+FULL_S = 5.0
+"""And for one whose disk is full."""
 
 
 class Held(NamedTuple):
@@ -56,6 +62,8 @@ class Flow:
         self.unsafe_bytes = 0
         self.is_off = False
         """This member said so."""
+        self.full = ""
+        """Why this member can store nothing more, if it can't."""
         self.waits_for_majority = False
         self.off: set[MemberId] = set()
         """Others that did."""
@@ -172,13 +180,16 @@ class Flow:
         self.waits_for_majority = self.unsafe_bytes > (self.limit_bytes // 4 if before else self.limit_bytes)
         if before and not self.waits_for_majority:
             self._on()
+        full, self.full = self.full, self._core.broker.store.full()
+        if self.full and not full:
+            self._watch_full()
         lag_bytes = self.lag_bytes + parts_bytes
-        if self.is_off:
-            if lag_bytes <= self.limit_bytes // 4:
-                self.is_off = False
-                self._core.say(events.told("flow", off=False))
-                self._on()
-        elif lag_bytes > self.limit_bytes:
+        lags = bool(self.full) or lag_bytes > (self.limit_bytes // 4 if self.is_off else self.limit_bytes)
+        if self.is_off and not lags:
+            self.is_off = False
+            self._core.say(events.told("flow", off=False))
+            self._on()
+        elif lags and not self.is_off:
             self.is_off = True
             self.offs += 1
             self.say_again()
@@ -190,12 +201,28 @@ class Flow:
     def _look_whether_stuck(self, done: int, off: int) -> None:
         if not self.is_off or off != self.offs:
             return
-        others = {*self._core.members} - self.off - {self._core.me}
-        if self._done > done or len(others) < self._core.completion.majority:
+        is_only_full = self.full and not self._lagging
+        if self._done > done or is_only_full or not self._others_are_enough():
             self._watch()
         else:
             why = f"for {STUCK_S:.0f} s nothing that was heard came to its disk, and all others wait for it"
             self._core.fail(why, "look at the disk, and at SQL; then start this broker again")
+
+    def _watch_full(self) -> None:
+        self._core.broker.timers.after(FULL_S, self._look_whether_full)
+
+    def _look_whether_full(self) -> None:
+        if not self.full:
+            return
+        if self._others_are_enough():
+            self._core.fail(f"its disk is full: {self.full}", "free some space, and start this broker again")
+        else:
+            self._watch_full()
+
+    def _others_are_enough(self) -> bool:
+        """Those that do not lag themselves."""
+        others = {*self._core.members} - self.off - {self._core.me}
+        return len(others) >= self._core.completion.majority
 
     def say_again(self) -> None:
         """Somebody came who has not heard it."""

@@ -9,11 +9,15 @@ A member that was being updated when it stopped has dropped what it had, and is 
 had followed, so it knows that there is somebody who is further than others that are here. They wait for that one,
 unless all configured members are here, or an operator says that they are enough (`--cluster-force`).
 
-Whoever holds messages of another cluster, or of none while the winner has some, leaves. Core only.
+Whoever holds messages of another cluster than most, or of none while the winner has some, leaves; where as many are
+of the one as of the other, nobody says which is the right one, and all wait for the operator or for further members.
+Core only.
 """
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,6 +28,8 @@ from .phases import FOUNDING
 
 if TYPE_CHECKING:
     from .core import Core
+
+log = logging.getLogger(__name__)
 
 FOREIGN = "move its store directory away, or give it another --cluster-name"
 
@@ -43,6 +49,13 @@ class Founding:
         self._core = core
         self._states: dict[MemberId, State] = {}
 
+    def foreign_name(self) -> str:
+        """Whether this store is of a cluster that is called otherwise: then it joins nobody."""
+        cluster = self._core.mark.cluster
+        if not cluster or cluster.rpartition("-")[0] == self._core.name:
+            return ""
+        return f"this store is of another cluster, {cluster}"
+
     def begin(self) -> None:
         """Say how far this store has come, in each configuration anew: newcomers have not heard what was said, nor has
         who begins only now since the last one that had all messages left. What was said in an earlier one counts for
@@ -51,13 +64,15 @@ class Founding:
         core = self._core
         mark, empty = core.mark, not core.nodes.own_wiring()
         about = {"standing": asdict(mark.standing), "cluster": mark.cluster, "clean": mark.clean}
-        core.say(events.told("state", view=core.view, empty=empty, **about))
+        clock_us = core.clock.wall_us()
+        core.say(events.told("state", view=core.view, empty=empty, clock_us=clock_us, **about))
 
     def heard(self, sender: MemberId, about: dict[str, Any]) -> None:
         core = self._core
         if about["view"] != core.view:  # whoever is still founding says it again
             return
         state = State(Standing(**about["standing"]), about["cluster"], about["clean"], about["empty"])
+        core.clocks.heard(sender, about["clock_us"])
         if core.phase != FOUNDING:
             if core.owners.synced:
                 core.joining.newcomer(sender)
@@ -69,9 +84,12 @@ class Founding:
         core, states = self._core, self._states
         if core.me not in states or not all(member in states for member in core.members):
             return
-        winner = max(states, key=lambda member: (states[member].standing, not states[member].empty, -member.node))
-        best = states[winner]
-        if best.cluster and not core.force and self._is_missed(best.standing):
+        ours = self._of_one_cluster()
+        if not ours:
+            return
+        winner = max(ours, key=lambda member: (ours[member].standing, not ours[member].empty, -member.node))
+        best = ours[winner]
+        if best.cluster and not core.force and self._is_missed(best.standing, ours):
             return
         me = core.me
         assert me is not None
@@ -79,10 +97,10 @@ class Founding:
             return
         same = {
             member
-            for member, state in states.items()
+            for member, state in ours.items()
             if member == winner or (state == best and (state.empty or (state.clean and state.standing.synced)))
         }
-        epoch = max(state.standing.epoch for state in states.values()) + 1
+        epoch = max(state.standing.epoch for state in ours.values()) + 1
         core.epoch = epoch
         core.owners.synced = set(same)
         core.updater.begin()
@@ -100,11 +118,27 @@ class Founding:
         else:
             core.joining.wipe(best.cluster or core.mark.cluster)
 
-    def _is_missed(self, best: Standing) -> bool:
+    def _of_one_cluster(self) -> dict[MemberId, State]:
+        """The states of the cluster that most stores are of, and of stores of none; nobody's if no cluster has most."""
+        if self._core.force:
+            return self._states
+        ids = Counter(state.cluster for state in self._states.values() if state.cluster).most_common()
+        if len(ids) < 2:
+            return self._states
+        (first, count), (second, others) = ids[:2]
+        if count == others:
+            log.error(
+                "cluster %s: as many stores are of the cluster %s as of %s: stop the wrong ones, and move their store "
+                "directories away", self._core.name, first, second,
+            )  # fmt: skip
+            return {}
+        return {member: state for member, state in self._states.items() if state.cluster in ("", first)}
+
+    def _is_missed(self, best: Standing, ours: dict[MemberId, State]) -> bool:
         """Whether somebody who is not here may have more than the best store that is."""
         if not best.synced:
             return True
-        followed = [state.standing for state in self._states.values() if not state.standing.synced]
+        followed = [state.standing for state in ours.values() if not state.standing.synced]
         ahead = any(replace(one, synced=True) > best for one in followed)
         return ahead and len(self._states) < self._core.size
 

@@ -4,7 +4,7 @@ offset  size  field
      0     4  crc32c       of every byte after this field
      4     3  magic        "CMg"
      7     1  version      of this format
-     8     1  kind         1 hello, 2 welcome, 3 events, 4 lost
+     8     1  kind         1 hello, 2 welcome, 3 events, 4 lost, 5 refusal
      9     1  zero
     10     2  count        of events, or of members in a welcome
     12     8  incarnation  of the sender
@@ -15,12 +15,14 @@ offset  size  field
     44     8  state        what stands for the history of that configuration; both 0 outside of a group
     52        body
 
-hello    ring node u32, ring seq u64, digest of the members u64, last view u64, configured members u32, flags u8
+hello    ring node u32, ring seq u64, digest of the members u64, last view u64, configured members u32, flags u8;
+         UTF-8: what all members have to have alike (`agreeing`)
 welcome  node u32, pid u32, incarnation u64 of the one that was let in; position u64, flags u8; view and state of
          the head are those of the configuration that let it in;
          count times: node u32, pid u32, incarnation u64, next seq u64 (0: nothing of it is taken any more)
 events   count sizes u32, then the payloads
 lost     nothing
+refusal  node u32, pid u32, incarnation u64 of the one that is not let in; UTF-8: why
 
 All little-endian. A hello counts only in the ring and among the members its sender knew: one that comes late says
 nothing. Decoding is pure; `BadFrame` says what is wrong.
@@ -38,20 +40,23 @@ from crc32c import crc32c
 from .bus import Address, RingId
 from .group import MAX_PAYLOAD_BYTES, GroupError, MemberId
 
-VERSION = 1
+VERSION = 2
 MAGIC = b"CMg"
-HELLO, WELCOME, EVENTS, LOST = 1, 2, 3, 4
+HELLO, WELCOME, EVENTS, LOST, REFUSAL = 1, 2, 3, 4, 5
 FORCED = 1
 """The flag of a hello, and of a group, that an operator says is enough."""
 LARGEST = 1 << 62
 """Of everything that is counted: one who lies can't make others count beyond what fits."""
 MAX_EVENTS = 0xFFFF
 MAX_MEMBERS = 1024
+MAX_TEXT_BYTES = 4096
+"""Of a text in a frame."""
 
 _HEAD = struct.Struct("<I3sBBBHQQQQQ")
 _HELLO = struct.Struct("<IQQQIB")
 _WELCOME = struct.Struct("<IIQQB")
 _ENTRY = struct.Struct("<IIQQ")
+_TARGET = struct.Struct("<IIQ")
 HEAD_BYTES = _HEAD.size
 
 
@@ -66,6 +71,7 @@ class OtherVersion(BadFrame):
     """A frame of another version of CairnMQ."""
 
     def __init__(self, version: int) -> None:
+        self.version = version
         super().__init__(f"it speaks version {version} of the group's frames, this is version {VERSION}")
         self.reason = self.reason.removeprefix("not a frame: ")
 
@@ -80,6 +86,7 @@ class Hello:
     view: int
     configured: int
     forced: bool
+    agreed: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +128,16 @@ class Lost:
     seq: int
 
 
-Frame = Hello | Welcome | Events | Lost
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """You are not let in by the group that I am in."""
+
+    incarnation: int
+    target: MemberId
+    why: str
+
+
+Frame = Hello | Welcome | Events | Lost | Refusal
 
 
 def next_state(before: int, view: int, position: int, members: Iterable[MemberId]) -> int:
@@ -143,6 +159,7 @@ def encode(frame: Frame) -> bytes:
         case Hello():
             flags = FORCED if frame.forced else 0
             body = _HELLO.pack(*frame.ring, frame.digest, frame.view, frame.configured, flags)
+            body += _text(frame.agreed)
             return _sealed(HELLO, 0, frame.incarnation, 0, 0, 0, 0, body)
         case Welcome():
             head = _WELCOME.pack(*frame.target, frame.position, FORCED if frame.forced else 0)
@@ -150,6 +167,8 @@ def encode(frame: Frame) -> bytes:
             return _sealed(WELCOME, len(frame.entries), frame.incarnation, 0, 0, frame.view, frame.state, body)
         case Lost():
             return _sealed(LOST, 0, frame.incarnation, frame.seq, 0, 0, 0, b"")
+        case Refusal():
+            return _sealed(REFUSAL, 0, frame.incarnation, 0, 0, 0, 0, _TARGET.pack(*frame.target) + _text(frame.why))
 
 
 def encode_events(incarnation: int, seq: int, heard: int, view: int, state: int, payloads: Sequence[bytes]) -> bytes:
@@ -184,14 +203,32 @@ def decode(data: bytes) -> Frame:
         raise BadFrame(f"kind {kind} with fields of another kind")
     if kind == LOST and not size and not count:
         return Lost(incarnation, seq)
-    if kind == HELLO and size == _HELLO.size and not count:
+    if kind == REFUSAL and size >= _TARGET.size and not count:
+        target = MemberId(*_TARGET.unpack_from(data, HEAD_BYTES))
+        return Refusal(incarnation, target, _read_text(data, HEAD_BYTES + _TARGET.size))
+    if kind == HELLO and size >= _HELLO.size and not count:
         ring_node, ring_seq, members, last_view, configured, flags = _HELLO.unpack_from(data, HEAD_BYTES)
         if flags & ~FORCED or not configured or last_view > LARGEST:
             raise BadFrame("a hello with unknown flags, for no members, or beyond all counting")
-        return Hello(incarnation, RingId(ring_node, ring_seq), members, last_view, configured, bool(flags))
+        agreed = _read_text(data, HEAD_BYTES + _HELLO.size)
+        ring = RingId(ring_node, ring_seq)
+        return Hello(incarnation, ring, members, last_view, configured, bool(flags), agreed)
     if kind == WELCOME and 0 < count <= MAX_MEMBERS and size == _WELCOME.size + count * _ENTRY.size:
         return _welcome(data, incarnation, view, state)
     raise BadFrame(f"kind {kind} with {count} parts and {size} bytes")
+
+
+def _text(text: str) -> bytes:
+    return text.encode()[:MAX_TEXT_BYTES]
+
+
+def _read_text(data: bytes, at: int) -> str:
+    if len(data) - at > MAX_TEXT_BYTES:
+        raise BadFrame(f"a text of {len(data) - at} bytes, the most is {MAX_TEXT_BYTES}")
+    try:
+        return data[at:].decode()
+    except UnicodeDecodeError as error:
+        raise BadFrame(f"its text is not UTF-8: {error.reason}") from None
 
 
 def _payloads(data: bytes, count: int, size: int) -> list[bytes]:

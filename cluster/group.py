@@ -104,7 +104,7 @@ class Quorum:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A process wants to be in the group and can't: another version, or another number of configured members."""
+    """A process wants to be in the group and can't: another version, or something else that has to be alike."""
 
     node: int
     pid: int
@@ -113,12 +113,14 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Died:
-    """The group can't go on: the local daemon died, or another process took this one's place. It was the last event.
+    """The group can't go on: the local daemon died, another process took this one's place, or the others don't let this
+    one in. It was the last event.
 
     Close it; a new one may be made, which joins as new.
     """
 
     reason: str
+    remedy: str = ""
 
 
 Event = Messages | Configuration | Quorum | Refused | Died

@@ -69,7 +69,8 @@ class Joining:
         """Somebody came and says how far its store had come: it is to follow."""
         core = self._core
         if core.phase == SYNCED and updater_for(core.owners.synced, sender) == core.me:
-            core.say(events.told("follow", to=list(sender), cluster=core.mark.cluster, epoch=core.mark.standing.epoch))
+            about = {"cluster": core.mark.cluster, "epoch": core.mark.standing.epoch}
+            core.say(events.told("follow", to=list(sender), clock_us=core.clock.wall_us(), **about))
 
     def asked(self, sender: MemberId, position: int, about: dict[str, Any]) -> None:
         """A newcomer's cut, or its wish that somebody else goes on."""
@@ -90,10 +91,11 @@ class Joining:
 
     # ---- what the newcomer does -----------------------------------------------------------------------------------
 
-    def follow(self, about: dict[str, Any]) -> None:
+    def follow(self, sender: MemberId, about: dict[str, Any]) -> None:
         core = self._core
         if core.phase != FOUNDING or core.me is None or tuple(about["to"]) != core.me:
             return
+        core.clocks.heard(sender, about["clock_us"])
         mark = core.mark
         core.epoch = about["epoch"]
         if mark.cluster and mark.cluster != about["cluster"]:

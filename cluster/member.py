@@ -14,8 +14,9 @@ import os
 from collections.abc import Callable
 
 from ..base.clock import Clock
+from .agreeing import REMEDY
 from .bus import Address, Bus, BusChange, BusDied, BusEvent, BusMessage, BusQuorum
-from .frame import BadFrame, Events, Frame, Hello, Lost, OtherVersion, Welcome, decode
+from .frame import BadFrame, Events, Frame, Hello, Lost, OtherVersion, Refusal, Welcome, decode
 from .group import MAX_PAYLOAD_BYTES, WINDOW_BYTES, Died, Event, GroupError, MemberId, Messages, Quorum
 from .membership import Membership, Seat
 from .outbox import Outbox
@@ -51,8 +52,11 @@ class GroupMember:
         window_bytes: int = WINDOW_BYTES,
         quiet_s: float = QUIET_S,
         hello_s: float = HELLO_S,
+        agreed: str = "",
     ) -> None:
+        """*agreed*: what all members have to say alike (`agreeing`)."""
         self._bus = bus
+        self._agreed = agreed
         self._clock = clock
         self._new_incarnation = new_incarnation
         self._quiet_s = quiet_s
@@ -93,7 +97,7 @@ class GroupMember:
         if self._membership:
             raise GroupError(f"cluster group {name}", "it was joined before", "make a new one")
         self._bus.join(name)
-        self._membership = Membership(self._bus.address, self._bus.configured, self._new_incarnation)
+        self._membership = Membership(self._bus.address, self._bus.configured, self._new_incarnation, self._agreed)
 
     def close(self) -> None:
         self._told = self._told or "closed"
@@ -182,7 +186,7 @@ class GroupMember:
             frame = decode(message.frame)
         except OtherVersion as error:
             self.dropped += 1
-            events += membership.refuse(message.sender, error.reason)
+            self._heard_foreign(message.sender, error, events)
             return
         except BadFrame:
             self.dropped += 1
@@ -222,6 +226,16 @@ class GroupMember:
         events.append(Messages(seat.member, membership.position, frame.payloads, frame.seq))
         membership.position += len(frame.payloads)
 
+    def _heard_foreign(self, sender: Address, error: OtherVersion, events: list[Event]) -> None:
+        """It can't be read. So that its sender learns how many can't read its own frames, what stands is repeated."""
+        membership = self._there()
+        told = membership.refuse(sender, error.reason)
+        events += told
+        if why := membership.foreign(sender, error.version):
+            self._die(why, events, "install the same version of CairnMQ on all members")
+        elif told and membership.seats:
+            self._quiet_at = self._clock.monotonic_s() + self._quiet_s
+
     def _heard_about_group(self, message: BusMessage, frame: Frame, events: list[Event]) -> None:
         membership = self._there()
         before = membership.id
@@ -234,6 +248,9 @@ class GroupMember:
             events += membership.heard_welcome(frame)
         elif isinstance(frame, Lost):
             self._heard_lost(message.sender, frame, events)
+        elif isinstance(frame, Refusal) and (why := membership.refused_by(frame)):
+            self._die(f"the cluster does not let this broker in: {why}", events, REMEDY)
+            return
         kept, self._kept = self._kept, self._kept if membership.waits else None
         if membership.waits and kept is None:
             self._kept, self._kept_bytes = [], 0
@@ -361,7 +378,7 @@ class GroupMember:
             self._quiet_at = None
             outbox.say_where()
 
-    def _die(self, reason: str, events: list[Event]) -> None:
+    def _die(self, reason: str, events: list[Event], remedy: str = "") -> None:
         self._told = reason
         self._outbox.begin(0)
-        events.append(Died(reason))
+        events.append(Died(reason, remedy))

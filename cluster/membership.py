@@ -22,8 +22,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sized
 from dataclasses import dataclass
 
+from .agreeing import difference
 from .bus import Address, BusChange, RingId
-from .frame import MAX_MEMBERS, Entry, Events, Hello, Welcome, digest, next_state
+from .frame import MAX_MEMBERS, VERSION, Entry, Events, Hello, Refusal, Welcome, digest, next_state
 from .group import Configuration, Event, MemberId, Refused
 
 KEPT_STATES = 100
@@ -42,9 +43,11 @@ class Seat:
 class Membership:
     """The state machine of one process. It sends nothing: `to_say` and `wants_hello` tell what to send."""
 
-    def __init__(self, me: Address, configured: int, new_incarnation: Callable[[], int]) -> None:
+    def __init__(self, me: Address, configured: int, new_incarnation: Callable[[], int], agreed: str = "") -> None:
+        """*agreed*: what all members have to say alike."""
         self.me = me
         self.configured = configured
+        self.agreed = agreed
         self.new_incarnation = new_incarnation
         self.ring = RingId(0, 0)
         self.present: frozenset[Address] = frozenset()
@@ -56,7 +59,7 @@ class Membership:
         self.position = 0
         self.forced = False
         self.wants_hello = False
-        self.to_say: list[Welcome] = []
+        self.to_say: list[Welcome | Refusal] = []
         self.waits = False
         """My hello was heard, and no group founded: if there is one I am in it, and its welcome is on its way."""
         self.replaced = False
@@ -73,6 +76,8 @@ class Membership:
         self._tally: dict[int, tuple[Address, Hello]] = {}
         """The hellos since the last change, by node."""
         self._refused: set[Address] = set()
+        self._foreign: dict[int, int] = {}
+        """Nodes that speak another version, and which."""
 
     @property
     def id(self) -> MemberId | None:
@@ -83,7 +88,7 @@ class Membership:
         """What to say now. Each has a new incarnation, so a welcome to an earlier one is void."""
         self.wants_hello = self.waits = False
         self._said = self.new_incarnation()
-        return Hello(self._said, self.ring, self._digest, self.view, self.configured, self._force)
+        return Hello(self._said, self.ring, self._digest, self.view, self.configured, self._force, self.agreed)
 
     def force(self) -> None:
         self._force = True
@@ -95,6 +100,7 @@ class Membership:
         self._digest = digest(change.members)
         self._tally.clear()
         self._refused &= change.members
+        self._foreign.clear()
         self.waits = False
         found: list[Event] = []
         if self.seats:
@@ -113,9 +119,10 @@ class Membership:
         if hello.ring != self.ring or hello.digest != self._digest or sender not in self.present:
             return []
         if hello.configured != self.configured:
-            return self.refuse(
-                sender, f"it is configured for {hello.configured} members, this one for {self.configured}"
-            )
+            why = f"it is configured for {hello.configured} members, node {self.me.node} for {self.configured}"
+            return self._refuse_hello(sender, hello, why)
+        if differs := difference(hello.agreed, self.agreed, self.me.node):
+            return self._refuse_hello(sender, hello, differs)
         self._tally[sender.node] = (sender, hello)
         if self._majority(self._tally):
             return self._found(forced=False)
@@ -148,6 +155,20 @@ class Membership:
         self._begin(welcome.state)
         return [self._now(joined=(welcome.target,))]
 
+    def refused_by(self, refusal: Refusal) -> str:
+        """Why a group does not let me in, if it is me whom it means; empty if not."""
+        is_mine = not self.seats and refusal.target == (*self.me, self._said)
+        return refusal.why if is_mine else ""
+
+    def foreign(self, sender: Address, version: int) -> str:
+        """*sender* speaks another version: why I can't be in, if most do and so found a group of theirs; else empty."""
+        self._foreign[sender.node] = version
+        others = sorted(node for node, spoken in self._foreign.items() if spoken == version)
+        if self.seats or not self._majority(others):
+            return ""
+        nodes = ", ".join(map(str, others))
+        return f"nodes {nodes} speak version {version} of the group's frames, this one version {VERSION}"
+
     def disagrees(self, sender: Address, frame: Events) -> bool:
         """Whether most of the others have heard something else than I, now that *sender*, who is in, said this."""
         if frame.state == self.state or frame.view < self._came_in or (frame.view, frame.state) in self._past:
@@ -163,6 +184,13 @@ class Membership:
         event = self._configuration(left=[me], primary=False)
         self._dissolve()
         return [event]
+
+    def _refuse_hello(self, sender: Address, hello: Hello, why: str) -> list[Event]:
+        """It is told, too, once there is a group: before that, nobody can say which of the two is wrong."""
+        if self.seats:
+            me = self.seats[self.me].member
+            self.to_say.append(Refusal(me.incarnation, MemberId(*sender, hello.incarnation), why))
+        return self.refuse(sender, why)
 
     def refuse(self, sender: Address, why: str) -> list[Event]:
         """Told once for each time it comes."""

@@ -12,6 +12,8 @@ def memory_member(network: MemoryNetwork, node: int, window_bytes: int = WINDOW_
     return on_bus(network.bus(node), network, window_bytes)
 
 
-def on_bus(bus: MemoryBus, network: MemoryNetwork, window_bytes: int = WINDOW_BYTES) -> GroupMember:
+def on_bus(
+    bus: MemoryBus, network: MemoryNetwork, window_bytes: int = WINDOW_BYTES, agreed: str = ""
+) -> GroupMember:
     """The same, for who wants to do something to its bus."""
-    return GroupMember(bus, network.clock, lambda: network.random.getrandbits(62) | 1, window_bytes)
+    return GroupMember(bus, network.clock, lambda: network.random.getrandbits(62) | 1, window_bytes, agreed=agreed)

@@ -86,8 +86,8 @@ _TOLD: dict[str, dict[str, Check]] = {
     "nothing": {},
     "synced": {},
     "state": {"view": _number, "standing": lambda value: _standing(value) and len(value) == 4, "cluster": _text,
-              "clean": _truth, "empty": _truth},
-    "follow": {"to": _member, "cluster": _text, "epoch": _number},
+              "clean": _truth, "empty": _truth, "clock_us": _number},
+    "follow": {"to": _member, "cluster": _text, "epoch": _number, "clock_us": _number},
     "sync": {"wish": _number, "queues": _or_none(_map_of(_number))},
     "snapshot": {
         "to": _member, "update": _number, "epoch": _number, "wiring": _many(_change), "synced": _members,

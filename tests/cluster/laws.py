@@ -201,11 +201,15 @@ class GroupLaws:
 
         three.until(told, "it is refused")
         refused = next(event for event in three.heard[1] if isinstance(event, Refused))
-        assert (refused.node, refused.reason) == (3, "it is configured for 5 members, this one for 3")
+        assert (refused.node, refused.reason) == (3, "it is configured for 5 members, node 1 for 3")
         three.say(1, b"unaffected")
         three.all_heard(b"unaffected", 1, 2)
         assert three.together(1, 2)
         assert three.members[3].me is None
+        three.until(lambda: isinstance(three.heard[3][-1], Died), "it is told")
+        died = three.heard[3][-1]
+        assert isinstance(died, Died)
+        assert "does not let this broker in: it is configured for 5 members, node" in died.reason
 
     def test_a_foreign_name_is_another_group(self, three: World) -> None:
         three.remove(3)

@@ -22,7 +22,7 @@ from cairnmq.cluster.member import GroupMember
 from cairnmq.tools.cluster_lab import Lab, why_not
 from cairnmq.tools.cluster_lab_conf import LabOptions
 
-from .worlds import NODES, LabMachines, NamespaceBus, World
+from .worlds import NODES, LabMachines, NamespaceBus, World, payloads
 
 
 @pytest.fixture(scope="module")
@@ -221,3 +221,43 @@ def heard_until(bus: CorosyncBus, condition: Callable[[list[BusEvent]], bool]) -
         select.select([bus], [], [], bus.wait_s() or 0.02)
         heard += bus.poll(100)
     return heard
+
+
+@pytest.mark.parametrize("crypto", ["another key", "none"])
+def test_a_daemon_without_the_key_is_not_heard(lab: Lab, crypto: str) -> None:
+    """Nothing that it says reaches anybody, and it hears nothing."""
+    conf, other = lab.directory / "3" / "corosync.conf", lab.directory / "3" / "authkey"
+    kept = conf.read_text()
+    assert "crypto_cipher: aes256" in kept
+    if crypto == "none":
+        changed = kept.replace("aes256", "none").replace("sha256", "none")
+    else:
+        other.write_bytes(secrets.token_bytes(256))
+        changed = kept.replace(str(lab.directory / "authkey"), str(other))
+    world = World(LabMachines(lab), patience_s=60)
+    world.form(*NODES)
+    lab.stop(3)
+    world.until(lambda: world.together(1, 2), "it is gone")
+    world.remove(3)
+    conf.write_text(changed)
+    try:
+        lab.start(3)
+        stranger = world.add(3)
+        for number in range(20):
+            payload = b"%d" % number
+            stranger.multicast(payload)
+            world.say(1, payload)
+            world.all_heard(payload, 1, 2)
+        assert stranger.me is None
+        assert not payloads(world.heard[3])
+        assert world.together(1, 2)
+        assert lab.status()[2].startswith("node 3: not quorate, sees 1 of 3")
+        assert lab.status()[0].startswith("node 1: quorate, sees 2 of 3")
+    finally:
+        conf.write_text(kept)
+        lab.stop(3)
+        lab.start(3)
+        lab.wait_whole()
+    world.add(3)
+    world.until(lambda: world.together(*NODES), "with the key it is let in")
+    world.close()

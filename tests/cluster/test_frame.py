@@ -7,7 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cairnmq.cluster.bus import RingId
-from cairnmq.cluster.frame import LARGEST, BadFrame, Entry, Events, Frame, Hello, Lost, Welcome, decode, encode
+from cairnmq.cluster.frame import (
+    LARGEST,
+    BadFrame,
+    Entry,
+    Events,
+    Frame,
+    Hello,
+    Lost,
+    Refusal,
+    Welcome,
+    decode,
+    encode,
+)
 from cairnmq.cluster.group import MAX_PAYLOAD_BYTES, MemberId
 
 U32, U64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
@@ -15,14 +27,16 @@ COUNT = st.integers(0, LARGEST)
 SOME = st.integers(1, 2**64 - 1)
 MEMBER = st.builds(MemberId, U32, U32, U64)
 RING = st.builds(RingId, U32, U64)
+TEXT = st.text(max_size=50)
 FRAMES: st.SearchStrategy[Frame] = st.one_of(
     st.builds(Events, SOME, COUNT, COUNT, COUNT, U64, st.lists(st.binary(max_size=200), max_size=20)),
-    st.builds(Hello, SOME, RING, U64, COUNT, st.integers(1, 2**32 - 1), st.booleans()),
+    st.builds(Hello, SOME, RING, U64, COUNT, st.integers(1, 2**32 - 1), st.booleans(), TEXT),
     st.builds(
         Welcome, SOME, MEMBER, COUNT, U64, COUNT, st.booleans(),
         st.lists(st.builds(Entry, MEMBER, COUNT), min_size=1, max_size=9).map(tuple),
     ),
     st.builds(Lost, SOME, COUNT),
+    st.builds(Refusal, SOME, MEMBER, TEXT),
 )  # fmt: skip
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from cairnmq.base.clock import ManualClock
 from cairnmq.cluster.bus import Address, BusChange, BusEvent, BusMessage, RingId
-from cairnmq.cluster.frame import Entry, Events, Frame, Hello, Lost, Welcome, decode, digest, encode
-from cairnmq.cluster.group import Configuration, Event, MemberId, Messages, Refused
+from cairnmq.cluster.frame import VERSION, Entry, Events, Frame, Hello, Lost, Refusal, Welcome, decode, digest, encode
+from cairnmq.cluster.group import Configuration, Died, Event, MemberId, Messages, Refused
 from cairnmq.cluster.member import HELLO_S, KEPT_BYTES, QUIET_S, GroupMember
 
 ME, TWO, THREE = Address(1, 11), Address(2, 22), Address(3, 33)
@@ -102,8 +102,10 @@ def member(fresh: Script) -> Script:
     return fresh
 
 
-def say_hello(incarnation: int, ring: RingId = RING, present: frozenset[Address] = ALL, configured: int = 3) -> Hello:
-    return Hello(incarnation, ring, digest(present), 0, configured, False)
+def say_hello(
+    incarnation: int, ring: RingId = RING, present: frozenset[Address] = ALL, configured: int = 3, agreed: str = ""
+) -> Hello:
+    return Hello(incarnation, ring, digest(present), 0, configured, False, agreed)
 
 
 def said(events: list[Event]) -> list[bytes]:
@@ -285,9 +287,9 @@ def test_bytes_that_are_no_frame_count_as_lost(member: Script) -> None:
 
 def test_another_version_is_told_once(member: Script) -> None:
     other = bytearray(encode(say_hello(3000)))
-    other[7] = 2
+    other[7] = VERSION + 1
     assert member.hear(THREE, bytes(other), bytes(other)) == [
-        Refused(3, 33, "it speaks version 2 of the group's frames, this is version 1")
+        Refused(3, 33, f"it speaks version {VERSION + 1} of the group's frames, this is version {VERSION}")
     ]
 
 
@@ -317,3 +319,62 @@ def test_who_is_in_founds_nothing_with_one_who_asks_again(member: Script) -> Non
     assert isinstance(found[0], Configuration)
     assert not found[0].founded
     assert (found[0].joined, found[0].left) == ((MemberId(*TWO, 2001),), (MemberId(*TWO, 2000),))
+
+
+def other_version(incarnation: int) -> bytes:
+    other = bytearray(encode(say_hello(incarnation)))
+    other[7] = VERSION + 1
+    return bytes(other)
+
+
+def test_who_finds_most_of_another_version_ends(fresh: Script) -> None:
+    assert [type(event) for event in fresh.hear(TWO, other_version(2000))] == [Refused], "one may be wrong itself"
+    assert fresh.hear(THREE, other_version(3000))[-1] == Died(
+        f"nodes 2, 3 speak version {VERSION + 1} of the group's frames, this one version {VERSION}",
+        "install the same version of CairnMQ on all members",
+    )
+
+
+def test_who_is_in_goes_on_and_says_where_it_stands(member: Script) -> None:
+    """So that the other one, which can't be answered, learns how many speak another version than it does."""
+    member.passes(QUIET_S)
+    count = len(member.bus.sent)
+    assert [type(event) for event in member.hear(THREE, other_version(3000))] == [Refused]
+    member.passes(QUIET_S)
+    assert [type(frame) for frame in member.bus.sent[count:]] == [Events]
+    assert member.hear(TWO, other_version(2000)), "of those who are in, too: it goes on while they are"
+    assert member.member.me is not None
+
+
+def test_who_differs_is_told_how(member: Script) -> None:
+    theirs = '{"--anycast": "a.*", "version of events": "1"}'
+    why = "its --anycast is 'a.*', on node 1 it is ''; its version of events is '1', on node 1 it is ''"
+    assert member.hear(THREE, say_hello(3000, agreed=theirs)) == [Refused(3, 33, why)]
+    member.member.flush()
+    me = member.member.me
+    assert me is not None
+    assert member.bus.sent[-1] == Refusal(me.incarnation, MemberId(*THREE, 3000), why)
+    assert member.hear(THREE, say_hello(3001, agreed="no JSON")) == [], "told here once"
+    member.member.flush()
+    refusal = member.bus.sent[-1]
+    assert isinstance(refusal, Refusal)
+    assert (refusal.target.incarnation, refusal.why) == (
+        3001, "what it says of its version and options is said in another way"
+    )  # fmt: skip
+
+
+def test_before_there_is_a_group_nobody_is_refused(fresh: Script) -> None:
+    """Nobody can say yet which of them is wrong."""
+    assert fresh.hear(TWO, say_hello(2000, agreed="{}"))
+    assert not any(isinstance(frame, Refusal) for frame in fresh.bus.sent)
+
+
+def test_a_refusal_ends_only_whom_it_means(fresh: Script, member: Script) -> None:
+    assert member.hear(TWO, Refusal(2000, MemberId(*ME, 1), "no")) == []
+    assert member.member.me is not None
+    one = Script()
+    one.tell(BusChange(RING, ALL, NONE, ALL))
+    assert one.hear(TWO, Refusal(2000, MemberId(*ME, one.hello().incarnation + 1), "of an earlier hello")) == []
+    [died] = one.hear(TWO, Refusal(2000, MemberId(*ME, one.hello().incarnation), "it is of 1990"))
+    assert isinstance(died, Died)
+    assert died.reason == "the cluster does not let this broker in: it is of 1990"

@@ -13,7 +13,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "CLUSTER.md"
 
 
 def test_the_page_is_the_table() -> None:
-    core = Membership(ClusterOptions("c", 1), SystemClock(), print).core
+    core = Membership(ClusterOptions("c", 1), SystemClock(), print, {}).core
     assert len([*ClusterCollector(core).collect()]) == len(CLUSTER_FAMILIES)
     rows = []
     for family in CLUSTER_FAMILIES:

@@ -20,6 +20,7 @@ from cairnmq.cluster.queue_owner import QueueOwnerHandler
 from cairnmq.cluster.replica import Replica
 
 from ..thorough import amount
+from . import test_bad_input as bad_laws
 from . import test_cluster as laws
 from . import test_flow as flow_laws
 from . import test_left_behind as left_behind_laws
@@ -80,7 +81,15 @@ def takes_the_first_store(patch: pytest.MonkeyPatch) -> None:
 
 
 def trusts_any_store(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(founding.Founding, "_is_missed", lambda self, best: False)
+    patch.setattr(founding.Founding, "_is_missed", lambda self, best, ours: False)
+
+
+def takes_the_store_that_is_furthest(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(founding.Founding, "_of_one_cluster", lambda self: self._states)
+
+
+def serves_until_a_write_fails(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Flow, "_watch_full", lambda self: None)
 
 
 def says_nothing_of_its_lag(patch: pytest.MonkeyPatch) -> None:
@@ -116,6 +125,8 @@ DEFECTS: tuple[tuple[Patch, Callable[[], None]], ...] = (
     (forgets_tombstones, laws.test_what_is_taken_while_it_is_brought_stays_away),
     (takes_the_first_store, laws.test_all_go_down_and_the_store_that_is_ahead_wins),
     (trusts_any_store, laws.test_a_member_that_was_being_updated_knows_that_somebody_is_ahead),
+    (takes_the_store_that_is_furthest, bad_laws.test_where_as_many_are_of_one_cluster_as_of_another_all_wait),
+    (serves_until_a_write_fails, bad_laws.test_a_member_with_a_full_disk_ends_and_the_others_go_on),
     (says_nothing_of_its_lag, flow_laws.test_a_majority_that_lags_holds_the_others),
     (waits_for_the_dead, flow_laws.test_who_leaves_holds_nobody),
     (brings_no_memory_of_ids, shaped_laws.test_the_same_message_id_is_taken_once_by_all),

@@ -27,6 +27,7 @@ from cairnmq.recovery.recover import recover
 
 from ..broker.world import FakeTerminal, message, number_of
 from ..recovery.world import OPTIONS, MemoryWiring
+from ..store.small_disk import SmallDisk
 
 ACCEPT, RELEASE, FAIL, REJECT = ACCEPTED, RELEASED, MODIFIED, REJECTED
 TICK_S = 0.01
@@ -77,6 +78,12 @@ class Member:
         self.flow_limit_bytes = LIMIT_BYTES
         self.is_disk_slow = False
         """Its disk tells nobody that it has written something."""
+        self.capacity_bytes = 0
+        """Of its disk; 0 for one that is never full."""
+        self.agreed = ""
+        """What it says of its version and options."""
+        self.name = "test"
+        """Of the cluster that it is told to be in."""
 
     def start(self) -> None:
         self.lives += 1
@@ -84,12 +91,13 @@ class Member:
         self.readings: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self.clients: list[Any] = []
         self.unheard_lsn = 0
-        self.store, _ = recover(self.disk, self.wiring, self.clock, OPTIONS)
+        self.files = SmallDisk(self.disk, self.capacity_bytes) if self.capacity_bytes else self.disk
+        self.store, _ = recover(self.files, self.wiring, self.clock, OPTIONS)
         actions = self.actions
         self.store.run_inline(lambda lsn: actions.append((self._durable, (lsn,))))
         self.bus = self.network.bus(self.node)
-        group = on_bus(self.bus, self.network)
-        self.core = self.core_type(group, "test", lambda: self.network.configured, self.clock, self.failures.append)
+        group = on_bus(self.bus, self.network, agreed=self.agreed)
+        self.core = self.core_type(group, self.name, lambda: self.network.configured, self.clock, self.failures.append)
         self.core.flow.limit_bytes = self.flow_limit_bytes
         readings = self.readings
         self.broker = Broker(
@@ -108,6 +116,15 @@ class Member:
             return
         self.store.became_durable(lsn)
         self.broker.durable()
+
+    def look_at_room(self) -> None:
+        """As the threads of a journal do now and then."""
+        self.store.kick()
+        self.store.journal.write_mark()
+        while self.store.journal.pool.prepare():
+            pass
+        self.store.journal.pool.look_at_room()
+        self.do(self.broker.room_again)
 
     def hurry_disk(self) -> None:
         self.is_disk_slow = False

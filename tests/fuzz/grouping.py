@@ -7,7 +7,7 @@ from functools import cache
 from crc32c import crc32c
 
 from cairnmq.cluster.bus import RingId
-from cairnmq.cluster.frame import BadFrame, Entry, Events, Hello, Lost, Welcome, decode, encode
+from cairnmq.cluster.frame import VERSION, BadFrame, Entry, Events, Hello, Lost, Refusal, Welcome, decode, encode
 from cairnmq.cluster.group import MemberId, Refused
 from cairnmq.cluster.memory_bus import MemoryNetwork
 from cairnmq.cluster.memory_group import memory_member
@@ -24,7 +24,8 @@ def said() -> tuple[bytes, ...]:
         encode(frame)
         for frame in (
             Hello(7, RingId(1, 4), 12345, 3, 3, False),
-            Hello(7, RingId(1, 4), 12345, 3, 3, True),
+            Hello(7, RingId(1, 4), 12345, 3, 3, True, "{}"),
+            Refusal(7, members[2], "it differs"),
             Welcome(14, members[2], 4, 99, 17, False, entries),
             Events(21, 1, 0, 4, 99, [b"one", b"", b"x" * 100]),
             Events(21, 1, 1, 4, 99, []),
@@ -92,5 +93,5 @@ class Grouped:
 
 
 def _fitting(data: bytes) -> bytes:
-    rest = b"CMg\x01" + data[8:]
+    rest = b"CMg" + bytes([VERSION]) + data[8:]
     return crc32c(rest).to_bytes(4, "little") + rest

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from errno import ENOSPC
 from pathlib import Path
 
 import pytest
 
 from cairnmq.base.clock import ManualClock
-from cairnmq.disk.faulty import Call, Fault, FaultyDirectory
 from cairnmq.disk.memory import MemoryDirectory
 from cairnmq.journal.block import ACQUISITIONS, Block
 from cairnmq.journal.opening import MIN_CONTAINER_BYTES
@@ -22,26 +20,9 @@ from cairnmq.store.journal_store import JournalStore
 from cairnmq.store.options import StoreOptions
 from cairnmq.store.wiring import QueueRow, Wiring
 
+from .small_disk import SmallDisk
+
 OPTIONS = StoreOptions(container_bytes=MIN_CONTAINER_BYTES)
-
-
-class SmallDisk(FaultyDirectory):
-    """A disk that takes so many bytes. Others can take what is left."""
-
-    def __init__(self, capacity_bytes: int) -> None:
-        super().__init__(MemoryDirectory(), self._refuse)
-        self.capacity_bytes = capacity_bytes
-
-    def free_bytes(self) -> int:
-        return max(0, self.capacity_bytes - self.used_bytes())
-
-    def used_bytes(self) -> int:
-        return sum(self.inner.open(name).size_bytes() for name in self.inner.names())
-
-    def _refuse(self, call: Call) -> Fault | None:
-        if call.kind != "write" or not call.name.endswith(".new"):
-            return None
-        return Fault(ENOSPC, 0.5) if self.used_bytes() + call.size_bytes > self.capacity_bytes else None
 
 
 def make_spares(store: JournalStore) -> None:
@@ -55,7 +36,7 @@ class World:
     """A store with two queues on a small disk."""
 
     def __init__(self, place: Path, *, acquisitions: bool = False) -> None:
-        self.disk = SmallDisk(16 << 20)
+        self.disk = SmallDisk(MemoryDirectory(), 16 << 20)
         self.place = place
         self.options = replace(OPTIONS, acquisitions=acquisitions)
         self.store = self.open()

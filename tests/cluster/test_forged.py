@@ -1,0 +1,185 @@
+"""A process that got into the group, and says what no member of ours would: the others go on, with what they have.
+
+What it says is cut, mixed and bent from events of each kind, so most of it is nearly right. It may own a queue or hold
+clients while it is there, since a member may; when it is gone, all is as if it had never been.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from cairnmq.broker.entry import ARRIVAL_MASK
+from cairnmq.channel.words import Forward
+from cairnmq.cluster import events
+from cairnmq.cluster.group import MAX_PAYLOAD_BYTES
+from cairnmq.cluster.member import GroupMember
+from cairnmq.cluster.memory_group import memory_member
+from cairnmq.store.why import Why
+
+from ..broker.world import message
+from ..thorough import amount
+from .test_told import RIGHT
+from .world import ACCEPT, Receiver, Sender, World
+
+LIVES = amount("CAIRN_FORGERIES", 400, 40)
+SAID = 60
+GOOD = [(message(7, 30, True), True), (message(8, 30, False), False)]
+PLAIN = [
+    events.enqueue(["q"], GOOD, False),
+    events.enqueue(["q", "nobody's"], GOOD, True),
+    events.dequeue(Why.ACCEPTED, "q", [1, 2, 1 << 60]),
+    events.release("q", [1, 3], [True, False]),
+    events.move(Why.REJECTED, "q", 1, ["q", "x"], GOOD[0]),
+    events.update_front(1, "q", [1, 2], [0, 3], GOOD),
+    events.transaction([events.Enqueue(["q"], GOOD, False), events.Dequeue(Why.ACCEPTED, "q", (2,))]),
+    bytes([events.PART, events.FIRST]) + b"x" * 50,
+    bytes([events.PART, events.LAST]) + b"x" * 50,
+    bytes([events.PART, 0xFF]),
+    b"",
+]
+
+
+CHANGES: list[dict[str, object]] = [
+    {"do": "queue", "name": "new", "arguments": {"priorities": "many"}},
+    {"do": "queue", "name": "new", "arguments": {"max-messages": -1, "what": [1, {"nobody": None}]}},
+    {"do": "queue", "name": "", "arguments": {}},
+    {"do": "queue", "name": "x" * 40_000, "arguments": {}},
+    {"do": "queue", "name": "\x00\n", "arguments": {"replicated": False}},
+    {"do": "queue", "name": "$cluster", "arguments": {}},
+    {"do": "queue", "name": "amq.topic", "arguments": {"dead-letter-address": 5}},
+    {"do": "no-queue", "name": "$cluster", "why": ""},
+    {"do": "exchange", "name": "e", "type": "what", "arguments": {"alternate": 7}},
+    {"do": "exchange", "name": "e", "type": "headers", "arguments": {}},
+    {"do": "exchange", "name": "q", "type": "fanout", "arguments": {}},
+    {"do": "no-exchange", "name": "amq.topic", "why": ""},
+    {"do": "binding", "exchange": "e", "queue": "q", "key": "k", "arguments": {"x-match": 1}},
+    {"do": "binding", "exchange": "amq.topic", "queue": "q", "key": "#." * 500, "arguments": {}},
+    {"do": "no-binding", "exchange": "amq.topic", "queue": "q", "key": "other"},
+    {"do": "template", "name": "[", "arguments": {"message-ttl-ms": "soon"}},
+    {"do": "no-template", "name": "nobody's"},
+    {"do": "new-arguments", "queue": "q", "changes": {"max-messages": "x"}},
+    {"do": "new-arguments", "queue": "$cluster", "changes": {"paused": True}},
+    {"do": "new-arguments", "queue": "q", "changes": {"priorities": True, "what": 1}},
+]
+
+
+class Taker(Receiver):
+    """It takes messages that have no number, too."""
+
+    def forward(self, messages: Sequence[Forward]) -> None:
+        for number, (entry, content) in enumerate(messages, 10**6 + len(self.order)):
+            try:
+                super().forward([(entry, content)])
+            except (ValueError, AssertionError):
+                self.order.append((number, False))
+                self.unsettled[number] = (entry, False)
+
+
+def positions(world: World, node: int) -> list[int]:
+    """The positions of what is on the queue there."""
+    replica = world[node].core.owners.replicas["q"]
+    there = [entry.position & ARRIVAL_MASK for entry in replica.entries() if not entry.gone]
+    return sorted({*there, *[position for position, _ in replica.stored()]})
+
+
+class Forger:
+    """On node 3 it is let in by the group, as any process is; there is no broker behind it."""
+
+    def __init__(self, world: World, seed: int) -> None:
+        self.world = world
+        self.random = random.Random(seed)
+        self.member: GroupMember = memory_member(world.network, 3)
+        self.member.join("test")
+        assert world.until(self._is_in), world.why()
+
+    def _is_in(self) -> bool:
+        self.member.step()
+        return self.member.me is not None
+
+    def say(self, payload: bytes) -> None:
+        self.member.multicast(payload[:MAX_PAYLOAD_BYTES])
+        self.member.flush()
+        self.world.tick()
+        self.member.step()
+
+    def forged(self) -> bytes:
+        draw = self.random
+        kind = draw.random()
+        if kind < 0.1:
+            return draw.randbytes(draw.randrange(1, 60))
+        if kind < 0.5:
+            what = draw.choice([*RIGHT])
+            about = {name: self._bent(value) for name, value in RIGHT[what].items()}
+            return self._cut(events.told(what, **about))
+        if kind < 0.6:
+            return events.told("change", change=draw.choice(CHANGES))
+        if kind < 0.7:
+            senders = [*self.world[1].core.members]
+            return self._cut(events.ack({draw.choice(senders): draw.choice([0, 1, 5, 1 << 63])}))
+        return self._cut(draw.choice(PLAIN))
+
+    def _bent(self, value: object) -> object:
+        """Often a member that is there, or a queue; sometimes what is far beyond."""
+        draw = self.random
+        if draw.random() < 0.5:
+            return value
+        if isinstance(value, bool):
+            return not value
+        if isinstance(value, int):
+            return draw.choice([0, -1, 1 << 62, self.world[1].core.deliver.position])
+        if isinstance(value, list) and len(value) == 3 and all(isinstance(one, int) for one in value):
+            return [*draw.choice(self.world[1].core.members)]
+        if isinstance(value, str):
+            return draw.choice(["q", "", "x" * 300, "$cluster", "\udcff"])
+        if isinstance(value, dict):
+            return {name: self._bent(one) for name, one in value.items()}
+        return [self._bent(one) for one in value] if isinstance(value, list) else value
+
+    def _cut(self, payload: bytes) -> bytes:
+        draw = self.random
+        if payload and draw.random() < 0.3:
+            at = draw.randrange(len(payload))
+            bent = bytearray(payload)
+            bent[at] ^= 1 << draw.randrange(8)
+            payload = bytes(bent)
+        return payload[: draw.randrange(len(payload))] if payload and draw.random() < 0.1 else payload
+
+
+def one(seed: int) -> None:
+    """Two members with clients, and a forger that comes and goes."""
+    world = World(seed=seed)
+    for node in (1, 2):
+        world[node].start()
+    assert world.until(lambda: world[1].serves and world[2].serves), world.why()
+    sender = Sender(world[1])
+    world.run(0.2)
+    sender.send(range(5))
+    assert world.until(lambda: len(sender.confirmed) == 5)
+    forger = Forger(world, seed)
+    for _ in range(SAID):
+        forger.say(forger.forged())
+    forger.member.close()
+    assert world.until(lambda: len(world[1].core.members) == 2), seed
+    assert not [str(world[node].failures[0]) for node in (1, 2) if world[node].failures], seed
+    assert world.until(lambda: world[1].serves and world[2].serves), (seed, world.why())
+    late = Sender(world[2])
+    world.run(0.2)
+    late.send([50, 51])
+    assert world.until(lambda: late.confirmed == [50, 51]), seed
+    receiver = Taker(world[1])
+    world.run(0.2)
+    receiver.request(10_000)
+    assert world.until(lambda: {50, 51} <= {*receiver.unsettled}), seed
+    receiver.settle_as([*receiver.unsettled], ACCEPT)
+    assert world.until(lambda: not receiver.unsettled), seed
+    world.run(0.5)
+    assert positions(world, 1) == positions(world, 2), seed
+
+
+@pytest.mark.parametrize("first", range(0, LIVES, 20))
+def test_who_forges_events_harms_nobody_for_good(first: int) -> None:
+    for seed in range(first, first + 20):
+        one(seed)

@@ -1,0 +1,27 @@
+"""A disk that is soon full."""
+
+from __future__ import annotations
+
+from errno import ENOSPC
+
+from cairnmq.disk.faulty import Call, Fault, FaultyDirectory
+from cairnmq.disk.seam import Directory
+
+
+class SmallDisk(FaultyDirectory):
+    """A disk that takes so many bytes. Others can take what is left."""
+
+    def __init__(self, inner: Directory, capacity_bytes: int) -> None:
+        super().__init__(inner, self._refuse)
+        self.capacity_bytes = capacity_bytes
+
+    def free_bytes(self) -> int:
+        return max(0, self.capacity_bytes - self.used_bytes())
+
+    def used_bytes(self) -> int:
+        return sum(self.inner.open(name).size_bytes() for name in self.inner.names())
+
+    def _refuse(self, call: Call) -> Fault | None:
+        if call.kind != "write" or not call.name.endswith(".new"):
+            return None
+        return Fault(ENOSPC, 0.5) if self.used_bytes() + call.size_bytes > self.capacity_bytes else None
