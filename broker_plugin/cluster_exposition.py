@@ -111,6 +111,10 @@ class ClusterType(One):
                     lambda _: [str(one) for one in sorted(core.owners.synced)],
                 ),
                 Attribute("me", "string", "Which of them this one is.", lambda _: str(core.me)),
+                Attribute(
+                    "others-at", "list", "Where clients reach the others, as this one tells its own.",
+                    lambda _: [f"{host}:{port}" for places in core.addresses.others for host, port in places],
+                ),
                 Attribute("needed", "number", "How many a majority is.", lambda _: core.completion.majority),
                 Attribute("queues", "number", "Replicated queues.", lambda _: len(core.owners.replicas)),
                 Attribute("owned-queues", "number", "Those handed out here.", lambda _: core.owned_queues),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Mapping, Sequence
+from ipaddress import ip_address
 from typing import Any
 
 from ..base.clock import Clock
 from ..base.errors import CairnError
+from ..cluster.addresses import Place, Places
 from ..cluster.agreeing import agreement
 from ..cluster.broker_handler import BrokerHandler
 from ..cluster.core import Core
@@ -18,6 +21,22 @@ from ..cluster.solo import SoloGroup
 from .options import ClusterOptions
 
 
+def reachable(places: Places) -> Places:
+    """Of where a broker listens, what others can use: any address is this machine's name, its own loop is none."""
+    return Places(_reachable(places.plain), _reachable(places.tls))
+
+
+def _reachable(places: Sequence[Place]) -> tuple[Place, ...]:
+    found = []
+    for host, port in places:
+        address = ip_address(host)
+        if address.is_unspecified:
+            found.append((socket.gethostname(), port))
+        elif not address.is_loopback:
+            found.append((host, port))
+    return tuple(found)
+
+
 class Membership:
     """Of one broker. Made before it, and started when it runs."""
 
@@ -27,8 +46,12 @@ class Membership:
         clock: Clock,
         fail: Callable[[CairnError], None],
         alike: Mapping[str, Sequence[str]],
+        places: Places,
     ) -> None:
-        """*fail*: the broker can't be a member any more; *alike*: options that all members have to have alike."""
+        """*fail*: the broker can't be a member any more; *alike*: options that all members have to have alike.
+
+        *places*: where the broker listens, which is where clients reach it if nothing else is said.
+        """
         group: Group
         self._listens = options.size != 1
         if self._listens:
@@ -39,6 +62,7 @@ class Membership:
             self.core = Core(SoloGroup(), options.name, lambda: 1, clock, fail)
             self.core.alone = True
         self.core.force = options.force
+        self.core.addresses.mine = reachable(places) if options.advertise is None else options.advertise
         self.handler = BrokerHandler(self.core)
         self._listening: Listening | None = None
 

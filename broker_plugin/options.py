@@ -13,6 +13,7 @@ from ..broker.memory import DEFAULT_LIMIT_BYTES
 from ..broker.transactions import TransactionLimits
 from ..channel.outward import Target
 from ..channel.outward import parse as parse_target
+from ..cluster.addresses import Places
 from ..journal.archive import ArchiveLimits
 from ..router.admission import AdmissionOptions
 from ..router.router import RouterOptions
@@ -30,6 +31,7 @@ __all__ = [
     "ExportOptions",
     "Limits",
     "LinkRoute",
+    "Places",
     "QueueChoice",
     "RouterOptions",
     "SidecarOptions",
@@ -52,6 +54,8 @@ class ClusterOptions:
     """How many members it has; 0 for as many as corosync's nodelist has, 1 for one without corosync."""
     force: bool = False
     """An operator's word that those who are here are enough, majority or not."""
+    advertise: Places | None = None
+    """Where clients reach this member; None for where it listens."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from ..base.errors import CairnError, JournalError
 from ..broker.access import read as read_access
 from ..broker.broker import Broker
 from ..broker.direct_sender import SESSION_WINDOW_BYTES
+from ..cluster.addresses import Places
 from ..management.operations import serve
 from ..router.core import Core
 from ..router.dialler import check_targets
@@ -62,7 +63,9 @@ class RunningBroker:
         self._membership = None
         if options.cluster is not None:
             alike = {"--anycast": options.anycast, "--multicast": options.multicast}
-            self._membership = Membership(options.cluster, clock, self._core.fail, alike)
+            places = Places(self._router.places, self._router.tls_places)
+            self._membership = Membership(options.cluster, clock, self._core.fail, alike, places)
+            self._membership.core.addresses.on_change = lambda others: self._router.failover_to(*others)
         self._broker = Broker(
             self._store,
             clock,

@@ -7,7 +7,7 @@ import ipaddress
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from types import FrameType
 from typing import Any
@@ -22,6 +22,7 @@ from ..broker_plugin.options import (
     ClusterOptions,
     ExportOptions,
     Limits,
+    Places,
     QueueChoice,
     RouterOptions,
     SidecarOptions,
@@ -191,6 +192,12 @@ def _option(name: str, default: float, kind: click.ParamType[Any], text: str) ->
     is_flag=True,
     help="Those who are here are enough, majority or not: for a start after the others are lost for good.",
 )
+@click.option(
+    "--advertise",
+    multiple=True,
+    metavar="[amqps://]HOST:PORT",
+    help="Where clients of other members reach this one, if not where it listens.",
+)
 @_option("--metrics-most-queues", 100, click.IntRange(0, 10_000), "How many have, at most.")
 @click.option("--log-format", default="text", show_default=True, type=click.Choice(["text", "json"]), help="The log's.")
 @click.option("-v", "--verbose", is_flag=True, help="Say more on standard error.")
@@ -262,6 +269,7 @@ def broker(
     cluster_name: str | None,
     cluster_size: int | None,
     cluster_force: bool,
+    advertise: tuple[str, ...],
     log_format: str,
     verbose: bool,
 ) -> None:
@@ -336,7 +344,7 @@ def broker(
         auto_links=tuple(auto_links_of(auto_link, targets)),
         secrets_dir=secrets_dir or "",
         container_id=container_id,
-        cluster=_cluster(cluster_name, cluster_size, cluster_force),
+        cluster=_cluster(cluster_name, cluster_size, cluster_force, advertise),
     )
     stop = _Stop()
     running = RunningBroker(options, _Progress())
@@ -434,12 +442,18 @@ def _tls(
     return TlsOptions(cert, key or cert, port, ca or "", clients or (OPTIONAL if ca else NONE), crl or "")
 
 
-def _cluster(name: str | None, size: int | None, force: bool) -> ClusterOptions | None:
+_AMQPS = "amqps://"
+
+
+def _cluster(name: str | None, size: int | None, force: bool, advertise: Sequence[str]) -> ClusterOptions | None:
     if name is None:
-        if size is not None or force:
-            raise CairnError("--cluster-...", "no cluster is named", "name one with --cluster-name")
+        if size is not None or force or advertise:
+            option = "--advertise" if advertise else "--cluster-..."
+            raise CairnError(option, "no cluster is named", "name one with --cluster-name")
         return None
-    return ClusterOptions(name, size or 0, force)
+    plain = tuple([host_port("--advertise", text) for text in advertise if not text.startswith(_AMQPS)])
+    tls = tuple([host_port("--advertise", text[len(_AMQPS) :]) for text in advertise if text.startswith(_AMQPS)])
+    return ClusterOptions(name, size or 0, force, Places(plain, tls) if advertise else None)
 
 
 class _Stop:

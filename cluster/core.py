@@ -27,6 +27,7 @@ from ..broker.broker import Broker
 from ..broker.queue import Queue
 from ..store.transaction import TxState
 from . import events
+from .addresses import Addresses
 from .clients import Clients
 from .clocks import Clocks
 from .cluster_nodes import ClusterNodes
@@ -90,6 +91,7 @@ class Core:
         self.reports = Reports(self)
         self.flow = Flow(self)
         self.clocks = Clocks(name, clock)
+        self.addresses = Addresses(self)
         self.clients = Clients(self)
         self.deliver = Deliver(self)
         self.echo = Echo(self)
@@ -315,9 +317,11 @@ class Core:
         if config.joined:
             self._saying.somebody_came()
             self.flow.say_again()
+            self.addresses.say()
         if mine is None and (self.me not in config.members or not config.primary):
             self.lost("the majority of the cluster is not there")
             return
+        self.addresses.left(config.left)
         if self.phase == ASKING and self.joining.is_asked and mine is None and not config.left:
             self.joining.keep(config)
             self.members = config.members
@@ -326,6 +330,7 @@ class Core:
         self.members = config.members
         if mine is not None:
             self._entered(mine, config)
+            self.addresses.say()
             return
         self.completion.members(config.members)
         self.owners.members_are(config.members, self.broker.store.next_lsn)

@@ -152,6 +152,8 @@ class Deliver:
             core.reports.told(sender, about)
         elif what == "state":
             core.founding.heard(sender, about)
+        elif what == "address":
+            core.addresses.heard(sender, about)
         elif what == "flow":
             core.flow.heard(sender, off=about["off"])
         elif what == "follow":

@@ -63,12 +63,21 @@ def _change(value: Any) -> bool:
     return isinstance(value, dict) and _fields(_CHANGES.get(str(value.get("do")), {"do": _never}))(value)
 
 
+def _host(value: Any) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= 253 and value.isascii() and value.isprintable()
+
+
+def _port(value: Any) -> bool:
+    return _number(value) and 0 < value < 1 << 16
+
+
 def _never(value: Any) -> bool:
     return False
 
 
 _member = _row(_number, _number, _number)
 _members = _many(_member)
+_places = _many(_row(_host, _port))
 _held = _many(_row(_number, _member))
 _CHANGES: dict[str, dict[str, Check]] = {
     "queue": {"name": _text, "arguments": _map},
@@ -104,6 +113,7 @@ _TOLD: dict[str, dict[str, Check]] = {
     "purge-wish": {"queue": _text, "by": _many(_number), "number": _number},
     "purge": {"queue": _text, "by": _many(_number), "number": _number, "keep": _many(_number)},
     "flow": {"off": _truth},
+    "address": {"plain": _places, "tls": _places},
     "report-wish": {"by": _many(_number), "number": _number, "asked": _map},
     "report": {"to": _many(_number), "number": _number, "told": _map},
 }  # fmt: skip

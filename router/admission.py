@@ -7,7 +7,7 @@ everybody is sent on to another broker, and which container ids are taken by a c
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from types import MappingProxyType
@@ -64,13 +64,29 @@ class Admission:
     def __init__(self, container_id: str, options: AdmissionOptions) -> None:
         self.container_id = container_id
         self._redirect_to = options.redirect_to
-        self._properties = _properties(options)
+        self._failover = options.failover
+        self._about = _properties(options)
+        self._properties = self._properties_with_tls = self._with(())
+        """The same for clients that came with TLS, which may find the others elsewhere."""
         self._lock = threading.Lock()
         self._sole: dict[str, object] = {}
         """Container ids that have a connection which wants to be the only one."""
 
-    def admit(self, connection: object, container: str, desired: tuple[str, ...]) -> Answer:
-        """*container* has opened *connection* and desires these capabilities."""
+    def failover_to(self, plain: Sequence[HostPort], tls: Sequence[HostPort]) -> None:
+        """Clients that come from now on are told of these brokers as well, without TLS and with it."""
+        self._properties, self._properties_with_tls = self._with(plain), self._with(tls)
+
+    def _with(self, others: Sequence[HostPort]) -> dict[Symbol, Any]:
+        places = [*self._failover, *[one for one in others if one not in self._failover]]
+        if not places:
+            return self._about
+        found = [_symbols({"network-host": host, "port": Uint(port), "hostname": host}) for host, port in places]
+        return {**self._about, Symbol("failover-server-list"): found}
+
+    def admit(
+        self, connection: object, container: str, desired: tuple[str, ...], *, secure: bool = False
+    ) -> Answer:
+        """*container* has opened *connection*, with TLS if it is *secure*, and desires these capabilities."""
         if self._redirect_to is not None:
             host, port = self._redirect_to
             info = {"network-host": host, "port": Uint(port), "hostname": host}
@@ -82,7 +98,7 @@ class Admission:
                     info = {"invalid-field": Symbol("container-id")}
                     return self.refuse("amqp:invalid-field", f"container {container!r} is connected already", info)
             capabilities += (SOLE_CONNECTION,)
-        return Answer(capabilities, encode.value(self._properties))
+        return Answer(capabilities, encode.value(self._properties_with_tls if secure else self._properties))
 
     @property
     def properties(self) -> bytes:
@@ -107,10 +123,6 @@ def _properties(options: AdmissionOptions) -> dict[Symbol, Any]:
         found["queue-prefix"] = options.queue_prefix
     if options.topic_prefix:
         found["topic-prefix"] = options.topic_prefix
-    if options.failover:
-        found["failover-server-list"] = [
-            _symbols({"network-host": host, "port": Uint(port), "hostname": host}) for host, port in options.failover
-        ]
     return _symbols(found)
 
 

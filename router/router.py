@@ -6,7 +6,7 @@ import logging
 import resource
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -18,7 +18,7 @@ from ..base.clock import Clock
 from ..base.errors import CairnError
 from ..channel.outward import Target
 from ..channel.words import Drivers
-from .admission import Admission, AdmissionOptions
+from .admission import Admission, AdmissionOptions, HostPort
 from .client_terminal import ClientTerminal
 from .core import Core
 from .dialler import Lines
@@ -103,6 +103,20 @@ class Router:
     def tls_address(self) -> str:
         """Where it listens with TLS, as host:port; empty if it does not."""
         return "" if self._secure is None else _show(self._secure.getsockname())
+
+    @property
+    def places(self) -> tuple[HostPort, ...]:
+        """Where it listens without TLS: address and port."""
+        return _places(self._listener)
+
+    @property
+    def tls_places(self) -> tuple[HostPort, ...]:
+        """The same with TLS."""
+        return _places(self._secure)
+
+    def failover_to(self, plain: Sequence[HostPort], tls: Sequence[HostPort]) -> None:
+        """Clients are told of these brokers, beside those of the options. Any thread."""
+        self._admission.failover_to(plain, tls)
 
     @property
     def tls_port(self) -> int:
@@ -294,6 +308,13 @@ def _bind(host: str, port: int, option: str = "--port") -> socket.socket:
         reason = getattr(error, "strerror", None) or str(error)
         raise CairnError(place, f"can't listen there: {reason}", f"choose another {option} or --listen") from error
     return listener
+
+
+def _places(listener: socket.socket | None) -> tuple[HostPort, ...]:
+    if listener is None:
+        return ()
+    host, port = listener.getsockname()[:2]
+    return ((str(host).partition("%")[0], int(port)),)
 
 
 def _show(address: tuple[object, ...]) -> str:

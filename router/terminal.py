@@ -71,6 +71,7 @@ class Terminal:
         self.certified = certified
         self.certificate = certificate
         self._about = {"connection": name}
+        self._secure = secure
         self.core = core
         self.closed = False
         self.engine = Engine(admission.container_id, limits, buckets, scratch, client=self.dials)
@@ -272,7 +273,9 @@ class Terminal:
         if why:
             answer = self._admission.refuse(condition, why)
         else:
-            answer = self._admission.admit(self, self.engine.container, self.engine.desired)
+            answer = self._admission.admit(
+                self, self.engine.container, self.engine.desired, secure=self._secure
+            )
         self.engine.open(answer.capabilities, answer.properties)
         if answer.error is not None:
             log.info("%s: refused: %s", self.name, answer.error.description, extra=self._about)

@@ -2,6 +2,7 @@
 
     python -m tests.cluster.reconnecting QUEUE COUNT HOST:PORT...
 
+With one place it goes on with the other members that the broker tells of in its open.
 It says `at N` for each hundred confirmed, and `got N` when it has received that many different messages, which are all.
 """
 
@@ -10,7 +11,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from proton import Message
+from proton import Message, symbol
+from proton._reactor import Urls
 from proton.handlers import MessagingHandler
 from proton.reactor import Container
 
@@ -38,6 +40,12 @@ class Reconnecting(MessagingHandler):  # type: ignore[misc]
         )  # fmt: skip
         self.sender = event.container.create_sender(self.connection, self.queue)
         event.container.schedule(STEP_S, self)
+
+    def on_connection_opened(self, event: Any) -> None:
+        told = (event.connection.remote_properties or {}).get(symbol("failover-server-list"), [])
+        others = [f"{one[symbol('network-host')]}:{int(one[symbol('port')])}" for one in told]
+        if len(self.places) == 1 and others:  # proton does not look there itself
+            event.connection._overrides.address = Urls([f"amqp://{place}" for place in (*self.places, *others)])
 
     def on_connection_remote_close(self, event: Any) -> None:
         """A member that sends its clients away; proton goes on only when the transport is closed, too."""

@@ -15,7 +15,8 @@ from .simulation import run
 
 ME = [1, 2, 3]
 RIGHT: dict[str, dict[str, Any]] = {
-    "nothing": {}, "synced": {}, "flow": {"off": True}, "consume": {"queue": "q"}, "taken": {"queue": "q"},
+    "nothing": {}, "synced": {}, "flow": {"off": True},
+    "address": {"plain": [["a", 1]], "tls": []}, "consume": {"queue": "q"}, "taken": {"queue": "q"},
     "state": {"view": 4, "standing": {"synced": True, "epoch": 1, "view": 2, "position": 3}, "cluster": "c",
               "clean": False, "empty": True, "clock_us": 5},
     "follow": {"to": ME, "cluster": "c", "epoch": 1, "clock_us": 5}, "sync": {"wish": 1, "queues": {"q": 7}},

@@ -17,6 +17,7 @@ from cairnmq.base.errors import CairnError
 from cairnmq.broker.broker import Broker
 from cairnmq.broker.entry import ARRIVAL_MASK
 from cairnmq.channel.words import Delivery, Forward, Open, Outcome, Terminus
+from cairnmq.cluster.addresses import Places
 from cairnmq.cluster.broker_handler import BrokerHandler
 from cairnmq.cluster.core import Core
 from cairnmq.cluster.flow import LIMIT_BYTES
@@ -80,6 +81,7 @@ class Member:
         """Its disk tells nobody that it has written something."""
         self.capacity_bytes = 0
         """Of its disk; 0 for one that is never full."""
+        self.places = Places()
         self.agreed = ""
         """What it says of its version and options."""
         self.name = "test"
@@ -99,6 +101,7 @@ class Member:
         group = on_bus(self.bus, self.network, agreed=self.agreed)
         self.core = self.core_type(group, self.name, lambda: self.network.configured, self.clock, self.failures.append)
         self.core.flow.limit_bytes = self.flow_limit_bytes
+        self.core.addresses.mine = self.places
         readings = self.readings
         self.broker = Broker(
             self.store,

@@ -1,0 +1,92 @@
+"""Members say where clients reach them, and clients are told of the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from proton import Data, symbol
+
+from cairnmq.broker_plugin.membership import reachable
+from cairnmq.cluster.addresses import Places
+from cairnmq.router.admission import Admission, AdmissionOptions
+
+from .world import World
+
+
+def at(*nodes: int) -> Places:
+    return Places(tuple([(f"mq{node}", 5672) for node in nodes]), tuple([(f"mq{node}", 5671) for node in nodes]))
+
+
+def knows(world: World, node: int, *others: int) -> bool:
+    return world.until(lambda: world[node].core.addresses.others == at(*others))
+
+
+def with_addresses() -> World:
+    world = World()
+    for node, member in world.members.items():
+        member.places = at(node)
+    return world.start()
+
+
+def test_each_knows_the_others_who_come_and_go() -> None:
+    world = with_addresses()
+    heard: list[Places] = []
+    world[1].core.addresses.on_change = heard.append
+    assert knows(world, 1, 2, 3)
+    assert knows(world, 3, 1, 2)
+    world[3].kill()
+    assert knows(world, 1, 2)
+    world[3].start()
+    assert knows(world, 3, 1, 2)
+    assert knows(world, 1, 2, 3)
+    assert heard[-1] == at(2, 3)
+    world[3].stop()
+    world[3].places = Places()
+    world[3].start()
+    assert world.until(lambda: world[3].serves)
+    assert knows(world, 1, 2), "it says nothing"
+
+
+def test_who_is_cut_off_sends_its_clients_to_those_it_knew() -> None:
+    world = with_addresses()
+    assert knows(world, 1, 2, 3)
+    world.network.partition([1], [2, 3])
+    assert world.until(lambda: not world[1].serves)
+    world.run(2)
+    assert world[1].core.addresses.others == at(2, 3)
+    assert knows(world, 2, 3)
+    world.network.heal()
+    assert knows(world, 2, 1, 3)
+
+
+def told(answer: bytes) -> list[tuple[str, int]]:
+    data = Data()
+    data.decode(answer)
+    data.rewind()
+    data.next()
+    properties: Any = data.get_dict()
+    found = properties.get(symbol("failover-server-list"), [])
+    return [(one[symbol("network-host")], int(one[symbol("port")])) for one in found]
+
+
+def test_a_client_is_told_of_those_that_it_can_use() -> None:
+    admission = Admission("me", AdmissionOptions((("far", 1),)))
+    assert told(admission.admit(object(), "c", ()).properties) == [("far", 1)]
+    admission.failover_to([("a", 2), ("far", 1)], [("b", 3)])
+    assert told(admission.admit(object(), "c", ()).properties) == [("far", 1), ("a", 2)]
+    assert told(admission.admit(object(), "c", (), secure=True).properties) == [("far", 1), ("b", 3)]
+    assert told(admission.refuse("amqp:unauthorized-access", "no").properties) == [("far", 1), ("a", 2)]
+    alone = Admission("me", AdmissionOptions())
+    alone.failover_to([("a", 2)], [])
+    alone.failover_to([], [])
+    assert told(alone.admit(object(), "c", ()).properties) == []
+
+
+@pytest.mark.parametrize(
+    ("host", "found"),
+    [("192.0.2.7", "192.0.2.7"), ("2001:db8::1", "2001:db8::1"), ("127.0.0.1", ""), ("::1", ""), ("0.0.0.0", "here")],
+)
+def test_where_it_listens_is_where_it_is_found(host: str, found: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "here")
+    assert reachable(Places(((host, 5672),), ())) == Places(((found, 5672),) if found else (), ())
