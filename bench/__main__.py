@@ -21,6 +21,7 @@ from . import (
     group,
     journal,
     long,
+    members,
     parts,
     patterns,
     questions,
@@ -62,6 +63,7 @@ PARTS = (
     "group",
     "sidecars",
     "cluster",
+    "members",
 )
 WIDTH = 156
 """What the table needs; a narrower terminal wraps lines, which is better than cutting off figures."""
@@ -103,8 +105,9 @@ def main(
         "group": lambda path: group.measure(path, rounds, seconds),
         "sidecars": lambda path: sidecars.measure(path, rounds, seconds),
         "cluster": lambda path: cluster.measure(path, rounds, seconds),
+        "members": lambda path: members.measure(path, rounds, seconds, 500 if quick else members.BACKLOG),
     }
-    for line in (*embedded.left_out(), *parts.left_out(), *group.left_out()):
+    for line in (*embedded.left_out(), *parts.left_out(), *group.left_out(), *members.left_out()):
         print(f"bench: {line}", file=sys.stderr)
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="cairnmq-bench-", dir=directory) as path:

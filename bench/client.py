@@ -23,11 +23,14 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
+from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
 from cairnmq.amqp.header import redelivered
 from cairnmq.amqp.proton import ACCEPTED, NULL, REMOTE_CLOSED, Pointer, condition_text, ffi, lib
+from cairnmq.tools.cluster_lab import Lab
+from cairnmq.tools.cluster_lab_conf import address
 
 from .table import BenchError, Percentiles
 
@@ -41,6 +44,14 @@ _FRAME_BYTES = 64 << 10
 _READ_BYTES = 256 << 10
 NUMBERS = struct.Struct("<QQ")
 _LOCAL_UNINIT, _REMOTE_ACTIVE = int(lib.PN_LOCAL_UNINIT), int(lib.PN_REMOTE_ACTIVE)
+
+
+class Far(NamedTuple):
+    """A node of a lab of daemons, in whose namespace the client and the broker are."""
+
+    lab: str
+    root: str
+    node: int
 
 
 class Job(NamedTuple):
@@ -63,6 +74,8 @@ class Job(NamedTuple):
     """Of `works.send_paced`."""
     per_transaction: int = 0
     """Of `works.send_in_transactions`."""
+    far: Far | None = None
+    """Where the broker is, if not on loopback."""
 
 
 class Result(NamedTuple):
@@ -352,7 +365,7 @@ def _difference(message: bytes | bytearray, template: Template, sequence: int) -
 def _do(job: Job, listener: socket.socket, tell: Callable[[object], None], await_go: Callable[[], object]) -> Result:
     name = f"bench-{'sender' if job.sender else 'receiver'}"
     if job.port:
-        wire = Wire(socket.create_connection(("127.0.0.1", job.port)), name)
+        wire = Wire(_connect(job), name)
         wire.attach(job.address, name, sender=job.sender)
     else:
         wire = Wire(listener.accept()[0], name, server=True)
@@ -370,6 +383,13 @@ def _do(job: Job, listener: socket.socket, tell: Callable[[object], None], await
         return result
     finally:
         wire.free()
+
+
+def _connect(job: Job) -> socket.socket:
+    if job.far is None:
+        return socket.create_connection(("127.0.0.1", job.port))
+    with Lab(job.far.lab, Path(job.far.root)).inside(job.far.node):
+        return socket.create_connection((address(job.far.node), job.port))
 
 
 def _serve(pipe: Connection) -> None:

@@ -16,6 +16,7 @@ from bench import (
     forwarding,
     group,
     long,
+    members,
     parts,
     patterns,
     questions,
@@ -27,6 +28,7 @@ from bench import (
     traffic,
     zeros,
 )
+from bench.__main__ import PARTS
 from bench.embedded import installed, left_out
 
 pytestmark = pytest.mark.timeout(900)
@@ -49,8 +51,20 @@ def run(*arguments: str) -> str:
 
 @pytest.fixture(scope="module")
 def report() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(run("--json"))
+    others = [word for part in PARTS if part != "members" for word in ("--only", part)]
+    found: dict[str, Any] = json.loads(run("--json", *others))
     return found
+
+
+def test_three_members_are_measured() -> None:
+    if members.left_out():
+        pytest.skip(members.left_out()[0])
+    rows = json.loads(run("--json", "--only", "members"))["rows"]
+    assert [(row["section"], row["what"]) for row in rows] == [
+        *[(members.SECTION, f"{kind}, {window} in flight") for window, kind in product(members.WINDOWS, members.KINDS)],
+        (members.TIMES, "fail-overs"),
+        (members.TIMES, "join: messages"),
+    ]
 
 
 def test_everything_is_measured(report: dict[str, Any]) -> None:

@@ -1,0 +1,274 @@
+"""A cluster of three members on this machine, beside a broker without one, and a cluster of one; client of `broker`.
+
+Corosync daemons and brokers are in a lab's network namespaces, on one machine: what is shared with the clients are its
+cores and its one disk, so nothing of this says what three machines do. 256 B, durable, every message checked:
+
+none, one       a sender and a receiver at the broker
+passive         at the first of three members, the others only follow
+elsewhere       the receiver at another member than the sender
+active          three pairs, each with a queue of its own, and at a member of its own
+
+*fail-over*: the machine of a member ends (broker and daemon at once), until another member confirms a message that was
+sent when that one was gone; corosync has to notice first (`DETECTION_S`). *join*: a member that was updated before
+comes to a queue of many messages while a publisher goes on at a steady rate; until it has them all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from statistics import median
+
+from proton import Message
+from proton.utils import BlockingConnection
+
+from cairnmq.tools.cluster_lab import Lab, why_not
+from cairnmq.tools.cluster_lab_conf import TOKEN_MS, LabOptions, address
+
+from .broker import MAIN, STOPPED_S, Broker
+from .client import Clients, Far, Job
+from .table import BenchError, Row, row
+
+SECTION = "three members on this machine, 256 B: received"
+TIMES = "three members on this machine"
+NODES = (1, 2, 3)
+PORT, METRICS = 5672, 9100
+PATIENCE_S = 120.0
+BACKLOG = 100_000
+"""Messages that a newcomer is brought."""
+STEADY_PER_S = 200
+WINDOWS = (1, 100, 1000)
+KINDS = ("none", "one", "passive", "elsewhere", "active")
+_GUESS_PER_S = {1: 200, 100: 10_000, 1000: 20_000}
+_GUESS_JOIN_PER_S = 20_000
+DETECTION_S = 2.2 * (TOKEN_MS + 650 * (len(NODES) - 2)) / 1000
+"""The token is missed, which takes longer by 650 ms for each node beyond two; then a consensus is waited for."""
+_GUESS_OVER_PER_S = 1 / (DETECTION_S + 1)
+
+
+class Member:
+    """A broker of the lab."""
+
+    def __init__(self, lab: Lab, node: int, path: Path) -> None:
+        self.lab, self.node = lab, node
+        self.url = f"amqp://{address(node)}:{PORT}"
+        ports = ("--port", str(PORT), "--metrics-port", str(METRICS))
+        command = [
+            sys.executable, "-c", MAIN, "broker", "--store-dir", str(path / f"store{node}"), "--cluster-name", "bench",
+            "--listen", address(node), *ports, "--anonymous", "--anonymous",
+        ]  # fmt: skip
+        with (path / f"log{node}").open("wb") as said:
+            self.process = subprocess.Popen(lab.command(node, command), stdout=said, stderr=said)
+
+    def figures(self) -> dict[str, float]:
+        try:
+            place = f"http://127.0.0.1:{METRICS}/metrics"
+            with self.lab.inside(self.node), urllib.request.urlopen(place, timeout=5) as got:
+                text = got.read().decode()
+        except OSError:
+            return {}
+        return {name: float(value) for name, value in re.findall(r"^cairnmq_(cluster_\w+) (\S+)$", text, re.MULTILINE)}
+
+    @property
+    def serves(self) -> bool:
+        return self.figures().get("cluster_serving") == 1.0
+
+    def connect(self) -> BlockingConnection:
+        with self.lab.inside(self.node):
+            return BlockingConnection(self.url, timeout=PATIENCE_S, allowed_mechs="ANONYMOUS")
+
+    def end(self, number: int = signal.SIGTERM) -> None:
+        self.process.send_signal(number)
+        try:
+            self.process.wait(STOPPED_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+class Members:
+    def __init__(self, lab: Lab, path: Path) -> None:
+        self.lab, self.path = lab, path
+        self.all: dict[int, Member] = {}
+
+    def start(self, *nodes: int) -> None:
+        for node in nodes:
+            self.all[node] = Member(self.lab, node, self.path)
+        wait(lambda: all(self.all[node].serves for node in nodes), "the members serve")
+
+    def end(self) -> None:
+        for member in self.all.values():
+            member.end()
+
+
+@contextlib.contextmanager
+def three(path: Path) -> Iterator[Members]:
+    path.mkdir(parents=True, exist_ok=True)
+    lab = Lab(f"b{secrets.token_hex(2)}", path / "lab")
+    members = Members(lab, path)
+    try:
+        lab.up(LabOptions(len(NODES)))
+        members.start(*NODES)
+        yield members
+    finally:
+        members.end()
+        lab.down()
+
+
+def wait(condition: Callable[[], bool], what: str) -> None:
+    end_s = time.monotonic() + PATIENCE_S
+    while not condition():
+        if time.monotonic() > end_s:
+            raise BenchError(f"not within {PATIENCE_S:.0f} s: {what}")
+        time.sleep(0.02)
+
+
+# ---- rates --------------------------------------------------------------------------------------------------------
+
+
+Place = tuple[int, Far | None]
+"""Of a broker: its port, and where that is."""
+
+
+def _jobs(place: Place, to: Place, name: str, messages: int, window: int) -> list[Job]:
+    (port, far), (to_port, to_far) = place, to
+    return [
+        Job(False, to_port, name, messages, 256, window, True, far=to_far),
+        Job(True, port, name, messages, 256, window, True, far=far),
+    ]
+
+
+def _rates(path: Path, members: Members, rounds: int, round_s: float) -> list[Row]:
+    """In turns. A pair's rate is from its first message sent to its last one received; several pairs' are added."""
+    names = (f"b{number}" for number in count())
+    found: dict[tuple[str, int], list[tuple[float, float, float]]] = {}
+    one_of = ("--cluster-name", "bench", "--cluster-size", "1")
+    with (
+        Broker(os.path.join(path, "one"), *one_of) as one,
+        Broker(os.path.join(path, "none")) as none,
+        Clients(2 * len(NODES)) as clients,
+    ):
+        at: dict[str, Place] = {"none": (none.port, None), "one": (one.port, None)}
+        root = str(members.lab.directory.parent)
+        first, second, third = ((PORT, Far(members.lab.name, root, node)) for node in NODES)
+        kinds: dict[str, list[tuple[Place, Place]]] = {
+            "none": [(at["none"], at["none"])],
+            "one": [(at["one"], at["one"])],
+            "passive": [(first, first)],
+            "elsewhere": [(first, second)],
+            "active": [(first, first), (second, second), (third, third)],
+        }
+        for kind, window in [(kind, window) for window in WINDOWS for kind in KINDS] * rounds:
+            pairs = kinds[kind]
+            messages = max(6, round(_GUESS_PER_S[window] * round_s / len(pairs)))
+            jobs = [job for pair in pairs for job in _jobs(*pair, next(names), messages, window)]
+            came = clients.run_all(jobs)
+            receivers, senders = came[::2], came[1::2]
+            per_s = sum(
+                messages / (receiver.ended_ns - sender.begun_ns) * 1e9
+                for receiver, sender in zip(receivers, senders, strict=True)
+            )
+            p50_us, p99_us = (max(getattr(one.latency, name) for one in receivers) for name in ("p50_us", "p99_us"))
+            found.setdefault((kind, window), []).append((per_s, p50_us, p99_us))
+    return [
+        row(
+            SECTION,
+            f"{kind}, {window} in flight",
+            [each[0] for each in found[kind, window]],
+            _GUESS_PER_S[window],
+            "none",
+            [each[0] for each in found["none", window]],
+            p50_us=median(each[1] for each in found[kind, window]),
+            p99_us=median(each[2] for each in found[kind, window]),
+        )
+        for window in WINDOWS
+        for kind in KINDS
+    ]
+
+
+# ---- what takes time ----------------------------------------------------------------------------------------------
+
+
+def _fail_over(members: Members) -> float:
+    """Seconds until another member confirms, from the end of the machine that clients were on."""
+    first, second = members.all[1], members.all[2]
+    sender = second.connect().create_sender("fail-over")
+    sender.send(Message(body="before", durable=True), timeout=PATIENCE_S)
+    begun_s = time.monotonic()
+    first.process.kill()
+    members.lab.kill(1)
+    sender.send(Message(body="after", durable=True), timeout=PATIENCE_S)
+    took_s = time.monotonic() - begun_s
+    sender.connection.close()
+    first.process.wait()
+    members.lab.start(1)
+    members.lab.wait_whole()
+    members.start(1)
+    return took_s
+
+
+def _join(members: Members, messages: int) -> float:
+    """Seconds until a member that comes has that many messages."""
+    third, first = members.all.pop(3), members.all[1]
+    third.end()
+    fill = [
+        sys.executable, "-c", MAIN, "perftest", "--base-name", "join", "--count", str(messages), "--size", "256",
+        "--durable", "yes", "--nsubs", "0", "--processes", "1", "--json", "--timeout", "60", "--url", first.url,
+    ]  # fmt: skip
+    filled = subprocess.run(members.lab.command(1, fill), capture_output=True, text=True, check=False)
+    if filled.returncode:
+        raise BenchError(f"perftest: {filled.stderr[-1000:]}{filled.stdout[-1000:]}")
+    stopped = threading.Event()
+    connection = first.connect()
+    sender = connection.create_sender("steady")
+
+    def go_on() -> None:
+        while not stopped.wait(1 / STEADY_PER_S):
+            sender.send(Message(body="x" * 256, durable=True), timeout=PATIENCE_S)
+
+    traffic = threading.Thread(target=go_on)
+    traffic.start()
+    try:
+        members.all[3] = Member(members.lab, 3, members.path)
+        wait(lambda: members.all[3].figures().get("cluster_synced") is not None, "it has started")
+        begun_s = time.monotonic()
+        wait(lambda: members.all[3].serves, "the newcomer serves")
+        return time.monotonic() - begun_s
+    finally:
+        stopped.set()
+        traffic.join()
+        connection.close()
+
+
+def measure(path: str, rounds: int, round_s: float, backlog: int) -> list[Row]:
+    """Nothing where there can be no lab."""
+    if why_not():
+        return []
+    with three(Path(path)) as members:
+        rows = _rates(Path(path), members, rounds, round_s)
+        over_s = [_fail_over(members) for _ in range(min(rounds, 3))]
+        join_s = _join(members, backlog)
+    told = f"{min(over_s):.2f} to {max(over_s):.2f} s; corosync's part of it is {DETECTION_S:.2f} s"
+    overs = [1 / each for each in over_s]
+    rows.append(row(TIMES, "fail-overs", overs, _GUESS_OVER_PER_S, "", overs, note=told))
+    per_s = [backlog / join_s]
+    note = f"{backlog:,} messages in {join_s:.1f} s beside {STEADY_PER_S} a second"
+    rows.append(row(TIMES, "join: messages", per_s, _GUESS_JOIN_PER_S, "", per_s, note=note))
+    return rows
+
+
+def left_out() -> list[str]:
+    """What is not measured here, and why."""
+    reason = why_not()
+    return [f"three members are left out: {reason}"] if reason else []
