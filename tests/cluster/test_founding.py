@@ -61,7 +61,8 @@ def test_what_was_said_of_a_store_counts_in_its_configuration(how_old: int, phas
     assert world.until(lambda: core.phase == "founding")
     about = {"standing": asdict(core.mark.standing), "cluster": core.mark.cluster, "clean": True, "empty": False}
     for node in (1, 2):  # as if it had been on its way since they were founding themselves
-        world[node].core.say(events.told("state", view=core.view - how_old, **about))
+        member = world[node].core
+        member.say(events.told("state", view=core.view - how_old, clock_us=member.clock.wall_us(), **about))
     world.run(0.5)
     assert core.phase == phase
 
