@@ -265,6 +265,11 @@ class Journal:
         return self._at > HEAD_BYTES * self._notes
 
     @property
+    def cut_lsn(self) -> int:
+        """Every record so far but notes lies below, and every later one there or behind. The appender's thread."""
+        return self._begin + (BLOCK_HEAD_BYTES + self._at if self.has_awaited else 0)
+
+    @property
     def has_unsealed(self) -> bool:
         return self._at > 0
 
