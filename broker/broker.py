@@ -34,6 +34,7 @@ from .entry import Entry
 from .exchange import Exchange
 from .finding import DYNAMIC_PREFIX as DYNAMIC_PREFIX
 from .finding import Finding
+from .followings import Followings
 from .former import Former
 from .in_doubt import InDoubt
 from .line import Line
@@ -51,6 +52,7 @@ from .selecting import SelectingBrowser, SelectingConsumer, asked_for
 from .selector import SelectorError
 from .senders import AnonymousProducer, ExchangeProducer, QueueProducer
 from .shaped import ShapedQueue
+from .streams import STREAM, Streams
 from .subscriptions import Subscriptions
 from .suspended import LinkEnds
 from .timers import Timers
@@ -119,7 +121,9 @@ class Broker(Finding):
         """By addresses, of which no queue is made: they begin with a dollar."""
         self.network = Network(self, container_id)
         self.auto_links = AutoLinks(self)
-        self.connectors.users += (self.network, self.auto_links)
+        self.streams = Streams(self)
+        self.followings = Followings(self)
+        self.connectors.users += (self.network, self.auto_links, self.followings)
         self._credit = credit
         self.vouch = vouch
         self._owned: dict[object, list[Queue | Exchange]] = {}
@@ -132,6 +136,7 @@ class Broker(Finding):
         self.suspended = LinkEnds(self)
         self._back: dict[Queue, list[tuple[Entry, bool, Callable[[], None]]]] = {}
         """What goes back to replicated queues."""
+        self.followings.recover()
         self.later(forget_orphans, self)
         if cluster is not None:
             self.later(cluster.attach, self)
@@ -146,6 +151,8 @@ class Broker(Finding):
     # ---- channels -------------------------------------------------------------------------------------------------
 
     def is_routed(self, address: str | None) -> bool:
+        if address is not None and address.startswith(STREAM):
+            return True
         return bool(self.link_routes.all) and self.link_routes.may_fit(address)
 
     def connected(self, name: str, connection: OutwardEnd) -> None:
@@ -197,6 +204,8 @@ class Broker(Finding):
                 terminal.failure("amqp:unauthorized-access", why)
             else:
                 endpoint.open(wish, terminal)
+        elif terminus.address.startswith(STREAM):
+            self.streams.open(wish, terminal)
         else:
             self.find(
                 terminus.address,
@@ -339,6 +348,7 @@ class Broker(Finding):
         if self.acquisitions is not None:
             self.acquisitions.link_went(terminal)
         self.auto_links.link_went(terminal)
+        self.followings.link_went(terminal)
 
     def connection_opened(self, connection: ConnectionEnd) -> None:
         self.connections.came(connection)
@@ -465,6 +475,8 @@ class Broker(Finding):
     def durable(self) -> None:
         """The store's durable LSN has moved."""
         self.line.move()
+        if self.streams.feeders:
+            self.streams.look()
         if self.cluster is not None:
             self.cluster.durable()
 

@@ -12,7 +12,7 @@ from . import addresses
 from .access import CONNECT, CREATE, SEND, Access, Forbidden
 from .addresses import Kind
 from .direct import DirectAddresses
-from .nodes import MAX_NAME_BYTES, Nodes
+from .nodes import MAX_NAME_BYTES, CopyLocked, Nodes
 from .places import ExchangePlace, Place
 from .queue import Queue
 from .subscriptions import NAME_PREFIX as SUBSCRIPTION_PREFIX
@@ -81,7 +81,9 @@ class Finding:
 
     def _find(self, place: Place | None, name: str, then: Callable[[Place | Exception], None]) -> None:
         reason = "" if place is not None else self._why_not_created(name)
-        if place is not None:
+        if name in self.nodes.copies and not isinstance(place, Queue | ExchangePlace):
+            then(CopyLocked(name))
+        elif place is not None:
             then(place)
         elif reason:
             then(LookupError(reason))
@@ -117,6 +119,8 @@ class Finding:
         """The AMQP error for a queue that could not be made, and why."""
         if isinstance(error, Forbidden):
             return "amqp:unauthorized-access", str(error)
+        if isinstance(error, CopyLocked):
+            return "amqp:not-allowed", str(error)
         if isinstance(error, DiskFull):
             return "amqp:resource-limit-exceeded", str(error)
         if isinstance(error, SqlUnreachable | SqlDenied | SqlReadOnly):  # where the server is, is nobody's business

@@ -7,7 +7,7 @@ each is written with the first durable binding that it gets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -24,9 +24,21 @@ PREDECLARED = {"amq.direct": "direct", "amq.fanout": "fanout", "amq.topic": "top
 MAX_NAME_BYTES = 1024
 TEMPLATE = "template:"
 """The names of configurations that say which arguments a queue made on first use gets; the rest is a pattern."""
+FOLLOWS, NOTES_OF = "follows", "notes-of"
+"""Arguments of store queues that are no nodes: the copy of a queue of another site, and the notes to that."""
 Arguments = Mapping[str, Any]
 _Found = TypeVar("_Found")
 Done = Callable[[_Found | Exception], None]
+
+
+class CopyLocked(StoreError):
+    """The name is that of a copy, which nobody may use before it is taken over."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"queue {name!r}", "it follows a queue of another site, and is locked",
+            f"use that one, or take this one over: cairnmq ctl followings take-over {name}",
+        )  # fmt: skip
 
 
 class MakeQueue(Protocol):
@@ -47,6 +59,10 @@ class Nodes:
         self.exchanges: dict[str, Exchange] = {}
         self.templates: dict[str, Arguments] = {}
         """Pattern to arguments, for queues made on first use: of those that fit, a later one's go over an earlier's."""
+        self.copies: dict[str, QueueRow] = {}
+        """Copies of queues of other sites, and the notes to them: their names are taken."""
+        self.copied: dict[str, Sequence[int]] = {}
+        """What was on them when the store was opened; for who takes them over from here."""
         self._store = store
         self._post = post
         self._make_queue = make_queue
@@ -60,6 +76,10 @@ class Nodes:
         messages = store.messages()
         by_id: dict[int, Queue] = {}
         for row in store.queues():
+            if FOLLOWS in row.arguments or NOTES_OF in row.arguments:
+                self.copies[row.name] = row
+                self.copied[row.name] = messages.pop(row.id, ())
+                continue
             queue = self.queues[row.name] = by_id[row.id] = self._make_queue(row.name, row.id, row.arguments)
             if row.id in messages:
                 queue.recovered(messages.pop(row.id))
@@ -111,7 +131,7 @@ class Nodes:
 
     def add_queue(self, name: str, arguments: Arguments) -> Queue:
         """A queue that does not last. Raises `StoreError` for bad arguments, or a name that is taken."""
-        self._check_free(name)
+        self.check_free(name)
         queue = self.queues[name] = self._make_queue(name, 0, arguments)
         return queue
 
@@ -126,7 +146,7 @@ class Nodes:
             return
         try:
             policy_of(name, arguments)
-            self._check_free(name)
+            self.check_free(name)
         except StoreError as error:
             done(error)
             return
@@ -143,6 +163,15 @@ class Nodes:
             made = self.queues[name] = self._make_queue(name, row.id, row.arguments)
         for done in self._creating.pop(name):
             done(made)
+
+    def adopt(self, row: QueueRow, ids: Sequence[int]) -> Queue:
+        """What was a copy is a queue from now on, with these messages. They may have been handed out elsewhere."""
+        self.copies.pop(row.name, None)
+        queue = self.queues[row.name] = self._make_queue(row.name, row.id, row.arguments)
+        queue.delivered_below = max(ids, default=0) + 1
+        queue.begin_timing()
+        queue.recovered(ids)
+        return queue
 
     def change_queue(self, queue: Queue, changes: Arguments, done: Done[None]) -> None:
         """Change some of a queue's arguments, those with None away: in SQL first, and then at once.
@@ -214,7 +243,7 @@ class Nodes:
 
     def add_exchange(self, name: str, kind: str, arguments: Arguments) -> Exchange:
         """An exchange that does not last. Raises `StoreError` for bad arguments, or a name that is taken."""
-        self._check_free(name)
+        self.check_free(name)
         exchange = self.exchanges[name] = _exchange(ExchangeRow(0, name, kind, arguments))
         return exchange
 
@@ -223,7 +252,7 @@ class Nodes:
         there = self.exchanges.get(name)
         try:
             if there is None:
-                self._check_free(name)
+                self.check_free(name)
                 _exchange(ExchangeRow(0, name, kind, arguments))
             elif there.type != kind:
                 raise StoreError(f"exchange {name!r}", f"it is there, of type {there.type}", "delete it first")
@@ -318,7 +347,10 @@ class Nodes:
             exchange.unbind(queue, key)
         done(error)
 
-    def _check_free(self, name: str) -> None:
+    def check_free(self, name: str) -> None:
+        """Raises `StoreError` if the name is taken."""
+        if name in self.copies:
+            raise CopyLocked(name)
         if name in self.queues or name in self.exchanges:
             raise StoreError(f"node {name!r}", "there is one of that name", "choose another name, or delete that one")
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ..channel.words import Open
 from . import addresses
 from .access import BROWSE, RECEIVE, SEND
+from .streams import STREAM
 
 if TYPE_CHECKING:
     from .broker import Broker
@@ -35,6 +36,8 @@ def _why_not(broker: Broker, wish: Open) -> str:
     if address is None or wish.terminus.dynamic or wish.terminus.coordinator:
         return ""
     operation = SEND if not wish.to_client else BROWSE if wish.terminus.browse else RECEIVE
+    if address.startswith(STREAM):
+        return broker.why_not(wish.user, BROWSE, address.removeprefix(STREAM))
     if address in broker.endpoints:
         return broker.why_not(wish.user, operation, address)
     place = broker.place_of(address, wish.terminus.capabilities)

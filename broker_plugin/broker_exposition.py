@@ -17,7 +17,9 @@ from prometheus_client.registry import Collector
 from ..broker.broker import Broker
 from ..broker.connectors import Connector
 from ..broker.exchange import Exchange
+from ..broker.followings import UP, Following
 from ..broker.queue import Queue
+from ..broker.streams import Feeder
 from ..router.core import Core
 from .exposition import PREFIX, Samples, Value, metric_of
 
@@ -66,6 +68,14 @@ class Figures:
         found = list(self.broker.connectors.by_name.values())
         return Samples(("connector",), [((one.name,), float(read(one))) for one in found])
 
+    def by_following(self, read: Callable[[Following], float]) -> Samples:
+        found = list(self.broker.followings.by_name.values())
+        return Samples(("queue",), [((one.name,), float(read(one))) for one in found])
+
+    def by_follower(self, read: Callable[[Feeder], float]) -> Samples:
+        found = list(self.broker.streams.feeders)
+        return Samples(("queue", "follower"), [((one.queue.name, one.follower), float(read(one))) for one in found])
+
 
 class BrokerFamily(NamedTuple):
     """One metric."""
@@ -99,6 +109,25 @@ BROKER_FAMILIES = (
     BrokerFamily("routed_links", "gauge", "Links that go on to others.", lambda f: len(f.broker.link_routes.joints)),
     BrokerFamily(
         "routers", "gauge", "Other brokers that can be reached.", lambda f: len(f.broker.network.topology.ways)
+    ),
+    BrokerFamily(
+        "following_up", "gauge", "1 while the source that it follows is there.",
+        lambda f: f.by_following(lambda one: one.state == UP),
+    ),
+    BrokerFamily(
+        "following_whole", "gauge", "1 if it is what its source was at some moment.",
+        lambda f: f.by_following(lambda one: one.copy.is_whole),
+    ),
+    BrokerFamily(
+        "following_messages", "gauge", "Messages on it.", lambda f: f.by_following(lambda one: len(one.copy.ids))
+    ),
+    BrokerFamily(
+        "following_lag_seconds", "gauge", "The time since all that was done at the source was here.",
+        lambda f: f.by_following(lambda one: one.lag_s(f.broker.clock.wall_us())),
+    ),
+    BrokerFamily(
+        "follower_behind_bytes", "gauge", "Of the log, of all queues, what a follower that is there has not got.",
+        lambda f: f.by_follower(lambda one: one.behind_bytes),
     ),
     BrokerFamily("queues", "gauge", "Queues, told one by one or not.", lambda f: len(f.queues)),
     BrokerFamily("exchanges", "gauge", "Exchanges, told one by one or not.", lambda f: len(f.exchanges)),

@@ -7,7 +7,7 @@ import sys
 import click
 
 from ..base.errors import CairnError
-from . import ctl_clients, ctl_connecting, ctl_nodes
+from . import ctl_clients, ctl_connecting, ctl_following, ctl_nodes
 from .analyze import analyze
 from .as_of import as_of
 from .backup import backup, restore
@@ -28,7 +28,9 @@ from .trace import trace
 from .users import users
 from .verify import verify
 
-__all__ = ["cairnmq", "ctl_clients", "ctl_connecting", "ctl_nodes", "main"]  # those of ctl_ add their commands to ctl
+__all__ = [
+    "cairnmq", "ctl_clients", "ctl_connecting", "ctl_following", "ctl_nodes", "main",
+]  # those of ctl_ add their commands to ctl  # fmt: skip
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

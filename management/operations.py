@@ -19,6 +19,7 @@ from .clients import ConnectionType, LinkType, SessionType
 from .connecting import AutoLinkType, ConnectorType, LinkRouteType, RouterType
 from .entity import Type
 from .exchanges import BindingType, ExchangeType
+from .following import FollowerType, FollowingType
 from .moving import Moving
 from .node import ADDRESS, Management
 from .peeking import Peeking
@@ -56,6 +57,8 @@ def serve(broker: Broker, why_not: WhyNot, reload: Reload | None = None, more: S
         ConnectorType(broker),
         LinkRouteType(broker),
         AutoLinkType(broker),
+        FollowingType(broker),
+        FollowerType(broker),
         RouterType(broker),
         TransactionType(broker),
         BrokerType(broker, reload),

@@ -109,6 +109,27 @@ class Bookmarks:
     def known(self) -> list[Bookmark]:
         return read_bookmarks(self._store)
 
+    def put(self, bookmark: Bookmark) -> None:
+        """Write one down. Raises `CairnError`."""
+        write_bookmark(self._store, bookmark)
+
+    def move(self, bookmark: Bookmark) -> CairnError | None:
+        """The same, if it was not dropped meanwhile; why not, if it can't be written."""
+        try:
+            if read_bookmark(self._store, bookmark.name) is not None:
+                write_bookmark(self._store, bookmark)
+        except CairnError as error:
+            return error
+        return None
+
+    def remove(self, name: str) -> CairnError | None:
+        """Its reader does not come back; why not, if it can't be removed."""
+        try:
+            remove_bookmark(self._store, name)
+        except CairnError as error:
+            return error
+        return None
+
     def kept_from(self, end_lsn: int, is_full: bool) -> int:
         """From which LSN on what left the log is kept; `NOWHERE` for nothing.
 

@@ -19,8 +19,8 @@ from typing import Any
 import cairnmq.broker
 from cairnmq.router.core import Core
 
-FREE = {"Access", "Selector", "StoredContent", "HeldContent", "RedeliveredContent", "LookedAtContent"}
-"""What any thread may use: content is read by workers, a selector is a pure function."""
+FREE = {"Access", "Selector", "StoredContent", "HeldContent", "RedeliveredContent", "LookedAtContent", "Feed"}
+"""What any thread may use: content is read by workers, a feed by the reader, a selector is a pure function."""
 FREE_METHODS = {"due_s", "is_routed", "may_fit", "resumes", "why_not", "why_not_in"}
 """What any thread may ask a class of the core's."""
 _playing = threading.local()

@@ -24,6 +24,7 @@ from cairnmq.channel.words import (
 )
 from cairnmq.disk.memory import MemoryDirectory
 from cairnmq.recovery.recover import recover
+from cairnmq.store.bookmarks import Bookmarks
 
 from ..recovery.world import OPTIONS, MemoryWiring
 
@@ -136,13 +137,21 @@ class FakeTerminal:
 class World:
     """The broker, and hands to turn it with."""
 
-    def __init__(self, memory_limit_bytes: int, *, acquisitions: bool = False, **broker_options: Any) -> None:
-        """*acquisitions*: they are written down."""
+    def __init__(
+        self,
+        memory_limit_bytes: int,
+        *,
+        acquisitions: bool = False,
+        bookmarks: Bookmarks | None = None,
+        **broker_options: Any,
+    ) -> None:
+        """*acquisitions*: they are written down; *bookmarks*: of those who read its log as history."""
         self._options = replace(OPTIONS, acquisitions=acquisitions)
         self._broker_options = broker_options
         self.disk = MemoryDirectory()
         self.clock = ManualClock()
         self.wiring = MemoryWiring()
+        self._bookmarks = bookmarks
         self._limit_bytes = memory_limit_bytes
         self.readings: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self.start()
@@ -151,7 +160,7 @@ class World:
         """Recover the store, and start a broker on it."""
         self._actions: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self.readings.clear()
-        self.store, _ = recover(self.disk, self.wiring, self.clock, self._options)
+        self.store, _ = recover(self.disk, self.wiring, self.clock, self._options, bookmarks=self._bookmarks)
         self.store.run_inline(lambda lsn: self._actions.append((self._durable, (lsn,))))
         self.broker = Broker(
             self.store,

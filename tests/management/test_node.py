@@ -17,7 +17,7 @@ from .conftest import Manager, NewPeer
 
 TYPES = (
     "queue", "exchange", "binding", "template", "connection", "session", "link", "connector", "link-route", "auto-link",
-    "router", "transaction", "broker", "store",
+    "following", "follower", "router", "transaction", "broker", "store",
 )  # fmt: skip
 OPERATIONS = (
     "CREATE", "READ", "UPDATE", "DELETE", "QUERY", "GET-TYPES", "GET-ATTRIBUTES", "GET-OPERATIONS", "GET-MGMT-NODES",

@@ -1,0 +1,139 @@
+"""Queues that follow a queue of another site, and who follows the queues here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from ..amqp.values import Timestamp
+from ..broker.access import CREATE, DELETE, MANAGE
+from ..broker.broker import Broker
+from ..broker.followings import Following
+from ..broker.streams import Feeder
+from .call import Call
+from .entity import Attribute, Operation, Type
+from .queues import check_name, check_policy, gone
+from .request import CREATED, arguments, flag, only, text
+
+
+class FollowingType(Type):
+    name = "following"
+    meaning = "A queue that follows one of another site. It is locked until it is taken over."
+
+    def __init__(self, broker: Broker) -> None:
+        self._followings = broker.followings
+        self._clock = broker.clock
+        super().__init__(
+            (
+                Attribute("connector", "string", "Over which; it need not be there yet.", lambda f: f.connector),
+                Attribute("source", "string", "The queue there.", lambda f: f.source),
+                Attribute("state", "string", "`waiting`, `attaching`, `up`, `broken`, or `ending`.", lambda f: f.state),
+                Attribute("why", "string", "Why it is not up, or was not the last time.", lambda f: f.why),
+                Attribute("whole", "boolean", "It is what the source was at some moment: not before all has come that "
+                          "stood there when it was begun.", lambda f: f.copy.is_whole),
+                Attribute("messages", "number", "That are on it.", lambda f: len(f.copy.ids)),
+                Attribute("place", "number", "Up to where it has followed: an LSN of the source.",
+                          lambda f: f.copy.place),
+                Attribute("as-of", "time", "The source's clock, when all that was done there was here.",
+                          lambda f: Timestamp(f.as_of_us // 1000)),
+                Attribute("lag-seconds", "number", "The time since then, by the clock here.",
+                          lambda f: f.lag_s(self._clock.wall_us())),
+                Attribute("steps", "number", "Done since the broker started.", lambda f: f.copy.steps),
+                Attribute("arguments", "map", "Those of the queue when it is taken over.", lambda f: f.arguments),
+            ),
+            (
+                Operation("CREATE", ("connector", "source", "arguments"), "Follow the queue `source`; by default it "
+                          "has the same name.", self._create),
+                Operation("TAKE-OVER", ("force",), "Follow no more: it is a queue as any other from now on. With "
+                          "`force` also if it is not whole.", self._take_over),
+                Operation("BEGIN-ANEW", (), "Drop what there is, and have all that the source has now.", self._anew),
+                Operation("DELETE", (), "Follow no more, and drop what there is.", self._delete),
+            ),
+        )  # fmt: skip
+
+    def all(self) -> list[Any]:
+        return list(self._followings.by_name.values())
+
+    def find(self, name: str) -> Following | None:
+        return self._followings.by_name.get(name)
+
+    def name_of(self, entity: Following) -> str:
+        return entity.name
+
+    def is_there(self, entity: Following) -> bool:
+        return self._followings.by_name.get(entity.name) is entity
+
+    def resource_of(self, entity: Following) -> str:
+        return entity.name
+
+    def resource_named(self, name: str) -> str:
+        return name
+
+    def _create(self, call: Call) -> None:
+        name = call.name()
+        check_name(self.name, name)
+        call.check(CREATE, name)
+        asked = call.request.map()
+        only(asked, "connector", "source", "arguments")
+        settings = arguments(asked)
+        check_policy(call, name, settings)
+        done = call.then(self._answered(call, lambda: self.map_of(self._followings.by_name[name]), CREATED))
+        self._followings.create(name, text(asked, "connector"), text(asked, "source", name) or name, settings, done)
+
+    def _answered(self, call: Call, answer: Callable[[], Any], status: int) -> Callable[[Exception | None], None]:
+        def answered(error: Exception | None) -> None:
+            if error is None:
+                call.answer(answer(), status)
+            else:
+                call.failed(error)
+
+        return answered
+
+    def _take_over(self, call: Call) -> None:
+        following = self.wanted(call, MANAGE)
+        asked = call.request.map()
+        only(asked, "force")
+        told = {"place": following.copy.place, "messages": len(following.copy.ids)}
+        done = call.then(self._answered(call, lambda: told, 200))
+        self._followings.take_over(following, done, force=flag(asked, "force", default=False))
+
+    def _anew(self, call: Call) -> None:
+        following = self.wanted(call, MANAGE)
+        done = call.then(self._answered(call, lambda: self.map_of(following), 200))
+        self._followings.begin_anew(following, done)
+
+    def _delete(self, call: Call) -> None:
+        self._followings.delete(self.wanted(call, DELETE), call.then(partial(gone, call)))
+
+
+class FollowerType(Type):
+    name = "follower"
+    meaning = "Who follows a queue of this broker, and is there."
+
+    def __init__(self, broker: Broker) -> None:
+        self._streams = broker.streams
+        super().__init__(
+            (
+                Attribute("queue", "string", "Which it follows.", lambda f: f.queue.name),
+                Attribute("place", "number", "Up to where it has that on its disk: an LSN.", lambda f: f.place),
+                Attribute("behind-bytes", "number", "Of the log, of all queues, that it has not got.",
+                          lambda f: f.behind_bytes),
+            ),
+            (),
+        )  # fmt: skip
+
+    def all(self) -> list[Any]:
+        return list(self._streams.feeders)
+
+    def find(self, name: str) -> Feeder | None:
+        return next((one for one in self._streams.feeders if one.follower == name), None)
+
+    def name_of(self, entity: Feeder) -> str:
+        return entity.follower
+
+    def is_there(self, entity: Feeder) -> bool:
+        return entity in self._streams.feeders
+
+    def resource_of(self, entity: Feeder) -> str:
+        return entity.queue.name

@@ -1,0 +1,187 @@
+"""A queue in use that is followed at another site: two brokers as processes, clients, SIGKILL (D23)."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from proton import Message, ProtonException
+from proton.reactor import Copy
+from proton.utils import BlockingConnection
+
+from tests.process import CAIRNMQ, BrokerProcess
+
+DEADLINE_S = 60.0
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def until(found: Callable[[], Any], what: str) -> Any:
+    end_s = time.monotonic() + DEADLINE_S
+    while not (there := found()):
+        assert time.monotonic() < end_s, what
+        threading.Event().wait(0.05)
+    return there
+
+
+class Site:
+    """One broker, which may be killed and started again."""
+
+    def __init__(self, store_dir: Path, *options: str) -> None:
+        self.port = free_port()
+        self.store_dir = store_dir
+        self._options = options
+        self.start()
+
+    def start(self) -> None:
+        self.process = BrokerProcess(self.store_dir, "--port", str(self.port), *self._options)
+        self.process.ready()
+
+    def kill(self) -> None:
+        self.process.stop(signal.SIGKILL)
+
+    def ctl(self, *words: str) -> Any:
+        command = [CAIRNMQ, "ctl", "--url", f"amqp://127.0.0.1:{self.port}", "--json", *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout) if done.stdout.strip() else None
+
+    def connect(self) -> BlockingConnection:
+        return BlockingConnection(f"127.0.0.1:{self.port}", timeout=10)
+
+    def bodies(self, count: int) -> list[Any]:
+        """What is on the queue `q`, in order; it is taken off."""
+        connection = self.connect()
+        receiver = connection.create_receiver("q", credit=100)
+        found = []
+        for _ in range(count):
+            found.append(receiver.receive(timeout=DEADLINE_S).body)
+            receiver.accept()
+        connection.close()
+        return found
+
+
+class Client(threading.Thread):
+    """Sends numbers to the queue and takes some off, all the time, whatever becomes of the broker."""
+
+    def __init__(self, site: Site) -> None:
+        super().__init__(daemon=True)
+        self.sent = 0
+        self._site = site
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        while not self._over.is_set():
+            with suppress(ProtonException, OSError):
+                self._use(self._site.connect())
+
+    def _use(self, connection: BlockingConnection) -> None:
+        sender = connection.create_sender("q")
+        while not self._over.is_set():
+            for _ in range(3):
+                sender.send(Message(body=self.sent, durable=True))
+                self.sent += 1
+            receiver = connection.create_receiver("q", credit=2)
+            for _ in range(2):
+                receiver.receive(timeout=10)
+                receiver.accept()
+            receiver.close()
+        connection.close()
+
+    def is_beyond(self, sent: int) -> bool:
+        return self.sent > sent
+
+    def stop(self) -> None:
+        self._over.set()
+        self.join(DEADLINE_S)
+        assert not self.is_alive()
+
+
+@pytest.fixture
+def sites(tmp_path: Path) -> Iterator[tuple[Site, Site]]:
+    source = Site(tmp_path / "source")
+    follower = Site(tmp_path / "follower", "--connect-to", f"amqp://127.0.0.1:{source.port}?name=there")
+    yield source, follower
+    for site in (source, follower):
+        if site.process.process.poll() is None:
+            site.kill()
+
+
+def following(follower: Site) -> Any:
+    return follower.ctl("followings", "show", "q")
+
+
+def test_a_queue_in_use_is_followed_killed_and_taken_over(sites: tuple[Site, Site]) -> None:  # D23
+    source, follower = sites
+    client = Client(source)
+    client.start()
+    until(lambda: client.sent > 30, "the client sends")
+    follower.ctl("followings", "create", "q", "there")
+    until(lambda: following(follower)["whole"], "it is whole")
+    for killed in (follower, source, follower, source):
+        before = client.sent
+        killed.kill()
+        killed.start()
+        until(partial(client.is_beyond, before + 15), "the client goes on")
+    client.stop()
+    count = source.ctl("queues", "show", "q")["messages"]
+    (feeder,) = until(lambda: source.ctl("followers", "list"), "it is followed again")
+    assert feeder["queue"] == "q"
+    end = source.ctl("store")["durable-lsn"]
+    source_bodies = browse(source, count)
+    until(lambda: (now := following(follower))["messages"] == count and now["state"] == "up", "it has caught up")
+    until(lambda: following(follower)["lag-seconds"] < 5, "it hears that there is nothing new")
+    assert following(follower)["place"] <= end
+    source.kill()
+    told = follower.ctl("followings", "take-over", "q")
+    assert told is None or "taken over" in json.dumps(told)
+    assert follower.bodies(count) == source_bodies
+    assert follower.ctl("queues", "show", "q")["messages"] == 0
+    follower.kill()
+    follower.start()
+    assert follower.ctl("queues", "show", "q")["messages"] == 0
+    assert follower.ctl("followings", "list") == []
+
+
+def test_the_source_keeps_its_log_for_a_follower_that_comes_back_and_for_no_other(sites: tuple[Site, Site]) -> None:
+    source, follower = sites
+    connection = source.connect()
+    sender = connection.create_sender("q")
+    sender.send(Message(body=0, durable=True))
+    follower.ctl("followings", "create", "copy", "there", "--source", "q")
+    until(lambda: follower.ctl("followings", "show", "copy")["whole"], "it is whole")
+    marks = source.store_dir / "bookmarks"
+    (mark,) = marks.iterdir()
+    follower.process.stop()
+    assert [*marks.iterdir()] == [mark]
+    sender.send(Message(body=1, durable=True))
+    follower.start()
+    until(lambda: follower.ctl("followings", "show", "copy")["messages"] == 2, "it goes on")
+    follower.ctl("followings", "begin-anew", "copy")
+    until(lambda: (now := follower.ctl("followings", "show", "copy"))["whole"] and now["messages"] == 2, "whole again")
+    follower.ctl("followings", "delete", "copy")
+    until(lambda: not [*marks.iterdir()], "nothing is kept any more")
+    assert follower.ctl("followings", "list") == []
+    connection.close()
+
+
+def browse(site: Site, count: int) -> list[Any]:
+    """What is on the queue `q`, in order; it stays."""
+    connection = site.connect()
+    receiver = connection.create_receiver("q", credit=max(1, count), options=Copy())
+    found = [receiver.receive(timeout=DEADLINE_S).body for _ in range(count)]
+    connection.close()
+    return found
