@@ -162,7 +162,7 @@ def test_two_logs_are_not_mixed(store: Store, dump: Dump, tmp_path: Path) -> Non
         (["--to-lsn", "-1"], "--to-lsn -1: not a number"),
         (["--message", "²"], "--message ²: not a number"),
         (["--payload", "many"], "--payload many: not a number; give a whole number of at least 0, or 'all'"),
-        (["--type", "strat"], "--type strat: no such record type; there are chunk, delete, dequeue"),
+        (["--type", "strat"], "--type strat: no such record type; there are acquire, chunk, delete, dequeue"),
         (["--type", "type-"], "--type type-: no such record type"),
         (["--queue", "oders"], "--queue oders: no queue has this name; known are orders; or give its number"),
     ],
