@@ -24,6 +24,8 @@ class Extent:
         self.holes = log_holes
         self.current_slot = current_slot
         """The last slot that was begun."""
+        self.filled: dict[int, int] = {}
+        """How far each slot was written to, in bytes, if this life left it for the next one."""
         self.base_lsn = next(iter(slots), current_slot) * container_bytes
         """Every record below it is dead. It never goes back."""
         self._container_bytes = container_bytes
@@ -31,8 +33,10 @@ class Extent:
         self._passed: deque[int] = deque()  # slots that the base has passed, but not durably
         self._punched: deque[tuple[int, list[int]]] = deque()  # slots that became holes, and the LSN that says so
 
-    def begin(self, slot: int, prev_lsn: int) -> None:
-        """The log goes on in *slot*, behind the block at *prev_lsn*."""
+    def begin(self, slot: int, prev_lsn: int, end_lsn: int) -> None:
+        """The log goes on in *slot*, behind the block at *prev_lsn*, that ended at *end_lsn*; 0 at the start."""
+        if end_lsn:
+            self.filled[self.current_slot] = end_lsn - self.current_slot * self._container_bytes
         self.slots[slot] = prev_lsn
         self.current_slot = slot
 
@@ -44,8 +48,7 @@ class Extent:
         gone: list[int] = []
         self._dead.update(slot for slot in slots if slot in self.slots and slot < self.current_slot)
         while (first := next(iter(self.slots))) in self._dead:
-            self._dead.discard(first)
-            del self.slots[first]
+            self._leave(first)
             self._passed.append(first)
             gone.append(first)
         if first * self._container_bytes > self.base_lsn:
@@ -57,10 +60,14 @@ class Extent:
             if len(joined) > holes.MAX_HOLES:
                 break
             self.holes = joined
-            self._dead.discard(slot)
-            del self.slots[slot]
+            self._leave(slot)
             punched.append(slot)
         return gone, punched
+
+    def _leave(self, slot: int) -> None:
+        self._dead.discard(slot)
+        self.filled.pop(slot, None)
+        del self.slots[slot]
 
     def told(self, lsn: int, punched: list[int]) -> None:
         """The record at *lsn* says that *punched* are holes."""

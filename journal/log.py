@@ -442,7 +442,7 @@ class Journal:
     def _begin_slot(self, slot: int, prev_lsn: int) -> None:
         """Go on in *slot*; it begins with the holes there are."""
         self.pool.claim()
-        self.extent.begin(slot, prev_lsn)
+        self.extent.begin(slot, prev_lsn, self._begin)
         self._begin_block(slot * self.container_bytes + DATA_OFFSET, prev_lsn)
         if self.extent.holes:
             self._append_holes()

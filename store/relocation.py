@@ -47,7 +47,8 @@ SLACK_CONTAINERS = 3
 _LEVELS = 16
 """Slots are compared by the sixteenths of them that would have to be copied;"""
 WORTH_LEVEL = 15
-"""from so many on it is not worth it."""
+"""from so many on it is not worth it, nor if that is nearly all that was written there: records that do not fit behind
+others leave room at the end, and their copies would leave as much."""
 _LISTED = MAX_PAYLOAD_BYTES // 8
 """So many operations a copied tx-commit lists at most."""
 _STEP_BYTES = 256 << 10
@@ -172,7 +173,7 @@ class Relocation:
         """What has to be copied out of *slots* has changed: list those that are cheaper to empty than they were."""
         for slot in slots:
             found = self._level(slot)
-            if found < self._listed.get(slot, WORTH_LEVEL):
+            if found < self._listed.get(slot, WORTH_LEVEL) and not self._is_dense(slot):
                 self._listed[slot] = found
                 heappush(self._cheapest, (found, slot))
         if len(self._cheapest) > 2 * len(self._journal.extent.slots) + 100:  # most of it is of slots that are gone
@@ -181,6 +182,10 @@ class Relocation:
 
     def _level(self, slot: int) -> int:
         return level(self._state.pins.cost(slot), self._journal.container_bytes)
+
+    def _is_dense(self, slot: int) -> bool:
+        filled = self._journal.extent.filled.get(slot)
+        return filled is not None and level(self._state.pins.cost(slot), filled) >= WORTH_LEVEL
 
     def _choose(self) -> int | None:
         journal = self._journal

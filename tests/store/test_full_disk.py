@@ -106,6 +106,22 @@ def test_everything_can_be_taken_off(tmp_path: Path, size_bytes: int, order: str
     assert world.disk.used_bytes() < 8 << 20
 
 
+@pytest.mark.parametrize("size_bytes", [35_000, 60_000, 65_000])
+def test_what_only_fits_badly_is_not_copied(tmp_path: Path, size_bytes: int) -> None:
+    """Copies of all messages of a slot would leave as much room at the end as they did, and there were no end to it."""
+    world = World(tmp_path / "wiring")
+    there = world.fill(size_bytes, 1)
+    store, queue = world.store, world.queues[0]
+    for number, message in enumerate(there[0][20:34]):
+        store.dequeue(message, queue, 1)
+        for _ in range(5):
+            world.kick()
+            make_spares(store)
+        assert store.relocation.copied_bytes <= 2 * store.journal.container_bytes, number
+    assert store.relocation.emptied
+    assert store.journal.pool.unclaimed > 5
+
+
 def test_starts_that_are_killed_after_their_first_dequeue(tmp_path: Path) -> None:
     """Each leaves a container with a record that is needed, and no time to do anything about it."""
     world = World(tmp_path / "wiring")
