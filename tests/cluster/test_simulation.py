@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from cairnmq.broker.duplicates import Duplicates
+from cairnmq.broker.queue import Queue
 from cairnmq.broker.shaped import ShapedQueue
-from cairnmq.cluster import founding
+from cairnmq.cluster import events, founding
 from cairnmq.cluster.completion import Completion
 from cairnmq.cluster.core import Core
 from cairnmq.cluster.echo import Echo
@@ -18,12 +20,15 @@ from cairnmq.cluster.message_handler import MessageHandler
 from cairnmq.cluster.ownership import QueueOwnership
 from cairnmq.cluster.queue_owner import QueueOwnerHandler
 from cairnmq.cluster.replica import Replica
+from cairnmq.cluster.wiring import Wiring
 
 from ..thorough import amount
 from . import test_bad_input as bad_laws
 from . import test_cluster as laws
 from . import test_flow as flow_laws
 from . import test_left_behind as left_behind_laws
+from . import test_ownership as owner_laws
+from . import test_seam as seam_laws
 from . import test_shaped as shaped_laws
 from .simulation import many
 
@@ -33,7 +38,7 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 
 
 @pytest.mark.timeout(0)
-def test_lives_of_a_cluster() -> None:  # D1 to D6, D13 to D15, D18 to D20, D27, D34, D41 to D48, D74
+def test_lives_of_a_cluster() -> None:  # D1 to D6, D13 to D15, D18 to D20, D27, D34, D41, D43, D74
     lives = many(FIRST, RUNS)
     assert not lives.failures, str(lives)
     assert lives.met["confirmed"] > 20 * RUNS
@@ -116,6 +121,45 @@ def hands_out_what_it_may_not_own(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Echo, "look", lambda self: None)
 
 
+def answers_a_new_queue() -> None:
+    seam_laws.test_a_change_of_the_wiring_is_answered_when_a_majority_has_made_it("a queue")
+
+
+def tells_of_every_consumer(patch: pytest.MonkeyPatch) -> None:
+    def consuming(self: QueueOwnerHandler, name: str) -> None:
+        self._consumers[name] = self._consumers.get(name, 0) + 1
+        self._speaking.say(events.told("consume", queue=name))
+
+    patch.setattr(QueueOwnerHandler, "consuming", consuming)
+
+
+def passes_on_though_nobody_else_wants_it(patch: pytest.MonkeyPatch) -> None:
+    take = QueueOwnership.take
+    patch.setattr(QueueOwnership, "take", lambda self, contested: take(self, contested=True))
+    patch.setattr(QueueOwnership, "_fire", lambda self, turn: self.drop())
+
+
+def hands_out_what_others_own(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Queue, "stop_consumers", lambda self: None)
+
+
+def passes_on_to_the_lowest(patch: pytest.MonkeyPatch) -> None:
+    def following(self: QueueOwnerHandler, replica: Replica, after: MemberId) -> MemberId | None:
+        return min((one for one in replica.interested & self.synced if one != after), default=after)
+
+    patch.setattr(QueueOwnerHandler, "_next", following)
+
+
+def answers_before_others_have_the_wiring(patch: pytest.MonkeyPatch) -> None:
+    change = Wiring.change
+
+    def answer(self: Wiring, about: dict[str, Any], done: Callable[[Any], None]) -> None:
+        change(self, about, lambda result: None)
+        done(None)
+
+    patch.setattr(Wiring, "change", answer)
+
+
 DEFECTS: tuple[tuple[Patch, Callable[[], None]], ...] = (
     (confirms_on_self_delivery, laws.test_what_only_its_sender_heard_is_not_confirmed),
     (confirms_before_the_flush, laws.test_an_accept_is_settled_when_it_is_on_the_disks_of_a_majority),
@@ -132,6 +176,12 @@ DEFECTS: tuple[tuple[Patch, Callable[[], None]], ...] = (
     (brings_no_memory_of_ids, shaped_laws.test_the_same_message_id_is_taken_once_by_all),
     (shares_groups_among_members, shaped_laws.test_a_group_has_one_consumer_in_the_whole_cluster),
     (leaves_what_a_dead_owner_had_replaced, shaped_laws.test_the_newest_value_is_everywhere),
+    (tells_of_every_consumer, owner_laws.test_the_first_consumer_is_told_and_the_last),
+    (passes_on_though_nobody_else_wants_it, laws.test_a_queue_with_consumers_on_one_member_costs_nothing_for_them),
+    (hands_out_what_others_own, owner_laws.test_only_the_owner_hands_out),
+    (passes_on_to_the_lowest, owner_laws.test_owners_follow_each_other_in_the_order_of_nodes),
+    (confirms_before_the_flush, seam_laws.test_an_answer_waits_for_the_disk_and_nothing_else_waits_for_the_answer),
+    (answers_before_others_have_the_wiring, answers_a_new_queue),
     (hands_out_what_it_may_not_own, left_behind_laws.test_who_hears_nothing_of_what_it_says_hands_out_nothing),
 )
 

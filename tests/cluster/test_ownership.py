@@ -1,0 +1,126 @@
+"""Who may hand out a queue's messages, step by step: the paper's QueueOwnerHandler and QueueOwnership."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from cairnmq.cluster.ownership import SLICE_S
+from cairnmq.cluster.replica import Replica
+
+from .overhearing import overhear
+from .test_management import started
+from .world import ACCEPT, TICK_S, Receiver, Sender, World
+
+
+def replica(world: World, node: int, name: str = "q") -> Replica:
+    return world[node].core.owners.replicas[name]
+
+
+def handing_out(world: World, name: str = "q") -> list[int]:
+    """The members that do."""
+    return [node for node, member in world.members.items() if not replica(world, node, name).queue.stopped]
+
+
+def test_only_the_owner_hands_out() -> None:  # D10, D11, D44, D46, D48
+    world = started("q", "p")
+    assert handing_out(world) == [], "a queue that nobody owns hands out nothing"
+    receivers = {node: Receiver(world[node]) for node in (1, 2, 3)}
+    beside = Receiver(world[2], "p")
+    sender, sender_beside = Sender(world[3]), Sender(world[3], "p")
+    world.run(0.2)
+    for receiver in receivers.values():
+        receiver.request(1000)
+    turns: set[int] = set()
+    for number in range(100):
+        before = {node: len(receiver.order) for node, receiver in receivers.items()}
+        may = {*handing_out(world)}
+        assert len(may) <= 1
+        sender.send([number])
+        world.tick()
+        may |= {*handing_out(world)}  # in this step it may have come to own it
+        got = {node for node, receiver in receivers.items() if len(receiver.order) > before[node]}
+        assert got <= may, f"{got} got messages, {may} may hand them out"
+        turns |= got
+        for receiver in receivers.values():
+            receiver.settle_as([*receiver.unsettled], ACCEPT)
+    assert turns == {1, 2, 3}
+    owner = replica(world, 1).owner
+    assert owner is not None
+    world.run(SLICE_S)
+    locked = next(node for node in (1, 2, 3) if node not in handing_out(world))
+    here = Receiver(world[locked], "p") if locked != 2 else beside
+    here.request(10)
+    world.run(0.2)
+    sender_beside.send([1])
+    assert world.until(lambda: len(here.order) == 1, 5), "its other queues do not wait for one that is locked"
+
+
+def test_owners_follow_each_other_in_the_order_of_nodes() -> None:  # D12, D42, D45
+    world = World().start()
+    sender = Sender(world[1])
+    world.run(0.2)
+    sender.send(range(50))
+    assert world.until(lambda: len(sender.confirmed) == 50)
+    receivers = [Receiver(world[node]) for node in (3, 1, 2)]
+    world.run(0.2)
+    owners: list[int] = []
+    ticks: list[int] = []
+    for receiver in receivers:
+        receiver.request(1000)
+    for tick in range(300):
+        for receiver in receivers:
+            receiver.settle_as([*receiver.unsettled], ACCEPT)
+        sender.send([1000 + tick])
+        world.tick()
+        owner = replica(world, 2).owner
+        if owner is not None and (not owners or owners[-1] != owner.node):
+            owners.append(owner.node)
+            ticks.append(tick)
+    assert len(owners) > 6
+    assert all(after == before % 3 + 1 for before, after in pairwise(owners)), owners
+    turns = [(after - before) * TICK_S for before, after in pairwise(ticks[1:])]
+    assert all(SLICE_S <= turn_s < 2 * SLICE_S for turn_s in turns), turns
+
+
+def test_the_first_consumer_is_told_and_the_last() -> None:  # D47, D72, D73, D79
+    world = started("q")
+    said = overhear(world, at=2)
+    first = Receiver(world[1])
+    world.run(0.2)
+    assert [each.about["what"] for each in said] == ["consume"]
+    assert all(replica(world, node).owner == world[1].core.me for node in (1, 2, 3)), "who comes first owns it"
+    others = [Receiver(world[1]), Receiver(world[1])]
+    world.run(0.5)
+    first.leave()
+    others[0].leave()
+    world.run(0.5)
+    assert len(said) == 1, "the second one was told, or that it went, or that the queue is passed on to nobody else"
+    assert replica(world, 2).owner == world[1].core.me
+    others[1].leave()
+    world.run(0.2)
+    assert [each.about["what"] for each in said] == ["consume", "cancel"]
+    assert all(replica(world, node).owner is None for node in (1, 2, 3)), "nobody wants it, nobody owns it"
+    assert handing_out(world) == []
+
+
+@pytest.mark.parametrize("goes", ["cancels", "dies"])
+def test_who_wants_it_owns_it_when_the_owner_has_gone(goes: str) -> None:  # D42, D48, D73, D74
+    world = World().start()
+    first, second = Receiver(world[3]), Receiver(world[1])
+    world.run(0.2)
+    sender = Sender(world[2])
+    world.run(0.1)
+    if handing_out(world) != [3]:  # the other one was heard first
+        first, second = second, first
+    owner, other = first.member.node, second.member.node
+    if goes == "cancels":
+        first.leave()
+    else:
+        world[owner].kill()
+    assert world.until(lambda: replica(world, 2).owner == world[other].core.me, 10)
+    assert {member.node for member in replica(world, 2).interested} == {other}
+    second.request(10)
+    sender.send([1])
+    assert world.until(lambda: [number for number, _ in second.order] == [1])
