@@ -52,7 +52,7 @@ either = pytest.mark.parametrize("durable", [True, False], ids=["durable", "tran
 @either
 @pytest.mark.parametrize("settled", [True, False], ids=["settled", "unsettled"])
 @pytest.mark.parametrize("max_frame_bytes", [0, 512, 4096])
-def test_every_size(new_peer: NewPeer, durable: bool, settled: bool, max_frame_bytes: int) -> None:
+def test_every_size(new_peer: NewPeer, durable: bool, settled: bool, max_frame_bytes: int) -> None:  # F11, F12
     peer = new_peer(max_frame_bytes=max_frame_bytes)
     sent = [raw(size, durable=durable) for size in SIZES]
     sent += [raw(size - len(raw(0, durable=durable)), durable=durable) for size in SIZES if size >= 64]
@@ -69,7 +69,7 @@ def test_an_empty_message_has_no_bytes_at_all(peer: Peer) -> None:
 
 @pytest.mark.parametrize("size", [1, 3 * MIB])
 @either
-def test_a_redelivery_changes_nothing_but_the_header(peer: Peer, durable: bool, size: int) -> None:
+def test_a_redelivery_changes_nothing_but_the_header(peer: Peer, durable: bool, size: int) -> None:  # F12
     sent = Message(body=random.Random(1).randbytes(size), durable=durable, priority=7, ttl=3600, subject="s")
     peer.send(peer.sender("q"), sent)
     receiver = peer.receiver("q")
