@@ -31,6 +31,8 @@ class QueueOwnership:
         """The number of the turn that a timer is for."""
         self._taken = 0
         """What had been taken off the queue when the turn began."""
+        self._ends_early = False
+        """No consumer here had credit: this turn is a short one, and nothing that comes meanwhile begins it anew."""
 
     def take(self, contested: bool) -> None:
         """The others have heard that it is ours."""
@@ -60,7 +62,7 @@ class QueueOwnership:
             self._release(self.replica)
 
     def stop(self) -> None:
-        self.owned = False
+        self.owned = self._ends_early = False
         self._turn += 1
         self.replica.queue.stop_consumers()
 
@@ -74,13 +76,19 @@ class QueueOwnership:
     def look(self) -> None:
         """The end of a step in which the queue was touched: who can't use it passes it on soon."""
         queue = self.replica.queue
-        if self.owned and queue.depth and not any(taker.room() > 0 for taker in queue.consumers):
+        if (
+            self.owned
+            and not self._ends_early
+            and queue.depth
+            and not any(taker.room() > 0 for taker in queue.consumers)
+        ):
             self._begin_turn(IDLE_SLICE_S)
 
     def _begin_turn(self, slice_s: float) -> None:
         if self._is_kept:
             return
         self._turn += 1
+        self._ends_early = slice_s == IDLE_SLICE_S
         self._timers.after(slice_s, self._fire, self._turn)
 
     def _fire(self, turn: int) -> None:

@@ -124,3 +124,16 @@ def test_who_wants_it_owns_it_when_the_owner_has_gone(goes: str) -> None:  # D42
     second.request(10)
     sender.send([1])
     assert world.until(lambda: [number for number, _ in second.order] == [1])
+
+
+def test_who_has_no_credit_passes_it_on_however_much_comes(monkeypatch: pytest.MonkeyPatch) -> None:  # D12
+    monkeypatch.setattr("tests.cluster.world.TICK_S", 0.002)  # messages come more often than a short turn lasts
+    world = started("q")
+    full, hungry, sender = Receiver(world[1]), Receiver(world[2]), Sender(world[3])
+    world.run(0.1)
+    full.request(3)
+    hungry.request(1000)
+    for number in range(500):
+        sender.send([number])
+        world.tick()
+    assert len(hungry.order) > 400, "the others wait as long as messages come"
