@@ -48,23 +48,29 @@ class Returns:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    def give_back(self, queue: Queue, entry: Entry, *, failed: bool) -> None:
-        """Back to its place on the queue; a delivery that failed waits first, if the policy says so."""
+    def give_back(
+        self, queue: Queue, entry: Entry, *, failed: bool, back: Callable[[Entry], None] | None = None
+    ) -> None:
+        """Back to its place on the queue; a delivery that failed waits first, if the policy says so.
+
+        *back*: puts it there, if it is not the queue itself that knows its place.
+        """
+        back = back or queue.give_back
         delay_ms = queue.policy.retry_delay_ms if failed else 0
         if not delay_ms or queue.gone:
-            queue.give_back(entry)
+            back(entry)
             return
         delay_ms = min(delay_ms << min(entry.failures - 1, 32), max(queue.policy.max_retry_delay_ms, delay_ms))
         queue.away[entry] = None
-        self._broker.timers.after(delay_ms / 1000, self._come_back, queue, entry)
+        self._broker.timers.after(delay_ms / 1000, self._come_back, queue, entry, back)
 
-    def _come_back(self, queue: Queue, entry: Entry) -> None:
+    def _come_back(self, queue: Queue, entry: Entry, back: Callable[[Entry], None]) -> None:
         if entry in queue.away:
             del queue.away[entry]
             if queue.stands(entry):  # it has expired, and was left among the others
                 queue.watch(entry)
             else:
-                queue.give_back(entry)
+                back(entry)
             self._broker.touch(queue)
 
     def bury(self, queue: Queue, entry: Entry, reason: str, then: Then) -> None:
@@ -161,7 +167,7 @@ class Returns:
             told = queue.name, entry.message_id, reason, error
             log.warning("queue %s: message %d (%s) can't be moved: %s", *told, extra=about)
             queue.away[entry] = None
-            self._broker.timers.after(RETRY_S, self._come_back, queue, entry)
+            self._broker.timers.after(RETRY_S, self._come_back, queue, entry, queue.give_back)
             lsn = 0
         then(lsn)
 

@@ -15,6 +15,7 @@ A message that an update is still to bring is remembered as a tombstone, or a no
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import count
 
 from ..broker.broker import Broker
@@ -165,7 +166,9 @@ class MessageHandler:
             entry.acquired = True
             entry.failures += failed[arrival]
             if failed[arrival] and arrival > replica.base:  # each member has it wait, should the owner change
-                self._broker.returns.give_back(replica.queue, entry, failed=True)
+                self._broker.returns.give_back(
+                    replica.queue, entry, failed=True, back=partial(self._owners.give_back, replica)
+                )
                 self._broker.touch(replica.queue)
             else:
                 self._owners.give_back(replica, entry)

@@ -5,7 +5,8 @@ the same everywhere. Who owns the queue, who wants it, and which messages a memb
 all of that changes by events only, so all members say the same of it at the same place in the order.
 
 Where a message can be here: *pending*, heard and not safe yet; on the broker's queue; with consumers of ours; *held*
-apart, because another member's consumers have it; *front*, while this member is being updated.
+apart, because another member's consumers have it; *front*, while this member is being updated. What comes back while it
+is pending goes to the queue behind the rest of those that came with it: there it finds its place, and keeps its mark.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ class Replica:
         self._pending: deque[Sequence[Entry]] = deque()
         self._absent: set[int] = set()
         """Positions that went while they were pending."""
+        self._back: dict[int, Entry] = {}
+        """Those of them that came back since."""
 
     @property
     def last(self) -> int:
@@ -86,7 +89,7 @@ class Replica:
         return entries
 
     def _show_rest(self, entries: Sequence[Entry]) -> Sequence[Entry]:
-        """Those that are still there; the backlog keeps the places of the others, as holes."""
+        """Those that are still there; the backlog keeps the places of the others, as holes. Then what is back."""
         absent, queue = self._absent, self.queue
         self._absent = absent - {entry.position for entry in entries}
         rest: list[Entry] = []
@@ -95,6 +98,10 @@ class Replica:
                 queue.leave_hole(entry.position)
             elif not queue.gone:
                 queue.add([entry])
+                rest.append(entry)
+        for entry in entries:
+            if self._back.pop(entry.position, None) is not None and not queue.gone:
+                queue.give_back(entry)
                 rest.append(entry)
         return rest
 
@@ -117,6 +124,8 @@ class Replica:
         return None if entry is None or entry.gone else entry
 
     def _find_pending(self, position: int) -> Entry | None:
+        if position in self._back:
+            return self._back.pop(position)
         for entries in self._pending:
             if entries[0].position <= position <= entries[-1].position and position not in self._absent:
                 entry = entries[position - entries[0].position]
@@ -126,11 +135,10 @@ class Replica:
         return None
 
     def is_pending_again(self, entry: Entry) -> bool:
-        """It went while it was pending, and is back before it was shown: it is shown with the rest."""
+        """It went while it was pending, and is back before the rest was shown: it waits for that."""
         if entry.position not in self._absent:
             return False
-        self._absent.discard(entry.position)
-        self.queue.let_go(entry.held_bytes)
+        self._back[entry.position] = entry
         return True
 
     def drop_pending(self) -> int:
@@ -142,6 +150,10 @@ class Replica:
                     self._absent.add(entry.position)
                     entry.gone = True
                     gone += 1
+        for entry in self._back.values():
+            entry.gone = True
+        gone += len(self._back)
+        self._back.clear()
         return gone
 
     # ---- all of it ------------------------------------------------------------------------------------------------
@@ -151,6 +163,7 @@ class Replica:
         queue = self.queue
         for batch in self._pending:
             yield from (entry for entry in batch if entry.position not in self._absent)
+        yield from self._back.values()
         yield from queue.ready
         yield from queue.returned
         yield from queue.parked()
