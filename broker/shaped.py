@@ -202,6 +202,8 @@ class ShapedQueue(Queue):
 
     def _read_begun(self, entry: Entry, found: bytes | CairnError) -> None:
         """How a message begins that comes back before it was sorted."""
+        if entry.gone:
+            return
         entry.beginning = found if isinstance(found, bytes) else b""
         self._classify(entry)
         if entry in self.away:
@@ -212,8 +214,9 @@ class ShapedQueue(Queue):
     def pick(self, position: int) -> Entry | None:
         entry = self._by_arrival.get(position)
         if entry is None:
-            found = None
-            if self.backlog.count and position >= self.backlog.first:
+            self._forget_away(position)  # it waits to come back, and was never sorted
+            found, self._was_away = self._was_away, None
+            if found is None and self.backlog.count and position >= self.backlog.first:
                 found = self._pick_backlog(position)
                 self._broker.later(self._sort)  # what was being read of it may have to be read anew
             return found

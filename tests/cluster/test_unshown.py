@@ -51,6 +51,61 @@ def test_what_comes_back_before_it_is_shown_stands_in_its_place(shape: dict[str,
 
 
 @pytest.mark.parametrize("shape", [{}, {"priorities": True}])
+def test_what_is_accepted_while_it_still_waits_here_is_off_the_queue(shape: dict[str, Any]) -> None:  # D3
+    world = world_with(retry_delay_ms=500, **shape)
+    sender, receiver = Sender(world[2]), Receiver(world[1])
+    world.run(0.2)
+    receiver.request(100)
+    world[3].asleep = True  # it will hear all of it at once
+    sender.send(range(5))
+    assert world.until(lambda: len(receiver.order) == 5)
+    receiver.settle_as([1, 3], FAIL, failed=True)
+    assert world.until(lambda: len(receiver.order) == 7)
+    receiver.settle_as(range(5), ACCEPT)
+    assert world.until(lambda: len(receiver.accepted) == 5)
+    world[3].asleep = False
+    world.run(0.3)
+    queue = world[3].core.owners.replicas["q"].queue
+    assert (on_queue(world, 3), queue.messages, queue.away) == ([], 0, {})
+    world.run(0.5)
+    is_same(world)
+
+
+@pytest.mark.parametrize("shape", [{}, {"priorities": True}])
+def test_what_is_accepted_before_it_is_sorted_here_is_off_the_queue(shape: dict[str, Any]) -> None:  # D3, D27
+    world = world_with(**shape)
+    sender = Sender(world[1])
+    world.run(0.2)
+    sender.send(range(5))
+    assert world.until(lambda: len(sender.confirmed) == 5)
+    world.run(0.2)
+    for member in world.members.values():  # at once, so that all have the same and keep it
+        member.core.leave()
+        member.store.kick()
+    for member in world.members.values():
+        member.kill()
+    world.run(0.5)
+    for member in world.members.values():
+        member.start()
+    world[3].is_reader_slow = True
+    assert world.until(lambda: all(member.serves for member in world.members.values())), world.why()
+    receiver = takes(world, 1, 5)
+    assert world[3].core.owners.replicas["q"].queue.backlog.count == 5, "nothing of it has been read"
+    receiver.settle_as([1, 3], FAIL, failed=True)
+    world.run(0.1)
+    receiver.request(10)
+    assert world.until(lambda: len(receiver.order) == 7)
+    receiver.settle_as(range(4), ACCEPT)
+    assert world.until(lambda: len(receiver.accepted) == 4)
+    world.run(0.1)
+    assert on_queue(world, 3) == [4]
+    world[3].is_reader_slow = False
+    is_same(world)
+    receiver.leave()
+    assert numbers(takes(world, 3, 1)) == [4]
+
+
+@pytest.mark.parametrize("shape", [{}, {"priorities": True}])
 def test_a_purge_leaves_what_consumers_have_and_is_not_shown_here(shape: dict[str, Any]) -> None:  # D1, D54
     world = world_with(**shape)
     receiver = behind(world, 3)

@@ -79,6 +79,8 @@ class Member:
         self.flow_limit_bytes = LIMIT_BYTES
         self.is_disk_slow = False
         """Its disk tells nobody that it has written something."""
+        self.is_reader_slow = False
+        """Nothing that is wanted of the disk comes."""
         self.capacity_bytes = 0
         """Of its disk; 0 for one that is never full."""
         self.places = Places()
@@ -178,7 +180,7 @@ class Member:
                 return
             if not self.actions:
                 self.broker.finish_step()
-        for _ in range(len(self.readings)):
+        for _ in range(0 if self.is_reader_slow else len(self.readings)):
             work, args = self.readings.popleft()
             work(*args)
         if self.broker.due_s() <= self.clock.monotonic_s():
