@@ -58,6 +58,14 @@ class LocalMessageMap:
     def add(self, local: Local) -> None:
         self._locals.append(local)
 
+    def unheard(self) -> dict[Queue, list[Entry]]:
+        """What it is about: messages that are on their queues until it is heard, and that nobody has."""
+        found: dict[Queue, list[Entry]] = {}
+        for local in self._locals:
+            if local.queue is not None:
+                found.setdefault(local.queue, []).extend(local.entries)
+        return found
+
     def heard(self) -> Local:
         """The next one was."""
         self.times_heard += 1

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..base.errors import CairnError
@@ -47,13 +48,14 @@ class Todo(NamedTuple):
 class _Queue:
     """What is still to be brought of one queue, to one newcomer."""
 
-    def __init__(self, to: MemberId, update: int, replica: Replica, last: int) -> None:
+    def __init__(self, to: MemberId, update: int, replica: Replica, last: int, unheard: Iterable[Entry]) -> None:
+        """*unheard*: messages of which something was said, and not heard yet: it comes behind the cut."""
         self.to = to
         self.update = update
         self.replica = replica
         found = {
             (at := entry.position & ARRIVAL_MASK): Todo(at, entry.message_id, _failures(entry), entry)
-            for entry in replica.entries()
+            for entry in chain(replica.entries(), unheard)
             if entry.position & ARRIVAL_MASK <= last and not entry.gone
         }
         below = replica.queue.delivered_below
@@ -95,9 +97,12 @@ class Updater:
         if unfinished is None:
             core.say(self._snapshot(to, update))
             unfinished = {name: replica.last for name, replica in replicas.items()}
+        core.broker.order_all_back()
+        unheard = core.locals.unheard()
         for name, last in unfinished.items():
             if name in replicas:
-                self._queues.append(_Queue(to, update, replicas[name], last))
+                replica = replicas[name]
+                self._queues.append(_Queue(to, update, replica, last, unheard.get(replica.queue, ())))
 
     def _snapshot(self, to: MemberId, update: int) -> bytes:
         core = self._core

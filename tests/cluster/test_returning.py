@@ -1,10 +1,10 @@
-"""What is given back waits on each member by its own clock: one may hear the next word about it meanwhile."""
+"""What is given back waits on each member by its own clock, and for the order: what is said of it meanwhile holds."""
 
 from __future__ import annotations
 
 from cairnmq.broker.queue import Queue
 
-from .world import ACCEPT, FAIL, Receiver, Sender, World
+from .world import ACCEPT, FAIL, RELEASE, Receiver, Sender, World
 
 DELAY_MS = 50
 
@@ -40,3 +40,37 @@ def test_what_fails_again_while_it_waits_here_is_still_here() -> None:  # D4, D1
     world.run(0.1)
     assert all(not member.contents("q") for member in world.members.values())
     assert (follower.messages, follower.away) == (0, {})
+
+
+def test_what_is_on_its_way_back_when_a_newcomer_asks_is_brought_to_it() -> None:  # D1, D4, rule 9
+    world = World().start()
+    world[1].do(world[1].broker.nodes.create_queue, "q", {}, print)
+    world.run(0.2)
+    sender, receiver = Sender(world[2]), Receiver(world[1])
+    world.run(0.2)
+    receiver.request(5)
+    sender.send(range(10))
+    assert world.until(lambda: len(sender.confirmed) == 10 and len(receiver.unsettled) == 5)
+    world[3].kill()
+    world.run(0.3)
+    world[3].start()
+    world[3].is_disk_slow = True
+    assert world.until(lambda: world[3].core.phase == "wiping")
+    world.network.try_again(1, 1000)  # what the owner says goes out behind what the newcomer asks
+    receiver.settle_as([1, 2], RELEASE)
+    receiver.settle_as([3], FAIL, failed=True)
+    receiver.settle_as([4], ACCEPT)
+    world.run(0.1)
+    world[3].hurry_disk()
+    assert world.until(lambda: world[1].core.updater.is_busy)
+    world.network.quiet()
+    assert world.until(lambda: world[3].serves), world.why()
+    world.run(0.2)
+    assert [number for _, number in world[3].contents("q")] == [0, 1, 2, 3, 5, 6, 7, 8, 9]
+    assert world.same_everywhere()
+    world[1].kill()
+    taker = Receiver(world[3])
+    assert world.until(lambda: taker.driver is not None)
+    taker.request(10)
+    assert world.until(lambda: len(taker.order) == 9)
+    assert sorted(taker.order)[:4] == [(number, True) for number in (0, 1, 2, 3)]
