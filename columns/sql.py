@@ -42,7 +42,7 @@ class _View(ds.Dataset):  # type: ignore[misc]
         """*read* gets the columns, and the condition or None, and may give rows that the condition rules out."""
         self._known = schema
         self._read = read
-        self.error: CairnError | None = None
+        self.error: CairnError | KeyboardInterrupt | None = None
         """What ended a scan."""
 
     @property
@@ -64,7 +64,7 @@ class _View(ds.Dataset):  # type: ignore[misc]
                     yield batch.select(names)
                 else:
                     yield from pa.Table.from_batches([batch]).filter(condition).select(names).to_batches()
-        except CairnError as error:
+        except (CairnError, KeyboardInterrupt) as error:
             self.error = error
             raise
 
@@ -103,7 +103,7 @@ class JournalSql:
                 return None
             read = getattr(found, "to_arrow_reader", None) or found.fetch_arrow_reader
             return read(BATCH_ROWS)
-        except (duckdb.Error, pa.ArrowException, OSError) as error:
+        except Exception as error:
             raise self._explained(error) from error
 
     def batches(self, found: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
@@ -113,12 +113,12 @@ class JournalSql:
                 batch = found.read_next_batch()
             except StopIteration:
                 return
-            except (duckdb.Error, pa.ArrowException, OSError) as error:
+            except Exception as error:
                 raise self._explained(error) from error
             yield batch
 
-    def _explained(self, error: BaseException) -> CairnError:
-        """What ended a query, or the reading of its rows."""
+    def _explained(self, error: Exception) -> BaseException:
+        """What ended a query, or the reading of its rows; what ends a view comes out of DuckDB as something else."""
         for view in self._views.values():
             if isinstance(view.error, CorruptJournal):
                 return CorruptJournal(
@@ -126,6 +126,8 @@ class JournalSql:
                 )
             if view.error is not None:
                 return view.error
+        if not isinstance(error, duckdb.Error | pa.ArrowException | OSError):
+            return error
         return SqlError("query", " ".join(str(error).split("\n\n")[0].split()), "--schema lists tables and columns")
 
     def close(self) -> None:

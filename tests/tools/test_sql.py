@@ -188,6 +188,20 @@ def test_a_full_disk_for_the_output(lived: Path) -> None:
         assert len(done.stderr.splitlines()) == 1, done.stderr
 
 
+@pytest.mark.parametrize("query", ["select lsn from records", "select count(*) from records where size > 5"])
+def test_an_interruption_while_a_view_is_read_stays_one(
+    lived: Path, monkeypatch: pytest.MonkeyPatch, query: str
+) -> None:
+    """It comes out of DuckDB as an error of its own."""
+
+    def interrupted(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Journal, "records", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        asked(open_journal(str(lived)), query)
+
+
 def test_ctrl_c(lived: Path, tmp_path: Path) -> None:
     """Also within DuckDB; what was written stays, and is not taken for all there is."""
     for query, written in ((LONG, True), (f"select count(*) from ({LONG})", False)):
