@@ -86,6 +86,17 @@ class Call:
 
         return later
 
+    def then_answer(self, answer: Callable[[], Any], status: int = 0) -> Callable[[Exception | None], None]:
+        """What is called when it is done, with the error if it could not be: then *answer* tells the body."""
+
+        def done(error: Exception | None) -> None:
+            if error is None:
+                self.answer(answer(), status)
+            else:
+                self.failed(error)
+
+        return self.then(done)
+
     # ---- what it asks for -----------------------------------------------------------------------------------------
 
     def name(self) -> str:

@@ -23,16 +23,6 @@ AUTO_LINK_NAMES = "$auto-link/"
 """The same of auto-links."""
 
 
-def _made(call: Call, answer: Callable[[], Any]) -> Callable[[Exception | None], None]:
-    def made(error: Exception | None) -> None:
-        if error is None:
-            call.answer(answer(), CREATED)
-        else:
-            call.failed(error)
-
-    return made
-
-
 class ConnectorType(Type):
     name = "connector"
     meaning = "A connection that the broker keeps to another container. Passwords are not shown."
@@ -91,8 +81,8 @@ class ConnectorType(Type):
         call.check(CREATE, CONNECTOR_NAMES + name)
         asked = call.request.map()
         only(asked, "url")
-        made = _made(call, lambda: self.map_of(self._connectors.by_name[name]))
-        self._connectors.create(name, text(asked, "url"), call.then(made))
+        made = call.then_answer(lambda: self.map_of(self._connectors.by_name[name]), CREATED)
+        self._connectors.create(name, text(asked, "url"), made)
 
     def _delete(self, call: Call) -> None:
         self._connectors.delete(self.wanted(call, DELETE), call.then(partial(gone, call)))
@@ -148,7 +138,7 @@ class LinkRouteType(Type):
         if direction not in DIRECTIONS:
             raise Refusal(BAD_REQUEST, f"direction is to be one of {', '.join(DIRECTIONS)}, not {shown(direction)}")
         route = LinkRoute(name, text(asked, "connector"), direction, text(asked, "strip", ""))
-        self._routes.create(route, call.then(_made(call, lambda: self.map_of(self.find(name)))))
+        self._routes.create(route, call.then_answer(lambda: self.map_of(self.find(name)), CREATED))
 
     def _delete(self, call: Call) -> None:
         self._routes.delete(self.wanted(call, DELETE), call.then(partial(gone, call)))
@@ -210,7 +200,7 @@ class AutoLinkType(Type):
             raise Refusal(BAD_REQUEST, f"direction is to be in or out, not {shown(direction)}")
         call.check_address(SEND if direction == IN else RECEIVE, address)  # the link itself may do everything
         link = AutoLink(name, direction, address, text(asked, "connector"), text(asked, "external", ""))
-        self._links.create(link, call.then(_made(call, lambda: self.map_of(self._links.by_name[name]))))
+        self._links.create(link, call.then_answer(lambda: self.map_of(self._links.by_name[name]), CREATED))
 
     def _delete(self, call: Call) -> None:
         self._links.delete(self.wanted(call, DELETE), call.then(partial(gone, call)))

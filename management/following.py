@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -78,29 +77,20 @@ class FollowingType(Type):
         only(asked, "connector", "source", "arguments")
         settings = arguments(asked)
         check_policy(call, name, settings)
-        done = call.then(self._answered(call, lambda: self.map_of(self._followings.by_name[name]), CREATED))
+        done = call.then_answer(lambda: self.map_of(self._followings.by_name[name]), CREATED)
         self._followings.create(name, text(asked, "connector"), text(asked, "source", name) or name, settings, done)
-
-    def _answered(self, call: Call, answer: Callable[[], Any], status: int) -> Callable[[Exception | None], None]:
-        def answered(error: Exception | None) -> None:
-            if error is None:
-                call.answer(answer(), status)
-            else:
-                call.failed(error)
-
-        return answered
 
     def _take_over(self, call: Call) -> None:
         following = self.wanted(call, MANAGE)
         asked = call.request.map()
         only(asked, "force")
         told = {"place": following.copy.place, "messages": len(following.copy.ids)}
-        done = call.then(self._answered(call, lambda: told, 200))
+        done = call.then_answer(lambda: told)
         self._followings.take_over(following, done, force=flag(asked, "force", default=False))
 
     def _anew(self, call: Call) -> None:
         following = self.wanted(call, MANAGE)
-        done = call.then(self._answered(call, lambda: self.map_of(following), 200))
+        done = call.then_answer(lambda: self.map_of(following))
         self._followings.begin_anew(following, done)
 
     def _delete(self, call: Call) -> None:
