@@ -13,7 +13,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -137,16 +137,17 @@ def _append(file: int, data: bytes, offset: int, directory: str) -> float:
 
 @contextmanager
 def _nameless(directory: str) -> Iterator[int]:
-    """A file in *directory* that goes with its descriptor."""
-    try:
-        file, path = tempfile.mkstemp(prefix=".cairnmq-calibrate-", dir=directory)
-    except OSError as error:
-        raise disk_error(directory, "create a file", error) from error
-    os.unlink(path)
-    try:
-        yield file
-    finally:
-        os.close(file)
+    """A file in *directory* that goes with its descriptor.
+
+    It never has a name where the file system has O_TMPFILE; elsewhere a kill between its creation
+    and the removal of its name leaves it, empty.
+    """
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(tempfile.TemporaryFile(prefix=".cairnmq-calibrate-", dir=directory, buffering=0))
+        except OSError as error:
+            raise disk_error(directory, "create a file", error) from error
+        yield file.fileno()
 
 
 def _fill(file: int, directory: str) -> None:
