@@ -99,11 +99,21 @@ class Table:
             self._places.append((len(raw), at, size))
             raw += payload[at : at + size]
         self._id_at = raw.index(_ID_MARK) + 1
+        self._txn_at = slice(len(parts[0][0]) - len(txn_id), len(parts[0][0]))
+        """The transaction's id ends the first performative."""
         self._begin = len(payload) - body.size_bytes
         self._rows: Bytes2 = np.tile(np.frombuffer(raw, np.uint8), (self.most, 1))
         self._numbers = np.zeros(self.most, NUMBERS)
         self._numbers["publisher"], self._numbers["iteration"] = publisher, iteration
         self._put(self._begin + MIN_BYTES, body.fillers(self._numbers))
+
+    def move_to(self, txn_id: bytes) -> bool:
+        """Put the frames in another transaction; False if its id is not as long, so that they would not fit."""
+        at = self._txn_at
+        if not txn_id or len(txn_id) != at.stop - at.start:
+            return False
+        self._rows[:, at] = np.frombuffer(txn_id, np.uint8)
+        return True
 
     def fill(self, first_id: int, sequence: int, at_ns: NDArray[np.int64]) -> memoryview:
         """The frames of so many messages as there are times; valid until the next call."""

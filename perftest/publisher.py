@@ -91,7 +91,9 @@ class Publisher:
         for link in self._links:
             wire.attach(link)
         self._waiting = False
-        self._txn_left = self._provisional = 0
+        self._txn_left = 0
+        self._answered = 0
+        """Messages of this iteration whose outcome is known, if only as part of a transaction; or that need none."""
         self._committing = 0
         """Messages of transactions whose end is not confirmed."""
 
@@ -109,7 +111,7 @@ class Publisher:
             return 0
         now = now_ns()
         next_ns = self._send(now)
-        if self.sent == self._options.count and self.settled == self.sent:
+        if self.sent == self._options.count and self.settled == self._answered == self.sent:
             self._end(now_ns())
         return next_ns
 
@@ -136,8 +138,8 @@ class Publisher:
             self._refused += count
             if self._refused == count and fields:
                 self.complaint = p.error_text(fields[0])
+        self._answered += count
         if self._coordinator is not None:
-            self._provisional += count
             return
         self._times.add(now_ns() - self._sent_ns[first : last + 1][fresh])
         self.settled += count
@@ -170,7 +172,7 @@ class Publisher:
         self._sent_ns = np.zeros(count, np.int64)
         self._known = np.zeros(count, bool)
         self._times = Times()
-        self.sent = self.settled = self._refused = self._low = 0
+        self.sent = self.settled = self._answered = self._refused = self._low = 0
         self._cpu_s = self._share()
         self._running = True
         self._waiting = False
@@ -217,35 +219,35 @@ class Publisher:
             self._txn_left -= room
         if not self._confirms:
             self._known[at : at + room] = True
+            self._answered += room
             if self._coordinator is None:
                 self.settled += room
-            else:
-                self._provisional += room
         self._wire.send(stream, frames, room, room * self._table.frames, at)
 
     def _room_in_transaction(self) -> int:
-        """How many messages more belong to the open transaction; declares and discharges as need be."""
+        """How many messages more may be put in the open transaction now; declares and discharges as need be.
+
+        What was sent before a discharge is part of it, so nobody waits for its outcomes. The next transaction is
+        declared with the discharge, and stays empty until that is confirmed, unless commits are asynchronous.
+        """
         coordinator, options = self._coordinator, self._options
         assert coordinator is not None
-        if (
-            coordinator.txn_id
-            and not self._txn_left
-            and self._provisional + self.settled + self._committing == self.sent
-        ):
-            begin, end = self.settled + self._committing, self.sent
+        begin, end = self.settled + self._committing, self.sent
+        if coordinator.txn_id and not self._txn_left and begin < end:
             self._committing += end - begin
-            self._provisional = 0
             coordinator.commit(lambda: self._committed(begin, end))
-        if coordinator.idle and self.sent < options.count and (options.async_commit or not self._committing):
+        if coordinator.idle and self.sent < options.count:
             coordinator.declare(self._declared)
-        return self._txn_left if coordinator.txn_id else 0
+        may = options.async_commit or not self._committing
+        return self._txn_left if coordinator.txn_id and may else 0
 
     def _declared(self, txn_id: bytes) -> None:
         self._txn_left = min(self._options.pub_tx, self._options.count - self.sent)
-        self._table = Table(
-            self._options.body, self.stream.handle, self._wire.max_frame, self.number, self.iteration,
-            settled=not self._confirms, txn_id=txn_id, most=self._txn_left,
-        )  # fmt: skip
+        if not self._table.move_to(txn_id):
+            self._table = Table(
+                self._options.body, self.stream.handle, self._wire.max_frame, self.number, self.iteration,
+                settled=not self._confirms, txn_id=txn_id, most=self._txn_left,
+            )  # fmt: skip
 
     def _committed(self, begin: int, end: int) -> None:
         self._committing -= end - begin

@@ -16,7 +16,7 @@ import pytest
 import trustme
 
 from cairnmq.perftest.links import data_message
-from cairnmq.perftest.messages import Body
+from cairnmq.perftest.messages import Body, Table
 from tests.clients.peers import Peer
 from tests.process import CAIRNMQ, DEADLINE_S, BrokerProcess, broker
 from tests.rabbitmq import FANOUT_ADDRESS, QUEUE_ADDRESS, TOPIC_ADDRESS, RabbitMq, why_not
@@ -246,6 +246,21 @@ def test_a_broker_that_is_not_ours(tmp_path: Path) -> None:
             assert found["complete"]
             assert all(iteration["wrong"] == {} for iteration in found["iterations"])
         assert "does not know that user" in perftest(other.port, *addresses, status=1, CAIRNMQ_PASSWORD="no")[1]
+
+
+@pytest.mark.parametrize("size_bytes", [64, 3000])  # in one frame, in several
+def test_frames_move_to_the_next_transaction(size_bytes: int) -> None:
+    def table(txn_id: bytes) -> Table:
+        return Table(Body(size_bytes), 3, 1024, 1, 0, settled=False, txn_id=txn_id)
+
+    def filled(of: Table) -> bytes:
+        return bytes(of.fill(7, 0, np.arange(5)))
+
+    moved = table(b"one, 8 B")
+    assert moved.move_to(b"other 8B")
+    assert filled(moved) == filled(table(b"other 8B")) != filled(table(b"one, 8 B"))
+    assert not moved.move_to(b"longer than that")
+    assert not table(b"").move_to(b"")
 
 
 def test_unique_data_is_unique() -> None:
