@@ -143,19 +143,10 @@ def look_at(path: str, archive: str | None = None, *, history: bool = False) -> 
 
     *history*: also what left the log and was not written over yet. Raises `CairnError` for what is no log.
     """
-    if not os.path.exists(path):
-        raise ForeignStore(path, "no such directory", _WHAT_TO_NAME)
-    if not os.path.isdir(path):
-        raise ForeignStore(path, "not a directory", _WHAT_TO_NAME)
-    journal = _journal_of(path)
-    if journal is None:
+    marked = _marked(path)
+    if marked is None:
         return _look_at_archive(path)
-    found = mark.read(RealDirectory(journal))
-    if found is None:
-        raise ForeignStore(
-            f"{journal}/{mark.NAME}", "it holds no whole mark",
-            "restore it from a backup, or have `cairnmq salvage` recover what is whole",
-        )  # fmt: skip
+    journal, found = marked
     for _ in range(_LOOKS):
         directory = MendedDirectory(RealDirectory(journal), found)
         reader = LogReader(directory)
@@ -176,6 +167,36 @@ def look_at(path: str, archive: str | None = None, *, history: bool = False) -> 
         (*reader.remarks, *directory.remarks),
     )  # fmt: skip
     return _chained(log, known, reader)
+
+
+def check_place(path: str) -> None:
+    """Raises what `look_at` would for a path that is no log. Looks at no container, but at those of an archive."""
+    if _marked(path) is None:
+        _look_at_archive(path)
+
+
+def store_of(path: str) -> str:
+    """The store whose log is at *path*; an archive itself. Raises what `look_at` does for a path that is no log."""
+    marked = _marked(path)
+    return path if marked is None else os.path.dirname(os.path.abspath(marked[0]))
+
+
+def _marked(path: str) -> tuple[str, mark.Mark] | None:
+    """The journal directory of the log at *path*, and its mark; None if *path* is an archive."""
+    if not os.path.exists(path):
+        raise ForeignStore(path, "no such directory", _WHAT_TO_NAME)
+    if not os.path.isdir(path):
+        raise ForeignStore(path, "not a directory", _WHAT_TO_NAME)
+    journal = _journal_of(path)
+    if journal is None:
+        return None
+    found = mark.read(RealDirectory(journal))
+    if found is None:
+        raise ForeignStore(
+            f"{journal}/{mark.NAME}", "it holds no whole mark",
+            "restore it from a backup, or have `cairnmq salvage` recover what is whole",
+        )  # fmt: skip
+    return journal, found
 
 
 def _containers(journal: str, reader: LogReader, history: bool) -> dict[int, _Known]:

@@ -11,6 +11,7 @@ from collections.abc import MutableMapping
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
+from ..columns.files import check_place
 from .batch import JournalReader
 from .guard import Reduced, guarded
 from .options import Options, check_batch, check_stream, parse
@@ -30,7 +31,7 @@ class JournalSource(DataSource):
 
     def schema(self) -> StructType:
         options = parse(self.options)
-        options.open()  # so that a path that is none is told here
+        check_place(options.path)  # so that a path that is none is told here
         return schema_of(options)
 
     def reader(self, schema: StructType) -> DataSourceReader:

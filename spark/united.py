@@ -18,6 +18,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from ..base.errors import CairnError
+from ..columns.files import store_of
 from ..columns.journal import Journal
 from ..columns.ranges import Ranges
 from ..columns.records import ENDS
@@ -73,10 +74,11 @@ def planned(options: Options) -> Plan | None:
         return None
     if not os.path.isdir(options.path):
         return None  # the source says why, or it is there where that runs
+    place = options.sidecar_dir or os.path.join(store_of(options.path), NAME)
+    if not must and not os.path.isdir(place):
+        return None
     journal = options.open()
-    log = journal.log
-    store = os.path.dirname(os.path.abspath(log.journal)) if log.journal else options.path
-    folder = Folder(options.sidecar_dir or os.path.join(store, NAME), log.uuid, passes_others=True)
+    folder = Folder(place, journal.log.uuid, passes_others=True)
     plan = _serving(folder, journal, options, only_there=not must)
     if plan is None and must:
         said = f"; {folder.remarks[0]}" if folder.remarks else ""
