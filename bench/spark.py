@@ -26,6 +26,7 @@ from cairnmq.analysis.running import answer
 from cairnmq.analysis.table import JOBS, Job
 from cairnmq.analysis.views import Views
 from cairnmq.columns.journal import open_journal
+from cairnmq.sidecars.keeper import Keeper
 from cairnmq.spark.session import journal, session
 from cairnmq.store.library import open_store
 from cairnmq.store.options import StoreOptions
@@ -37,7 +38,7 @@ _FIELDS = {
     "txn_id": "long", "time_us": "long", "extra": "long",
 }  # fmt: skip
 _COLUMNS = ", ".join(f"{name} {kind}" for name, kind in _FIELDS.items())
-GOALS = {"count": 1.5, "count, verify=full": 2.5, "analyze lifetimes": 4}
+GOALS = {"count": 1.5, "count, verify=full": 2.5, "count, from sidecars": 0.7, "analyze lifetimes": 4}
 """CPU seconds per GiB."""
 
 
@@ -126,7 +127,14 @@ def _by_struct(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
                 yield pa.RecordBatch.from_arrays(columns, names=names)
 
 
-def _ways(spark: SparkSession, path: str, target: str) -> dict[str, Callable[[], object]]:
+def beside(path: str, directory: str) -> None:
+    """Sidecars of all containers that are sealed."""
+    keeper = Keeper(path, directory, None, 1 << 40)
+    keeper.step()
+    keeper.close()
+
+
+def _ways(spark: SparkSession, path: str, target: str, sidecars: str) -> dict[str, Callable[[], object]]:
     nine = "lsn,type,flags,size,message_id,queue_id,txn_id,time,extra"
 
     def write(frame: DataFrame) -> None:
@@ -139,6 +147,7 @@ def _ways(spark: SparkSession, path: str, target: str) -> dict[str, Callable[[],
         "count": lambda: journal(spark, path, columns=nine).count(),
         "count, verify=full": lambda: journal(spark, path, columns=nine, verify="full").count(),
         "count, one column": lambda: journal(spark, path, columns="lsn").count(),
+        "count, from sidecars": lambda: journal(spark, path, columns=nine, sidecarDir=sidecars).count(),
         "records to Parquet": lambda: write(journal(spark, path, columns=nine)),
         "messages, count": lambda: journal(spark, path, view="messages").count(),
         "places, count": lambda: journal(spark, path, view="places").count(),
@@ -171,9 +180,11 @@ def main(mib: int, rounds: int, directory: str | None, only: tuple[str, ...], me
     try:
         path = os.path.join(place, "store")
         gib = make(path, mib << 20) / (1 << 30)
+        sidecars = os.path.join(place, "sidecars")
+        beside(path, sidecars)
         spark = session("local[2]", "bench", {"spark.driver.memory": memory, "spark.ui.enabled": "false"})
         spark.sparkContext.setLogLevel("ERROR")
-        ways = _ways(spark, path, os.path.join(place, "parquet")) | _jobs(spark, path)
+        ways = _ways(spark, path, os.path.join(place, "parquet"), sidecars) | _jobs(spark, path)
         ways = {name: way for name, way in ways.items() if not only or any(part in name for part in only)}
         records = journal(spark, path, columns="lsn").count()
         taken: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}

@@ -22,6 +22,7 @@ from ..columns.records import Reading
 from .guard import Reduced, guarded
 from .options import MESSAGE_PARTITION_BYTES, PARTITION_BYTES, Options
 from .schemas import Conversion
+from .workers import settle
 
 Batches = Iterator[Any]
 """Of `pyarrow.RecordBatch`, which Spark takes as it is."""
@@ -64,6 +65,12 @@ class JournalReader(DataSourceReader):
         return guarded(self)
 
     def partitions(self) -> Sequence[InputPartition]:
+        try:
+            return self._parts()
+        finally:
+            settle()
+
+    def _parts(self) -> Sequence[InputPartition]:
         options = self._options
         journal = options.open()
         reading = options.reading(journal)
@@ -102,6 +109,7 @@ class JournalReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Batches:
         assert isinstance(partition, Part)
         yield from self._conversion.converted(rows_of(self._options.view, partition, self._names))
+        settle()
 
 
 def rows_of(view: str, part: Part, names: tuple[str, ...]) -> Batches:

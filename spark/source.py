@@ -17,6 +17,7 @@ from .guard import Reduced, guarded
 from .options import Options, check_batch, check_stream, parse
 from .schemas import Conversion, names_in, schema_of
 from .stream import JournalStreamReader
+from .workers import settle
 
 
 class JournalSource(DataSource):
@@ -32,7 +33,9 @@ class JournalSource(DataSource):
     def schema(self) -> StructType:
         options = parse(self.options)
         check_place(options.path)  # so that a path that is none is told here
-        return schema_of(options)
+        schema = schema_of(options)
+        settle()
+        return schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = parse(self.options)

@@ -24,6 +24,7 @@ from .batch import Batches, Part, check_loss, check_lost, rows_of
 from .guard import Reduced, guarded
 from .options import PARTITION_BYTES, Options
 from .schemas import Conversion
+from .workers import settle
 
 _ALL = 1 << 63
 Offset = dict[str, Any]
@@ -115,6 +116,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Batches:
         assert isinstance(partition, Part)
         yield from self._conversion.converted(rows_of("records", partition, self._names))
+        settle()
 
     def commit(self, end: Offset) -> None:
         """What lies below is not asked for again."""

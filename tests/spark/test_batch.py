@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.captured import StreamingQueryException
@@ -54,6 +57,19 @@ def test_each_view_is_what_the_columns_are(spark: SparkSession, path: Path, view
         return sorted(repr({name: str(value) for name, value in row.items()}) for row in some)
 
     assert plain(found.to_pylist()) == plain(expected), key
+
+
+def test_what_workers_imported_is_no_garbage(spark: SparkSession, path: Path) -> None:
+    """Spark's workers collect garbage after each task; ours look for it in what a task made."""
+    journal(spark, str(path), maxPartitionBytes="64k").count()
+
+    def frozen(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield pa.RecordBatch.from_pydict({"n": [gc.get_freeze_count()] * batch.num_rows})
+
+    in_workers = spark.range(0, 8, 1, 8).mapInArrow(frozen, "n long").collect()
+    assert max(row.n for row in in_workers) > 10_000
+    assert gc.get_freeze_count() == 0  # a process that is not Spark's is left alone
 
 
 def test_filters_of_one_frame_are_not_those_of_another(spark: SparkSession, path: Path) -> None:
