@@ -8,95 +8,36 @@ the specification says and every mechanism here can do with, so little memory is
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum, auto
 from typing import Any
 
-from .codec import Malformed, Value, read_list
+from . import encode
+from .beginning import Beginning, Stage
+from .codec import Value, read_list
 from .sasl import Challenge, Check, Denied, Exchange, Login, Reply
-from .sasl_frame import CHALLENGE, INIT, MAX_SASL_FRAME_BYTES, MECHANISMS, OUTCOME, RESPONSE, SASL_HEADER, first_frame
+from .sasl_frame import CHALLENGE, INIT, MAX_SASL_FRAME_BYTES, MECHANISMS, OUTCOME, RESPONSE, SASL_HEADER, sasl_frame
 
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
 TLS_HEADER = b"AMQP\x02\x01\x00\x00"
-MAX_AHEAD_BYTES = 8 << 10
-"""What a client may send behind its password before it knows whether that was right."""
 
-_OK, _AUTH, _SYS_TEMP = 0, 1, 4
-
-
-class Stage(Enum):
-    """How far a connection has come."""
-
-    HEADER = auto()
-    SASL = auto()
-    CHECKING = auto()
-    AMQP_HEADER = auto()
-    OPEN = auto()
-    REFUSED = auto()
+_OK, _AUTH, _SYS_TEMP = (b"\x50" + bytes((code,)) for code in (0, 1, 4))
+"""Outcomes, as they stand in a frame."""
 
 
-class Front:
-    """The beginning of one connection: feed it what arrives until `stage` is OPEN or REFUSED.
-
-    While it is CHECKING, `check` is to be called by somebody who has the time, and what it returns goes to `checked`.
-    """
+class Front(Beginning):
+    """The beginning of one connection that somebody opened to the broker."""
 
     def __init__(self, login: Login, *, secure: bool = False, certified: str = "") -> None:
         """*secure*: the bytes come through TLS; *certified*: whom the client's certificate names, empty for nobody."""
-        self.stage = Stage.HEADER
-        self.why = ""
-        """Why the connection was refused."""
-        self.user = ""
-        """Who the client is; empty for nobody in particular."""
-        self.check: Callable[[], Any] | None = None
+        super().__init__()
         self._login = login
         self._offered = login.mechanisms(secure, certified)
         self._certified = certified
         self._exchange: Exchange | None = None
-        self._held = b""
-
-    def feed(self, data: bytes) -> tuple[bytes, bytes]:
-        """What to answer, and what to hand to the engine."""
-        self._held += data
-        return self._go_on(b"")
-
-    def checked(self, found: Any) -> tuple[bytes, bytes]:
-        """The `check` returned *found*: go on as `feed` does."""
-        if self.stage is not Stage.CHECKING:
-            return b"", b""
-        self.stage, self.check = Stage.SASL, None
-        assert self._exchange is not None
-        exchange = self._exchange
-        return self._go_on(self._reply(lambda: exchange.checked(found)))
 
     def busy(self) -> bytes:
-        """There is nobody to call `check` now: what to answer. The client may try again later."""
+        """As in `Beginning`. The client may try again later."""
         self._refuse("too many others are logging in")
-        return _frame(OUTCOME, b"\x50" + bytes((_SYS_TEMP,)))
-
-    def _go_on(self, answer: bytes) -> tuple[bytes, bytes]:
-        while True:
-            stage = self.stage
-            if stage is Stage.SASL:
-                step = self._frame()
-            elif stage in (Stage.HEADER, Stage.AMQP_HEADER):
-                step = self._header()
-            else:
-                break
-            if step is None:
-                break
-            answer += step
-        if self.stage is Stage.OPEN:
-            rest, self._held = self._held, b""
-            return answer, rest
-        if self.stage is Stage.CHECKING and len(self._held) > MAX_AHEAD_BYTES:
-            self._refuse(f"more than {MAX_AHEAD_BYTES} bytes came before the login was answered")
-        return answer, b""
-
-    def _refuse(self, why: str) -> None:
-        self.stage = Stage.REFUSED
-        self.why = why
-        self.check = None
-        self._held = b""
+        return sasl_frame(OUTCOME, _SYS_TEMP)
 
     def _header(self) -> bytes | None:
         held = self._held[:8]
@@ -114,19 +55,15 @@ class Front:
             return b""
         self._held = self._held[8:]
         self.stage = Stage.SASL
-        return SASL_HEADER + _frame(MECHANISMS, _symbols(self._offered))
+        return SASL_HEADER + sasl_frame(MECHANISMS, _symbols(self._offered))
 
-    def _frame(self) -> bytes | None:
-        try:
-            found = first_frame(self._held)
-            if found is None:
-                return None
-            frame, code, at = found
-            self._held = self._held[len(frame) :]
-            fields, _ = read_list(frame, at)
-        except Malformed as error:
-            self._refuse(f"malformed SASL frame: {error}")
-            return b""
+    def _proved(self, found: Any) -> bytes:
+        exchange = self._exchange
+        assert exchange is not None
+        return self._reply(lambda: exchange.checked(found))
+
+    def _heard(self, frame: bytes, code: int, at: int) -> bytes:
+        fields, _ = read_list(frame, at)
         wanted = INIT if self._exchange is None else RESPONSE
         if code != wanted or not fields:
             self._refuse(f"a SASL {'init' if wanted == INIT else 'response'} is expected")
@@ -137,7 +74,7 @@ class Front:
         mechanism, initial = fields[0], fields[1] if len(fields) > 1 else None
         if mechanism not in self._offered:
             self._refuse(f"SASL mechanism {mechanism!r} is not offered")
-            return _frame(OUTCOME, b"\x50" + bytes((_AUTH,)))
+            return sasl_frame(OUTCOME, _AUTH)
         self._exchange = self._login.begin(str(mechanism), self._certified)
         return self._respond(self._exchange, initial)
 
@@ -152,42 +89,25 @@ class Front:
             reply = step()
         except Denied as denied:
             self._refuse(str(denied))
-            return _frame(OUTCOME, b"\x50" + bytes((_AUTH,)))
+            return sasl_frame(OUTCOME, _AUTH)
         if isinstance(reply, Check):
             self.stage, self.check = Stage.CHECKING, reply.job
             return b""
         if isinstance(reply, Challenge):
-            answer = _frame(CHALLENGE, _binary(reply.data))
+            answer = sasl_frame(CHALLENGE, encode.binary(reply.data))
             if len(answer) > MAX_SASL_FRAME_BYTES:
                 self._refuse("its nonce is too long")
-                return _frame(OUTCOME, b"\x50" + bytes((_AUTH,)))
+                return sasl_frame(OUTCOME, _AUTH)
             return answer
         self.user = reply.user
         self.stage = Stage.AMQP_HEADER
-        code = b"\x50" + bytes((_OK,))
-        return _frame(OUTCOME, code, _binary(reply.data)) if reply.data else _frame(OUTCOME, code)
+        return sasl_frame(OUTCOME, _OK, *([encode.binary(reply.data)] if reply.data else []))
 
 
 def _what_came(held: bytes) -> str:
     if TLS_HEADER.startswith(held) or held[:2] == b"\x16\x03":
         return "TLS is not spoken at this port; see --tls-port"
     return f"not an AMQP 1.0 protocol header: {held!r}"
-
-
-def _frame(code: int, *fields: bytes) -> bytes:
-    content = b"".join(fields)
-    body = b"\x00\x53" + bytes((code,))
-    if len(content) < 255:
-        body += bytes((0xC0, len(content) + 1, len(fields)))
-    else:
-        body += b"\xd0" + (len(content) + 4).to_bytes(4) + len(fields).to_bytes(4)
-    return (len(body) + len(content) + 8).to_bytes(4) + b"\x02\x01\x00\x00" + body + content
-
-
-def _binary(data: bytes) -> bytes:
-    if len(data) < 256:
-        return b"\xa0" + bytes((len(data),)) + data
-    return b"\xb0" + len(data).to_bytes(4) + data
 
 
 def _symbols(names: tuple[str, ...]) -> bytes:

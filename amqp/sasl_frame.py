@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from . import encode
 from .codec import Malformed, descriptor
 
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
@@ -25,3 +26,9 @@ def first_frame(held: bytes) -> tuple[bytes, int, int] | None:
         return None
     code, at = descriptor(held[:size], offset)
     return held[:size], code, at
+
+
+def sasl_frame(code: int, *fields: bytes) -> bytes:
+    """A whole frame, of fields that are encoded."""
+    body = encode.described(code, encode.listed(fields))
+    return (len(body) + 8).to_bytes(4) + b"\x02\x01\x00\x00" + body

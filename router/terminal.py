@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..amqp import termini
 from ..amqp.attaching import said_by_peer
+from ..amqp.beginning import Beginning, Stage
 from ..amqp.buckets import Buckets
-from ..amqp.client_front import ClientFront
 from ..amqp.engine import Engine
 from ..amqp.events import Event, Kind, Limits
-from ..amqp.front import Front, Stage
 from ..amqp.link import Link
 from ..amqp.scratch import Scratch
 from ..base.errors import CairnError
@@ -79,7 +78,7 @@ class Terminal:
         self._drivers = drivers
         self.engine.resumes = self._resumes
         self._gate = gate
-        self._front: Front | ClientFront | None = gate.front(secure=secure, certified=certified)
+        self._front: Beginning | None = gate.front(secure=secure, certified=certified)
         self.why = ""
         """Why it is over, where there is a reason."""
         self._user = ""
@@ -112,7 +111,7 @@ class Terminal:
             self.engine.push(data)
         self._digest()
 
-    def _go_in(self, front: Front | ClientFront, answer: bytes, rest: bytes, waiting: object) -> None:
+    def _go_in(self, front: Beginning, answer: bytes, rest: bytes, waiting: object) -> None:
         """The front has come as far as it could; *waiting*: the check that was asked for before."""
         self._prelude += answer
         check, then = front.check, partial(self.note, self._checked)

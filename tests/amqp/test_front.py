@@ -9,7 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from proton import Connection, Transport
 
-from cairnmq.amqp.front import AMQP_HEADER, Front, Stage
+from cairnmq.amqp.beginning import Stage
+from cairnmq.amqp.front import AMQP_HEADER, Front
 from cairnmq.amqp.sasl import Login
 from cairnmq.amqp.sasl_frame import MAX_SASL_FRAME_BYTES, SASL_HEADER
 

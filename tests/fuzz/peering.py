@@ -12,9 +12,9 @@ from typing import Any
 
 from proton import Message
 
+from cairnmq.amqp.beginning import MAX_AHEAD_BYTES, Stage
 from cairnmq.amqp.client_front import ClientFront
 from cairnmq.amqp.client_sasl import Identity
-from cairnmq.amqp.front import MAX_AHEAD_BYTES, Stage
 from cairnmq.broker.auto_links import parse as parse_auto_link
 from cairnmq.broker.link_routes import parse as parse_link_route
 from cairnmq.channel.outward import INTER_ROUTER, Target

@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 
 from cairnmq.accounts.users import Users, parse
 from cairnmq.amqp import codec, decode, encode, filters, header, sections, termini, transactions, vouching
+from cairnmq.amqp.beginning import MAX_AHEAD_BYTES, Stage
 from cairnmq.amqp.buckets import Buckets
 from cairnmq.amqp.codec import Malformed
 from cairnmq.amqp.engine import Engine
-from cairnmq.amqp.front import MAX_AHEAD_BYTES, Front, Stage
+from cairnmq.amqp.front import Front
 from cairnmq.base.errors import CairnError
 from cairnmq.broker import lifetimes
 from cairnmq.broker.selector import Selector, SelectorError

@@ -14,9 +14,9 @@ import pytest
 import trustme
 from click.testing import CliRunner
 
+from cairnmq.amqp.beginning import MAX_AHEAD_BYTES, Stage
 from cairnmq.amqp.client_front import ClientFront
 from cairnmq.amqp.client_sasl import Identity
-from cairnmq.amqp.front import MAX_AHEAD_BYTES, Stage
 from cairnmq.amqp.sasl_frame import SASL_HEADER
 from cairnmq.base.errors import CairnError
 from cairnmq.broker_plugin.run import RunningBroker

@@ -17,7 +17,7 @@ from scramp import ScramClient
 
 from cairnmq.accounts import credentials, users
 from cairnmq.accounts.credentials import FEWEST_ITERATIONS, make
-from cairnmq.amqp.front import MAX_AHEAD_BYTES
+from cairnmq.amqp.beginning import MAX_AHEAD_BYTES
 from cairnmq.broker_plugin.run import RunningBroker
 from cairnmq.router import gate
 
