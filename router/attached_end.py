@@ -39,12 +39,9 @@ class OutwardChannelEnd(ChannelEnd):
         kept: Kept | None,
     ) -> None:
         """The link is open already: *driver* takes over what it is for."""
-        link, terminal = self._link, self._terminal
-        if link.closed or terminal.closed:
-            terminal.core.post(driver.close, (), True, self.for_good)
+        if not self._take(driver):
             return
-        self.driver = driver
-        if link.sender:
-            terminal.request(link)
+        if self._link.sender:
+            self._terminal.request(self._link)
         else:
-            self._engine.grant(link, credit)
+            self._engine.grant(self._link, credit)

@@ -114,12 +114,18 @@ class ChannelEnd:
         core = self._terminal.core
         self._link.routed = lambda delivery: core.post(driver.settled, delivery)
 
-    def _do_opened_as(self, driver: RoutedEnd, found: Attach) -> None:
-        link, terminal = self._link, self._terminal
-        if link.closed or terminal.closed:
-            terminal.core.post(driver.close, (), True, self.for_good)
-            return
+    def _take(self, driver: DriverEnd) -> bool:
+        """Whether *driver* has the channel from now on; if its answer crossed with the end, it is told that instead."""
+        if self._link.closed or self._terminal.closed:
+            self._terminal.core.post(driver.close, (), True, self.for_good)
+            return False
         self.driver = driver
+        return True
+
+    def _do_opened_as(self, driver: RoutedEnd, found: Attach) -> None:
+        if not self._take(driver):
+            return
+        link, terminal = self._link, self._terminal
         self.follow(driver)
         self._engine.open_as(link, found)
         if link.sender:
@@ -140,11 +146,9 @@ class ChannelEnd:
         found: Terminus | None,
         kept: Kept | None,
     ) -> None:
-        link, terminal = self._link, self._terminal
-        if link.closed or terminal.closed:
-            terminal.core.post(driver.close, (), True, self.for_good)
+        if not self._take(driver):
             return
-        self.driver = driver
+        link, terminal = self._link, self._terminal
         if link.resuming is not None and kept is not None:
             link.resuming.keeper = kept.keeper
             link.resuming.on_settled = lambda tag: terminal.core.post(kept.keeper.forget, tag)
