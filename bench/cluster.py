@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import os
 from itertools import count
-from statistics import median
 
 from .broker import Broker
 from .client import Clients
-from .table import Row, row
+from .table import Row, rows_in_flight
 
 SECTION = "a cluster of one, 256 B: received"
-WINDOWS = (1, 100, 1000)
+KINDS = ("one", "none")
 _GUESS_PER_S = {1: 2_500, 100: 25_000, 1000: 35_000}
+WINDOWS = tuple(_GUESS_PER_S)
 
 
 def measure(path: str, rounds: int, round_s: float) -> list[Row]:
@@ -27,7 +27,7 @@ def measure(path: str, rounds: int, round_s: float) -> list[Row]:
         Broker(os.path.join(path, "none")) as none,
         Clients() as clients,
     ):
-        for kind, window in [(kind, window) for window in WINDOWS for kind in ("one", "none")] * rounds:
+        for kind, window in [(kind, window) for window in WINDOWS for kind in KINDS] * rounds:
             broker = one if kind == "one" else none
             messages = max(2, round(_GUESS_PER_S[window] * round_s))
             before_s = broker.cpu_s()
@@ -36,19 +36,4 @@ def measure(path: str, rounds: int, round_s: float) -> list[Row]:
             cpu_us = (broker.cpu_s() - before_s) / messages * 1e6
             latency, client_us = receiver.latency, receiver.cpu_s / messages * 1e6
             found.setdefault((kind, window), []).append((per_s, latency.p50_us, latency.p99_us, cpu_us, client_us))
-    return [
-        row(
-            SECTION,
-            f"{kind}, {window} in flight",
-            [each[0] for each in found[kind, window]],
-            _GUESS_PER_S[window],
-            "none",
-            [each[0] for each in found["none", window]],
-            p50_us=median(each[1] for each in found[kind, window]),
-            p99_us=median(each[2] for each in found[kind, window]),
-            broker_cpu_us=median(each[3] for each in found[kind, window]),
-            client_cpu_us=median(each[4] for each in found[kind, window]),
-        )
-        for window in WINDOWS
-        for kind in ("one", "none")
-    ]
+    return rows_in_flight(SECTION, KINDS, _GUESS_PER_S, found, "broker_cpu_us", "client_cpu_us")

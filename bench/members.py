@@ -28,7 +28,6 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
-from statistics import median
 
 from proton import Message
 from proton.utils import BlockingConnection
@@ -38,7 +37,7 @@ from cairnmq.tools.cluster_lab_conf import TOKEN_MS, LabOptions, address
 
 from .broker import MAIN, STOPPED_S, Broker
 from .client import Clients, Far, Job
-from .table import BenchError, Row, row
+from .table import BenchError, Row, row, rows_in_flight
 
 SECTION = "three members on this machine, 256 B: received"
 TIMES = "three members on this machine"
@@ -48,9 +47,9 @@ PATIENCE_S = 120.0
 BACKLOG = 100_000
 """Messages that a newcomer is brought."""
 STEADY_PER_S = 200
-WINDOWS = (1, 100, 1000)
 KINDS = ("none", "one", "passive", "elsewhere", "active")
 _GUESS_PER_S = {1: 200, 100: 10_000, 1000: 20_000}
+WINDOWS = tuple(_GUESS_PER_S)
 _GUESS_JOIN_PER_S = 20_000
 DETECTION_S = 2.2 * (TOKEN_MS + 650 * (len(NODES) - 2)) / 1000
 """The token is missed, which takes longer by 650 ms for each node beyond two; then a consensus is waited for."""
@@ -181,20 +180,7 @@ def _rates(path: Path, members: Members, rounds: int, round_s: float) -> list[Ro
             )
             p50_us, p99_us = (max(getattr(one.latency, name) for one in receivers) for name in ("p50_us", "p99_us"))
             found.setdefault((kind, window), []).append((per_s, p50_us, p99_us))
-    return [
-        row(
-            SECTION,
-            f"{kind}, {window} in flight",
-            [each[0] for each in found[kind, window]],
-            _GUESS_PER_S[window],
-            "none",
-            [each[0] for each in found["none", window]],
-            p50_us=median(each[1] for each in found[kind, window]),
-            p99_us=median(each[2] for each in found[kind, window]),
-        )
-        for window in WINDOWS
-        for kind in KINDS
-    ]
+    return rows_in_flight(SECTION, KINDS, _GUESS_PER_S, found)
 
 
 # ---- what takes time ----------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any, NamedTuple
@@ -84,6 +84,28 @@ def row(
         section, what, median(rates), min(rates), max(rates), guess_per_s, yardstick, median(yardstick_rates),
         median(ratios), **more,
     )  # fmt: skip
+
+
+def rows_in_flight(
+    section: str,
+    kinds: Sequence[str],
+    guesses_per_s: Mapping[int, float],
+    found: Mapping[tuple[str, int], Sequence[tuple[float, ...]]],
+    *more: str,
+) -> list[Row]:
+    """Rows of *kinds* at each number of messages in flight, "none" the yardstick.
+
+    *found*: of each round the rate, p50, p99, and what the fields *more* of a row are.
+    """
+    fields = ("p50_us", "p99_us", *more)
+    rows = []
+    for window, guess_per_s in guesses_per_s.items():
+        yardstick = [each[0] for each in found["none", window]]
+        for kind in kinds:
+            rates, *others = zip(*found[kind, window], strict=True)
+            figures = {name: median(values) for name, values in zip(fields, others, strict=True)}
+            rows.append(row(section, f"{kind}, {window} in flight", rates, guess_per_s, "none", yardstick, **figures))
+    return rows
 
 
 def as_json(rows: Iterable[Row]) -> list[dict[str, Any]]:

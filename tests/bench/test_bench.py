@@ -127,7 +127,7 @@ def test_everything_is_measured(report: dict[str, Any]) -> None:
     wanted += [(sidecars.SECTION, what, "without") for what in ("taken", "kept")]
     wanted += [
         (cluster.SECTION, f"{kind}, {window} in flight", "none")
-        for kind, window in product(("one", "none"), cluster.WINDOWS)
+        for kind, window in product(cluster.KINDS, cluster.WINDOWS)
     ]
     found = [(row["section"], row["what"], row["yardstick"]) for row in report["rows"]]
     assert sorted(found) == sorted(wanted)
