@@ -7,7 +7,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from crc32c import crc32c
 
 from cairnmq.base.clock import ManualClock, SystemClock
 from cairnmq.base.errors import CairnError
-from cairnmq.cli.main import main
 from cairnmq.journal import container
 from cairnmq.recovery.recover import open_store
 from cairnmq.store import open_store as open_library
@@ -25,28 +23,12 @@ from cairnmq.store.library import Store as Library
 from cairnmq.store.options import StoreOptions
 from cairnmq.store.why import Why
 from cairnmq.tools.moments import parse_moment, time_words
-from tests.tools.conftest import Result
 
 from ..process import CAIRNMQ, DEADLINE_S
 from ..store.stores import queue
+from .conftest import Dump, Result
 
-Run = Callable[..., Result]
 START_US = 1_700_000_000_000_000
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run a command in this process; an error is on stderr, as in `main`."""
-
-    def call(*arguments: object) -> Result:
-        monkeypatch.setattr(sys, "argv", ["cairnmq", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as exit:
-            main()
-        out, err = capsys.readouterr()
-        return Result(out, err, int(exit.value.code or 0))
-
-    return call
 
 
 class Filled:
@@ -97,88 +79,88 @@ def shown(result: Result, name: str = "orders") -> list[int]:
 
 
 @pytest.mark.parametrize("minute", [0, 3, 7])
-def test_by_lsn_and_by_time(filled: Filled, run: Run, minute: int) -> None:
+def test_by_lsn_and_by_time(filled: Filled, command: Dump, minute: int) -> None:
     when = time_words(START_US + minute * 60_000_000 + 1_000_000)
     for moment in (filled.points[minute], when):
-        found = run("as-of", filled.path, filled.archive, moment, "--json")
+        found = command("as-of", filled.path, filled.archive, moment, "--json")
         assert (shown(found), found.status, found.err) == (filled.expected(minute), 0, "")
         head = found.objects[0]["as_of"]
         assert (head["whole"], head["queues"]) == (True, {"orders": len(filled.expected(minute))})
-    people = run("as-of", filled.path, filled.points[minute], "--archive-dir", filled.archive, "--count", 2)
+    people = command("as-of", filled.path, filled.points[minute], "--archive-dir", filled.archive, "--count", 2)
     assert str(filled.expected(minute)[0]) in people.out
     assert "ready" in people.out
 
 
 def test_the_end_is_what_recovery_finds_and_nothing_is_written(
-    filled: Filled, run: Run, snapshot: Callable[[Path], object]
+    filled: Filled, command: Dump, snapshot: Callable[[Path], object]
 ) -> None:
     before = snapshot(filled.path)
-    found = run("as-of", filled.path, "end", "--json")
+    found = command("as-of", filled.path, "end", "--json")
     assert (shown(found), len(shown(found, "bills"))) == ([], 1)
     assert snapshot(filled.path) == before
 
 
-def test_a_difference_says_what_came_and_why_what_went(filled: Filled, run: Run) -> None:
+def test_a_difference_says_what_came_and_why_what_went(filled: Filled, command: Dump) -> None:
     first, last = filled.points[2], filled.points[4]
-    found = run("as-of", filled.path, filled.archive, "--diff", first, last, "--json", "--queue", "orders")
+    found = command("as-of", filled.path, filled.archive, "--diff", first, last, "--json", "--queue", "orders")
     went = {one["message_id"]: one["why"] for one in found.objects if one.get("came") is False}
     came = [one["message_id"] for one in found.objects if one.get("came")]
     assert set(filled.expected(2)) - set(went) | set(came) == set(filled.expected(4))
     assert set(went.values()) == {"accepted"}
     assert found.objects[-1]["changes"] == {"came": 15, "went": 5, "passed": 5}
-    purged = run("as-of", filled.path, filled.archive, "--diff", filled.points[7], "end", "--json")
+    purged = command("as-of", filled.path, filled.archive, "--diff", filled.points[7], "end", "--json")
     assert [one["why"] for one in purged.objects if one.get("came") is False].count("purged") == 40
-    assert "purged" in run("as-of", filled.path, filled.archive, "--diff", filled.points[7], "end").out
-    assert "name the earlier one first" in run("as-of", filled.path, filled.archive, "--diff", last, first).err
+    assert "purged" in command("as-of", filled.path, filled.archive, "--diff", filled.points[7], "end").out
+    assert "name the earlier one first" in command("as-of", filled.path, filled.archive, "--diff", last, first).err
 
 
-def test_what_was_purged_is_restored(filled: Filled, run: Run, tmp_path: Path) -> None:
+def test_what_was_purged_is_restored(filled: Filled, command: Dump, tmp_path: Path) -> None:
     target = tmp_path / "restored"
     arguments = ("as-of", filled.path, filled.archive, filled.points[7], "--restore", target, "--json")
-    found = run(*arguments)
+    found = command(*arguments)
     assert found.objects[-1]["restored"]["queues"] == {"orders": 45}
     with open_library(str(target)) as store:
         assert isinstance(store, Library)
         assert [len(content) for content in store.queue("orders").peek()] == [
             20_000 * len(str(number)) for number in (filled.ids.index(one) for one in filled.expected(7))
         ]
-    again = run(*arguments)
+    again = command(*arguments)
     assert (again.status, "there is something already" in again.err) == (1, True)
     assert not list(tmp_path.glob("*.restoring"))
 
 
 def test_a_full_disk_leaves_nothing_half(
-    filled: Filled, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    filled: Filled, command: Dump, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_room(source: object, target: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "rename", no_room)
-    found = run("as-of", filled.path, filled.archive, filled.points[1], "--restore", tmp_path / "new")
+    found = command("as-of", filled.path, filled.archive, filled.points[1], "--restore", tmp_path / "new")
     monkeypatch.undo()
     assert (found.status, list(tmp_path.iterdir())) == (1, [])
     assert "No space left" in found.err
 
 
-def test_history_that_is_gone_is_refused_or_marked(filled: Filled, run: Run) -> None:
-    gone = run("as-of", filled.path, filled.points[0])
+def test_history_that_is_gone_is_refused_or_marked(filled: Filled, command: Dump) -> None:
+    gone = command("as-of", filled.path, filled.points[0])
     assert gone.status == 1
     whole_from = re.search(r"history is whole from LSN (\d+) on", gone.err)
     assert whole_from is not None
-    assert run("as-of", filled.path, whole_from[1], "--json").objects[0]["as_of"]["whole"]
+    assert command("as-of", filled.path, whole_from[1], "--json").objects[0]["as_of"]["whole"]
 
 
-def test_what_is_missing_or_rotten_is_marked(filled: Filled, run: Run, tmp_path: Path) -> None:
+def test_what_is_missing_or_rotten_is_marked(filled: Filled, command: Dump, tmp_path: Path) -> None:
     files = sorted(filled.archive.iterdir())
     for name in files:
         (tmp_path / name.name).write_bytes(name.read_bytes())
     victim = tmp_path / files[0].name
     victim.unlink()
     for lsn in filled.points[:6]:
-        found = run("as-of", tmp_path, lsn, "--json")
+        found = command("as-of", tmp_path, lsn, "--json")
         if found.status == 0:
             continue
-        partial = run("as-of", tmp_path, lsn, "--json", "--partial")
+        partial = command("as-of", tmp_path, lsn, "--json", "--partial")
         if partial.out:
             assert (partial.status, partial.objects[0]["as_of"]["whole"]) == (1, False)
             assert set(shown(partial)) <= set(filled.ids)
@@ -188,10 +170,10 @@ def test_what_is_missing_or_rotten_is_marked(filled: Filled, run: Run, tmp_path:
     data = bytearray(files[0].read_bytes())
     data[100_000] ^= 1
     victim.write_bytes(data)
-    rotten = run("as-of", tmp_path, filled.points[0], "--json")
+    rotten = command("as-of", tmp_path, filled.points[0], "--json")
     assert (rotten.status, rotten.objects[0]["as_of"]["whole"]) == (1, False)
     assert "checksum fails" in rotten.objects[0]["as_of"]["faults"][0]
-    people = run("as-of", tmp_path, filled.points[0])
+    people = command("as-of", tmp_path, filled.points[0])
     assert "NOT WHOLE" in people.out
 
 
@@ -208,9 +190,9 @@ def test_what_is_missing_or_rotten_is_marked(filled: Filled, run: Run, tmp_path:
         (("{store}", "end", "--resend", "http://host"), "a URL is like amqp"),
     ],
 )
-def test_wrong_arguments(filled: Filled, run: Run, tmp_path: Path, arguments: tuple[str, ...], says: str) -> None:
+def test_wrong_arguments(filled: Filled, command: Dump, tmp_path: Path, arguments: tuple[str, ...], says: str) -> None:
     given = [one.format(store=filled.path, empty=tmp_path) for one in arguments]
-    found = run("as-of", *given)
+    found = command("as-of", *given)
     assert found.status in (1, 2)
     assert says in found.err
 
@@ -227,22 +209,24 @@ def test_a_pipe_that_closes_and_a_disk_that_is_full(filled: Filled) -> None:
     json.loads(piped.stdout)
 
 
-def test_containers_of_others_are_left_out_and_newer_ones_refused(filled: Filled, run: Run, tmp_path: Path) -> None:
+def test_containers_of_others_are_left_out_and_newer_ones_refused(
+    filled: Filled, command: Dump, tmp_path: Path
+) -> None:
     for path in filled.archive.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     other = Filled(tmp_path / "other")
     for path in other.archive.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
-    shared = run("as-of", filled.path, tmp_path, filled.points[3], "--json")
+    shared = command("as-of", filled.path, tmp_path, filled.points[3], "--json")
     assert (shown(shared), shared.status) == (filled.expected(3), 0)
-    assert "name the store, too" in run("as-of", tmp_path, filled.points[3]).err
+    assert "name the store, too" in command("as-of", tmp_path, filled.points[3]).err
     newer = tmp_path / min(path.name for path in filled.archive.iterdir())
     head = container.decode_head(newer.read_bytes()[:512], "")
     raw = bytearray(container.encode_head(head))
     raw[8] = 2
     raw[:4] = crc32c(bytes(raw[4 : container.HEAD.size])).to_bytes(4, "little")
     newer.write_bytes(bytes(raw) + newer.read_bytes()[512:])
-    refused = run("as-of", filled.path, tmp_path, filled.points[3])
+    refused = command("as-of", filled.path, tmp_path, filled.points[3])
     assert refused.status == 1
     assert "newer than this program's format" in refused.err
 

@@ -6,9 +6,9 @@ import errno
 import json
 import os
 import shutil
-import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,13 +18,14 @@ from hypothesis import strategies as st
 
 from cairnmq.base.clock import ManualClock
 from cairnmq.base.errors import CairnError, DiskError, StoreInUse
-from cairnmq.cli.main import main
 from cairnmq.recovery.recover import open_store
 from cairnmq.store.directory import StoreDirectory
 from cairnmq.tools.in_place import salvage_in_place
 from cairnmq.tools.salvage import salvage
 from cairnmq.tools.salvage_report import SalvageReport
 from tests.recovery.damaged import MEMORY, Whole, any_store, check_salvaged, open_and_show, relocated, tree, with_holes
+
+from .conftest import Dump
 
 
 class Hit(NamedTuple):
@@ -273,47 +274,37 @@ def test_in_place_a_crash_at_any_step_is_refused_or_done_and_the_next_run_ends_i
 # ---- the command ----------------------------------------------------------------------------------------------------
 
 
-Run = Callable[..., tuple[str, str, int]]
-
-
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    def command(*arguments: object) -> tuple[str, str, int]:
-        monkeypatch.setattr(sys, "argv", ["cairnmq", "salvage", *map(str, arguments)])
-        with pytest.raises(SystemExit) as exit:
-            main()
-        out, err = capsys.readouterr()
-        return out, err, int(exit.value.code or 0)
-
-    return command
+def salvage_it(command: Dump) -> Dump:
+    return partial(command, "salvage")
 
 
-def test_the_command_tells_what_was_salvaged(wholes: list[Whole], tmp_path: Path, run: Run) -> None:
+def test_the_command_tells_what_was_salvaged(wholes: list[Whole], tmp_path: Path, salvage_it: Dump) -> None:
     path = broken(wholes[0], tmp_path)
-    out, err, status = run(path, "--to", tmp_path / "new")
+    out, err, status = salvage_it(path, "--to", tmp_path / "new")
     assert (err, status) == ("", 3)
     assert "corrupt" in out
     assert "orders" in out
     assert str(tmp_path / "new") in out
-    out, err, status = run(path, "--to", tmp_path / "other", "--json")
+    out, err, status = salvage_it(path, "--to", tmp_path / "other", "--json")
     found = json.loads(out)
     assert (err, status, found["whole"]) == ("", 3, False)
     assert found == {**json.loads((tmp_path / "other" / "quarantine" / "report.json").read_text()),
                      "quarantine": found["quarantine"]}  # fmt: skip
     whole = wholes[1].path
-    assert run(whole, "--to", tmp_path / "third")[2] == 0
+    assert salvage_it(whole, "--to", tmp_path / "third")[2] == 0
 
 
 @pytest.mark.parametrize("options", [[], ["--in-place", "--to", "new"]])
-def test_the_command_wants_to_know_where_to(wholes: list[Whole], run: Run, options: list[str]) -> None:
-    out, err, status = run(wholes[0].path, *options)
+def test_the_command_wants_to_know_where_to(wholes: list[Whole], salvage_it: Dump, options: list[str]) -> None:
+    out, err, status = salvage_it(wholes[0].path, *options)
     assert (out, status) == ("", 1)
     assert err == "cairnmq: cairnmq salvage: where to?; give either --to NEW_STORE or --in-place\n"
 
 
-def test_what_is_no_store_is_refused(tmp_path: Path, run: Run) -> None:
+def test_what_is_no_store_is_refused(tmp_path: Path, salvage_it: Dump) -> None:
     (tmp_path / "empty").mkdir()
     for name in ("empty", "nothing"):
-        out, err, status = run(tmp_path / name, "--to", tmp_path / "new")
+        out, err, status = salvage_it(tmp_path / name, "--to", tmp_path / "new")
         assert (out, status, err.count("\n")) == ("", 1, 1)
         assert list(tmp_path.iterdir()) == [tmp_path / "empty"]

@@ -3,40 +3,28 @@
 from __future__ import annotations
 
 import subprocess
-import sys
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 from proton import Delivery, Message
 
 from cairnmq.base.clock import ManualClock
-from cairnmq.cli.main import main
 from cairnmq.recovery.recover import open_store
 from cairnmq.store.acquisitions import taker
 from cairnmq.store.journal_store import JournalStore
 from cairnmq.store.options import StoreOptions
 from cairnmq.store.why import Why
-from tests.tools.conftest import Result
 
 from ..clients.peers import Peer
 from ..process import CAIRNMQ, DEADLINE_S, broker
 from ..store.stores import NOW_US, come_to_rest, queue
-
-Run = Callable[..., Result]
+from .conftest import Dump, Result
 
 
 @pytest.fixture
-def trace(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    def call(*arguments: object) -> Result:
-        monkeypatch.setattr(sys, "argv", ["cairnmq", "trace", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as exit:
-            main()
-        out, err = capsys.readouterr()
-        return Result(out, err, int(exit.value.code or 0))
-
-    return call
+def trace(command: Dump) -> Dump:
+    return partial(command, "trace")
 
 
 def opened(path: Path, *, acquisitions: bool = False) -> JournalStore:
@@ -54,7 +42,7 @@ def encoded(number: int, **more: object) -> bytes:
     return bytes(Message(id=f"m{number}", body=b"x" * 100, properties={"order": number}, **more).encode())
 
 
-def test_transactions_pieces_a_restart_and_relocation(tmp_path: Path, trace: Run) -> None:
+def test_transactions_pieces_a_restart_and_relocation(tmp_path: Path, trace: Dump) -> None:
     store = opened(tmp_path)
     one, other = queue(store, "orders"), queue(store, "bills")
     message_id = store.put(one, encoded(1, correlation_id="c1"), NOW_US)[0]
@@ -108,7 +96,7 @@ def test_transactions_pieces_a_restart_and_relocation(tmp_path: Path, trace: Run
     assert "now: gone" in trace(*paths, long).out
 
 
-def test_a_message_that_was_moved_is_one_with_its_copies_on_all_brokers(tmp_path: Path, trace: Run) -> None:
+def test_a_message_that_was_moved_is_one_with_its_copies_on_all_brokers(tmp_path: Path, trace: Dump) -> None:
     with broker(tmp_path / "data") as running, broker(tmp_path / "member") as member:
         peer, second = Peer(running.port), Peer(member.port)
         make = ["queues", "create", "limited", "--argument", "dead-letter-address=dead"]
@@ -142,7 +130,7 @@ def test_a_message_that_was_moved_is_one_with_its_copies_on_all_brokers(tmp_path
         assert "copied" in trace(tmp_path / "data", first["ids"][1]).out
 
 
-def test_who_acquired_it_is_told_if_it_was_written_down(tmp_path: Path, trace: Run) -> None:
+def test_who_acquired_it_is_told_if_it_was_written_down(tmp_path: Path, trace: Dump) -> None:
     place = tmp_path / "data"
     with broker(place, "--journal-acquisitions") as running:
         first, second = Peer(running.port, container="depot"), Peer(running.port, container="shop")
@@ -176,7 +164,7 @@ def test_who_acquired_it_is_told_if_it_was_written_down(tmp_path: Path, trace: R
     assert "cairnmq ctl links list" in out
 
 
-def test_acquisitions_are_followed_through_transactions_and_archives(tmp_path: Path, trace: Run) -> None:
+def test_acquisitions_are_followed_through_transactions_and_archives(tmp_path: Path, trace: Dump) -> None:
     """Many records hand out many messages, and those of one message are found among them."""
     store = opened(tmp_path, acquisitions=True)
     one = queue(store, "orders")
@@ -196,7 +184,7 @@ def test_acquisitions_are_followed_through_transactions_and_archives(tmp_path: P
     assert found.objects[0]["message"]["acquisitions_not_written"] == []
 
 
-def test_what_is_not_there_is_told(tmp_path: Path, trace: Run) -> None:
+def test_what_is_not_there_is_told(tmp_path: Path, trace: Dump) -> None:
     store = opened(tmp_path)
     message_id = store.put(queue(store), encoded(1), NOW_US)[0]
     store.close()
