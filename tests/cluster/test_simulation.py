@@ -30,6 +30,7 @@ from . import test_left_behind as left_behind_laws
 from . import test_ownership as owner_laws
 from . import test_seam as seam_laws
 from . import test_shaped as shaped_laws
+from . import test_updating as updating_laws
 from .simulation import many
 
 RUNS = amount("CAIRN_SIMULATIONS", 2000, 150)
@@ -166,9 +167,9 @@ DEFECTS: tuple[tuple[Patch, Callable[[], None]], ...] = (
     (owns_on_self_delivery, laws.test_a_member_that_nobody_hears_owns_nothing),
     (forgets_what_a_dead_owner_handed_out, laws.test_an_owner_that_dies_is_followed),
     (keeps_what_dead_members_acquired, laws.test_what_a_dead_member_had_comes_back_with_a_mark),
-    (forgets_tombstones, laws.test_what_is_taken_while_it_is_brought_stays_away),
-    (takes_the_first_store, laws.test_all_go_down_and_the_store_that_is_ahead_wins),
-    (trusts_any_store, laws.test_a_member_that_was_being_updated_knows_that_somebody_is_ahead),
+    (forgets_tombstones, updating_laws.test_what_is_taken_while_it_is_brought_stays_away),
+    (takes_the_first_store, updating_laws.test_all_go_down_and_the_store_that_is_ahead_wins),
+    (trusts_any_store, updating_laws.test_a_member_that_was_being_updated_knows_that_somebody_is_ahead),
     (takes_the_store_that_is_furthest, bad_laws.test_where_as_many_are_of_one_cluster_as_of_another_all_wait),
     (serves_until_a_write_fails, bad_laws.test_a_member_with_a_full_disk_ends_and_the_others_go_on),
     (says_nothing_of_its_lag, flow_laws.test_a_majority_that_lags_holds_the_others),
