@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cairnmq.amqp import encode
@@ -168,7 +168,6 @@ class Run:
         }
 
 
-@settings(deadline=None)
 @given(steps)
 def test_the_log_tells_exactly_what_clients_were_handed(history: list[tuple[Any, ...]]) -> None:
     noting, plain = Run(history, acquisitions=True), Run(history, acquisitions=False)

@@ -21,7 +21,7 @@ moves = st.one_of(
 
 
 @given(done=st.lists(moves, max_size=40), after=st.integers(0, 300), most=st.integers(1, 50))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_it_is_a_list_by_position(done: list[tuple[str, int]], after: int, most: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(backlog, "CHUNK_MESSAGES", 7)

@@ -210,6 +210,6 @@ class DeepQueue(RuleBasedStateMachine):
             assert self.world.broker.memory.used_bytes <= LIMIT_BYTES + 2 * ALLOWANCE_BYTES + batch
 
 
-DeepQueue.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+DeepQueue.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
 TestDeepQueue = DeepQueue.TestCase
 assert memory.ALLOWANCE_BYTES > ALLOWANCE_BYTES

@@ -296,5 +296,5 @@ class Direct(RuleBasedStateMachine):
         assert not self.broker.direct._places
 
 
-Direct.TestCase.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
+Direct.TestCase.settings = settings(max_examples=100, stateful_step_count=50)
 TestDirect = Direct.TestCase

@@ -120,7 +120,7 @@ def test_whatever_breaks_it_is_what_the_source_was(seed: int) -> None:  # D23
     assert sites.copy() == sites.now
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 1 << 32))
 def test_the_power_of_the_follower_fails_at_each_operation_of_its_disk(seed: int) -> None:  # D23
     random = Random(seed)

@@ -335,6 +335,5 @@ TestMachine = Machine.TestCase
 TestMachine.settings = settings(
     max_examples=int(os.environ.get("CAIRN_MACHINE_RUNS", "60")),
     stateful_step_count=40,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
 )

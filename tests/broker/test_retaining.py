@@ -124,7 +124,7 @@ def others_get(world: World, credit: int = 100, *, accept: int = 0) -> list[int]
 STEPS = ("put", "receive", "decide", "decide unflushed", "hear", "break", "attach", "attach anew", "kill", "rival")
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(lists(tuples(sampled_from(STEPS), integers(1, 3)), max_size=20))
 def test_each_message_is_processed_once(steps: list[tuple[str, int]]) -> None:
     world = world_with(6)

@@ -217,7 +217,7 @@ class Selecting(RuleBasedStateMachine):
                 assert not any(map(client.wants, self.waiting))
 
 
-Selecting.TestCase.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
+Selecting.TestCase.settings = settings(max_examples=80, stateful_step_count=30)
 TestSelecting = Selecting.TestCase
 
 

@@ -24,7 +24,7 @@ def bodies(taker: FakeTerminal) -> list[Any]:
 
 
 @given(st.lists(st.tuples(st.integers(0, 12), st.booleans()), max_size=30), st.booleans(), st.integers(0, 30))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_higher_priorities_go_first_and_equal_ones_in_order(
     messages: list[tuple[int, bool]], restart: bool, taken: int
 ) -> None:
@@ -130,7 +130,7 @@ def policed() -> Policed:
 
 
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=30), st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_a_heap_stays_one_when_something_is_taken_from_its_middle(positions: list[int], data: st.DataObject) -> None:
     entries = [Entry(0, position, None, 0) for position in positions]
     heap = [*entries]

@@ -106,7 +106,7 @@ def on(world: World, name: str) -> Counter[int]:
 STEPS = ("send", "send unflushed", "settle", "break", "attach", "attach anew", "kill")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(integers(1, 2), lists(tuples(sampled_from(STEPS), integers(1, 3)), max_size=14))
 def test_each_message_is_stored_once(queues: int, steps: list[tuple[str, int]]) -> None:
     world = world_of(queues)

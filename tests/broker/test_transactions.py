@@ -367,7 +367,7 @@ class History:
 
 
 @given(seed=st.integers(0, 1 << 30))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_histories(seed: int) -> None:
     history = History(Random(seed))
     for step in history.random.choices([*STEPS], [*STEPS.values()], k=200):

@@ -20,7 +20,7 @@ KINDS: dict[str, dict[str, Any]] = {"unsettled": {}, "settled": {"settled": True
 kinds = pytest.mark.parametrize("options", KINDS.values(), ids=KINDS.keys())
 either = pytest.mark.parametrize("durable", [True, False], ids=["durable", "transient"])
 grants = st.lists(st.integers(0, 12), max_size=8)
-fast = settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+fast = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @kinds

@@ -169,7 +169,7 @@ def test_any_history() -> None:
     run_state_machine_as_test(
         GroupMachine,
         settings=settings(
-            max_examples=HISTORIES, stateful_step_count=STEPS, deadline=None, database=None,
+            max_examples=HISTORIES, stateful_step_count=STEPS, database=None,
             phases=[Phase.generate, Phase.shrink], suppress_health_check=list(HealthCheck),
         ),
     )  # fmt: skip

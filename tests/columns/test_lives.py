@@ -19,7 +19,7 @@ from ..store.stores import NOW_US, Disk, put, queue, shown
 from .logs import lay_out, live, shown_by
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 1 << 30), steps=st.integers(0, 900))
 def test_the_queues_are_as_the_store_has_them(seed: int, steps: int) -> None:
     """After transactions, relocation, purges and kills; ids, order, sizes and contents."""
@@ -47,7 +47,7 @@ def test_the_queues_are_as_the_store_has_them(seed: int, steps: int) -> None:
                 assert row["state"] in ("gone", "staged")
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(seed=st.integers(0, 1 << 30))
 def test_transactions_are_as_the_store_has_them(seed: int) -> None:
     with TemporaryDirectory() as path:
@@ -127,7 +127,7 @@ def test_lives_are_what_the_clients_did(mix: str, tmp_path: Path) -> None:
             assert shown_by(journal, Reading(selection=Selection(end_lsn=end_lsn))) == on
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(seed=st.integers(0, 99), end=st.integers(10, 60))
 def test_depth_as_of_an_lsn(seed: int, end: int) -> None:
     """While nothing was reclaimed the log tells what was on the queues at any time."""

@@ -30,7 +30,7 @@ WOUNDS = st.tuples(st.floats(0, 1), st.integers(1, 600))
 """Where in the log, and how many bytes."""
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(seed=st.integers(0, 1 << 30), steps=st.integers(0, 600), verify=st.booleans())
 def test_any_history(seed: int, steps: int, verify: bool) -> None:
     """With transactions, relocation, holes, purges and kills, in containers of 8 KiB."""
@@ -103,7 +103,7 @@ def test_payloads_are_not_read_where_nobody_asks_for_them(tmp_path: Path, monkey
     assert sum(read) - whole >= 400 * 60_000
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(data=st.data())
 def test_what_is_selected(data: st.DataObject) -> None:
     with TemporaryDirectory() as path:
@@ -132,7 +132,7 @@ def test_what_is_selected(data: st.DataObject) -> None:
             assert batch.schema.names == columns
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 20), wounds=st.lists(WOUNDS, min_size=1, max_size=3))
 @example(seed=0, wounds=[(0.0, 600)])
 @example(seed=0, wounds=[(0.999, 600)])
@@ -172,7 +172,7 @@ def test_damage_costs_its_block(seed: int, wounds: list[tuple[float, int]]) -> N
             assert not missing or missing[0]["lsn"] >= hurt.log.durable_lsn
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 99))
 def test_copies_can_be_left_out(seed: int) -> None:
     """Of a message that was relocated one Start record is shown, whether the original is still there or not."""

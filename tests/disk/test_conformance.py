@@ -324,5 +324,5 @@ def files_of(outcomes: Sequence[File | str]) -> list[list[File]]:
     return []
 
 
-SameAsReal.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+SameAsReal.TestCase.settings = settings(max_examples=60, stateful_step_count=25)
 TestSameAsReal = SameAsReal.TestCase

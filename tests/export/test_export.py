@@ -28,7 +28,7 @@ from ..store.test_transaction_histories import Life
 from .tables import KINDS, SMALL, Row, all_of, expected, fill, iceberg, rows_in, table_in
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(
     seed=st.integers(0, 1 << 30), cuts=st.lists(st.integers(0, 200), min_size=1, max_size=4), commit=st.integers(1, 9)
 )
@@ -50,7 +50,7 @@ def test_any_history_in_any_pieces(seed: int, cuts: list[int], commit: int) -> N
         assert not seen or rows_in(target, "parquet") == [seen[lsn] for lsn in sorted(seen)]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(runs=st.lists(st.integers(0, 60), unique=True), holes=st.integers(0, 60))
 def test_ranges(runs: list[int], holes: int) -> None:
     """They are the set of what was added."""

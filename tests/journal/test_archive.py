@@ -25,7 +25,7 @@ New = Callable[..., ArchivedLog]
 
 
 @given(seed=st.integers(0, 2**32), one_disk=st.booleans())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_archive_and_log_together_are_all_there_ever_was(seed: int, one_disk: bool) -> None:
     log = on_one_disk() if one_disk else on_two_disks()
     work(log, random.Random(seed), 20)

@@ -65,7 +65,7 @@ def test_a_full_archive_disk_stops_nothing_and_is_told(caplog: pytest.LogCapture
     one_disk=st.booleans(),
     code=st.sampled_from([errno.EIO, errno.ENOSPC, errno.EROFS]),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_an_error_at_any_call_costs_history_at_most(
     seed: int, call: int, forever: bool, one_disk: bool, code: int
 ) -> None:
@@ -217,7 +217,7 @@ def check_cut(disk: MemoryDirectory, other: Directory | None, durable: int, appe
 
 
 @given(seed=st.integers(0, 2**32), ordered=st.booleans())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_a_power_cut_at_any_step_loses_no_history_on_one_disk(seed: int, ordered: bool) -> None:
     rng = random.Random(seed)
     log = on_one_disk()
@@ -235,7 +235,7 @@ def test_a_power_cut_at_any_step_loses_no_history_on_one_disk(seed: int, ordered
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_a_power_cut_at_any_step_loses_no_history_on_two_disks(seed: int) -> None:
     rng = random.Random(seed)
     archive = MemoryDirectory("/archive")

@@ -28,7 +28,7 @@ def new_journal() -> tuple[MemoryDirectory, Journal]:
 sizes = integers(0, 2000) | integers(MAX_PAYLOAD_BYTES - 3, MAX_PAYLOAD_BYTES)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(lists(lists(sizes, min_size=1, max_size=40), min_size=1, max_size=6), binary(min_size=1, max_size=4))
 def test_a_batch_is_so_many_single_appends(batches: list[list[int]], fill: bytes) -> None:
     one, by_one = new_journal()
@@ -47,7 +47,7 @@ def test_a_batch_is_so_many_single_appends(batches: list[list[int]], fill: bytes
     assert content(one) == content(two)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(lists(tuples(integers(0, 3000), integers(0, 60_000)), min_size=1, max_size=20))
 def test_a_batch_of_ends_is_so_many_single_appends(runs: list[tuple[int, int]]) -> None:
     """With other records in between, and more of them than a container holds."""

@@ -61,7 +61,7 @@ SOME = [b"one", b"two" * 300, b"three", b"four" * 15_000, b"five"]
 
 
 @given(which=st.integers(0, 3), byte=st.integers(0), mask=st.integers(1, 255))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_rot_below_a_claim_is_corrupt(which: int, byte: int, mask: int) -> None:
     """A later block knows that it was durable: nothing is opened, nothing is changed, and the LSNs are named."""
     directory, journal, _ = log_of(SOME)
@@ -106,7 +106,7 @@ def test_a_left_over_block_behind_the_damage_hides_none_of_the_log() -> None:
 
 
 @given(byte=st.integers(0), mask=st.integers(1, 255))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_what_nothing_claims_is_torn(byte: int, mask: int) -> None:
     """The last block: recovery cuts there, and the log goes on in a new container."""
     directory, journal, _ = log_of(SOME)
@@ -183,7 +183,7 @@ def test_a_missing_newest_container_is_noticed_by_the_mark() -> None:
 
 
 @given(byte=st.integers(0, CONTAINER_HEAD.size - 1), mask=st.integers(1, 255), slot=st.integers(0, 1))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_container_with_a_rotten_head_is_no_free_one(byte: int, mask: int, slot: int) -> None:
     """I11: its blocks know where they stand. No crash leaves a head that is neither whole nor zeros."""
     payloads = [b"%d" % number + BIG[5:] for number in range(12)]

@@ -113,7 +113,7 @@ def test_holes_with_living_slots_between_them_stay_apart() -> None:
 
 
 @given(order=st.permutations(range(7)), count=st.integers(1, 6))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_what_is_left_is_read_in_order(order: list[int], count: int) -> None:
     """E8, E9, E24: whichever slots go, in whichever order; also by the next opening, and by LSN."""
     directory, journal, lsns = log_of(8)
@@ -293,7 +293,7 @@ def test_a_block_left_over_in_a_slot_that_was_started_again_tells_no_holes() -> 
     gone=st.lists(st.integers(0, 5), min_size=1, max_size=6, unique=True),
     then=st.integers(0, 20),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_holes_are_made_while_the_log_is_read(at: int, gone: list[int], then: int) -> None:
     """No damage is seen; what lives is seen all, in order; and it is told what was recycled before it was read."""
     directory, journal, lsns = log_of(7)

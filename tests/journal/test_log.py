@@ -22,7 +22,7 @@ from .logs import BIG, SIZE, START, blocks, container_of, new_log, put, read_all
 
 SIZES = st.integers(0, 2000) | st.sampled_from([0, 448, 449, 60_000, MAX_PAYLOAD_BYTES])
 BATCHES = st.lists(st.lists(SIZES, max_size=12), min_size=1, max_size=6)
-some_batches = settings(max_examples=60, deadline=None)
+some_batches = settings(max_examples=60)
 
 
 def payloads_of(sizes: list[int]) -> list[bytes]:
@@ -129,7 +129,7 @@ def test_many_records_without_payload() -> None:
 
 
 @given(gap=st.integers(0, 3000))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_the_end_of_a_container_may_lie_anywhere(gap: int) -> None:
     """A block fills a container to the last byte, or leaves a rest in which nothing fits."""
     directory, journal = new_log()

@@ -31,7 +31,7 @@ def test_a_histogram_counts_every_value_at_its_bound(values: list[float]) -> Non
     assert abs(found.total - sum(values)) < 1e-6
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(GROUPS)
 def test_what_was_counted_is_what_the_log_holds(groups: list[list[int]]) -> None:
     """The log's own opening record included; payloads of any size, groups that need several containers too."""

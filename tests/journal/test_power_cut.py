@@ -77,7 +77,7 @@ def check(disk: MemoryDirectory, durable_lsn: int, base_lsn: int, appended: list
 
 
 @given(steps=STEPS, seed=st.integers(0, 2**32), sector_bytes=st.sampled_from([512, 4096]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_power_cut_keeps_what_was_acked(steps: list[Step], seed: int, sector_bytes: int) -> None:
     rng = random.Random(seed)
     held = play(steps, MemoryDirectory(sector_bytes=sector_bytes))

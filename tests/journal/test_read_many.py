@@ -47,7 +47,7 @@ def log_of(sizes: list[int], flush_every: int) -> tuple[MemoryDirectory, Journal
     flush_every=st.integers(1, 10),
     chosen=st.data(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_many_are_what_each_is_alone(sizes: list[int], flush_every: int, chosen: st.DataObject) -> None:
     """Whatever is asked for, in whatever order, with rot anywhere, and LSNs at which nothing stands."""
     directory, journal, lsns = log_of(sizes, flush_every)

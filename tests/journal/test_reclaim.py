@@ -24,7 +24,7 @@ def containers(directory: MemoryDirectory) -> list[str]:
 
 
 @given(moves=st.lists(st.integers(0, 7 * SIZE), max_size=30))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_the_base_only_rises(moves: list[int]) -> None:
     """E25: a late smaller value is ignored."""
     _, journal = new_log()
@@ -105,7 +105,7 @@ def test_either_place_of_the_mark_tells_a_base_that_no_block_tells(place: int) -
 
 
 @given(lifetimes=st.lists(st.integers(1, 40), min_size=20, max_size=120))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_a_live_record_is_never_recycled(lifetimes: list[int]) -> None:
     """E21, E24: records die out of order, the base follows the oldest that lives; all that live can be read."""
     directory, journal = new_log()

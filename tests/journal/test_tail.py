@@ -29,7 +29,7 @@ def given_by(tail: Tail, durable_lsn: int, from_lsn: int = 0) -> list[int]:
     return found
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     batches=st.lists(st.lists(st.sampled_from([0, 500, BIG]), min_size=1, max_size=6), min_size=1, max_size=20),
     data=st.data(),

@@ -195,7 +195,7 @@ asked = st.fixed_dictionaries(
 
 
 @given(data=st.data())
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
 def test_any_request_is_answered_or_refused(hostile: Manager, data: st.DataObject) -> None:
     """Random operations with random bodies, and random bytes: always a status, or a refusal; and the broker goes on."""
     properties = data.draw(asked)

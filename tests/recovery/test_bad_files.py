@@ -360,7 +360,7 @@ def test_two_containers_with_one_slot(stores: Stores, place: Path) -> None:
         twin.unlink()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.integers(0, 9),
     st.sampled_from(["cut", "extend", "overwrite"]),

@@ -51,7 +51,7 @@ def test_the_checksum_follows_from_the_heads(payloads: list[bytes]) -> None:
     assert expected_crc(table, [head for _, head in records]) == struct.unpack_from("<I", data)[0]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(PAYLOADS, st.integers(0), st.integers(1, 255), st.integers(1, 3))
 def test_what_is_believed_is_true(payloads: list[bytes], at: int, mask: int, times: int) -> None:
     """A flip in the payloads leaves the heads proven; one in the heads proves nothing, and no false record passes."""

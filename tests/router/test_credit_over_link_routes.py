@@ -35,7 +35,7 @@ def _step(two: TwoEnds, what: str, number: int) -> None:
 
 
 @pytest.mark.parametrize("to_client", [True, False])
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(steps=st.lists(st.tuples(st.sampled_from(STEPS), st.integers(1, 6)), max_size=60))
 def test_the_sender_has_what_the_receiver_asks_for(to_client: bool, steps: list[tuple[str, int]]) -> None:
     """In the end, once all is quiet; and never is more sent than was asked for at any time."""

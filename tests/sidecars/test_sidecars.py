@@ -44,7 +44,7 @@ def files_of(seed: int) -> Directory:
     return files
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(seed=st.integers(0, 2**32), together=st.integers(2, 4))
 def test_sidecars_hold_the_heads_of_all_sealed_containers(
     tmp_path_factory: pytest.TempPathFactory, seed: int, together: int

@@ -27,7 +27,7 @@ def entry(key: bytes, body: bytes) -> tuple[bytes, bytes]:
 
 
 @given(commits=st.lists(st.tuples(st.booleans(), st.dictionaries(KEYS, st.none() | st.binary(max_size=3000)))))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_what_was_committed_is_loaded(
     tmp_path_factory: pytest.TempPathFactory, commits: list[tuple[bool, dict[bytes, bytes | None]]]
 ) -> None:

@@ -161,7 +161,7 @@ def test_a_defect_is_found(name: str, monkeypatch: Patch) -> None:
         run_state_machine_as_test(
             machine,
             settings=settings(
-                max_examples=400, stateful_step_count=50, deadline=None, database=None, derandomize=True,
+                max_examples=400, stateful_step_count=50, database=None, derandomize=True,
                 print_blob=False, report_multiple_bugs=False, phases=[Phase.generate],
                 suppress_health_check=list(HealthCheck),
             ),

@@ -291,5 +291,5 @@ class StoreMachine(RuleBasedStateMachine):
         self.close_and_open()
 
 
-StoreMachine.TestCase.settings = settings(max_examples=30, stateful_step_count=40, deadline=None)
+StoreMachine.TestCase.settings = settings(max_examples=30, stateful_step_count=40)
 TestStore = StoreMachine.TestCase

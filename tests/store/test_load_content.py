@@ -18,7 +18,7 @@ from .stores import BIG, NOW_US, Disk, put, queue
     length=st.integers(0, 300_000),
 )
 @example(sizes=[100], offset=1, length=0)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_content_is_loaded_from_anywhere(sizes: list[int], offset: int, length: int) -> None:
     """E31: across pieces, and no piece is read in which nothing lies that was asked for."""
     store, _ = Disk().open()

@@ -94,7 +94,7 @@ def test_what_is_archived_is_not_dropped(tmp_path: Path) -> None:
     store.close()
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(st.integers(0, 1 << 32))
 def test_laws_under_churn(seed: int) -> None:
     disk = MemoryDirectory()
@@ -243,7 +243,7 @@ def test_what_holds_a_slot() -> None:
     assert EndsHold(12, 3).told(names) == "ends of messages in slot 12"
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(st.integers(0, 1 << 32))
 def test_holders_and_pins_agree(seed: int) -> None:
     """A settled slot is needed if and only if something holds it; the first holder is one of them, also from memory."""

@@ -91,7 +91,7 @@ def any_records(draw: st.DrawFn) -> list[Record]:
 
 
 @given(records=any_records(), seed=st.integers(0, 2**32))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_tables_say_the_same_as_their_records(records: list[Record], seed: int) -> None:
     slots = {lsn // SIZE: 0 for lsn, _ in records}
     one, other = State(SIZE), State(SIZE)

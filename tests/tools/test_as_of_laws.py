@@ -146,7 +146,7 @@ class Past:
         return look([self.files, RealDirectory(self.archive, create=True)])
 
 
-@settings(deadline=None, max_examples=25, phases=FOUND)
+@settings(max_examples=25, phases=FOUND)
 @given(st.integers(0, 1 << 32), st.integers(5, 30))
 def test_as_of_any_lsn_is_what_the_model_says(seed: int, steps: int) -> None:
     with tempfile.TemporaryDirectory() as place:
@@ -165,7 +165,7 @@ def test_as_of_any_lsn_is_what_the_model_says(seed: int, steps: int) -> None:
             view.close()
 
 
-@settings(deadline=None, max_examples=15, phases=FOUND)
+@settings(max_examples=15, phases=FOUND)
 @given(st.integers(0, 1 << 32), st.integers(5, 30))
 def test_without_an_archive_it_is_right_or_refused(seed: int, steps: int) -> None:
     with tempfile.TemporaryDirectory() as place:

@@ -158,7 +158,7 @@ def history(path: str, rng: random.Random, steps: int) -> None:
     store.close()
 
 
-@settings(deadline=None, max_examples=6, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+@settings(max_examples=6, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(st.integers(0, 1 << 32), st.integers(5, 25))
 def test_a_dump_that_is_loaded_and_dumped_is_the_same_but_for_places(seed: int, steps: int) -> None:
     with tempfile.TemporaryDirectory() as place:

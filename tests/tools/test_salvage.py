@@ -75,7 +75,7 @@ HITS = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.integers(0, 3), HITS)
 def test_whatever_the_damage_all_that_is_whole_is_salvaged(wholes: list[Whole], which: int, hits: list[Hit]) -> None:
     whole = wholes[which]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from proton import Message
 from proton.utils import BlockingConnection
@@ -78,7 +78,7 @@ def test_stat_tells_what_is_there(lived: Path, command: Dump, snapshot: Snapshot
     assert any(line.startswith("orders ") for line in shown.lines)
 
 
-@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30)
 @given(number=st.integers(0, 11), whole_below_bytes=st.sampled_from([0, 16 << 10]), data=st.data())
 def test_heads_alone_tell_as_much_as_the_whole_log(number: int, whole_below_bytes: int, data: st.DataObject) -> None:
     """At any moment of a life with everything in it, and whether a payload that is needed is read alone or not."""
@@ -186,7 +186,7 @@ def test_a_transaction_pins_the_tail(tmp_path: Path, command: Dump) -> None:
     assert any(line.startswith("transactions in doubt") for line in command("explain", "space", path).lines)
 
 
-@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20)
 @given(st.integers(0, 11), st.data())
 def test_whatever_is_needed_is_held_by_something_with_a_name(number: int, data: st.DataObject) -> None:
     """And what would come free with a slot is no longer held once the slot is gone."""

@@ -6,7 +6,7 @@ import random
 from functools import cache
 from uuid import UUID
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cairnmq.disk.memory import MemoryDirectory
@@ -25,7 +25,7 @@ from tests.recovery.states import Crash
 from tests.recovery.workload import Life
 from tests.recovery.world import Moment, World
 
-QUIET = settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+QUIET = settings(max_examples=200)
 
 
 def verdicts(disk: Directory, world: World, moment: Moment, kept: Kept | None = None) -> list[Verdict]:
