@@ -22,8 +22,9 @@ from typing import Any, NamedTuple
 from cairnmq.amqp.proton import ACCEPTED, ffi, lib
 
 from .broker import Broker
-from .client import Clients, Wire
+from .client import Clients
 from .table import BenchError, Row, row, show_size
+from .wire import Wire
 
 CHUNK_BYTES = 60_000
 SECTION = "1 / p99 of a small durable message"

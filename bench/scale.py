@@ -13,8 +13,9 @@ import socket
 from statistics import median
 
 from .broker import Broker
-from .client import Clients, Job, Wire
+from .client import Clients, Job
 from .table import Row, row
+from .wire import Wire
 
 SECTION = "scale: durable, 256 B, 100 in flight"
 CONNECTIONS, QUEUES = 5_000, 10_000

@@ -9,8 +9,9 @@ from collections import deque
 from cairnmq.amqp.proton import ACCEPTED, NULL, Pointer, encoded, ffi, lib, put_encoded
 from cairnmq.amqp.transactions import DECLARED, TRANSACTIONAL, txn_id_of, write_declared
 
-from .client import BURST, NUMBERS, Job, Result, Template, Wire, now_ns, percentiles
+from .client import BURST, NUMBERS, Job, Result, Template, now_ns, percentiles
 from .table import BenchError
+from .wire import Wire
 
 STEP_MS = 1
 _CHUNK_BYTES = 60_000
