@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import gc
-import ipaddress
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
-from importlib.util import find_spec
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -19,20 +17,16 @@ from ..broker_plugin.options import (
     AdmissionOptions,
     ArchiveLimits,
     BrokerOptions,
-    ClusterOptions,
-    ExportOptions,
     Limits,
-    Places,
     QueueChoice,
     RouterOptions,
-    SidecarOptions,
     StoreOptions,
-    TlsOptions,
     TransactionLimits,
     parse_link_route,
 )
 from ..broker_plugin.run import RunningBroker
 from ..router.tls import NONE, OPTIONAL, REQUIRED
+from .broker_choices import cluster_of, export_of, lets_nameless_in, sidecars_of, tls_of
 from .connect import connect_options
 from .connect_to import auto_links_of, targets_of
 from .log import begin_log
@@ -274,9 +268,9 @@ def broker(
     verbose: bool,
 ) -> None:
     """Run a durable AMQP 1.0 broker until SIGTERM or Ctrl-C."""
-    tls = _tls(tls_port, tls_only, tls_cert, tls_key, tls_ca, tls_client_certs, tls_crl)
+    tls = tls_of(tls_port, tls_only, tls_cert, tls_key, tls_ca, tls_client_certs, tls_crl)
     names = users_file is not None or (tls is not None and tls.clients != NONE)
-    nameless = _let_nameless_in(host, anonymous, names)
+    nameless = lets_nameless_in(host, anonymous, names)
     if store_dir is None and store_kind != "memory":
         raise click.UsageError("Missing option '--store-dir'.")
     if archive_dir is None and (archive_max_size or archive_max_age):
@@ -337,14 +331,14 @@ def broker(
         metrics_of=QueueChoice(metrics_queues, metrics_most_queues),
         anycast=anycast,
         multicast=multicast,
-        sidecars=_sidecars(store_kind, sidecar_dir, sidecar_max_size) if sidecars or sidecar_dir else None,
-        export=_export(store_kind, export_to, export_format or "", export_every) if export_to else None,
+        sidecars=sidecars_of(store_kind, sidecar_dir, sidecar_max_size) if sidecars or sidecar_dir else None,
+        export=export_of(store_kind, export_to, export_format or "", export_every) if export_to else None,
         connect_to=tuple(targets),
         link_routes=tuple(map(parse_link_route, link_routes)),
         auto_links=tuple(auto_links_of(auto_link, targets)),
         secrets_dir=secrets_dir or "",
         container_id=container_id,
-        cluster=_cluster(cluster_name, cluster_size, cluster_force, advertise),
+        cluster=cluster_of(cluster_name, cluster_size, cluster_force, advertise),
     )
     stop = _Stop()
     running = RunningBroker(options, _Progress())
@@ -387,73 +381,6 @@ def _reload(running: RunningBroker) -> None:
         print(f"nothing is reloaded: {error}", flush=True)
     else:
         print("reloaded: users, access rules, certificates", flush=True)
-
-
-def _let_nameless_in(host: str, said: int, names: bool) -> bool:
-    """Whether nobody in particular is let in: as `--anonymous` says, and where nobody has a name, on loopback."""
-    if names and not said:
-        return False
-    try:
-        loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        loopback = False
-    if not loopback and said < 2:
-        raise CairnError(
-            f"--listen {host}",
-            "everyone who reaches this address could read and write all messages",
-            "say --anonymous twice if that is meant, or who can log in with --users-file, or listen on 127.0.0.1",
-        )
-    return True
-
-
-def _sidecars(store_kind: str, directory: str | None, most_bytes: int) -> SidecarOptions:
-    if store_kind != "journal":
-        raise CairnError("--sidecars", f"a store of kind {store_kind} has no journal", "leave it out")
-    if find_spec("pyarrow") is None:
-        raise CairnError("--sidecars", "pyarrow is not installed", "pip install 'cairnmq[columns]'")
-    return SidecarOptions(directory or "", most_bytes)
-
-
-def _export(store_kind: str, target: str, kind: str, every_s: int) -> ExportOptions:
-    if store_kind != "journal":
-        raise CairnError("--export-to", f"a store of kind {store_kind} has no journal", "leave it out")
-    needs = {"delta": ("deltalake", "delta"), "iceberg": ("pyiceberg", "iceberg")}
-    for module, extra in filter(None, (("pyarrow", "columns"), needs.get(kind))):
-        if find_spec(module) is None:
-            raise CairnError("--export-to", f"{module} is not installed", f"pip install 'cairnmq[{extra}]'")
-    return ExportOptions(target, kind, every_s)
-
-
-def _tls(
-    port: int | None,
-    only: bool,
-    cert: str | None,
-    key: str | None,
-    ca: str | None,
-    clients: str | None,
-    crl: str | None,
-) -> TlsOptions | None:
-    if port is None:
-        if only or cert or key or ca or clients or crl:
-            raise CairnError("--tls-...", "TLS is to be spoken, and at no port", "give one with --tls-port")
-        return None
-    if cert is None:
-        raise CairnError("--tls-port", "there is no certificate to show", "name one with --tls-cert")
-    return TlsOptions(cert, key or cert, port, ca or "", clients or (OPTIONAL if ca else NONE), crl or "")
-
-
-_AMQPS = "amqps://"
-
-
-def _cluster(name: str | None, size: int | None, force: bool, advertise: Sequence[str]) -> ClusterOptions | None:
-    if name is None:
-        if size is not None or force or advertise:
-            option = "--advertise" if advertise else "--cluster-..."
-            raise CairnError(option, "no cluster is named", "name one with --cluster-name")
-        return None
-    plain = tuple([host_port("--advertise", text) for text in advertise if not text.startswith(_AMQPS)])
-    tls = tuple([host_port("--advertise", text[len(_AMQPS) :]) for text in advertise if text.startswith(_AMQPS)])
-    return ClusterOptions(name, size or 0, force, Places(plain, tls) if advertise else None)
 
 
 class _Stop:
