@@ -161,7 +161,7 @@ class AutoLinks:
             elif isinstance(place, Queue) or (isinstance(place, ExchangePlace) and link.direction == IN):
                 link.state = UP
                 log.info("auto-link %s: up", link.name)
-                self._broker.open_at(place, wish, channel)
+                self._broker.opening.open_at(place, wish, channel)
             elif isinstance(place, Exception):
                 self._fail(link, channel, str(place.args[0]) if isinstance(place, LookupError) else str(place))
             else:

@@ -1,4 +1,4 @@
-"""The broker: opens drivers on what addresses mean, and ends each step.
+"""The broker: what it consists of, what comes and goes with connections and links, and the end of each step.
 
 All of it runs on the core. Nothing here blocks: what takes time (SQL, the disk) answers later, through `post` of the
 core. Everything that must not be told before it is durable waits in one line, in LSN order (`line`).
@@ -9,30 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
-from uuid import uuid4
 
-from ..amqp.codec import Malformed
 from ..base.clock import Clock
 from ..base.errors import CairnError
 from ..channel.words import ConnectionEnd, DriverEnd, Open, OutwardEnd, TerminalEnd
 from ..store.interface import MessageStore
 from . import lifetimes
-from .access import BROWSE, CREATE, RECEIVE, SEND, Access
+from .access import Access
 from .acquisitions import Acquisitions, Notes
 from .auto_links import AutoLinks
-from .browser import Browser
 from .cluster import Cluster
 from .connections import Connections
 from .connectors import Connectors
 from .consumer import Consumer
-from .coordinator import CREDIT, Coordinator
-from .direct import Direct, DirectAddresses
-from .direct_receiver import DirectReceiver
-from .direct_sender import DirectProducer
+from .direct import DirectAddresses
 from .duplicates import forget_orphans
 from .entry import Entry
 from .exchange import Exchange
-from .finding import DYNAMIC_PREFIX as DYNAMIC_PREFIX
 from .finding import Finding
 from .followings import Followings
 from .former import Former
@@ -42,15 +35,12 @@ from .link_routes import LinkRoutes
 from .memory import DEFAULT_LIMIT_BYTES, Memory
 from .network import Network
 from .nodes import Arguments, Nodes
-from .places import Endpoint, ExchangePlace, Place
+from .opening import Opening
+from .places import Endpoint
 from .policy import policy_of
 from .queue import Queue
 from .reading import Reader, Submit
-from .remembering import RememberingExchangeProducer, RememberingQueueProducer
 from .returns import Returns
-from .selecting import SelectingBrowser, SelectingConsumer, asked_for
-from .selector import SelectorError
-from .senders import AnonymousProducer, ExchangeProducer, QueueProducer
 from .shaped import ShapedQueue
 from .streams import STREAM, Streams
 from .subscriptions import Subscriptions
@@ -124,7 +114,7 @@ class Broker(Finding):
         self.streams = Streams(self)
         self.followings = Followings(self)
         self.connectors.users += (self.network, self.auto_links, self.followings)
-        self._credit = credit
+        self.opening = Opening(self, credit)
         self.vouch = vouch
         self._owned: dict[object, list[Queue | Exchange]] = {}
         self._withheld: dict[TerminalEnd, int] = {}
@@ -165,158 +155,9 @@ class Broker(Finding):
         return self.suspended.resumes(user, container)
 
     def open(self, wish: Open, terminal: TerminalEnd) -> None:
-        terminus = wish.terminus
-        self.connections.link_came(wish, terminal)
-        if self.acquisitions is not None:
-            self.acquisitions.link_came(wish, terminal)
-        why_not = "" if self.cluster is None else self.cluster.why_not_serving()
-        if why_not:
-            terminal.failure("amqp:connection:forced", why_not)
-            return
-        if terminus.coordinator and not wish.to_client:
-            terminal.opened(Coordinator(self, terminal, wish.connection), None, CREDIT)
-            return
-        if wish.attach is not None and self.link_routes.take(wish, terminal):
-            return
-        try:
-            asked_for(terminus.filters)
-            lifetimes.asked_for(terminus.properties)
-        except (Malformed, SelectorError) as error:
-            terminal.failure("amqp:invalid-field", str(error))
-            return
-        endpoint = self.endpoints.get(terminus.address or "")
-        if terminus.dynamic:
-            name = f"{DYNAMIC_PREFIX}{uuid4()}"
-            if why := self.why_not(wish.user, CREATE, name):
-                terminal.failure("amqp:unauthorized-access", why)
-            else:
-                self._open_on(self._make_dynamic(name, wish), wish, terminal, made=True)
-        elif terminus.address is None:
-            if wish.to_client and terminus.absent:
-                self.subscriptions.find(wish, terminal)
-            elif wish.to_client:
-                terminal.failure("amqp:invalid-field", "a source needs an address, or to be dynamic")
-            else:
-                producer = AnonymousProducer(self, terminal, wish.container, wish.user)
-                terminal.opened(producer, None, self.credit(terminal, self._credit, replicated=True))
-        elif endpoint is not None:
-            if why := self.why_not(wish.user, RECEIVE if wish.to_client else SEND, terminus.address):
-                terminal.failure("amqp:unauthorized-access", why)
-            else:
-                endpoint.open(wish, terminal)
-        elif terminus.address.startswith(STREAM):
-            self.streams.open(wish, terminal)
-        else:
-            self.find(
-                terminus.address,
-                lambda found: self._answer(found, wish, terminal),
-                terminus.capabilities,
-                user=wish.user,
-                operation=SEND if not wish.to_client else BROWSE if terminus.browse else RECEIVE,
-                connection=wish.connection,
-            )
+        self.opening.open(wish, terminal)
 
-    def _answer(self, found: Place | Exception, wish: Open, terminal: TerminalEnd) -> None:
-        if isinstance(found, Queue):
-            self._open_on(found, wish, terminal)
-        elif isinstance(found, ExchangePlace):
-            self._open_through(found, wish, terminal)
-        elif isinstance(found, Direct):
-            self._open_direct(found, wish, terminal)
-        elif isinstance(found, LookupError):
-            terminal.failure("amqp:not-found", str(found.args[0]))
-        else:
-            terminal.failure(*self.why_not_made(found))
-
-    def open_at(self, place: Queue | ExchangePlace, wish: Open, terminal: TerminalEnd) -> None:
-        """A link of the broker's own, which may do everything."""
-        if self.acquisitions is not None:
-            self.acquisitions.link_came(wish, terminal)
-        if isinstance(place, Queue):
-            self._open_on(place, wish, terminal)
-        else:
-            self._open_through(place, wish, terminal)
-
-    def _open_on(self, queue: Queue, wish: Open, terminal: TerminalEnd, made: bool = False) -> None:
-        driver: DriverEnd
-        filters = b""
-        if not wish.to_client and wish.claims is not None and queue.queue_id and not (made or queue.replicated):
-            queue.was_linked = True
-            make = partial(RememberingQueueProducer, self, terminal, queue, wish.user)
-            self.suspended.open_from(wish, terminal, make, lambda: self._credit_on(queue, terminal))
-            return
-        if not wish.to_client:
-            driver = QueueProducer(self, terminal, queue, wish.user)
-            driver.vouches = self.vouch and not wish.relayed
-        elif queue.policy.exclusive and not wish.terminus.browse and self._has_consumer(queue):
-            terminal.failure("amqp:resource-locked", f"the queue {queue.name!r} has a consumer, and may have only one")
-            return
-        elif wish.terminus.filters and not wish.terminus.browse and queue.policy.assigns:
-            terminal.failure("amqp:not-implemented", f"the queue {queue.name!r} says who gets what: nobody can select")
-            return
-        elif wish.claims is not None and self._is_plain(wish) and queue.queue_id and not (made or queue.replicated):
-            queue.was_linked = True
-            self.suspended.open_to(wish, terminal, queue, asked_for(wish.terminus.filters)[1])
-            return
-        else:
-            driver, filters = self._receiver(queue, wish, terminal)
-            if queue.replicated and self.cluster is not None and not wish.terminus.browse:
-                self.cluster.consuming(queue)
-        queue.was_linked = True
-        if made and queue.policy.auto_delete == lifetimes.CLOSE:
-            queue.maker = driver
-        credit = 0 if wish.to_client else self._credit_on(queue, terminal)
-        terminal.opened(driver, queue.name if made else None, credit, filters=filters)
-
-    def _has_consumer(self, queue: Queue) -> bool:
-        if queue.consumers or queue.selecting:
-            return True
-        return queue.replicated and self.cluster is not None and self.cluster.is_taken(queue)
-
-    def _credit_on(self, queue: Queue, terminal: TerminalEnd) -> int:
-        """What a new sender to *queue* gets."""
-        credit = self._credit if queue.gate is None else queue.gate.credit(terminal, self._credit)
-        return self.credit(terminal, credit, replicated=queue.replicated) if queue.queue_id else credit
-
-    def _is_plain(self, wish: Open) -> bool:
-        """Whether a receiver takes what comes."""
-        return not wish.terminus.browse and asked_for(wish.terminus.filters)[0] is None
-
-    def _receiver(self, queue: Queue, wish: Open, terminal: TerminalEnd) -> tuple[DriverEnd, bytes]:
-        """A driver that takes or looks at messages, and the filters that it applies."""
-        selector, filters = asked_for(wish.terminus.filters)
-        if selector is None:
-            if wish.terminus.browse:
-                return Browser(self, terminal, queue), filters
-            return Consumer(self, terminal, queue, presettled=wish.presettled), filters
-        if wish.terminus.browse:
-            return SelectingBrowser(self, terminal, queue, selector), filters
-        return SelectingConsumer(self, terminal, queue, presettled=wish.presettled, selector=selector), filters
-
-    def _open_through(self, place: ExchangePlace, wish: Open, terminal: TerminalEnd) -> None:
-        if not wish.to_client and wish.claims is not None and self.cluster is None:
-            make = partial(RememberingExchangeProducer, self, terminal, place, wish.container, wish.user)
-            self.suspended.open_from(wish, terminal, make, lambda: self.credit(terminal, self._credit))
-        elif not wish.to_client:
-            driver = ExchangeProducer(self, terminal, place, wish.container, wish.user)
-            driver.vouches = self.vouch and not wish.relayed
-            terminal.opened(driver, None, self.credit(terminal, self._credit, replicated=True))
-        else:
-            self.subscriptions.open(place, wish, terminal)
-
-    def _open_direct(self, place: Direct, wish: Open, terminal: TerminalEnd) -> None:
-        if not wish.to_client:
-            sender = DirectProducer(self, terminal, place, wish.user, self._credit)
-            terminal.opened(sender, None, sender.first_credit)
-        elif wish.terminus.browse or asked_for(wish.terminus.filters)[0] is not None:
-            why = f"at {place.name!r} nothing is stored, so there is nothing to browse, and nothing to select from"
-            terminal.failure("amqp:not-implemented", why)
-        else:
-            receiver = DirectReceiver(self, terminal, place, presettled=wish.presettled)
-            terminal.opened(receiver, None, 0)
-            receiver.join()
-
-    def _make_dynamic(self, name: str, wish: Open) -> Queue:
+    def make_dynamic(self, name: str, wish: Open) -> Queue:
         """A node of the client's own, which goes with the link unless another policy was asked for."""
         lifetime = lifetimes.asked_for(wish.terminus.properties)
         queue = self.nodes.add_queue(name, {"auto-delete": lifetime})

@@ -8,7 +8,8 @@ from typing import Any
 
 from ..base.errors import StoreError
 from ..broker.access import BROWSE, CREATE, DELETE, MANAGE, RECEIVE, SEND
-from ..broker.broker import DYNAMIC_PREFIX, Broker
+from ..broker.broker import Broker
+from ..broker.finding import DYNAMIC_PREFIX
 from ..broker.nodes import MAX_NAME_BYTES
 from ..broker.policy import CHANGEABLE, policy_of
 from ..broker.queue import Queue
