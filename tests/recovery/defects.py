@@ -1,4 +1,4 @@
-"""Mistakes somebody could make in the journal, the store or the recovery; `test_seeded_defects.py` puts them in.
+"""Mistakes somebody could make in the journal or the store; `test_seeded_defects.py` puts them in, and its neighbours'.
 
 What a second line of defence hides in every state a legal crash leaves is put in together with that line: a reader
 that accepts stale LSNs is stopped by the chain, one that does not follow the chain by the LSNs and by the sync at a
@@ -7,26 +7,21 @@ container's end.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 
 from cairnmq.disk.memory import MemoryDirectory, MemoryFile
-from cairnmq.journal import block, container, opening, renewal
-from cairnmq.journal import mark as mark_module
+from cairnmq.journal import block, container
 from cairnmq.journal.block import BadBlock, Block, BlockHead
 from cairnmq.journal.container import ContainerHead
-from cairnmq.journal.heads import Heads
 from cairnmq.journal.log import Journal
 from cairnmq.journal.mark import NAME as MARK_NAME
 from cairnmq.journal.mark import Mark, MarkFile
 from cairnmq.journal.pool import Pool
 from cairnmq.journal.reader import Damage, LogReader
-from cairnmq.journal.record import RecordHead, RecordType
 from cairnmq.journal.writing import Writing
-from cairnmq.recovery import recover as recover_module
 from cairnmq.store.journal_store import JournalStore
 
 Defect = Callable[[pytest.MonkeyPatch], None]
@@ -259,220 +254,3 @@ def a_head_says_another_slot(patch: pytest.MonkeyPatch) -> None:
         return real(head._replace(slot_lsn=max(0, head.slot_lsn - head.container_bytes)))
 
     patch.setattr(container, "encode_head", encode_head)
-
-
-# ---- recovery -------------------------------------------------------------------------------------------------------
-
-
-@defect
-def what_is_unproven_is_neither_synced_nor_copied(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(opening, "forget_unproven", lambda directory: LogReader(directory, live=False))
-    patch.setattr(opening, "copy_slots", lambda *args: None)
-
-
-@defect
-def copies_are_not_synced(patch: pytest.MonkeyPatch) -> None:
-    real = renewal.copy_slots
-
-    def copy_slots(*args: Any) -> None:
-        with pytest.MonkeyPatch.context() as inner:
-            no_sync_of(inner, lambda name: name.endswith(".cairn"))
-            real(*args)
-
-    patch.setattr(opening, "copy_slots", copy_slots)
-
-
-@defect
-def a_container_goes_before_its_copy_is_there(patch: pytest.MonkeyPatch) -> None:
-    real = renewal._blocks
-
-    def blocks(reader: LogReader, slot: int, end_lsn: int) -> memoryview:
-        data = real(reader, slot, end_lsn)
-        reader.directory.unlink(container.file_name(reader.heads[slot].number))
-        return data
-
-    patch.setattr(renewal, "_blocks", blocks)
-    patch.setattr(Pool, "retire", lambda self, number: None)
-
-
-@defect
-def the_container_of_a_copy_is_still_free(patch: pytest.MonkeyPatch) -> None:
-    def fresh(self: Pool) -> int:
-        return self._free[0] if self._free else self._make()
-
-    patch.setattr(Pool, "fresh", fresh)
-
-
-@defect
-def the_earlier_of_two_copies_counts(patch: pytest.MonkeyPatch) -> None:
-    real = Heads._take
-
-    def take(self: Heads, head: ContainerHead, place: str) -> None:
-        other = self.heads.get(head.slot, head)
-        real(self, head, place)
-        self.heads[head.slot] = min(head, other, key=lambda one: one.incarnation)
-
-    patch.setattr(Heads, "_take", take)
-
-
-@defect
-def a_container_of_dequeues_counts_as_empty(patch: pytest.MonkeyPatch) -> None:
-    """Openings drop what shows nothing; but what ends other records is needed."""
-    patch.setattr(opening, "_OPENINGS", bytes((RecordType.LOG_OPEN, RecordType.LOG_HOLES, RecordType.DEQUEUE)))
-
-
-@defect
-def the_log_goes_on_behind_a_torn_tail(patch: pytest.MonkeyPatch) -> None:
-    class Same(Journal):
-        def __init__(self, *args: Any, slot: int, **fields: Any) -> None:
-            super().__init__(*args, slot=max(0, slot - 1), **fields)
-
-    patch.setattr(opening, "Journal", Same)
-
-
-@defect
-def dequeues_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    read_as(patch, lambda head: head._replace(type=32) if head.type == 5 else head)
-
-
-@defect
-def enqueues_on_a_second_queue_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    read_as(patch, lambda head: head._replace(type=32) if head.type == 4 else head)
-
-
-@defect
-def chunks_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    read_as(patch, lambda head: head._replace(type=32) if head.type == 2 and head.flags else head)
-
-
-@defect
-def the_end_of_the_content_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    read_as(patch, lambda head: head._replace(flags=4) if head.type == 2 else head)
-
-
-@defect
-def a_dequeue_never_deletes(patch: pytest.MonkeyPatch) -> None:
-    read_as(patch, lambda head: head._replace(flags=0) if head.type == 5 else head)
-
-
-@defect
-def a_dequeue_always_deletes(patch: pytest.MonkeyPatch) -> None:
-    read_as(patch, lambda head: head._replace(flags=2) if head.type == 5 else head)
-
-
-@defect
-def a_message_is_on_its_queue_before_it_is_whole(patch: pytest.MonkeyPatch) -> None:
-    read_as(patch, lambda head: head._replace(flags=1, queue_id=1) if head.type == 1 else head)
-
-
-@defect
-def the_last_record_of_a_block_is_left_out(patch: pytest.MonkeyPatch) -> None:
-    real = Block.heads
-    patch.setattr(Block, "heads", lambda self: real(self)[:-1] if self.head.records > 1 else real(self))
-
-
-@defect
-def a_queue_is_shown_in_the_order_of_ids(patch: pytest.MonkeyPatch) -> None:
-    real = JournalStore.messages
-
-    def messages(self: JournalStore) -> dict[int, array[int]]:
-        return {queue_id: array("Q", sorted(on)) for queue_id, on in real(self).items()}
-
-    patch.setattr(JournalStore, "messages", messages)
-
-
-def read_as(patch: pytest.MonkeyPatch, change: Callable[[RecordHead], RecordHead]) -> None:
-    """Recovery reads other record heads than were written."""
-    real = Block.heads
-    patch.setattr(Block, "heads", lambda self: [change(head) for head in real(self)])
-
-
-@defect
-def what_is_incomplete_is_kept(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(JournalStore, "discard_unfinished", lambda self, time_us: 0)
-
-
-@defect
-def a_store_is_formatted_again_and_again(patch: pytest.MonkeyPatch) -> None:
-    real = opening.is_formatted
-
-    def is_formatted(directory: MemoryDirectory) -> bool:
-        return real(directory) and len(directory.names()) > 2
-
-    patch.setattr(recover_module, "is_formatted", is_formatted)
-
-
-@defect
-def a_store_is_known_as_formatted_before_its_mark_is_durable(patch: pytest.MonkeyPatch) -> None:
-    real = recover_module._identify
-
-    def identify(directory: MemoryDirectory, *args: Any) -> object:
-        with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(MemoryDirectory, "sync", lambda self: None)
-            return real(directory, *args)
-
-    patch.setattr(recover_module, "_identify", identify)
-
-
-@defect
-def the_opening_record_is_not_written(patch: pytest.MonkeyPatch) -> None:
-    """Nothing but the mark tells of an incarnation in which nothing happened."""
-    real = Journal.append
-
-    def append(self: Journal, type: int, *args: Any, **fields: Any) -> int:
-        return self.next_lsn if type == 32 else real(self, type, *args, **fields)
-
-    patch.setattr(Journal, "append", append)
-
-
-@defect
-def the_incarnation_is_not_raised(patch: pytest.MonkeyPatch) -> None:
-    class Same(Journal):
-        def __init__(self, *args: Any, incarnation: int, **fields: Any) -> None:
-            super().__init__(*args, incarnation=1, **fields)
-
-    patch.setattr(opening, "Journal", Same)
-
-
-@defect
-def a_new_block_names_no_predecessor(patch: pytest.MonkeyPatch) -> None:
-    class Unchained(Journal):
-        def __init__(self, *args: Any, prev_lsn: int, **fields: Any) -> None:
-            super().__init__(*args, prev_lsn=0, **fields)
-
-    patch.setattr(opening, "Journal", Unchained)
-
-
-@defect
-def a_container_in_use_is_taken_for_free(patch: pytest.MonkeyPatch) -> None:
-    real = Pool.adopt
-    patch.setattr(Pool, "adopt", lambda self, number, slot: real(self, number, None))
-
-
-@defect
-def a_free_container_keeps_its_name_for_a_new_one(patch: pytest.MonkeyPatch) -> None:
-    """The next number is counted from the free containers alone."""
-    real = Pool.__init__
-
-    def init(self: Pool, *args: Any, **fields: Any) -> None:
-        real(self, *args, **fields)
-        self._next_number = 1
-
-    patch.setattr(Pool, "__init__", init)
-
-
-@defect
-def the_mark_is_always_written_to_one_place(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(mark_module, "PLACES", (0, 0))
-
-
-@defect
-def a_mark_is_read_from_the_first_place_that_is_whole(patch: pytest.MonkeyPatch) -> None:
-    real = mark_module.read
-
-    def read(directory: MemoryDirectory) -> Mark | None:
-        with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(mark_module, "PLACES", (0,))
-            return real(directory)
-
-    patch.setattr(mark_module, "read", read)

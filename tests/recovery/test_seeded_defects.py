@@ -17,7 +17,12 @@ import pytest
 from ..store import test_purging, test_transaction_histories, test_transactions
 from ..store.stores import Disk
 from ..thorough import THOROUGH
-from . import defects_of_moving, defects_of_purging, defects_of_transactions  # noqa: F401  the rest of the defects
+from . import (  # noqa: F401  the rest of the defects
+    defects_of_moving,
+    defects_of_purging,
+    defects_of_recovery,
+    defects_of_transactions,
+)
 from .checker import Broken
 from .defects import DEFECTS
 from .rot import rot
