@@ -67,6 +67,12 @@ def said_by_peer(link: Link) -> Attach:
     )
 
 
+def asks_to_last(link: Link) -> bool:
+    """Whether the peer of *link* wants something of the terminus at this side to be there when the link is not."""
+    pn = link.pn
+    return _read(lib.pn_link_remote_source(pn) if link.sender else lib.pn_link_remote_target(pn)).lasts
+
+
 def say(link: Link, asked: Attach) -> None:
     """Write *asked* into this side of *link*, which is not open yet."""
     pn = link.pn

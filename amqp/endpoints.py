@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from . import crediting, proton, termini
 from .along import ReadAlong
-from .attaching import SECOND, SETTLED, Attach, say
+from .attaching import SECOND, SETTLED, Attach, asks_to_last, say
 from .buckets import Buckets
 from .events import Event, Kind, Limits
 from .link import DEFAULT_PRIORITY, Error, Link
@@ -341,8 +341,9 @@ class Endpoints:
             proton.set_condition(lib.pn_link_condition(link.pn), condition, description)
             link.error = Error(condition, description)
         lib.pn_link_close(link.pn)
-        # a client whose link goes on here is to hear of that as of a close, too: this one is not there any more
-        self._lose(link, closed=link.routed is not None and link.asked)
+        # who is at the other end of a longer one is to hear of that as of a close, too: this one is not there any more;
+        # but what a client would have outlast its link is not given up for it there, as it is not here
+        self._lose(link, closed=link.routed is not None and (link.asked or not asks_to_last(link)))
 
     def free(self) -> None:
         """Give everything back to proton. Nothing may be called afterwards."""

@@ -32,7 +32,7 @@ class Event(NamedTuple):
     link: Link | None = None
     text: str = ""
     closed: bool = False
-    """On DETACHED: the link was closed, by the peer or, if it is one that a client's goes on over, by either.
+    """On DETACHED: the link was closed, by the peer or, if it is part of a longer one, by either.
 
     Whoever closes it gives up its terminus; else the link only went away.
     """

@@ -270,8 +270,8 @@ class Joint:
         end = asked.source if self.wish.to_client else asked.target
         for_good = for_good or (lost and not end.lasts)  # and many clients wait for ever after a detach that is none
         if half is self._far:
-            error = Error("amqp:link:detach-forced", f"the connection to {self.connector!r} broke") if lost else None
-            self._near.terminal.leave(half.terminal.error or error, for_good=for_good)
+            broke = Error("amqp:link:detach-forced", f"the connection to {self.connector!r} broke")
+            self._near.terminal.leave(broke if lost else half.terminal.error, for_good=for_good)
             self._near.gone = self._near.gone or not self._answered
         else:
             self._far.terminal.leave(half.terminal.error, for_good=for_good)

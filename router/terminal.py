@@ -22,7 +22,7 @@ from ..amqp.events import Event, Kind, Limits
 from ..amqp.link import Link
 from ..amqp.scratch import Scratch
 from ..base.errors import CairnError
-from ..channel.words import Drivers, Open
+from ..channel.words import Drivers, Error, Open
 from .channel_end import ChannelEnd
 from .handing_over import hand_over
 
@@ -363,6 +363,8 @@ class Terminal:
     def _do_expel(self, description: str) -> None:
         if not self.closed:
             self.engine.close("amqp:connection:forced", description)
+            for link in self._channels:
+                link.error = Error("amqp:connection:forced", description)  # for the other end of a longer one
             self.give_up()
 
     def _say_goodbye(self) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import select
 import socket
+import time
 from itertools import count
 from typing import Any
 
-from proton import Collector, Connection, Endpoint, Event, Transport
+from proton import Collector, Connection, Endpoint, Event, Link, Transport
 
 from tests.clients.peers import DEADLINE_S, Peer
 
@@ -73,3 +74,26 @@ class Far(Peer):
         self.listener.close()
         if hasattr(self, "sock"):
             self.cut()
+
+
+def meanwhile(far: Far, peer: Peer, condition: Any, what: str = "") -> None:
+    """Wait for something that takes both sides."""
+
+    def both() -> object:
+        far._exchange()
+        return condition()
+
+    peer.wait(both, what)
+
+
+def begin(peer: Peer, far: Far, address: str, *, sends: bool, credit: int = 0, **options: Any) -> tuple[Any, Any]:
+    """A client's link, and the one that the other container has for it; both are open."""
+    link = (peer.session.sender if sends else peer.session.receiver)(options.get("name", f"link-{time.monotonic_ns()}"))
+    (link.target if sends else link.source).address = address
+    if "second" in options:
+        link.rcv_settle_mode = Link.RCV_SECOND
+    link.open()
+    meanwhile(far, peer, lambda: far.links, "the link to be asked for")
+    there = far.answer(far.asked(), credit)
+    meanwhile(far, peer, lambda: not link.state & Endpoint.REMOTE_UNINIT, "the answer")
+    return link, there

@@ -16,7 +16,7 @@ from cairnmq.broker_plugin.run import RunningBroker
 from tests.clients.conftest import NewPeer, StartBroker
 from tests.clients.peers import Peer
 
-from .far import Far
+from .far import Far, begin, meanwhile
 from .joined import is_up, until
 
 
@@ -44,29 +44,6 @@ def together(*peers: Peer) -> None:
         for peer in peers:
             peer._exchange()
         time.sleep(0.001)
-
-
-def meanwhile(far: Far, peer: Peer, condition: Any, what: str = "") -> None:
-    """Wait for something that takes both sides."""
-
-    def both() -> object:
-        far._exchange()
-        return condition()
-
-    peer.wait(both, what)
-
-
-def begin(peer: Peer, far: Far, address: str, *, sends: bool, credit: int = 0, **options: Any) -> tuple[Any, Any]:
-    """A client's link, and the one that the other container has for it; both are open."""
-    link = (peer.session.sender if sends else peer.session.receiver)(options.get("name", f"link-{time.monotonic_ns()}"))
-    (link.target if sends else link.source).address = address
-    if "second" in options:
-        link.rcv_settle_mode = Link.RCV_SECOND
-    link.open()
-    meanwhile(far, peer, lambda: far.links, "the link to be asked for")
-    there = far.answer(far.asked(), credit)
-    meanwhile(far, peer, lambda: not link.state & Endpoint.REMOTE_UNINIT, "the answer")
-    return link, there
 
 
 def test_an_attach_goes_on_as_the_client_said_it(peer: Peer, far: Far) -> None:  # C42, C50, C60
