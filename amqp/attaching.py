@@ -68,8 +68,10 @@ def said_by_peer(link: Link) -> Attach:
 
 
 def asks_to_last(link: Link) -> bool:
-    """Whether the peer of *link* wants something of the terminus at this side to be there when the link is not."""
+    """Whether who asked for *link* wants some of the terminus at the other side to be there when the link is not."""
     pn = link.pn
+    if link.asked:
+        return _read(lib.pn_link_target(pn) if link.sender else lib.pn_link_source(pn)).lasts
     return _read(lib.pn_link_remote_source(pn) if link.sender else lib.pn_link_remote_target(pn)).lasts
 
 

@@ -132,9 +132,12 @@ class Endpoints:
 
     def _on_end(self, event: Pointer) -> None:
         session = lib.pn_event_session(event)
+        condition = lib.pn_session_remote_condition(session)
+        error = Error(*proton.condition_parts(condition)) if lib.pn_condition_is_set(condition) else None
         for link in [link for link in self.links.values() if link.session == session]:
             self.go_on(link)
-            self._lose(link)
+            link.error = error
+            self._lose(link, closed=link.routed is not None and not asks_to_last(link))
         if self._own_sessions.pop(session, None) is None:
             self._sessions -= 1
             self._events.append(Event(Kind.ENDED, session=self._numbers.pop(session, 0)))
