@@ -15,18 +15,16 @@ _AMQP_HEADER_BYTES = 8
 _PEEK_BYTES = 64 << 10
 
 
-class ReadAlong:
-    """What comes in. From the beginning of a connection, or from the next frame on."""
+class Aligning:
+    """Finds where frames begin in what comes in the middle of a connection."""
 
-    def __init__(self, transport: Pointer, most_bytes: int, *, is_new: bool) -> None:
-        """*most_bytes*: of a frame."""
-        self.frames = Incoming(most_bytes, skip_bytes=_AMQP_HEADER_BYTES if is_new else 0)
+    def __init__(self, transport: Pointer, *, is_new: bool = False) -> None:
         self._transport = transport
         self._aligned = is_new
-        """A frame begins where the next bytes do, or `frames` knows where."""
+        """A frame begins where the next bytes do, or was found to have begun before."""
 
-    def push(self, data: bytes | memoryview, push: Push) -> None:
-        """Give *data* to proton, by *push*, and look at it before."""
+    def push(self, data: bytes | memoryview, push: Push) -> int:
+        """Give proton as much of *data* as stands before the first frame to begin in it; how much that was."""
         at = 0
         if not self._aligned:  # byte by byte to the end of a frame, which proton counts
             count = lib.pn_transport_get_frames_input(self._transport)
@@ -34,6 +32,20 @@ class ReadAlong:
                 push(bytes(data[at : at + 1]))
                 at += 1
                 self._aligned = lib.pn_transport_get_frames_input(self._transport) != count
+        return at
+
+
+class ReadAlong:
+    """What comes in. From the beginning of a connection, or from the next frame on."""
+
+    def __init__(self, transport: Pointer, most_bytes: int, *, is_new: bool) -> None:
+        """*most_bytes*: of a frame."""
+        self.frames = Incoming(most_bytes, skip_bytes=_AMQP_HEADER_BYTES if is_new else 0)
+        self._align = Aligning(transport, is_new=is_new)
+
+    def push(self, data: bytes | memoryview, push: Push) -> None:
+        """Give *data* to proton, by *push*, and look at it before."""
+        at = self._align.push(data, push)
         if at < len(data):
             self.frames.feed(data[at:])
             push(data[at:])

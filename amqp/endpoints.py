@@ -61,6 +61,8 @@ class Endpoints:
         """Until a client has opened the connection, and on one with links that resume."""
         if not client:
             self._read_along = ReadAlong(self._transport, limits.max_frame_bytes, is_new=True)
+        self._named: bytes | None = None
+        """What the flow that is being digested says of transactions, if it says anything."""
         self._own_sessions: dict[Pointer, int] = {}
         """Sessions that this side began, and how many links each has."""
         self.outgoing = Outgoing(self._transport, buckets)
@@ -82,6 +84,10 @@ class Endpoints:
 
     def go_on(self, link: Link) -> None:
         """Take what came while *link* was held."""
+        raise NotImplementedError
+
+    def _acquire(self, link: Link, txn_id: bytes) -> None:
+        """A flow has named a transaction, or that there is to be none any more."""
         raise NotImplementedError
 
     def _go_along(self) -> None:
@@ -199,6 +205,8 @@ class Endpoints:
                 self.close_link(link, "amqp:not-implemented", f"credit of more than {MOST_CREDIT} is not understood")
                 return
             self._events.append(Event(Kind.FLOW, link))
+            if self._named is not None:
+                self._acquire(link, self._named)
         elif link is not None and link.routed is not None:
             self._events.append(Event(Kind.FLOW, link))
 

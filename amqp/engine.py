@@ -17,6 +17,7 @@ from .buckets import Buckets
 from .endpoints import Endpoints
 from .events import Event, Limits
 from .link import ABORTED, MORE, SETTLED, Link, Outcome, Terminus
+from .naming import NamingFlows
 from .proton import ACCEPTED, NULL, RECEIVED, Pointer, ffi, lib, text
 from .resuming import Kept, Resumable, encoded_state, tag_of
 from .scratch import Scratch
@@ -42,7 +43,7 @@ class Engine(Endpoints):
         """*scratch* is shared with other engines of the same thread; *client*: this side opens the connection."""
         super().__init__(container_id, limits, buckets, client=client)
         self.touched: list[Link] = []
-        """Links with something in their `inbox`, `outcomes` or `provisional`; the terminal empties it."""
+        """Links with something in their `inbox`, `outcomes`, `provisional` or `acquiring`; the terminal empties it."""
         self.transactional = False
         """There was a link to the coordinator, or a transactional state without one: there may be more of these."""
         self.has_long = False
@@ -53,6 +54,8 @@ class Engine(Endpoints):
         self._scratch = scratch or Scratch(limits.max_frame_bytes)
         self._buffer = self._scratch.incoming
         self._buffer_bytes = self._scratch.incoming_bytes
+        self._naming: NamingFlows | None = None
+        """On a connection that has had a link to the coordinator."""
         self._write_along: WriteAlong | None = None
         """On a connection with links that resume."""
 
@@ -61,10 +64,25 @@ class Engine(Endpoints):
     def push(self, data: bytes | memoryview) -> None:
         """Feed bytes that arrived. Call `process` afterwards."""
         self.has_long = False
+        if self._naming is not None:
+            self._naming.push(data, self._push_on, self._said)
+        else:
+            self._push_on(data)
+
+    def _push_on(self, data: bytes | memoryview) -> None:
         if self._read_along is not None:
             self._read_along.push(data, self._push)
         else:
             self._push(data)
+
+    def _said(self, txn_id: bytes | None) -> None:
+        self._named = txn_id
+        self._digest()
+        self._named = None
+
+    def _acquire(self, link: Link, txn_id: bytes) -> None:
+        link.acquiring.append((txn_id, *self.credit_limit(link)))
+        self._touch(link)
 
     def _push(self, data: bytes | memoryview) -> None:
         size = len(data)
@@ -295,6 +313,8 @@ class Engine(Endpoints):
     def control(self, link: Link) -> None:
         """*link* controls transactions."""
         link.coordinator = True
+        if self._naming is None:
+            self._naming = NamingFlows(self._transport, self._limits.max_frame_bytes)
         self._mind_transactions()
 
     def _mind_transactions(self) -> None:

@@ -101,10 +101,19 @@ class Terminus(NamedTuple):
     """Of a dynamic node, as an encoded map; empty if there are none."""
 
 
+class Acquired(NamedTuple):
+    """A message on its way to a client that is acquired in a transaction."""
+
+    content: bytes | Content | Cursor
+    state: bytes
+    """What its transfers tell of that, an encoded list."""
+
+
 class Link:
     """One link. *sender* is this side's view: True when messages go out on it."""
 
     __slots__ = (
+        "acquiring",
         "asked",
         "capped",
         "channel",
@@ -181,11 +190,13 @@ class Link:
         """The transactional state that the last transfer came with; empty if it was for no transaction."""
         self.runs: list[tuple[int, bytes]] = []
         """Where in `inbox` what came begins to be for another transaction, and that state."""
+        self.acquiring: list[tuple[bytes, int, bool]] = []
+        """What flows said of acquiring in transactions: an id, empty for none, and up to where, as `credit_limit`."""
         self.outcomes: list[Outcome] = []
         self.provisional: list[tuple[bytes, Outcome]] = []
         """Outcomes in transactions: the transaction's id, and what is to become of the delivery with its commit."""
         self.unsettled: dict[Pointer, Any] = {}
-        self.outbox: deque[tuple[Any, bytes | Content | Cursor]] = deque()
+        self.outbox: deque[tuple[Any, bytes | Content | Cursor | Acquired]] = deque()
         self.sending: Sending | None = None
         """The long message on its way out."""
         self.sent = 0

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from .buckets import Buckets
 from .cursor import Cursor
-from .link import Content, Gone, Link
+from .link import Acquired, Content, Gone, Link
 from .parcel import Parcel
 from .proton import Pointer, ffi, lib
+from .transactional import begin
 
 if TYPE_CHECKING:
     from .resuming import Resuming
@@ -143,7 +144,10 @@ class Following(Sending):
         return self.offset == len(self.data) and self.cursor.is_dry
 
 
-def _begun(delivery: Pointer, tag: Any, content: bytes | Content | Cursor) -> Sending:
+def _begun(delivery: Pointer, tag: Any, content: bytes | Content | Cursor | Acquired) -> Sending:
+    if isinstance(content, Acquired):
+        begin(delivery, content.state)
+        content = content.content
     if isinstance(content, Cursor):
         return Following(delivery, tag, content)
     if isinstance(content, Parcel):
@@ -253,7 +257,7 @@ class Outgoing:
                 return credit_left
             resuming.departures.popleft()
             entry, content = link.outbox.popleft()
-            assert not isinstance(content, Cursor)
+            assert not isinstance(content, Cursor | Acquired)
             start = ffi.from_buffer("char[]", its_tag)
             tag = ffi.new("pn_delivery_tag_t *", {"size": len(its_tag), "start": start})
             delivery = lib.pn_delivery(link.pn, tag[0])

@@ -7,14 +7,16 @@ before; what they say is read once for each run of transfers in the same transac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from . import proton, settling
 from .codec import Malformed
-from .link import Link, Outcome
-from .proton import ACCEPTED, REJECTED, Pointer, ffi, lib
-from .transactions import DECLARED, TRANSACTIONAL, read_state, txn_id_of, write_declared, write_state
+from .cursor import Cursor
+from .link import Acquired, Content, Link, Outcome
+from .proton import ACCEPTED, REJECTED, RELEASED, Pointer, ffi, lib
+from .transactions import DECLARED, TRANSACTIONAL, read_state, txn_id_of, write_id, write_state
 
 CAPABILITIES = (
     "amqp:local-transactions",
@@ -26,6 +28,38 @@ CAPABILITIES = (
 BUFFER_BYTES = 128
 
 _Came = TypeVar("_Came")
+
+
+def acquired(txn_id: bytes, content: bytes | Content | Cursor) -> Acquired:
+    """A message that is to go out in that transaction."""
+    return Acquired(content, write_id(txn_id))
+
+
+def begin(delivery: Pointer, state: bytes) -> None:
+    """An outgoing delivery is in a transaction. Before anything of it is sent."""
+    said = lib.pn_data(0)
+    lib.pn_data_decode(said, state, len(state))
+    lib.pn_data_copy(lib.pn_disposition_data(lib.pn_delivery_local(delivery)), said)
+    lib.pn_delivery_update(delivery, TRANSACTIONAL)
+    lib.pn_data_free(said)
+
+
+def recall(link: Link, tags: Collection[Any]) -> None:
+    """Take back messages that were to go out, or did: those with these tags. What was sent whole is released.
+
+    There may be credit left by it that the driver does not know of.
+    """
+    if link.sending is not None and link.sending.tag in tags:
+        lib.pn_delivery_abort(link.sending.delivery)
+        link.sending = None
+        link.sent += 1
+    waiting = [message for message in link.outbox if message[0] not in tags]
+    link.sent += len(link.outbox) - len(waiting)
+    link.outbox = deque(waiting)
+    for delivery in [delivery for delivery, tag in link.unsettled.items() if tag in tags]:
+        del link.unsettled[delivery]
+        lib.pn_delivery_update(delivery, RELEASED)
+        lib.pn_delivery_settle(delivery)
 
 
 def offer(target: Pointer) -> None:
@@ -80,7 +114,7 @@ def note_outcome(link: Link, delivery: Pointer, tag: Any, *, settled: bool) -> N
 
 def declare(link: Link, delivery: Pointer, txn_id: bytes) -> None:
     """Answer a declare."""
-    _update(link, (delivery,), DECLARED, write_declared(txn_id))
+    _update(link, (delivery,), DECLARED, write_id(txn_id))
 
 
 def accept(link: Link, txn_id: bytes, deliveries: Iterable[Pointer]) -> None:

@@ -115,8 +115,8 @@ def write_state(txn_id: bytes, outcome: int, condition: str = "", description: s
     return _list(_binary(txn_id), _described(outcome, _list(_error(condition, description)) if condition else _list()))
 
 
-def write_declared(txn_id: bytes) -> bytes:
-    """The list of the outcome `declared`."""
+def write_id(txn_id: bytes) -> bytes:
+    """The list of the outcome `declared`, and of the state of a delivery that has no outcome in its transaction yet."""
     return _list(_binary(txn_id))
 
 

@@ -7,7 +7,7 @@ from array import array
 from collections import deque
 
 from cairnmq.amqp.proton import ACCEPTED, NULL, Pointer, encoded, ffi, lib, put_encoded
-from cairnmq.amqp.transactions import DECLARED, TRANSACTIONAL, txn_id_of, write_declared
+from cairnmq.amqp.transactions import DECLARED, TRANSACTIONAL, txn_id_of, write_id
 
 from .client import BURST, NUMBERS, Job, Result, Template, now_ns, percentiles
 from .table import BenchError
@@ -95,7 +95,7 @@ def send_in_transactions(wire: Wire, job: Job) -> Result:
     begun_ns, begun_cpu_s = now_ns(), time.process_time()
     while len(sent_ns) < job.messages:
         txn_id = _ask(wire, control, _DECLARE, DECLARED)
-        state = write_declared(txn_id)  # of a delivery without an outcome it looks the same
+        state = write_id(txn_id)  # of a delivery without an outcome it looks the same
         flying = deque[Pointer]()
         number = min(job.per_transaction, job.messages - len(sent_ns))
         provisional_ns = array("Q")

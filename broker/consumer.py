@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..amqp.proton import ACCEPTED, MODIFIED, REJECTED
 from ..base.errors import CairnError
-from ..channel.words import Delivery, Forward, Fragment, Outcome, TerminalEnd
+from ..channel.words import NOT_ACQUIRED, Delivery, Forward, Fragment, Outcome, TerminalEnd
 from ..store.why import Why
 from .entry import Entry
 from .policy import REJECTION, TOO_OFTEN
@@ -16,7 +16,7 @@ from .queue import Queue
 
 if TYPE_CHECKING:
     from .broker import Broker
-
+    from .transaction import Transaction
 
 TAKE_AT_ONCE = 256
 """Messages, and pieces of long ones, taken for good in one go: stored content is held in memory for that."""
@@ -58,6 +58,10 @@ class Consumer(Receiving):
     def __init__(self, broker: Broker, terminal: TerminalEnd, queue: Queue, *, presettled: bool) -> None:
         super().__init__(broker, terminal, queue)
         self._presettled = presettled
+        self.acquires: Transaction | None = None
+        """What it is handed is acquired in that one."""
+        self._is_refused = False
+        """Its link is being closed, because such a one can't be had."""
         self._draining = False
         self._closed = False
         self._is_cut_off = False
@@ -84,6 +88,32 @@ class Consumer(Receiving):
             self._queue.draining.pop(self, None)
             self._broker.touch(self._queue)
 
+    def acquire_in(self, connection: object, txn_id: bytes, limit: int, drain: bool) -> None:
+        """As `channel.words.AcquiringEnd` says."""
+        if self._closed:
+            return
+        if self.acquires is not None:
+            self.acquires.acquirers.pop(self, None)
+            self.acquires = None
+        if txn_id:
+            transaction = self._broker.transactions.find(connection, txn_id)
+            error = NOT_ACQUIRED if self._presettled else transaction.failure  # what is settled can't be taken back
+            if error is not None:
+                self._is_refused = True
+                self.terminal.failure(*error)
+                return
+            self.acquires = transaction
+            transaction.acquirers[self] = None
+        self.request(limit, drain)
+
+    def wants_more(self) -> None:
+        """It may have messages that it was not given before."""
+        self._broker.touch(self._queue)
+
+    @property
+    def queue(self) -> Queue:
+        return self._queue
+
     def _drain(self) -> None:
         """Hand out what there is; when that has gone out, give back the rest of the credit."""
         self._queue.draining[self] = None
@@ -103,12 +133,16 @@ class Consumer(Receiving):
         store = self._broker.store
         self.unsettled.update(dict.fromkeys(entries))
         self._note(entries)
-        self._forward(
-            [
-                (entry, entry.content if entry.content is not None and not entry.acquired else entry.outgoing(store))
-                for entry in entries
-            ]
-        )
+        messages: list[Forward] = [
+            (entry, entry.content if entry.content is not None and not entry.acquired else entry.outgoing(store))
+            for entry in entries
+        ]
+        if self.acquires is None:
+            self._forward(messages)
+        else:
+            self._forwarded += len(messages)
+            self.acquires.acquire(self, entries)
+            self.terminal.forward_in(self.acquires.id, messages)
 
     def _note(self, entries: Sequence[Entry]) -> None:
         """These were handed out here."""
@@ -116,7 +150,7 @@ class Consumer(Receiving):
             self._broker.acquisitions.took(self._queue.queue_id, self.terminal, entries)
 
     def room(self) -> int:
-        if self._taking:
+        if self._taking or self._is_refused or (self.acquires is not None and self.acquires.failure is not None):
             return 0
         room = super().room()
         return min(room, TAKE_AT_ONCE) if self._presettled else room
@@ -242,6 +276,10 @@ class Consumer(Receiving):
     def cut_off(self) -> list[Entry]:
         """The client's connection is being closed, and what it has is not its own any more: all of that."""
         held = [entry for entry in self.unsettled if not entry.gone]
+        taken = self._broker.transactions.taken
+        for entry in held:
+            if entry in taken:
+                taken[entry].forget(entry)
         self._closed = self._is_cut_off = True
         self._let_go()
         self._leave()
@@ -293,6 +331,9 @@ class Consumer(Receiving):
     def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
         self._closed = True
         self._leave()
+        if self.acquires is not None:
+            self.acquires.acquirers.pop(self, None)
+            self.acquires = None
         if self._is_cut_off:
             self._broker.driver_closed(self, self._queue, for_good=for_good)
             return
@@ -302,8 +343,7 @@ class Consumer(Receiving):
             self.unsettled.pop(entry, None)
             if entry.gone:
                 continue
-            if entry in taken:
-                taken[entry].left(entry)
+            if entry in taken and taken[entry].lose(entry, lost=lost):
                 continue
             entry.acquired = True
             entry.failures += lost

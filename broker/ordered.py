@@ -127,6 +127,7 @@ class OrderedTransaction(Transaction):
                 "make it two transactions",
             )
         self.is_committed = True
+        self.keep_acquired()
         self.failure = (UNKNOWN_ID, "the transaction was discharged")
         self._owner.over(self)
         self._owner.under_way[self] = None

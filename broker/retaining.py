@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ..amqp.proton import ACCEPTED, MODIFIED, REJECTED, RELEASED
 from ..amqp.resuming import UNKNOWN
 from ..base.errors import CairnError, StoreError
-from ..channel.words import Claims, Delivery, Kept, Outcome, Resumable, TerminalEnd
+from ..channel.words import NOT_ACQUIRED, Claims, Delivery, Kept, Outcome, Resumable, TerminalEnd
 from .consumer import Consumer
 from .entry import Entry
 from .link_end import Ends, Keeper, LinkEnd, Ready
@@ -204,6 +204,11 @@ class Retaining(Consumer):
 
     def room(self) -> int:
         return 0 if self.waits or self.to_resume or self._is_full else super().room()
+
+    def acquire_in(self, connection: object, txn_id: bytes, limit: int, drain: bool) -> None:
+        """It may have settled here what the client takes up again elsewhere, so nothing could be taken back."""
+        if txn_id:
+            self.terminal.failure(*NOT_ACQUIRED)
 
     def request(self, limit: int, drain: bool) -> None:
         if self.is_stolen:

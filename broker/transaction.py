@@ -21,6 +21,7 @@ from ..channel.words import Outcome
 from ..store.transaction import Dequeue, TxState
 from ..store.transaction import Transaction as StoreTransaction
 from ..store.why import Why
+from .acquiring import Acquiring
 from .entry import Entry
 from .memory import ENTRY_BYTES
 from .policy import REJECTION, TOO_OFTEN
@@ -28,7 +29,7 @@ from .posting import CAN_FAIL as CAN_FAIL
 from .posting import ROLLBACK as ROLLBACK
 from .posting import TIMEOUT as TIMEOUT
 from .posting import UNKNOWN_ID as UNKNOWN_ID
-from .posting import Post, Posting, stored_on
+from .posting import Post, stored_on
 from .queue import Queue
 from .returns import WHY, Found
 
@@ -40,14 +41,19 @@ if TYPE_CHECKING:
 class Taken:
     """A message whose outcome depends on a transaction."""
 
-    __slots__ = ("consumer", "delivery", "entry", "failed", "is_final", "is_off", "queue", "state", "undeliverable")
+    __slots__ = (
+        "consumer", "delivery", "entry", "failed", "is_acquired", "is_final", "is_off", "queue", "state",
+        "undeliverable",
+    )  # fmt: skip
 
-    def __init__(self, consumer: Consumer, queue: Queue, outcome: Outcome) -> None:
+    def __init__(self, consumer: Consumer, queue: Queue, outcome: Outcome, *, is_acquired: bool = False) -> None:
         self.consumer = consumer
         self.queue = queue
         self.delivery, self.entry, self.state, self.failed, self.undeliverable, *_ = outcome
         self.is_final = self.delivery is None
         """Its receiver can say nothing else of it: it has settled it, or its link is gone."""
+        self.is_acquired = is_acquired
+        """It was handed out in the same transaction, and is not its receiver's without it."""
         self.is_off = _is_off(queue, self.state)
         """It is off its queue with the commit."""
 
@@ -66,7 +72,7 @@ class Taken:
         return int(self.entry.failures + (self.state == MODIFIED and self.failed))
 
 
-class Transaction(Posting):
+class Transaction(Acquiring):
     """One transaction. Made by `Transactions`."""
 
     def __init__(self, owner: Transactions, controller: Controller, id: bytes) -> None:
@@ -113,13 +119,15 @@ class Transaction(Posting):
         if self.failure is None:
             for outcome in fresh:
                 entry = outcome.tag
-                known[entry] = Taken(consumer, queue, outcome)
+                known[entry] = Taken(consumer, queue, outcome, is_acquired=entry in self._acquired)
+                self._acquired.pop(entry, None)
                 self._owner.taken[entry] = self
                 queue.locked[entry] = None
                 consumer.unsettled.pop(entry, None)
         else:
             for outcome in fresh:
-                self._untake(Taken(consumer, queue, outcome))
+                if not self.recalls(outcome.tag):
+                    self._untake(Taken(consumer, queue, outcome))
 
     def _take_off(self, queue: Queue, taken: Sequence[Outcome]) -> None:
         """Have the store take these off *queue* with the commit, as far as they go for good."""
@@ -146,6 +154,9 @@ class Transaction(Posting):
         entry, queue = taken.entry, taken.queue
         queue.locked.pop(entry, None)
         if entry.gone:
+            return
+        if taken.is_acquired and not taken.is_final:
+            self.recall(taken.consumer, queue, (entry,), failed=True)
             return
         if not taken.is_final:
             taken.consumer.unsettled[entry] = None
@@ -231,6 +242,7 @@ class Transaction(Posting):
     def committed(self, lsn: int, then: Callable[[], None]) -> None:
         """The store has its part of the commit, recorded at *lsn*: do the rest."""
         self.is_committed = True
+        self.keep_acquired()
         self.failure = (UNKNOWN_ID, "the transaction was committed")
         self._owner.over(self)
         shown = self._shown()
@@ -266,6 +278,7 @@ class Transaction(Posting):
         self._owner.settled(held)
         for taken in held.values():
             self._untake(taken)
+        self._recall_acquired()
         for entry, queue in self._locked.items():
             queue.locked.pop(entry, None)
             if not entry.gone:

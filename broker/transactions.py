@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import ref
 
+from ..amqp.proton import RELEASED
 from ..base.errors import StoreError
 from ..channel.words import Outcome
 from .entry import Entry
@@ -83,6 +84,7 @@ class Transactions:
     def discharged(self, transaction: Transaction) -> None:
         """Its client works on it no more. It is still its connection's if it is distributed and not over."""
         transaction.is_discharged = True
+        transaction.stop_acquiring()
         if transaction.failure is not None:
             transaction.controller.transactions.pop(transaction.id, None)
 
@@ -95,6 +97,7 @@ class Transactions:
 
     def prepared(self, transaction: Transaction) -> None:
         """It is no connection's any more."""
+        transaction.keep_acquired()
         transaction.controller.transactions.pop(transaction.id, None)
         transaction.controller.size_bytes -= transaction.size_bytes
         transaction.controller = Controller()
@@ -151,6 +154,8 @@ class Transactions:
         other = self.taken.get(outcome.tag)
         if other is None or other is transaction:
             return True
+        if other.recalls(outcome.tag):
+            return False
         if other.is_committed:
             if outcome.delivery is None:
                 other.left(outcome.tag)
@@ -171,8 +176,15 @@ class Transactions:
         free: list[Outcome] = []
         for outcome in outcomes:
             holder = self.taken.get(outcome.tag)
+            if holder is not None and holder.has_acquired(outcome.tag) and not outcome.state:  # let go unseen
+                holder.forget(outcome.tag)
+                holder = None
             if holder is not None and not holder.is_committed and not holder.is_prepared and outcome.state:
                 holder.fail("a message that was taken in it was given an outcome outside of it")
+                if holder.recalls(outcome.tag):
+                    if outcome.delivery is not None:
+                        consumer.terminal.settle([(outcome.delivery, RELEASED)])
+                    continue
                 holder = None
             if holder is None:
                 free.append(outcome)

@@ -12,7 +12,7 @@ RFC005's names, and the words here: open `Drivers.open` / `TerminalEnd.opened`; 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from ..amqp.attaching import Attach as Attach
@@ -37,6 +37,10 @@ Delivery = Any
 
 Forward = tuple[Any, bytes | Content | Cursor]
 """A message on its way to a client: the driver's tag, which comes back with the outcome, and the content."""
+
+
+NOT_ACQUIRED = "amqp:not-implemented", "messages are not acquired in transactions on this link, only settled in them"
+"""The error of a link whose flow names a transaction, where its driver is no `AcquiringEnd`."""
 
 
 class Open(NamedTuple):
@@ -96,6 +100,15 @@ class DriverEnd(Protocol):
         *for_good*: the client closed the link, and so gave up what was made for it; else it only went away, and what
         is to outlast the link waits for it to come back. Said again for messages that crossed with it.
         """
+        ...
+
+
+@runtime_checkable
+class AcquiringEnd(DriverEnd, Protocol):
+    """The core's end of a channel on which messages can be handed out in a transaction. Called on the core only."""
+
+    def acquire_in(self, connection: object, txn_id: bytes, limit: int, drain: bool) -> None:
+        """As `request`. What is handed out from now on is in that transaction until its discharge; in none if empty."""
         ...
 
 
@@ -249,6 +262,17 @@ class TerminalEnd(Protocol):
 
     def forward(self, messages: Sequence[Forward]) -> None:
         """Send these to the client."""
+        ...
+
+    def forward_in(self, txn_id: bytes, messages: Sequence[Forward]) -> None:
+        """Send these to the client, and tell that they are acquired in that transaction."""
+        ...
+
+    def recall(self, tags: Collection[Any], done: Callable[[], None]) -> None:
+        """Take forwarded messages back: what the client has of them is released.
+
+        *done* is posted to the core: nothing more is heard of them, but what was on its way there already.
+        """
         ...
 
     def forward_resuming(self, messages: Sequence[Resumable]) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..amqp import settling, transactional
 from ..amqp.link import Link, Terminus
 from ..channel.words import Answer, Attach, Delivery, DriverEnd, Error, Forward, Kept, Resumable, RoutedEnd
+from .handing_over import hand_over_acquiring
 
 if TYPE_CHECKING:
     from .terminal import Terminal
@@ -75,6 +76,13 @@ class ChannelEnd:
     def forward(self, messages: Sequence[Forward]) -> None:
         self._terminal.note(self._do_forward, messages)
 
+    def forward_in(self, txn_id: bytes, messages: Sequence[Forward]) -> None:
+        told = [(tag, transactional.acquired(txn_id, content)) for tag, content in messages]
+        self._terminal.note(self._do_forward, told)
+
+    def recall(self, tags: Collection[Any], done: Callable[[], None]) -> None:
+        self._terminal.note(self._do_recall, tags, done)
+
     def forward_resuming(self, messages: Sequence[Resumable]) -> None:
         self._terminal.note(self._do_forward_resuming, messages)
 
@@ -128,6 +136,8 @@ class ChannelEnd:
         link, terminal = self._link, self._terminal
         self.follow(driver)
         self._engine.open_as(link, found)
+        if link.acquiring:
+            hand_over_acquiring(terminal, link, driver)
         if link.sender:
             terminal.request(link)
 
@@ -156,6 +166,8 @@ class ChannelEnd:
         if not link.sender:
             self._engine.grant(link, credit)
         else:
+            if link.acquiring:
+                hand_over_acquiring(terminal, link, driver)
             limit, drain = self._engine.credit_limit(link)
             if limit or drain:
                 terminal.core.post(driver.request, limit, drain)
@@ -220,6 +232,14 @@ class ChannelEnd:
             self._engine.outgoing.blocked.setdefault(link)
         else:
             terminal.pump(link)
+
+    def _do_recall(self, tags: Collection[Any], done: Callable[[], None]) -> None:
+        link, terminal = self._link, self._terminal
+        if not link.closed and not terminal.closed:
+            transactional.recall(link, tags)
+            terminal.pump(link)
+            terminal.request(link)
+        terminal.core.post(done)
 
     def _do_forward_resuming(self, messages: Sequence[Resumable]) -> None:
         if not self._link.closed:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..amqp import transactional
 from ..amqp.link import Link
-from ..channel.words import DriverEnd, Fragment
+from ..channel.words import NOT_ACQUIRED, AcquiringEnd, DriverEnd, Fragment
 
 if TYPE_CHECKING:
     from ..amqp.resuming import Resuming
@@ -27,6 +27,8 @@ def hand_over(terminal: Terminal, link: Link) -> None:
                 terminal.core.post(channel.driver.post, fragments)
             else:
                 _hand_over_runs(terminal, link, channel.driver, fragments)
+    if link.acquiring and channel is not None and channel.driver is not None:  # else they wait for the channel to open
+        hand_over_acquiring(terminal, link, channel.driver)
     if link.provisional:
         provisional, link.provisional = link.provisional, []
         if channel is not None and channel.driver is not None:
@@ -37,6 +39,16 @@ def hand_over(terminal: Terminal, link: Link) -> None:
             terminal.core.post(channel.driver.outcomes, outcomes)
             if link.capped:
                 terminal.request(link)
+
+
+def hand_over_acquiring(terminal: Terminal, link: Link, driver: DriverEnd) -> None:
+    """What flows on *link* said of transactions, each with the credit that it gave."""
+    acquiring, link.acquiring = link.acquiring, []
+    if isinstance(driver, AcquiringEnd):
+        for txn_id, limit, drain in acquiring:
+            terminal.core.post(driver.acquire_in, terminal, txn_id, limit, drain)
+    elif any(txn_id for txn_id, _, _ in acquiring):
+        terminal.engine.close_link(link, *NOT_ACQUIRED)
 
 
 def _hand_over_resuming(terminal: Terminal, link: Link, resuming: Resuming, fragments: Sequence[Fragment]) -> None:

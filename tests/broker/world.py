@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -108,6 +108,13 @@ class FakeTerminal:
 
     def forward(self, messages: Sequence[Forward]) -> None:
         self.forwarded += messages
+
+    def forward_in(self, txn_id: bytes, messages: Sequence[Forward]) -> None:
+        self.forwarded += messages
+
+    def recall(self, tags: Collection[Any], done: Callable[[], None]) -> None:
+        self.settled_in += tags
+        done()
 
     def forward_resuming(self, messages: Sequence[Resumable]) -> None:
         self.resumable += messages
