@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 from pathlib import Path
+
+import pytest
 
 from tests.process import BrokerProcess
 
@@ -25,3 +29,15 @@ def run(program: Program, running: BrokerProcess, *arguments: object) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.strip()
+
+
+def compiled(source: Path, program: Path, *options: str) -> str:
+    """A C++ program of proton's; without pkg-config, as Debian's libqpid-proton-cpp.pc requires what isn't there."""
+    if shutil.which("g++") is None:
+        pytest.skip("there is no g++: apt-get install g++ libqpid-proton-cpp12-dev")
+    command = ["g++", "-std=c++17", "-O1", *options, "-o", str(program), str(source), "-lqpid-proton-cpp", "-lpthread"]
+    made = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+    if re.search(r"proton/\w+\.hpp: No such file", made.stderr):
+        pytest.skip("there is no proton for C++: apt-get install libqpid-proton-cpp12-dev")
+    assert made.returncode == 0, made.stderr
+    return str(program)

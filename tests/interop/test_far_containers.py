@@ -7,32 +7,79 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
-from proton import ConnectionException, Message
+from proton import Message
 from proton.utils import BlockingConnection, LinkDetached
 
+from tests.clients.peers import Peer
 from tests.process import broker
 from tests.router.joined import until
 
-from .programs import HERE, TIMEOUT_S, Program
+from .programs import HERE, TIMEOUT_S, Program, compiled
 
-PYTHON_BROKER = Path("/usr/share/proton/examples/python/broker.py")
+BURST = [f"burst {number}" for number in range(300)]
+EXAMPLES = Path("/usr/share/proton/examples")
+
+
+class FarBroker:
+    """One of proton's example brokers, as Debian has them; it keeps its queues in memory."""
+
+    def __init__(self, *command: str) -> None:
+        self._command = command
+        self._process: subprocess.Popen[bytes] | None = None
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = int(free.getsockname()[1])
+
+    def start(self) -> None:
+        """At the port that it had before."""
+        self._process = subprocess.Popen([*self._command, "-a", f"127.0.0.1:{self.port}"], stdout=subprocess.DEVNULL)
+        until(self._listens, "it to listen")
+
+    def _listens(self) -> bool:
+        with socket.socket() as sock:
+            return sock.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
+def example(path: str) -> str:
+    if not (EXAMPLES / path).exists():
+        pytest.skip(f"{EXAMPLES / path} is not there: apt-get install libqpid-proton11-dev-examples")
+    return str(EXAMPLES / path)
 
 
 @pytest.fixture
-def proton_broker() -> Iterator[int]:
-    """Proton's Python example, as Debian installs it, at its port."""
-    if not PYTHON_BROKER.exists():
-        pytest.skip(f"{PYTHON_BROKER} is not there: apt-get install libqpid-proton11-dev-examples")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = int(free.getsockname()[1])
-    with subprocess.Popen([sys.executable, str(PYTHON_BROKER), "-a", f"127.0.0.1:{port}"]) as process:
-        try:
-            yield port
-        finally:
-            process.kill()
+def python_broker() -> Iterator[FarBroker]:
+    found = FarBroker(sys.executable, example("python/broker.py"))
+    yield found
+    found.kill()
+
+
+@pytest.fixture(scope="session")
+def cpp_example(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Proton's example broker in C++, compiled."""
+    return compiled(Path(example("cpp/broker.cpp")), tmp_path_factory.mktemp("cpp-broker") / "broker")
+
+
+@pytest.fixture
+def cpp_broker(cpp_example: str) -> Iterator[FarBroker]:
+    found = FarBroker(cpp_example)
+    yield found
+    found.kill()
+
+
+@pytest.fixture(params=["python_broker", "cpp_broker"])
+def proton_broker(request: pytest.FixtureRequest) -> FarBroker:
+    found: FarBroker = request.getfixturevalue(request.param)
+    found.start()
+    return found
 
 
 @pytest.fixture
@@ -47,10 +94,32 @@ def rhea_broker(rhea: Program) -> Iterator[int]:
             process.kill()
 
 
-@pytest.fixture(params=["proton_broker", pytest.param("rhea_broker", marks=pytest.mark.interop)])
+@pytest.fixture(params=["python_broker", "cpp_broker", pytest.param("rhea_broker", marks=pytest.mark.interop)])
 def far_port(request: pytest.FixtureRequest) -> int:
     """Where it listens."""
-    return int(request.getfixturevalue(request.param))
+    found = request.getfixturevalue(request.param)
+    if isinstance(found, FarBroker):
+        found.start()
+        return found.port
+    return int(found)
+
+
+def take_all(receiver: Any) -> None:
+    """Until its link ends."""
+    while receiver.receive():
+        receiver.accept()
+
+
+def wait_for_route(port: int) -> None:
+    """Until links over the route are answered by the other container."""
+    peer = Peer(port)
+
+    def goes_on() -> bool:
+        link = peer.attach(peer.new_session().sender("try"), "hub.far-jobs")
+        return link.remote_target.address is not None
+
+    until(goes_on, "the connector to be up")
+    peer.close()
 
 
 @pytest.mark.timeout(300)
@@ -62,19 +131,11 @@ def test_links_go_on_and_queues_are_joined(far_port: int, tmp_path: Path) -> Non
     )  # fmt: skip
     with broker(tmp_path / "store", *options) as running:
         here = BlockingConnection(f"127.0.0.1:{running.port}", timeout=60)
-        senders = []
-
-        def routed() -> bool:
-            try:
-                senders.append(here.create_sender("hub.far-jobs"))
-            except (LinkDetached, ConnectionException):  # not connected yet
-                return False
-            return True
-
-        until(routed, "the connector to be up")
+        wait_for_route(running.port)
+        sender = here.create_sender("hub.far-jobs")
         bodies = [f"{number}".encode() * 1000 for number in range(20)] + [bytes(300_000)]
         for body in bodies:
-            senders[-1].send(Message(body=body, durable=True))
+            sender.send(Message(body=body, durable=True))
         worker, results = here.create_receiver("jobs", credit=30), here.create_sender("results")
         for body in bodies:
             message = worker.receive()  # proton's body is a view of memory that goes with the message
@@ -91,5 +152,54 @@ def test_links_go_on_and_queues_are_joined(far_port: int, tmp_path: Path) -> Non
                 message = routed_receiver.receive()
                 assert bytes(message.body) == body[:10]
                 routed_receiver.accept()
+        here.close()
+        assert running.stop() == 0
+
+
+@pytest.mark.timeout(300)
+def test_a_container_is_killed_and_comes_back(proton_broker: FarBroker, tmp_path: Path) -> None:  # C42, C60
+    """What it had in memory is gone; what it had not accepted is here, and goes to it when it is there again."""
+    options = (
+        "--connect-to", f"amqp://127.0.0.1:{proton_broker.port}?name=hub", "--link-route", "hub.*=hub,strip=hub.",
+        "--auto-link", "in:jobs@hub:far-jobs", "--auto-link", "out:results@hub:far-results",
+    )  # fmt: skip
+    with broker(tmp_path / "store", *options) as running:
+        here = BlockingConnection(f"127.0.0.1:{running.port}", timeout=60)
+        worker, results = here.create_receiver("jobs", credit=100), here.create_sender("results")
+        peer = Peer(running.port)
+        sends = peer.sender("results")
+        for life in range(3):
+            wait_for_route(running.port)
+            over = BlockingConnection(f"127.0.0.1:{running.port}", timeout=60)
+            sender = over.create_sender("hub.far-jobs")
+            receiver = over.create_receiver("hub.far-results", credit=100)
+            for number in range(10):
+                sender.send(Message(body=f"{life}.{number}", durable=True))
+                assert worker.receive().body == f"{life}.{number}"
+                worker.accept()
+                results.send(Message(body=f"back {life}.{number}", durable=True))
+            last, found = f"back {life}.9", [""]
+            while found[-1] != last:
+                found.append(str(receiver.receive().body))
+                receiver.accept()
+            away = [f"back {life - 1}.{number}" for number in range(10, 30)] if life else []
+            wanted = [*away, *(f"back {life}.{number}" for number in range(10))]
+            again = found[1 : -len(wanted)]
+            assert found[-len(wanted) :] == wanted
+            assert again == BURST[len(BURST) - len(again) :], "what was not accepted comes, and all of it"
+            burst = [peer.post(sends, Message(body=body, durable=True)) for body in BURST]
+            peer.settle_down()
+            receiver.receive()  # the first of these has been there; where the others are is open
+            proton_broker.kill()
+            with pytest.raises(LinkDetached, match="amqp:link:detach-forced"):
+                take_all(receiver)
+            peer.wait(lambda: all(one.settled for one in burst), "all of it to be stored here")  # noqa: B023
+            for number in range(10, 30):
+                results.send(Message(body=f"back {life}.{number}", durable=True))
+            assert peer.refusal(peer.attach(peer.session.sender(f"none {life}"), "hub.far-jobs")) == "amqp:not-found"
+            with suppress(LinkDetached):  # the other link's
+                over.close()
+            proton_broker.start()
+        peer.close()
         here.close()
         assert running.stop() == 0
