@@ -131,9 +131,10 @@ class Opening:
         elif wish.terminus.filters and not wish.terminus.browse and queue.policy.assigns:
             terminal.failure("amqp:not-implemented", f"the queue {queue.name!r} says who gets what: nobody can select")
             return
-        elif wish.claims is not None and _is_plain(wish) and queue.queue_id and not (made or queue.replicated):
+        elif wish.claims is not None and queue.queue_id and not (made or queue.replicated or wish.terminus.browse):
             queue.was_linked = True
-            broker.suspended.open_to(wish, terminal, queue, asked_for(wish.terminus.filters)[1])
+            selector, filters = asked_for(wish.terminus.filters)
+            broker.suspended.open_to(wish, terminal, queue, filters, selector)
             return
         else:
             driver, filters = self._receiver(queue, wish, terminal)
@@ -192,8 +193,3 @@ class Opening:
             receiver = DirectReceiver(broker, terminal, place, presettled=wish.presettled)
             terminal.opened(receiver, None, 0)
             receiver.join()
-
-
-def _is_plain(wish: Open) -> bool:
-    """Whether a receiver takes what comes."""
-    return not wish.terminus.browse and asked_for(wish.terminus.filters)[0] is None

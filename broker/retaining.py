@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any
 from ..amqp.proton import ACCEPTED, MODIFIED, REJECTED, RELEASED
 from ..amqp.resuming import UNKNOWN
 from ..base.errors import CairnError, StoreError
-from ..channel.words import NOT_ACQUIRED, Claims, Delivery, Kept, Outcome, Resumable, TerminalEnd
+from ..channel.words import NOT_ACQUIRED, Claims, Delivery, Kept, Outcome, Resumable
 from .consumer import Consumer
 from .entry import Entry
 from .link_end import Ends, Keeper, LinkEnd, Ready
 from .memory import ENTRY_BYTES
 from .policy import TOO_OFTEN
 from .queue import Queue
+from .selecting import SelectingConsumer
 
 if TYPE_CHECKING:
     from .broker import Broker
@@ -175,18 +176,19 @@ class RetainedEnd(LinkEnd):
 
 
 class Retaining(Consumer):
-    """One that a link which resumes was attached to."""
+    """One that a link which resumes was attached to; it is given its `end` before all else."""
 
+    end: RetainedEnd
+    to_resume: list[Entry]
+    """What the client has of what was handed out before, and has said nothing of."""
     is_stolen = False
+    waits = False
+    """The client has not told all that it has: nothing new goes out."""
+    _is_full = False
 
-    def __init__(self, broker: Broker, terminal: TerminalEnd, queue: Queue, end: RetainedEnd) -> None:
+    def attach_to(self, end: RetainedEnd) -> None:
         self.end = end
-        self.to_resume: list[Entry] = []
-        """What the client has of what was handed out before, and has said nothing of."""
-        self.waits = False
-        """The client has not told all that it has: nothing new goes out."""
-        self._is_full = False
-        super().__init__(broker, terminal, queue, presettled=False)
+        self.to_resume = []
         self.unsettled = end.unsettled
 
     def _join(self) -> None:
@@ -293,6 +295,19 @@ class Retaining(Consumer):
             self.end.suspend(lost=lost)
         self.end.left(self, for_good=for_good)
         self._broker.driver_closed(self, self._queue, for_good=for_good)
+
+
+class SelectingRetaining(Retaining, SelectingConsumer):
+    """One whose client selects.
+
+    It looks through the queue from the start each time that its client attaches, and not before what the client does
+    not know has gone back: so nothing can come back unseen. What the client has was selected when it went out, and
+    stays the client's, whatever it selects now.
+    """
+
+    def look(self) -> None:
+        if not self.is_stolen:  # what it had asked to be read may still come
+            super().look()
 
 
 def _nobody_waits(lsn: int) -> None:

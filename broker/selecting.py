@@ -97,7 +97,7 @@ class SelectingConsumer(Consumer):
         self._judge = Judge(broker, selector, self.look)
         self._seen = 0
         """The position up to which `ready` was looked through, and the backlog read."""
-        self._waiting: deque[Entry] = deque(sorted(queue.returned))
+        self._waiting: deque[Entry] = deque()
         """What is to be judged first: what came back, and what was read of the backlog."""
         self._left = 0
         """How many more are judged in this portion."""
@@ -106,6 +106,7 @@ class SelectingConsumer(Consumer):
         super().__init__(broker, terminal, queue, presettled=presettled)
 
     def _join(self) -> None:
+        self._waiting.extend(sorted(self._queue.returned))
         self._queue.browsers.append(self)
         self._queue.selecting.append(self)
 

@@ -17,7 +17,8 @@ from ..channel.words import Kept, Open, TerminalEnd
 from .link_end import LINK, Keeper, LinkEnd
 from .queue import Queue
 from .remembering import Remembering, TagsEnd
-from .retaining import RetainedEnd, Retaining
+from .retaining import RetainedEnd, Retaining, SelectingRetaining
+from .selector import Selector
 
 if TYPE_CHECKING:
     from .broker import Broker
@@ -86,12 +87,20 @@ class LinkEnds:
 
         self._find(wish, None, lambda end: self._attach(end, wish, terminal, made, ready))
 
-    def open_to(self, wish: Open, terminal: TerminalEnd, queue: Queue, filters: bytes) -> None:
-        """Open a channel on which a client receives, and may resume."""
+    def open_to(
+        self, wish: Open, terminal: TerminalEnd, queue: Queue, filters: bytes, selector: Selector | None = None
+    ) -> None:
+        """Open a channel on which a client receives, and may resume; it gets what *selector* is true for."""
 
         def made(end: LinkEnd) -> Retaining:
+            driver: Retaining
+            if selector is None:
+                driver = Retaining(self._broker, terminal, queue, presettled=False)
+            else:
+                driver = SelectingRetaining(self._broker, terminal, queue, presettled=False, selector=selector)
             assert isinstance(end, RetainedEnd)
-            return Retaining(self._broker, terminal, queue, end)
+            driver.attach_to(end)
+            return driver
 
         def ready(driver: Keeper, kept: Kept) -> None:
             terminal.opened(driver, None, 0, filters=filters, kept=kept)

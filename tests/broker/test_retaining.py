@@ -20,8 +20,10 @@ from .world import FakeTerminal, World, message, number_of
 class Receiver:
     """A client that does as part 2, 2.6.13 says: what it has and has said outlasts its connections."""
 
-    def __init__(self, world: World, address: str = "q") -> None:
+    def __init__(self, world: World, address: str = "q", *, reads_at_once: bool = True) -> None:
+        """*reads_at_once*: what the broker wants to read from the disk for it is there as soon as it has asked."""
         self.world = world
+        self._reads_at_once = reads_at_once
         self.terminus = Terminus(address=address, durability=2, timeout_s=60)
         self.states: dict[bytes, int] = {}
         """Of what is unsettled: 0, or the outcome that it has chosen."""
@@ -37,7 +39,7 @@ class Receiver:
         self.seen = self.heard = 0
         self.entries = {}
         self.world.do(self.world.broker.open, wish, self.terminal)
-        self.world.read_all()
+        self.read()
         kept = self.terminal.kept
         if kept is not None:
             for tag in [tag for tag in self.states if tag not in kept.states]:
@@ -49,7 +51,11 @@ class Receiver:
     def ask(self, credit: int, *, drain: bool = False) -> None:
         assert self.terminal is not None
         self.world.do(self.terminal.driver.request, credit, drain)
-        self.world.read_all()
+        self.read()
+
+    def read(self) -> None:
+        if self._reads_at_once:
+            self.world.read_all()
 
     def receive(self) -> Resumable | None:
         """The next message that was sent arrives."""

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from proton import Message
 
-from cairnmq.amqp.values import Described, Ubyte, Uint, Ulong
+from cairnmq.amqp.values import Described, Symbol, Ubyte, Uint, Ulong
 from tests.router.raw import ATTACH, DISPOSITION, FLOW, SOURCE, TARGET, TRANSFER, Frame, Raw, begin, frame, opening
 from tests.security.wire import message
 
@@ -27,8 +27,11 @@ def transfer_begun(tag: bytes, number: int, part: bytes, *, more: bool = True, r
 
 
 def attach_receiver(name: str, address: str, unsettled: dict[bytes, Any] | None, **options: Any) -> bytes:
-    """*options*: `handle`, `durability` and `timeout` of the source, and the `mode` of settling."""
+    """*options*: `handle`, `durability`, `timeout` and `selector` of the source, and the `mode` of settling."""
     source = [address, options.get("durability", LASTING), None, Uint(options.get("timeout", 0))]
+    if "selector" in options:
+        selector = Described(Symbol("apache.org:selector-filter:string"), options["selector"])
+        source += [False, None, None, {Symbol("selector"): selector}]
     return frame(
         ATTACH, name, Uint(options.get("handle", 0)), True, Ubyte(0), options.get("mode", SECOND),
         Described(Ulong(SOURCE), source), Described(Ulong(TARGET), ["me"]), unsettled, options.get("incomplete"),
