@@ -91,6 +91,8 @@ class Terminal:
         self._opened = False
         self._heard = False
         """What was read last had something whole."""
+        self._brings_long = False
+        """What had was a part of a long message, and not its end; less than a frame tells nothing of that."""
         self.leaving = False
         """It says goodbye when all that it took is answered."""
 
@@ -170,12 +172,12 @@ class Terminal:
             self._digest()
 
     def brings_long(self) -> bool:
-        """Whether what was read last had a part of a long message, and not its end."""
-        return self.engine.has_long
+        """Whether a long message is on its way in: a part of it came last, and not its end."""
+        return self._brings_long
 
     def heard_small(self) -> bool:
         """Whether what was read last had something whole that has nothing to do with a long message."""
-        return self._heard and not self.engine.has_long and not self.engine.outgoing.sends_long()
+        return self._heard and not self._brings_long and not self.engine.outgoing.sends_long()
 
     def takes_long(self) -> bool:
         """Whether a long message is on its way out."""
@@ -215,6 +217,8 @@ class Terminal:
     def _digest(self) -> None:
         events = self.engine.process()
         self._heard = bool(events or self.engine.touched)
+        if self._heard:
+            self._brings_long = self.engine.has_long
         # transfers and outcomes first: a detach behind them in the same read must not overtake them
         if self.engine.transactional:  # a discharge must not overtake what came before it on other links
             self.engine.touched.sort(key=_controls)

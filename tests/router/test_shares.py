@@ -1,0 +1,45 @@
+"""A connection on which a long message comes is known as one until the message ends, however its bytes arrive (F27)."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis.strategies import integers, lists
+
+from tests.fuzz.site import Site
+from tests.security.wire import message
+
+from .raw import AMQP, attach, begin, opening, transfer
+
+EMPTY_FRAME = bytes.fromhex("0000000802000000")
+"""What a peer says so as not to seem dead."""
+PART_BYTES = 4000
+
+
+@settings(max_examples=40, deadline=None)
+@given(lists(integers(1, 2 * PART_BYTES), max_size=30), integers(0, 3))
+def test_a_long_message_is_on_its_way_from_its_first_part_to_its_last(sizes: list[int], heartbeat_at: int) -> None:
+    """Also where a read ends no frame, and so tells nothing."""
+    site = Site()
+    terminal = site.terminal()
+    terminal.feed(AMQP + opening() + begin() + attach("s", 0, "q"))
+    site.settle_down(terminal)
+    terminal.feed(transfer(0, 0, message()))
+    assert terminal.heard_small()
+    content = message("x" * 5 * PART_BYTES)
+    parts = [content[at : at + PART_BYTES] for at in range(0, len(content), PART_BYTES)]
+    frames = [transfer(0, 1, part, more=part is not parts[-1]) for part in parts]
+    first_bytes = len(frames[0])
+    frames.insert(1 + heartbeat_at, EMPTY_FRAME)
+    coming, done = b"".join(frames), 0
+    for size in [*sizes, len(coming)]:
+        read = coming[done : done + size]
+        if not read:
+            break
+        terminal.feed(read)
+        done += len(read)
+        site.settle_down(terminal)
+        assert terminal.brings_long() == (first_bytes <= done < len(coming))
+        if first_bytes <= done < len(coming):
+            assert not terminal.heard_small()
+    assert done == len(coming)
+    assert site.world.queue().messages == 2
