@@ -16,6 +16,8 @@ from tests.process import BrokerProcess, broker
 
 from .programs import HERE, TIMEOUT_S, Program, compiled
 
+_STRICT = ("-Wall", "-Wextra", "-Werror")
+
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if "interop" in config.option.markexpr:
@@ -29,7 +31,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def cpp(tmp_path_factory: pytest.TempPathFactory) -> Program:
     """The C++ client, compiled."""
-    return [compiled(HERE / "client.cpp", tmp_path_factory.mktemp("cpp") / "client", "-Wall", "-Wextra", "-Werror")], {}
+    return [compiled(HERE / "client.cpp", tmp_path_factory.mktemp("cpp") / "client", *_STRICT)], {}
+
+
+@pytest.fixture(scope="session")
+def cpp_failover(tmp_path_factory: pytest.TempPathFactory) -> Program:
+    """A C++ client that goes on with another member, compiled."""
+    return [compiled(HERE / "failover.cpp", tmp_path_factory.mktemp("cpp") / "failover", *_STRICT)], {}
 
 
 @pytest.fixture(scope="session")

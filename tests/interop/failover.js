@@ -1,7 +1,8 @@
 // A client that knows one member of a cluster, and learns of the others as it is let in:
 //     node failover.js HOST:PORT QUEUE COUNT
-// It sends, and sends again what was not confirmed, on whichever member its reconnecting finds. It says `others N` once, `at N`
-// for each hundred confirmed, and `got N` when it has received that many different messages, which are all.
+// It sends, and sends again what was not confirmed, on whichever member its reconnecting finds; the second half it sends only when
+// it has been connected again. It says `others N` once, `at N` for each hundred confirmed, and `got N` when it has received that
+// many different messages, which are all.
 'use strict';
 
 const container = require('rhea');
@@ -10,7 +11,7 @@ const [place, queue, count] = [process.argv[2], process.argv[3], Number(process.
 const WINDOW = 20;
 const first = {host: place.split(':')[0], port: Number(place.split(':')[1])};
 let places = [first];
-let said = false;
+let opened = 0;
 let next = 0;
 let sender;
 let again = [];
@@ -19,7 +20,7 @@ const confirmed = new Set();
 const got = new Set();
 
 function go() {
-    while (sender && sender.sendable() && underWay.size < WINDOW && (again.length || next < count)) {
+    while (sender && sender.sendable() && underWay.size < WINDOW && (again.length || next < (opened > 1 ? count : count / 2))) {
         const number = again.length ? again.shift() : next++;
         underWay.set(sender.send({message_id: number, durable: true, body: 'x'.repeat(100)}).id, number);
     }
@@ -28,8 +29,7 @@ function go() {
 container.on('connection_open', ({connection}) => {
     const others = (connection.properties || {})['failover-server-list'] || [];
     if (others.length) places = [first, ...others.map(one => ({host: one['network-host'], port: one.port}))];
-    if (!said) console.log(`others ${others.length}`);
-    said = true;
+    if (!opened++) console.log(`others ${others.length}`);
 });
 container.on('sendable', context => { sender = context.sender; go(); });
 container.on('accepted', ({delivery}) => {

@@ -1,4 +1,4 @@
-"""A client of another library that knows one member of a cluster, is told of the others, and goes on with them."""
+"""Clients of other libraries whose member is killed: they go on with the others, and what was confirmed is there."""
 
 from __future__ import annotations
 
@@ -15,33 +15,46 @@ from tests.cluster.real import PORT, Life, a_lab, die_with_me
 
 from .programs import HERE, Program
 
+NODES = (1, 2, 3)
 
-@pytest.mark.interop
-@pytest.mark.timeout(300)
-def test_rhea_goes_on_with_members_that_it_was_told_of(rhea: Program, tmp_path: Path) -> None:  # D1, D28, D36
+
+def goes_on(program: Program, arguments: list[str], directory: Path) -> None:
+    """A client sends 600 durable messages to the first member, which is killed after 200; then it receives all."""
     reason = why_not()
     if reason:
         pytest.skip(f"no corosync: {reason}")
-    (node, _), environment = rhea
-    with a_lab(tmp_path / "lab") as lab:
-        life = Life(lab, 1, tmp_path)
+    command, environment = program
+    with a_lab(directory / "lab") as lab:
+        life = Life(lab, 1, directory)
         try:
             for member in lab.nodes:
                 life.start_broker(member)
             life.wait(life.all_serve, "the members serve")
-            command = [node, str(HERE / "failover.js"), f"{address(1)}:{PORT}", "q", "600"]
             with subprocess.Popen(
-                lab.command(3, command), env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True,
-                preexec_fn=die_with_me,
+                lab.command(3, [*command, *arguments]), env={**os.environ, **environment}, stdout=subprocess.PIPE,
+                text=True, preexec_fn=die_with_me,
             ) as client:  # fmt: skip
                 assert client.stdout is not None
-                said = [client.stdout.readline()]
+                said = []
                 for line in client.stdout:
                     said.append(line)
                     if line == "at 200\n":
                         life.brokers[1].stop(signal.SIGKILL)
-                assert said[0] == "others 2\n"
-                assert said[-1] == "got 600\n", said
+            assert said[0] == "others 2\n"
+            assert said[-1] == "got 600\n", said
             assert client.returncode == 0
         finally:
             life.end()
+
+
+@pytest.mark.interop
+@pytest.mark.timeout(300)
+def test_rhea_goes_on_with_members_that_it_was_told_of(rhea: Program, tmp_path: Path) -> None:  # D1, D28, D36
+    (node, _), environment = rhea
+    goes_on(([node, str(HERE / "failover.js")], environment), [f"{address(1)}:{PORT}", "q", "600"], tmp_path)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("known", [3, 1], ids=["it knows all", "it is told of the others"])
+def test_proton_for_cpp_goes_on(cpp_failover: Program, tmp_path: Path, known: int) -> None:  # D1, D28, D36
+    goes_on(cpp_failover, ["q", "600", *[f"{address(node)}:{PORT}" for node in NODES[:known]]], tmp_path)
