@@ -196,7 +196,7 @@ class Broker(Finding):
         if why := self.why_gone(connection):  # it came in while that was changed
             connection.expel(why)
         if self.cluster is not None and (why_not := self.cluster.why_not_serving()):
-            connection.expel(why_not)
+            connection.expel(why_not, elsewhere=True)
 
     def session_begun(self, connection: object, number: int) -> None:
         self.connections.session_came(connection, number)

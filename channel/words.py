@@ -161,8 +161,11 @@ class ConnectionEnd(Protocol):
         """Who the client has proved to be. Any thread, once it has opened the connection."""
         ...
 
-    def expel(self, description: str) -> None:
-        """Close the connection with `amqp:connection:forced`. Called on the core; done later, on the worker."""
+    def expel(self, description: str, *, elsewhere: bool = False) -> None:
+        """Close the connection with `amqp:connection:forced`. Called on the core; done later, on the worker.
+
+        *elsewhere*: other brokers may serve this client; it is told of those that are known.
+        """
         ...
 
 

@@ -34,7 +34,7 @@ class Clients:
         core = self._core
         why = core.why_not_serving() or "this broker has left its cluster"
         for connection in [*core.broker.connections.by_end.values()]:
-            connection.end.expel(why)
+            connection.end.expel(why, elsewhere=True)
         core.broker.transactions.roll_back_all(why)
         for replica in core.owners.replicas.values():
             self.take_back(replica)

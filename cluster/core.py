@@ -314,6 +314,7 @@ class Core:
             self.deliver.parts.left(member)
         self.flow.left(config.left)
         mine = next((member for member in config.joined if member == me), None)
+        self.addresses.configured(config)
         if config.joined:
             self._saying.somebody_came()
             self.flow.say_again()

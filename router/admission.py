@@ -22,6 +22,8 @@ SOLE_CONNECTION = "sole-connection-for-container"
 """Desired by a client that wants no second connection of its container id; offered back where that is looked after."""
 FAILED = "amqp:connection-establishment-failed"
 """The property of an open behind which a close with an error comes, so that clients don't believe they are in."""
+FAILOVER = Symbol("failover-server-list")
+"""Brokers to go to when this one is gone: a list of what a redirect says, as JMS clients want it."""
 
 HostPort = tuple[str, int]
 
@@ -68,6 +70,7 @@ class Admission:
         self._about = _properties(options)
         self._properties = self._properties_with_tls = self._with(())
         """The same for clients that came with TLS, which may find the others elsewhere."""
+        self._elsewhere = self._elsewhere_with_tls = self._info(())
         self._lock = threading.Lock()
         self._sole: dict[str, object] = {}
         """Container ids that have a connection which wants to be the only one."""
@@ -75,13 +78,25 @@ class Admission:
     def failover_to(self, plain: Sequence[HostPort], tls: Sequence[HostPort]) -> None:
         """Clients that come from now on are told of these brokers as well, without TLS and with it."""
         self._properties, self._properties_with_tls = self._with(plain), self._with(tls)
+        self._elsewhere, self._elsewhere_with_tls = self._info(plain), self._info(tls)
 
     def _with(self, others: Sequence[HostPort]) -> dict[Symbol, Any]:
-        places = [*self._failover, *[one for one in others if one not in self._failover]]
-        if not places:
-            return self._about
-        found = [_symbols({"network-host": host, "port": Uint(port), "hostname": host}) for host, port in places]
-        return {**self._about, Symbol("failover-server-list"): found}
+        places = self._places(others)
+        return {**self._about, FAILOVER: places} if places else self._about
+
+    def _info(self, others: Sequence[HostPort]) -> bytes:
+        places = self._places(others)
+        return encode.value({**places[0], FAILOVER: places}) if places else b""
+
+    def _places(self, others: Sequence[HostPort]) -> list[dict[Symbol, Any]]:
+        return [_place(*one) for one in dict.fromkeys((*self._failover, *others))]
+
+    def elsewhere(self, *, secure: bool = False) -> bytes:
+        """What the error says that sends a client away which others may serve, as an encoded map; empty without others.
+
+        The first one as a redirect has it, and all in `failover-server-list`, as the open has them. Any thread.
+        """
+        return self._elsewhere_with_tls if secure else self._elsewhere
 
     def admit(
         self, connection: object, container: str, desired: tuple[str, ...], *, secure: bool = False
@@ -89,13 +104,12 @@ class Admission:
         """*container* has opened *connection*, with TLS if it is *secure*, and desires these capabilities."""
         if self._redirect_to is not None:
             host, port = self._redirect_to
-            info = {"network-host": host, "port": Uint(port), "hostname": host}
-            return self.refuse("amqp:connection:redirect", f"go to {host}:{port}", info)
+            return self.refuse("amqp:connection:redirect", f"go to {host}:{port}", _place(host, port))
         capabilities: tuple[str, ...] = CAPABILITIES
         if SOLE_CONNECTION in desired:
             with self._lock:
                 if self._sole.setdefault(container, connection) is not connection:
-                    info = {"invalid-field": Symbol("container-id")}
+                    info = {Symbol("invalid-field"): Symbol("container-id")}
                     return self.refuse("amqp:invalid-field", f"container {container!r} is connected already", info)
             capabilities += (SOLE_CONNECTION,)
         return Answer(capabilities, encode.value(self._properties_with_tls if secure else self._properties))
@@ -111,9 +125,9 @@ class Admission:
             if self._sole.get(container) is connection:
                 del self._sole[container]
 
-    def refuse(self, condition: str, description: str, info: Mapping[str, Any] = MappingProxyType({})) -> Answer:
+    def refuse(self, condition: str, description: str, info: Mapping[Symbol, Any] = MappingProxyType({})) -> Answer:
         """The connection is answered, and closed with that error right behind."""
-        error = Error(condition, description, encode.value(_symbols(info)))
+        error = Error(condition, description, encode.value(dict(info)))
         return Answer((), encode.value({**self._properties, Symbol(FAILED): True}), error)
 
 
@@ -124,6 +138,11 @@ def _properties(options: AdmissionOptions) -> dict[Symbol, Any]:
     if options.topic_prefix:
         found["topic-prefix"] = options.topic_prefix
     return _symbols(found)
+
+
+def _place(host: str, port: int) -> dict[Symbol, Any]:
+    """Where a broker is, as a redirect says it."""
+    return _symbols({"network-host": host, "port": Uint(port), "hostname": host})
 
 
 def _symbols(found: Mapping[str, Any]) -> dict[Symbol, Any]:

@@ -361,19 +361,21 @@ class Terminal:
     def user(self) -> str:
         return self._user
 
-    def expel(self, description: str) -> None:
-        self.note(self._do_expel, description)
+    def expel(self, description: str, *, elsewhere: bool = False) -> None:
+        self.note(self._do_expel, description, elsewhere)
 
-    def _do_expel(self, description: str) -> None:
+    def _do_expel(self, description: str, elsewhere: bool) -> None:
         if not self.closed:
-            self.engine.close("amqp:connection:forced", description)
+            info = self._admission.elsewhere(secure=self._secure) if elsewhere else b""
+            self.engine.close("amqp:connection:forced", description, info)
             for link in self._channels:
                 link.error = Error("amqp:connection:forced", description)  # for the other end of a longer one
             self.give_up()
 
     def _say_goodbye(self) -> None:
         if not self.closed:
-            self.engine.close("amqp:connection:forced", "the broker shuts down")
+            info = self._admission.elsewhere(secure=self._secure)
+            self.engine.close("amqp:connection:forced", "the broker shuts down", info)
 
     def free(self) -> None:
         """Give the engine's memory back. After it only `do_work` is called, for what the core still notes down."""

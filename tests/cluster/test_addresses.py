@@ -11,7 +11,7 @@ from cairnmq.broker_plugin.membership import reachable
 from cairnmq.cluster.addresses import Places
 from cairnmq.router.admission import Admission, AdmissionOptions
 
-from .world import World
+from .world import Sender, World
 
 
 def at(*nodes: int) -> Places:
@@ -22,8 +22,8 @@ def knows(world: World, node: int, *others: int) -> bool:
     return world.until(lambda: world[node].core.addresses.others == at(*others))
 
 
-def with_addresses() -> World:
-    world = World()
+def with_addresses(world: World | None = None) -> World:
+    world = world or World()
     for node, member in world.members.items():
         member.places = at(node)
     return world.start()
@@ -60,12 +60,33 @@ def test_who_is_cut_off_sends_its_clients_to_those_it_knew() -> None:
     assert knows(world, 2, 1, 3)
 
 
-def told(answer: bytes) -> list[tuple[str, int]]:
+def test_those_who_are_cut_off_with_it_come_last() -> None:
+    world = with_addresses(World(5))
+    assert knows(world, 1, 2, 3, 4, 5)
+    client = Sender(world[1])
+    assert world.until(lambda: client.driver is not None)
+    world.network.partition([1, 2, 4], [3, 5])
+    assert knows(world, 1, 2, 4), "the majority is here"
+    world.network.heal()
+    assert knows(world, 1, 2, 3, 4, 5)
+    world.network.partition([1, 2], [3, 4, 5])
+    assert world.until(lambda: bool(client.connection.expelled))
+    assert client.connection.sent_elsewhere
+    assert knows(world, 1, 3, 4, 5, 2)
+    world.network.heal()
+    assert knows(world, 1, 2, 3, 4, 5)
+
+
+def decoded(answer: bytes) -> Any:
     data = Data()
     data.decode(answer)
     data.rewind()
     data.next()
-    properties: Any = data.get_dict()
+    return data.get_dict()
+
+
+def told(answer: bytes) -> list[tuple[str, int]]:
+    properties: Any = decoded(answer)
     found = properties.get(symbol("failover-server-list"), [])
     return [(one[symbol("network-host")], int(one[symbol("port")])) for one in found]
 
@@ -81,6 +102,16 @@ def test_a_client_is_told_of_those_that_it_can_use() -> None:
     alone.failover_to([("a", 2)], [])
     alone.failover_to([], [])
     assert told(alone.admit(object(), "c", ()).properties) == []
+
+
+def test_who_is_sent_away_is_told_where_to() -> None:
+    admission = Admission("me", AdmissionOptions((("far", 1),)))
+    admission.failover_to([("a", 2), ("far", 1)], [("b", 3)])
+    info = decoded(admission.elsewhere())
+    assert (info[symbol("network-host")], info[symbol("hostname")], info[symbol("port")]) == ("far", "far", 1)
+    assert told(admission.elsewhere()) == [("far", 1), ("a", 2)]
+    assert told(admission.elsewhere(secure=True)) == [("far", 1), ("b", 3)]
+    assert Admission("me", AdmissionOptions()).elsewhere() == b"", "it knows nobody"
 
 
 @pytest.mark.parametrize(

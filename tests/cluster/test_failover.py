@@ -1,4 +1,4 @@
-"""Clients whose libraries go to another member by themselves."""
+"""Clients whose libraries go to another member by themselves, and what they are told of the others."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from proton import symbol
+from proton.utils import BlockingConnection, ConnectionClosed
 
 from cairnmq.tools.cluster_lab import why_not
 from cairnmq.tools.cluster_lab_conf import address
@@ -43,3 +46,37 @@ def test_proton_reconnects_to_another_member(tmp_path: Path, known: int) -> None
             assert client.returncode == 0
         finally:
             life.end()
+
+
+@pytest.mark.timeout(300)
+def test_who_is_cut_off_tells_its_clients_where_the_others_are(tmp_path: Path) -> None:
+    reason = why_not()
+    if reason:
+        pytest.skip(f"no corosync: {reason}")
+    with a_lab(tmp_path / "lab") as lab:
+        life = Life(lab, 1, tmp_path)
+        try:
+            for node in lab.nodes:
+                life.start_broker(node)
+            life.wait(life.all_serve, "the members serve")
+            others = [(address(node), PORT) for node in lab.nodes if node != 1]
+            with lab.inside(1):
+                client = BlockingConnection(f"{address(1)}:{PORT}", allowed_mechs="ANONYMOUS")
+            told = client.conn.remote_properties[symbol("failover-server-list")]
+            assert sorted(found(one) for one in told) == others
+            lab.partition([1], [2, 3])
+            with pytest.raises(ConnectionClosed, match="majority") as early:
+                client.wait(lambda: False, timeout=60)
+            condition = early.value.connection.remote_condition
+            assert condition.name == "amqp:connection:forced"
+            assert found(condition.info) == others[0]
+            assert [found(one) for one in condition.info[symbol("failover-server-list")]] == others
+            with lab.inside(1), pytest.raises(ConnectionClosed, match=f"majority.*network-host.*{address(2)}"):
+                BlockingConnection(f"{address(1)}:{PORT}", allowed_mechs="ANONYMOUS").wait(lambda: False, timeout=60)
+        finally:
+            life.end()
+
+
+def found(place: Any) -> tuple[str, int]:
+    assert place[symbol("hostname")] == place[symbol("network-host")]
+    return place[symbol("network-host")], int(place[symbol("port")])

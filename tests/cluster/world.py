@@ -55,9 +55,11 @@ class Connection:
 
     def __init__(self) -> None:
         self.expelled = ""
+        self.sent_elsewhere = False
 
-    def expel(self, description: str) -> None:
+    def expel(self, description: str, *, elsewhere: bool = False) -> None:
         self.expelled = self.expelled or description
+        self.sent_elsewhere = elsewhere
 
 
 class Member:

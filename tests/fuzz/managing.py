@@ -26,7 +26,7 @@ class _Connection:
     name = container = peer = "fuzz"
     user = ""
 
-    def expel(self, description: str) -> None: ...
+    def expel(self, description: str, *, elsewhere: bool = False) -> None: ...
 
 
 def request(properties: dict[str, Any], body: Any = None, **fields: Any) -> bytes:

@@ -20,7 +20,7 @@ class FakeConnection:
     container = "tests"
     user = ""
 
-    def expel(self, description: str) -> None: ...
+    def expel(self, description: str, *, elsewhere: bool = False) -> None: ...
 
 
 class Asking:

@@ -248,6 +248,20 @@ def test_a_broker_that_is_emptied_sends_everybody_on(tmp_path: Path) -> None:
         assert running.wait() == 0
 
 
+def test_a_broker_that_shuts_down_tells_its_clients_where_to_go(tmp_path: Path) -> None:
+    others = ("--failover-server", "mq2:5673", "--failover-server", "[::1]:5672")
+    with broker_process(tmp_path / "store", *others) as running:
+        with Raw(running.port, opening(), begin()) as one:
+            one.until("begin")
+            os.kill(running.process.pid, signal.SIGTERM)
+            goodbye = one.rest()[-1]
+            assert goodbye.error == "amqp:connection:forced"
+            found = (("mq2", 5673), ("::1", 5672))
+            places = [{"network-host": host, "port": port, "hostname": host} for host, port in found]
+            assert goodbye.fields[0].value[2] == {**places[0], "failover-server-list": places}
+        assert running.wait() == 0
+
+
 @pytest.mark.parametrize("place", ["nowhere", "host:", ":5672", "host:99999", "host:+1"])
 def test_an_address_that_is_none_is_refused(tmp_path: Path, place: str) -> None:
     from click.testing import CliRunner
