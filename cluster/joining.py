@@ -170,12 +170,7 @@ class Joining:
         for name in about["queues"]:  # somebody else goes on: what the last one brought of these comes again
             replica = self._core.owners.replicas.get(name)
             if replica is not None:
-                front = [*replica.front.values()]
-                replica.front.clear()
-                replica.notes.clear()
-                for entry in front:
-                    replica.queue.hold(entry.held_bytes)
-                self._core.messages.drop(replica, front)
+                self._core.messages.drop(replica, replica.begin_again())
 
     def keep(self, heard: Heard | Configuration) -> None:
         self._kept.append(heard)

@@ -121,9 +121,7 @@ class MessageHandler:
         queue.positions = positions
         if lasts and not queue.has_room():
             _forget(replica, entry, 0)
-        failures += replica.notes.pop(position, 0)
-        if failures:
-            entry.acquired, entry.failures = True, failures - 1
+        replica.count(entry, position, failures)
         queue.messages += 1
         if queue.gate is not None:
             queue.gate.count([entry])
@@ -159,8 +157,8 @@ class MessageHandler:
             return
         failed = dict(zip(event.positions, event.failed, strict=True))
         for position in event.positions:
-            if position <= replica.base and not replica.front.get(position) and not replica.held.get(position):
-                replica.notes[position] = replica.notes.get(position, 0) + 1 + failed[position]
+            if replica.is_to_come(position) and position not in replica.held and self.has(replica, sender, position):
+                replica.note(position, failed[position])
         for entry in self.valid(replica, sender, event.positions, local, bury=False):
             arrival = entry.position & ARRIVAL_MASK
             entry.acquired = True

@@ -155,6 +155,8 @@ class QueueOwnerHandler:
             if entry is not None:
                 entry.acquired, entry.failures = True, failures
                 replica.held[position] = entry
+            elif replica.is_to_come(position):
+                replica.note(position)
 
     def _next(self, replica: Replica, after: MemberId) -> MemberId | None:
         """The next one in the ring of nodes that is interested and has all messages; *after* itself comes last."""
@@ -233,7 +235,7 @@ class QueueOwnerHandler:
             entry.failures += 1
             self.give_back(replica, entry)
         elif position <= replica.base:
-            replica.notes[position] = replica.notes.get(position, 0) + 1
+            replica.note(position, 1)
 
     def give_back(self, replica: Replica, entry: Entry) -> None:
         arrival = entry.position & ARRIVAL_MASK

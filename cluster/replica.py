@@ -15,10 +15,19 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from copy import copy
 from itertools import count
+from typing import NamedTuple
 
 from ..broker.entry import ARRIVAL_MASK, Entry
 from ..broker.queue import Queue
 from .group import MemberId
+
+
+class Note(NamedTuple):
+    """What became of a message that an update is still to bring: it was delivered, and some deliveries failed."""
+
+    at_least: int = 0
+    more: int = 0
+    """Than it comes with."""
 
 
 class Replica:
@@ -42,8 +51,10 @@ class Replica:
         self.front: dict[int, Entry] = {}
         self.tombstones: set[int] = set()
         """Positions up to `base` that were dequeued before they came (rule 10)."""
-        self.notes: dict[int, int] = {}
-        """Of such as were given back before they came: how many more deliveries failed."""
+        self._notes: dict[int, Note] = {}
+        """Of such as were handed out before they came,"""
+        self._note: Note | None = None
+        """and of all others that are still to come."""
         self.purged_below = 0
         """All messages at positions below it went with a purge,"""
         self.kept: frozenset[int] = frozenset()
@@ -108,6 +119,29 @@ class Replica:
     def is_to_come(self, position: int) -> bool:
         """Whether an update may still bring that message."""
         return position <= self.base and position not in self.front
+
+    def note(self, position: int, failures: int = 0) -> None:
+        """A message that is still to come was delivered; *failures* more of its deliveries failed."""
+        before = self._notes.get(position) or self._note or Note()
+        self._notes[position] = Note(before.at_least + failures, before.more + failures)
+
+    def count(self, entry: Entry, position: int, failures: int) -> None:
+        """It has come; *failures*: at the cut, as in update_front."""
+        note = self._notes.pop(position, self._note)
+        if failures or note is not None:
+            at_least, more = note or Note()
+            entry.acquired, entry.failures = True, max(at_least, max(0, failures - 1) + more)
+
+    def begin_again(self) -> list[Entry]:
+        """All that is to come by the update comes anew, and counted as it is by then: what has come so far."""
+        for entry in self.front.values():
+            self.queue.hold(entry.held_bytes)
+        held = [position for position in self.held if position <= self.base]
+        come = [*self.front.values(), *map(self.held.pop, held)]
+        self.front.clear()
+        self._notes.clear()
+        self._note = None
+        return come
 
     # ---- what goes ------------------------------------------------------------------------------------------------
 
@@ -178,22 +212,27 @@ class Replica:
         return [(position, message_id) for position, message_id in enumerate(page.ids, page.first) if message_id]
 
     def were_delivered(self, below: int) -> None:
-        """The owner is gone, and can't tell what it had handed out (rule 13)."""
+        """The owner is gone, and can't tell what it had handed out (rule 13): all but what others' consumers have."""
         self.queue.were_delivered(below)
-        for entries in self._pending:
-            for entry in entries:
-                entry.acquired = True
-                entry.failures = max(1, entry.failures)
-        for entry in self.front.values():
+        pending = (entry for batch in self._pending for entry in batch if entry.position not in self._absent)
+        for entry in (*pending, *self._back.values(), *self.front.values()):
             entry.acquired = True
             entry.failures = max(1, entry.failures)
+        if self.base:
+            for position in self.acquired:
+                self.note(position)
+            for position, note in self._notes.items():
+                if position not in self.acquired:
+                    self._notes[position] = note._replace(at_least=max(1, note.at_least))
+            self._note = Note(at_least=1)
 
     def integrate(self) -> None:
         """All that is to come by the update has come: put it before the rest."""
         front = [entry for _, entry in sorted(self.front.items())]
         self.front.clear()
         self.tombstones.clear()
-        self.notes.clear()
+        self._notes.clear()
+        self._note = None
         self.base = 0
         next_one = self._pending[0][0].position if self._pending else self.last + 1
         self.queue.put_before(front, next_one)

@@ -204,6 +204,16 @@ class Member:
             found.setdefault(position, number_of(self.load(message_id)))
         return sorted(found.items())
 
+    def marks(self, name: str) -> dict[int, tuple[bool, int]]:
+        """Of each message here, by its position: whether it was delivered before, and how often that failed."""
+        replica = self.core.owners.replicas[name]
+        below = replica.queue.delivered_below
+        found = {position: (message_id < below, int(message_id < below)) for position, message_id in replica.stored()}
+        for entry in replica.entries():
+            if not entry.gone:
+                found[entry.position & ARRIVAL_MASK] = entry.acquired, entry.failures
+        return found
+
     def load(self, message_id: int) -> bytes:
         pieces = range(self.store.piece_count(message_id))
         return b"".join(self.store.load_piece(message_id, number) for number in pieces)

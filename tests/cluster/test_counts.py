@@ -1,0 +1,139 @@
+"""How often deliveries of a message failed, and whether there was one: all members say the same (D18, rule 13)."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from .world import ACCEPT, FAIL, RELEASE, Receiver, Sender, World
+
+LONG_BYTES = 100_000
+"""So that its content is on the disk only, and a newcomer waits until it is read there."""
+NEWCOMER, UPDATER, OWNER, OTHER = 5, 1, 2, 3
+BEFORE = (None, RELEASE, FAIL)
+HISTORIES = [*product(BEFORE, BEFORE)]
+"""What became of the first delivery before the newcomer asked, and of the next one before its messages are brought."""
+
+
+def settle(receiver: Receiver, when: int) -> None:
+    for state in (RELEASE, FAIL):
+        some = [number for number, history in enumerate(HISTORIES) if history[when] == state]
+        receiver.settle_as(some, state, failed=state == FAIL)
+
+
+def asked() -> tuple[World, Receiver]:
+    """All messages are with a consumer of the owner, and the newcomer has none of them yet."""
+    world = World(5).start()
+    world[OWNER].do(world[OWNER].broker.nodes.create_queue, "q", {}, print)
+    world.run(0.2)
+    sender, receiver = Sender(world[OWNER]), Receiver(world[OWNER])
+    world.run(0.2)
+    receiver.request(100)
+    sender.send(range(len(HISTORIES)), size_bytes=LONG_BYTES)
+    assert world.until(lambda: len(receiver.unsettled) == len(HISTORIES))
+    world[NEWCOMER].kill()
+    settle(receiver, 0)
+    assert world.until(lambda: len(receiver.unsettled) == len(HISTORIES))
+    world[UPDATER].is_reader_slow = True
+    world[NEWCOMER].start()
+    assert world.until(lambda: world[NEWCOMER].core.phase == "updating")
+    assert world[UPDATER].core.updater.is_busy
+    return world, receiver
+
+
+def all_count_alike(world: World) -> bool:
+    marks = [member.marks("q") for member in world.members.values() if member.serves]
+    assert all(len(one) == len(HISTORIES) for one in marks)
+    return all(one == marks[0] for one in marks)
+
+
+def brought(world: World) -> None:
+    world[UPDATER].is_reader_slow = False
+    assert world.until(lambda: world[NEWCOMER].serves), world.why()
+    world.run(0.2)
+
+
+def test_what_comes_back_before_it_is_brought_counts_once() -> None:
+    world, receiver = asked()
+    settle(receiver, 1)
+    world.run(0.2)
+    brought(world)
+    receiver.leave()
+    world.run(0.2)
+    assert all_count_alike(world), {node: member.marks("q") for node, member in world.members.items()}
+
+
+@pytest.mark.parametrize("when", [0, 1, 2], ids=["before", "between", "after"])
+def test_an_owner_that_dies_meanwhile_may_have_shown_it_all(when: int) -> None:
+    world, receiver = asked()
+    other = Receiver(world[OTHER])
+    for step in range(3):
+        if step == when:
+            world[OWNER].kill()
+            assert world.until(lambda: OWNER not in {one.node for one in world[OTHER].core.members})
+            world.run(0.3)
+        elif step == 0:
+            settle(receiver, 1)
+            world.run(0.2)
+        else:
+            other.request(100)
+            assert world.until(lambda: other.driver is not None)
+            world.run(0.3)
+            other.settle_as([*other.unsettled], FAIL, failed=True)
+            world.run(0.3)
+    other.leave()
+    brought(world)
+    assert all_count_alike(world), {node: member.marks("q") for node, member in world.members.items()}
+
+
+def test_what_consumers_have_is_brought_once_though_the_updater_changes() -> None:  # rule 12
+    world, receiver = asked()
+    other, sender = Receiver(world[OTHER]), Sender(world[OTHER])
+    assert world.until(lambda: sender.driver is not None)
+    sender.send([99])  # whoever gets nothing keeps the queue
+    assert world.until(lambda: 99 in receiver.unsettled)
+    receiver.settle_as([99], ACCEPT)
+    assert world.until(lambda: len(world[NEWCOMER].core.owners.replicas["q"].acquired) == len(HISTORIES))
+    newcomer = world[NEWCOMER].core.owners.replicas["q"]
+    world[UPDATER].is_reader_slow = False
+    assert world.until(lambda: len(newcomer.held) == 2)
+    world[UPDATER].kill()
+    assert world.until(lambda: world[NEWCOMER].serves), world.why()
+    world.run(0.2)
+    assert newcomer.queue.messages == len(HISTORIES)
+    settle(receiver, 1)
+    receiver.leave()
+    world.run(0.2)
+    assert all_count_alike(world), {node: member.marks("q") for node, member in world.members.items()}
+    other.request(100)
+    assert world.until(lambda: len(other.unsettled) == len(HISTORIES))
+    other.settle_as(range(len(HISTORIES)), ACCEPT)
+    assert world.until(lambda: len(other.accepted) == len(HISTORIES))
+    world.run(0.2)
+    assert (newcomer.queue.messages, newcomer.queue.held_bytes) == (0, 0)
+    assert not world[NEWCOMER].store.messages().get(newcomer.queue.queue_id)
+
+
+def test_what_is_not_shown_here_and_with_consumers_elsewhere_is_not_of_the_owner_that_dies() -> None:  # rule 13
+    world = World(5).start()
+    world[OWNER].do(world[OWNER].broker.nodes.create_queue, "q", {}, print)
+    world.run(0.2)
+    sender, receiver, other = Sender(world[UPDATER]), Receiver(world[OWNER]), Receiver(world[OTHER])
+    world.run(0.2)
+    receiver.request(100)
+    world[NEWCOMER].is_disk_slow = True
+    sender.send([*range(len(HISTORIES)), 99])
+    assert world.until(lambda: 99 in receiver.unsettled)
+    receiver.settle_as([99], ACCEPT)
+    behind = world[NEWCOMER].core.owners.replicas["q"]
+    assert world.until(lambda: len(behind.held) == len(HISTORIES) and behind.owner == world[OTHER].core.me)
+    world[OTHER].kill()
+    assert world.until(lambda: OTHER not in {one.node for one in world[NEWCOMER].core.members})
+    world[NEWCOMER].hurry_disk()
+    world.run(0.3)
+    settle(receiver, 1)
+    receiver.leave()
+    world.run(0.3)
+    assert all_count_alike(world), {node: member.marks("q") for node, member in world.members.items()}
+    assert other.order == []
