@@ -209,7 +209,8 @@ class MessageHandler:
         queue, kept = replica.queue, frozenset((*keep, *replica.acquired))
         replica.purged_below, replica.kept = replica.last + 1, kept
         replica.tombstones |= {one for one in range(1, replica.base + 1) if one not in kept}
-        stays = [entry for entry in (replica.find(position) for position in keep) if entry is not None]
+        wanted = [position for position in keep if position not in replica.held]  # consumers elsewhere have those
+        stays = [entry for entry in map(replica.find, wanted) if entry is not None]
         held = {*stays, *replica.held.values()}
         here = [entry for entry in queue.with_consumers() if not entry.gone]
         gone = [entry for entry in here if entry.position & ARRIVAL_MASK not in kept]

@@ -137,3 +137,35 @@ def test_who_has_no_credit_passes_it_on_however_much_comes(monkeypatch: pytest.M
         sender.send([number])
         world.tick()
     assert len(hungry.order) > 400, "the others wait as long as messages come"
+
+
+def test_a_purge_by_who_owns_a_queue_again_leaves_what_its_consumers_had_all_along() -> None:  # D2, D54, rule 14
+    world = World().start()
+    world[1].do(world[1].broker.nodes.create_queue, "q", {}, print)
+    world.run(0.2)
+    sender, first = Sender(world[3]), Receiver(world[2])
+    assert world.until(lambda: sender.driver is not None and first.driver is not None)
+    first.request(2)
+    sender.send(range(5))
+    assert world.until(lambda: len(first.unsettled) == 2)
+    second = Receiver(world[1])
+    assert world.until(lambda: second.driver is not None)
+    second.request(1)
+    assert world.until(lambda: len(second.unsettled) == 1), "the queue has changed hands"
+    second.settle_as([*second.unsettled], ACCEPT)
+    second.leave()
+    there = replica(world, 3)
+    assert world.until(lambda: there.owner == world[2].core.me and len(there.acquired) == 2)
+    purged: list[object] = []
+    world[1].do(world[1].broker.purge, world[1].broker.nodes.queues["q"], purged.append)
+    assert world.until(lambda: purged == [2])
+    third = Receiver(world[1])
+    assert world.until(lambda: third.driver is not None)
+    third.request(10)
+    world.run(1)
+    assert not third.order, "nobody gets what the first one has"
+    assert world.same_everywhere()
+    first.settle_as([0, 1], ACCEPT)
+    assert world.until(lambda: len(first.accepted) == 2)
+    world.run(0.2)
+    assert all(not member.contents("q") for member in world.members.values())
