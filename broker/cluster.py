@@ -15,9 +15,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from ..channel.words import TerminalEnd
     from ..store.why import Why
     from .broker import Broker
     from .entry import Entry
+    from .follower_link import Said
     from .nodes import Gone, MakeQueue, Nodes
     from .policy import Policy
     from .queue import Queue
@@ -89,6 +91,15 @@ class Cluster(Protocol):
 
     def gone(self, queue: Queue) -> None:
         """It is not any more."""
+        ...
+
+    @property
+    def is_alone(self) -> bool:
+        """It has one member, and never more: what is in its store is all there is."""
+        ...
+
+    def follow(self, queue: Queue, said: Said, terminal: TerminalEnd) -> None:
+        """The link of a follower at another site to a replicated queue: it is opened here, or refused."""
         ...
 
     def why_not_serving(self) -> str:

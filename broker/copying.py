@@ -10,8 +10,9 @@ not the last one and none of its messages is there any more.
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -19,7 +20,7 @@ from ..base.clock import Clock
 from ..base.errors import CairnError, StoreError
 from ..store.interface import MessageStore
 from ..store.why import Why
-from .following_words import WHOLE, BadStep, Event, Head, Line, Piece, Purge, Put, PutPieces, Take
+from .following_words import BETWEEN, WHOLE, BadStep, Event, Head, Keep, Line, Piece, Purge, Put, PutPieces, Take
 
 _REMEDY = "delete it, and follow the queue anew"
 
@@ -38,7 +39,8 @@ class Copy:
         self.after = 0
         """Up to which position the first copy has come; `following_words.ALL` when it is complete."""
         self.is_whole = False
-        """It is what the source's queue was at `place`: not before all of the first copy is there."""
+        """It is what the source's queue was at `place`: not before all of the first copy is there, nor while it
+        catches up with a cluster after a long time."""
         self.as_of_us = 0
         """The source's clock at that place."""
         self.steps = 0
@@ -173,6 +175,10 @@ class Copy:
                 kept = set(event.kept)
                 puts = {source: content for source, content in puts.items() if source in kept}
                 takes |= {source: Why.NOT_RECORDED for source in self.ids if source not in kept}
+            elif isinstance(event, Keep):
+                takes |= dict.fromkeys(_others(self.ids, event), Why.NOT_RECORDED)
+                for source in _others(puts, event):
+                    del puts[source]
         return self._write(puts, takes, head)
 
     def _write(self, puts: dict[int, bytes | None], takes: dict[int, Why], head: Head) -> int:
@@ -235,13 +241,16 @@ class Copy:
     def _note(self, head: Head, put: Sequence[int], had: dict[int, int]) -> bytes:
         note = {
             "line": self.line, "place": head.place, "after": head.after, "as_of": head.as_of_us,
-            "whole": self.is_whole or bool(head.flags & WHOLE), "put": put, "had": [*had.items()],
+            "whole": self._whole_with(head), "put": put, "had": [*had.items()],
         }  # fmt: skip
         return json.dumps(note, separators=(",", ":")).encode()
 
     def _is_now(self, head: Head) -> None:
         self.place, self.after, self.as_of_us = head.place, head.after, head.as_of_us
-        self.is_whole = self.is_whole or bool(head.flags & WHOLE)
+        self.is_whole = self._whole_with(head)
+
+    def _whole_with(self, head: Head) -> bool:
+        return (self.is_whole or bool(head.flags & WHOLE)) and not head.flags & BETWEEN
 
     # ---- its end ---------------------------------------------------------------------------------------------------
 
@@ -253,6 +262,18 @@ class Copy:
         self._store.put(self.notes_id, self._note(Head(0, 0, 0, 0), (), self.ids), now_us)
         self._store.purge(self.queue_id, now_us)
         return self._renew(Head(0, 0, 0, 0), {}, now_us)
+
+
+def _others(sources: Iterable[int], keep: Keep) -> list[int]:
+    """Those that *keep* is about, and does not keep."""
+    begins = [begin for begin, _ in keep.ranges]
+    found: list[int] = []
+    for source in sources:
+        if keep.first <= source <= keep.last:
+            number = bisect_right(begins, source) - 1
+            if number < 0 or source > keep.ranges[number][1]:
+                found.append(source)
+    return found
 
 
 def notes_name(name: str) -> str:

@@ -4,9 +4,12 @@ A message is one data section of binary. It begins with 26 bytes, and events fol
 
 offset  size  field
      0     1  version   1
-     1     1  flags     1: the step ends here, and is done in one go; 2: the copy is whole; 4: nothing new, but the time
-     2     8  place     the LSN behind the step, in the source's log
-    10     8  after     of a copy that is begun: what stood at positions up to it has come; 2**64 - 1 once all has
+     1     1  flags     1: the step ends here, and is done in one go; 2: the copy is whole; 4: nothing new, but the
+                        time; 8: until one comes with 2, the copy is nothing that the queue was
+     2     8  place     the LSN behind the step, in the source's log; or, of a cluster's queue, the epoch and in the low
+                        40 bits the number behind its last event
+    10     8  after     of a copy that is begun: what stood at positions up to it has come; 2**64 - 1 once all has,
+                        but of a cluster's queue the last position of all that have come
     18     8  as_of     the source's clock at that place, in microseconds since 1970
 
 kind  event
@@ -16,8 +19,11 @@ kind  event
    4  take: why u8, count u32, message ids u64
    5  purge: count u32, ids u64 of the messages that stay
    6  line: which history of which queue this is: size u16, text
+   7  keep: first u64, last u64, count u32, count times from u64, to u64: of the ids from the first to the last only
+      those in these ranges stay
 
-Message ids are the source's. Decoding is pure; `BadStep` says what is wrong.
+Message ids are the source's: of a cluster's queue these are positions, which are the same on all its members.
+Decoding is pure; `BadStep` says what is wrong.
 """
 
 from __future__ import annotations
@@ -32,16 +38,17 @@ from ..base.errors import CairnError
 from ..store.why import Why
 
 VERSION = 1
-END, WHOLE, TIME = 1, 2, 4
+END, WHOLE, TIME, BETWEEN = 1, 2, 4, 8
 ALL = (1 << 64) - 1
 """Of `after`: all that stood on the queue has come."""
 _HEAD = struct.Struct("<BBQQQ")
-_PUT, _PIECE, _PUT_PIECES, _TAKE, _PURGE, _LINE = range(1, 7)
+_PUT, _PIECE, _PUT_PIECES, _TAKE, _PURGE, _LINE, _KEEP = range(1, 8)
 _SIZED = struct.Struct("<BQI")
 _ID = struct.Struct("<BQ")
 _TAKEN = struct.Struct("<BBI")
 _KEPT = struct.Struct("<BI")
 _NAMED = struct.Struct("<BH")
+_SPAN = struct.Struct("<BQQI")
 _DATA = 0x75
 
 
@@ -88,7 +95,14 @@ class Line(NamedTuple):
     text: str
 
 
-Event = Put | Piece | PutPieces | Take | Purge | Line
+class Keep(NamedTuple):
+    first: int
+    last: int
+    ranges: Sequence[tuple[int, int]]
+    """From and to, both included; in order."""
+
+
+Event = Put | Piece | PutPieces | Take | Purge | Line | Keep
 
 
 def encode(event: Event) -> bytes:
@@ -102,6 +116,9 @@ def encode(event: Event) -> bytes:
         return _TAKEN.pack(_TAKE, event.why, len(event.message_ids)) + array("Q", event.message_ids).tobytes()
     if isinstance(event, Line):
         return _NAMED.pack(_LINE, len(event.text.encode())) + event.text.encode()
+    if isinstance(event, Keep):
+        flat = array("Q", [bound for one in event.ranges for bound in one])
+        return _SPAN.pack(_KEEP, event.first, event.last, len(event.ranges)) + flat.tobytes()
     return _KEPT.pack(_PURGE, len(event.kept)) + array("Q", event.kept).tobytes()
 
 
@@ -150,6 +167,11 @@ def _events(body: bytes) -> Iterator[Event]:
             _, size = _NAMED.unpack_from(body, at)
             at += _NAMED.size + size
             yield Line(body[at - size : at].decode())
+        elif kind == _KEEP:
+            _, first, last, count = _SPAN.unpack_from(body, at)
+            at += _SPAN.size + 16 * count
+            flat = _ids(body, at - 16 * count, 2 * count)
+            yield Keep(first, last, [*zip(flat[::2], flat[1::2], strict=True)])
         else:
             raise BadStep(f"an event of kind {kind}")
         if at > len(body):

@@ -252,9 +252,7 @@ class Followings:
         """Follow the queue *source*; *arguments* are those of the queue *name* when it is taken over."""
         broker = self._broker
         try:
-            if broker.cluster is not None:
-                why = "the brokers of a cluster can't follow another site yet"
-                raise StoreError(f"queue {name!r}", why, "follow with a broker of its own")
+            self._check_alone(name)
             if name.startswith("$"):
                 raise StoreError(f"queue {name!r}", "names that begin with a dollar are the broker's own")
             policy_of(name, arguments)
@@ -291,6 +289,12 @@ class Followings:
         self._try(self.by_name[row.name])
         done(None)
 
+    def _check_alone(self, name: str) -> None:
+        """Raises `StoreError` if other brokers would have to have that queue, too."""
+        if self._broker.cluster is not None and not self._broker.cluster.is_alone:
+            why = "the brokers of a cluster can't follow another site yet"
+            raise StoreError(f"queue {name!r}", why, "follow with a broker of its own, or with a cluster of one")
+
     def begin_anew(self, following: Following, done: Done) -> None:
         """Drop what there is, and have all that the source has now."""
         if following.state in (BROKEN, ENDING):
@@ -315,6 +319,11 @@ class Followings:
         copy = following.copy
         if following.state in (BROKEN, ENDING):
             done(StoreError(f"queue {following.name!r}", f"it is {following.state}", following.why or "wait"))
+            return
+        try:
+            self._check_alone(following.name)
+        except StoreError as error:
+            done(error)
             return
         if not copy.is_whole and not force:
             why = "it has not got all that the source had"

@@ -1,28 +1,28 @@
 """Queues that are followed from another site: `$stream/NAME` is an address that a follower receives from. Core only.
 
-What a follower gets is read from the log (`feeding`), so nobody who uses the queue waits for it or pays for it: once
-per flush it is asked whether there are followers at all. What lies behind the place that a follower has come to is kept
-in the log by a bookmark (`store/bookmarks.py`), up to `MOST_BYTES`; then it is dropped, and the broker says so. A
-follower that comes back and finds that what it wants is gone has to begin anew.
+Queues of a cluster are followed by what its events say (`Cluster.follow`). Of others what a follower gets is read from
+the log (`feeding`), so nobody who uses the queue waits for it or pays for it: once per flush it is asked whether there
+are followers at all. What lies behind the place that a follower has come to is kept in the log by a bookmark
+(`store/bookmarks.py`), up to `MOST_BYTES`; then it is dropped, and the broker says so. A follower that comes back and
+finds that what it wants is gone has to begin anew.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..amqp import decode
 from ..amqp.codec import Malformed
-from ..amqp.proton import ACCEPTED
 from ..base.errors import CairnError
-from ..channel.words import Fragment, Open, Outcome, TerminalEnd
+from ..channel.words import Open, TerminalEnd
 from ..store.bookmarks import Bookmark
 from ..store.journal_store import JournalStore
 from ..store.queue_history import HistoryGone, QueueGone
 from .access import BROWSE
 from .feeding import Fed, Feed
+from .follower_link import FollowerLink, Said
 from .following_words import ALL
 from .queue import Queue
 
@@ -39,8 +39,6 @@ MOST_BYTES = 1 << 30
 """The log may go on by so much behind what a follower has."""
 MARK_BYTES = 256 << 10
 """Its bookmark moves in such steps."""
-TICK_S = 1.0
-"""How often a follower hears that there is nothing new."""
 _MOST_NAME = 48
 
 
@@ -48,7 +46,7 @@ class Streams:
     """All followers of one broker's queues."""
 
     def __init__(self, broker: Broker) -> None:
-        self.feeders: dict[Feeder, None] = {}
+        self.feeders: dict[FollowerLink, None] = {}
         self._broker = broker
 
     def open(self, wish: Open, terminal: TerminalEnd) -> None:
@@ -56,26 +54,30 @@ class Streams:
         broker, store = self._broker, self._broker.store
         name = (wish.terminus.address or "").removeprefix(STREAM)
         queue = broker.nodes.queues.get(name)
+        cluster = None if broker.cluster is None or broker.cluster.is_alone else broker.cluster
+        is_shared = queue is not None and queue.replicated and cluster is not None
         if why := broker.why_not(wish.user, BROWSE, name):
             terminal.failure("amqp:unauthorized-access", why)
         elif not wish.to_client or wish.attach is None:
             terminal.failure("amqp:not-allowed", f"{STREAM}{name} is there to be followed by brokers")
         elif queue is None or queue.going:
             terminal.failure("amqp:not-found", f"there is no queue {name!r}")
-        elif not queue.queue_id or queue.replicated or not isinstance(store, JournalStore):
-            kind = "is not durable" if not queue.queue_id else "is one of a cluster"
-            why = kind if isinstance(store, JournalStore) else "is in a store without a journal"
+        elif not is_shared and not (queue.queue_id and isinstance(store, JournalStore)):
+            why = "is not durable" if not queue.queue_id else "is in a store without a journal"
             terminal.failure("amqp:not-implemented", f"the queue {name!r} can't be followed: it {why}")
         else:
             try:
                 said = _said(wish.attach.properties)
-                self._begin(store, queue, said, terminal)
+                if is_shared and cluster is not None:
+                    cluster.follow(queue, said, terminal)
+                elif isinstance(store, JournalStore):
+                    self._begin(store, queue, said, terminal)
             except HistoryGone as error:
                 terminal.failure("amqp:not-found", f"what the follower has not got yet is gone: {error}")
             except CairnError as error:
                 terminal.failure("amqp:invalid-field", str(error))
 
-    def _begin(self, store: JournalStore, queue: Queue, said: tuple[str, int, int, str], terminal: TerminalEnd) -> None:
+    def _begin(self, store: JournalStore, queue: Queue, said: Said, terminal: TerminalEnd) -> None:
         line, place, after, follower = said
         ours = f"{store.journal.pool.log_uuid}/{queue.queue_id}"
         if line and (line != ours or place > store.journal.cut_lsn):
@@ -96,8 +98,7 @@ class Streams:
             feeder.go_on()
 
 
-def _said(properties: bytes) -> tuple[str, int, int, str]:
-    """What a follower's attach says: line, place, after, follower."""
+def _said(properties: bytes) -> Said:
     try:
         found = decode.whole(properties) if properties else {}
     except Malformed as error:
@@ -109,7 +110,7 @@ def _said(properties: bytes) -> tuple[str, int, int, str]:
         raise CairnError("the follower's attach", "it does not say where it has come to")
     if not follower.isalnum() or not follower.isascii() or len(follower) > _MOST_NAME:
         raise CairnError("the follower's attach", "it does not say what the follower is called")
-    return line, max(0, int(place)), min(max(0, int(after)), ALL), follower
+    return Said(line, max(0, int(place)), min(max(0, int(after)), ALL), follower)
 
 
 def _prepared(store: JournalStore, mark: Bookmark, make: partial[Feed]) -> Feed | CairnError:
@@ -122,19 +123,14 @@ def _prepared(store: JournalStore, mark: Bookmark, make: partial[Feed]) -> Feed 
         return error
 
 
-class Feeder:
-    """The driver of a link to a follower."""
+class Feeder(FollowerLink):
+    """Of a queue that this broker alone has: from its log."""
 
     def __init__(
         self, broker: Broker, store: JournalStore, terminal: TerminalEnd, queue: Queue, mark: Bookmark
     ) -> None:
-        self.terminal = terminal
-        self.queue = queue
-        self.place = mark.lsn
-        """Up to where the follower has it on its disk."""
-        self.follower = mark.name
+        super().__init__(broker, terminal, queue, mark.name, mark.lsn)
         self._mark = mark
-        self._broker = broker
         self._store = store
         self._feed: Feed | None = None
         self._cut_lsn = mark.lsn
@@ -143,8 +139,6 @@ class Feeder:
         self._is_idle = False
         self._seen_lsn = 0
         """Up to where the log was durable when it was asked last."""
-        self._limit = self._forwarded = 0
-        self._is_over = False
 
     def prepared(self, found: Feed | CairnError) -> None:
         if self._is_over:
@@ -153,17 +147,18 @@ class Feeder:
             self._fail(found)
             return
         self._feed = found
-        self.terminal.opened(self, None, 0)
         log.info("queue %s: followed from LSN %d on (%s)", self.queue.name, self.place, self._mark.name)
-        self._broker.timers.after(TICK_S, self._tick)
+        self._begin()
 
     @property
     def behind_bytes(self) -> int:
-        """Of the log, of all queues, that the follower has not got."""
         return max(0, self._store.durable_lsn - self.place)
 
+    @property
+    def behind_messages(self) -> int:
+        return 0
+
     def go_on(self) -> None:
-        """Send more, if there is more and the follower has room."""
         feed, durable_lsn = self._feed, self._store.durable_lsn
         room = self._limit - self._forwarded
         if feed is None or self._is_busy or self._is_over or room <= 0 or durable_lsn < self._cut_lsn:
@@ -178,21 +173,14 @@ class Feeder:
         self._is_busy, self._is_idle = False, fed.is_idle
         if self._is_over:
             return
-        if fed.messages:
-            self._forwarded += len(fed.messages)
-            self.terminal.forward([(one.place, one.content) for one in fed.messages])
+        self._forward([(one.place, one.content) for one in fed.messages])
         if fed.error is not None:
             self._fail(fed.error)
         else:
             self.go_on()
 
-    def _tick(self) -> None:
-        if self._is_over:
-            return
-        if self._feed is not None and not self._is_busy and self._is_idle and self._forwarded < self._limit:
-            self._forwarded += 1
-            self.terminal.forward([(0, self._feed.tick())])
-        self._broker.timers.after(TICK_S, self._tick)
+    def _idle_message(self) -> bytes | None:
+        return self._feed.tick() if self._feed is not None and not self._is_busy and self._is_idle else None
 
     def _fail(self, error: CairnError) -> None:
         self._end()
@@ -205,48 +193,12 @@ class Feeder:
             self.terminal.failure("amqp:internal-error", str(error))
         log.warning("queue %s: it is not followed any more by %s: %s", self.queue.name, self._mark.name, error)
 
-    def _end(self) -> None:
-        self._is_over = True
-        self._broker.streams.feeders.pop(self, None)
-
-    # ---- the follower ----------------------------------------------------------------------------------------------
-
-    def post(self, fragments: Sequence[Fragment]) -> None:
-        """A follower sends nothing."""
-
-    def post_in(self, connection: object, txn_id: bytes, fragments: Sequence[Fragment]) -> None:
-        """The same."""
-
-    def request(self, limit: int, drain: bool) -> None:
-        self._limit = limit
-        if drain:
-            spent = max(0, limit - self._forwarded)
-            self._forwarded += spent
-            self.terminal.drained(spent)
-        self.go_on()
-
-    def outcomes(self, outcomes: Sequence[Outcome]) -> None:
-        """What the follower has accepted is on its disk."""
-        for outcome in outcomes:
-            if outcome.state == ACCEPTED:
-                self.place = max(self.place, outcome.tag)
-        settle = [(outcome.delivery, outcome.state) for outcome in outcomes if outcome.delivery is not None]
-        if settle:
-            self.terminal.settle(settle)
+    def _moved(self) -> None:
         if self.place >= self._mark.lsn + MARK_BYTES and self._store.bookmarks is not None:
             self._mark = self._mark._replace(lsn=self.place)
             self._broker.reader.ask(partial(self._store.bookmarks.move, self._mark), _marked)
 
-    def outcomes_in(self, connection: object, provisional: Sequence[tuple[bytes, Outcome]]) -> None:
-        self.terminal.failure("amqp:not-allowed", "what a follower gets takes part in no transaction")
-
-    def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
-        if for_good and not self._is_over:  # it does not come back
-            self._forget()
-        self._end()
-
     def _forget(self) -> None:
-        """Nothing need be kept for this follower."""
         if self._store.bookmarks is not None:
             self._broker.reader.ask(partial(self._store.bookmarks.remove, self._mark.name), _marked)
 

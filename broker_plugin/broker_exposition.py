@@ -17,9 +17,9 @@ from prometheus_client.registry import Collector
 from ..broker.broker import Broker
 from ..broker.connectors import Connector
 from ..broker.exchange import Exchange
+from ..broker.follower_link import FollowerLink
 from ..broker.followings import UP, Following
 from ..broker.queue import Queue
-from ..broker.streams import Feeder
 from ..router.core import Core
 from .exposition import PREFIX, Samples, Value, metric_of
 
@@ -72,7 +72,7 @@ class Figures:
         found = list(self.broker.followings.by_name.values())
         return Samples(("queue",), [((one.name,), float(read(one))) for one in found])
 
-    def by_follower(self, read: Callable[[Feeder], float]) -> Samples:
+    def by_follower(self, read: Callable[[FollowerLink], float]) -> Samples:
         found = list(self.broker.streams.feeders)
         return Samples(("queue", "follower"), [((one.queue.name, one.follower), float(read(one))) for one in found])
 
@@ -128,6 +128,10 @@ BROKER_FAMILIES = (
     BrokerFamily(
         "follower_behind_bytes", "gauge", "Of the log, of all queues, what a follower that is there has not got.",
         lambda f: f.by_follower(lambda one: one.behind_bytes),
+    ),
+    BrokerFamily(
+        "follower_behind_messages", "gauge", "Of a cluster's queue, what came or went and was not sent.",
+        lambda f: f.by_follower(lambda one: one.behind_messages),
     ),
     BrokerFamily("queues", "gauge", "Queues, told one by one or not.", lambda f: len(f.queues)),
     BrokerFamily("exchanges", "gauge", "Exchanges, told one by one or not.", lambda f: len(f.exchanges)),

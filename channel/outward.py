@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
@@ -17,6 +17,7 @@ PORTS = {"amqp": 5672, "amqps": 5671}
 MOST_COST = 1000
 _KNOWN = (
     "name", "role", "cost", "ca", "cert", "key", "password-file", "password-env", "hostname", "insecure-auth", "sasl",
+    "failover",
 )  # fmt: skip
 MOST_PASSWORD_BYTES = 4096
 
@@ -41,6 +42,8 @@ class Target:
     role: str = NORMAL
     cost: int = 1
     """Of a link between routers: the cheaper way is taken."""
+    others: tuple[tuple[str, int], ...] = ()
+    """Hosts and ports that are as good, to be tried in turn when there is no connection to this one."""
 
     @property
     def called(self) -> str:
@@ -51,6 +54,11 @@ class Target:
         """Where it is, without any secret."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'amqps' if self.tls else 'amqp'}://{host}:{self.port}"
+
+    @property
+    def turns(self) -> tuple[Target, ...]:
+        """The places to connect to, one after the other."""
+        return (self, *[replace(self, host=host, port=port, others=()) for host, port in self.others])
 
 
 class Dialler(Protocol):
@@ -100,7 +108,23 @@ def parse(url: str, *, password_file: str = "", secrets_dir: str | None = None) 
         _one_of(where, "sasl", asked.get("sasl", "yes"), ("yes", "no")) == "yes",
         _one_of(where, "role", asked.get("role", NORMAL), ROLES),
         _cost(where, asked.get("cost", "1")),
+        _others(where, parts.scheme, asked.get("failover", "")),
     )
+
+
+def _others(where: str, scheme: str, said: str) -> tuple[tuple[str, int], ...]:
+    """Of `host[:port],...`. Raises `CairnError`."""
+    found = []
+    for one in said.split(",") if said else ():
+        try:
+            parts = urlsplit(f"//{one}")
+            host, port = parts.hostname, parts.port
+        except ValueError as error:
+            raise CairnError(where, f"failover={said}: {error}", "say host:port, joined by commas") from error
+        if not host or parts.netloc != one or parts.username is not None:
+            raise CairnError(where, f"failover={said}: {one!r} is no place", "say host:port, joined by commas")
+        found.append((host, port or PORTS[scheme]))
+    return tuple(found)
 
 
 def _inside(where: str, directory: str, name: str) -> str:

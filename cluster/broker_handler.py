@@ -13,9 +13,11 @@ from ..base.errors import StoreError
 from ..broker.broker import Broker
 from ..broker.cluster import Gathered, Kept, Report, Then, Work
 from ..broker.entry import ARRIVAL_MASK, Entry
+from ..broker.follower_link import Said
 from ..broker.nodes import Gone, MakeQueue
 from ..broker.policy import Policy
 from ..broker.queue import Queue
+from ..channel.words import TerminalEnd
 from ..store.why import Why
 from . import events
 from .cluster_nodes import Answered, ClusterNodes
@@ -66,6 +68,14 @@ class BrokerHandler:
 
     def gone(self, queue: Queue) -> None:
         self.core.owners.gone(queue.name)
+        self.core.streaming.gone(queue.name)
+
+    @property
+    def is_alone(self) -> bool:
+        return self.core.alone
+
+    def follow(self, queue: Queue, said: Said, terminal: TerminalEnd) -> None:
+        self.core.streaming.open(queue, said, terminal)
 
     def consuming(self, queue: Queue) -> None:
         self.core.owners.consuming(queue.name)

@@ -42,7 +42,9 @@ class Completion:
         self.acks: dict[MemberId, dict[MemberId, int]] = {}
         """By member: of each sender the batches up to that number are done there, and on the disk."""
         self.now: tuple[MemberId | None, int] = (None, 0)
-        """Sender and number of what is being done."""
+        """Sender and number of what is being done,"""
+        self.at = 0
+        """and its place."""
         self.numbers: dict[MemberId, int] = {}
         """Of each sender the last batch that is done here, and on the disk."""
         self.floors: dict[MemberId, int] = {}
@@ -169,6 +171,13 @@ class Completion:
             if member != self.me and (sender is None or acked.get(sender, 0) >= number):
                 known += self.floors.get(member, 0) <= position
         return known >= self.majority
+
+    def has_missed(self) -> bool:
+        """Whether others have done what was not heard here: then positions that were given here since are wrong."""
+        last = self._last
+        return any(
+            number > last.get(sender, number) for acked in self.acks.values() for sender, number in acked.items()
+        )
 
     def lost(self) -> list[Callable[[], None]]:
         """The group was left: what is to be done all the same; nobody is told anything else."""

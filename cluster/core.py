@@ -46,6 +46,7 @@ from .phases import ASKING, FOUNDING, OUTSIDE, SYNCED, UPDATING, WIPING
 from .purging import Purging
 from .queue_owner import QueueOwnerHandler
 from .reports import Reports
+from .streaming import Streaming
 from .transacting import Transacting
 from .updater import Updater
 from .wiring import Wiring
@@ -89,6 +90,7 @@ class Core:
         self.wiring = Wiring(self)
         self.purging = Purging(self)
         self.reports = Reports(self)
+        self.streaming = Streaming(self)
         self.flow = Flow(self)
         self.clocks = Clocks(name, clock)
         self.addresses = Addresses(self)
@@ -394,6 +396,7 @@ class Core:
             self.clients.lose(local)
         self.broker.transactions.lost()
         self.reports.lost()
+        self.streaming.lost(why)
         self.clients.expel()
 
     # ---- what is done ---------------------------------------------------------------------------------------------

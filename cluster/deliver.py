@@ -53,6 +53,7 @@ class Deliver:
         core = self._core
         sender, position, payload, number, is_last, kept = heard
         core.completion.hears(sender, number, is_last)
+        core.completion.at = position
         mine = sender == core.me and not kept
         if mine and core.phase != ASKING and payload[0] not in (events.PART, events.ACK, events.TOLD):
             self._own(position, payload[0])

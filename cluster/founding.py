@@ -111,6 +111,8 @@ class Founding:
             core.synced(Standing(True, epoch, core.view, 0))
             for replica in core.owners.replicas.values():
                 replica.owner = None
+                if core.force:  # messages may be lost, and their positions given again: nobody goes on with that
+                    replica.line = ""
                 if replica.base:  # what was brought until an operator said that it is enough
                     replica.integrate()
                 replica.were_delivered(core.broker.store.next_lsn)

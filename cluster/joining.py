@@ -217,6 +217,8 @@ class Joining:
             replica.acquired = {position: MemberId(*member) for position, member in acquired}
             replica.purged_below, replica.kept = purged_below, frozenset(kept)
             owners.decide(replica)
+        for name, line in about["lines"].items():
+            owners.replicas[name].line = line
         for name, keys in about["remembered"].items():
             gate = owners.replicas[name].queue.gate
             if gate is not None and gate.duplicates is not None:

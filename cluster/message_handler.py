@@ -148,7 +148,7 @@ class MessageHandler:
             self._store.dequeue_all(stored, queue.queue_id, self._broker.clock.wall_us(), why)
         for entry in entries:
             queue.away.pop(entry, None)
-        queue.took(entries)
+        replica.took(entries, why)
         self._broker.touch(queue)
 
     def release(self, sender: MemberId, event: Release, local: Local | None) -> None:
@@ -195,7 +195,7 @@ class MessageHandler:
             ids = dict(zip(targets, transaction.message_ids, strict=True))
         for entry in entries:
             replica.queue.away.pop(entry, None)
-        replica.queue.took(entries)
+        replica.took(entries, event.why)
         for name in targets:
             target = self._owners.replicas[name]
             self.add(target, place, entries_of(target.queue, [event.message], [ids[name]] if name in ids else (), True))
@@ -208,6 +208,8 @@ class MessageHandler:
         """
         queue, kept = replica.queue, frozenset((*keep, *replica.acquired))
         replica.purged_below, replica.kept = replica.last + 1, kept
+        for watch in replica.watches:
+            watch.purged(replica.last, kept)
         replica.tombstones |= {one for one in range(1, replica.base + 1) if one not in kept}
         wanted = [position for position in keep if position not in replica.held]  # consumers elsewhere have those
         stays = [entry for entry in map(replica.find, wanted) if entry is not None]

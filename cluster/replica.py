@@ -19,7 +19,9 @@ from typing import NamedTuple
 
 from ..broker.entry import ARRIVAL_MASK, Entry
 from ..broker.queue import Queue
+from ..store.why import Why
 from .group import MemberId
+from .watch import Watch
 
 
 class Note(NamedTuple):
@@ -59,6 +61,10 @@ class Replica:
         """All messages at positions below it went with a purge,"""
         self.kept: frozenset[int] = frozenset()
         """but these."""
+        self.line = ""
+        """What its history is called at other sites where it is followed; empty before it ever was."""
+        self.watches: list[Watch] = []
+        """Of followers that this member feeds."""
         self._pending: deque[Sequence[Entry]] = deque()
         self._absent: set[int] = set()
         """Positions that went while they were pending."""
@@ -84,6 +90,14 @@ class Replica:
         if queue.gate is not None:
             queue.gate.put(entries)
         self._pending.append(entries)
+        for watch in self.watches:
+            watch.put(entries)
+
+    def took(self, entries: Sequence[Entry], why: Why) -> None:
+        """These are off the queue for good."""
+        self.queue.took(entries)
+        for watch in self.watches:
+            watch.took(entries, why)
 
     def knows(self, content: bytes) -> bool:
         """Whether a message of the same message-id has been on the queue."""

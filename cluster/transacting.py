@@ -63,11 +63,11 @@ class Transacting:
             if isinstance(part, Move):
                 puts.append(_Put(self._replicas(part.targets), (part.message,), True))
         ids = self._store_all(puts, offs)
-        for replica, entries, _ in offs:
+        for replica, entries, why in offs:
             for entry in entries:
                 replica.queue.away.pop(entry, None)
                 replica.queue.locked.pop(entry, None)
-            replica.queue.took(entries)
+            replica.took(entries, why)
             self._broker.touch(replica.queue)
         for targets, messages, timed in puts:
             found = [[next(ids) for _ in targets] for _, lasts in messages if lasts]

@@ -45,24 +45,31 @@ class Todo(NamedTuple):
     """If it is in memory."""
 
 
+def what_stands(replica: Replica, last: int, unheard: Iterable[Entry]) -> dict[int, Todo]:
+    """By position, up to *last*, what is on a queue for all members now, wherever it is here.
+
+    *unheard*: messages of which something was said, and not heard yet: it comes later.
+    """
+    found = {
+        (at := entry.position & ARRIVAL_MASK): Todo(at, entry.message_id, _failures(entry), entry)
+        for entry in chain(replica.entries(), unheard)
+        if entry.position & ARRIVAL_MASK <= last and not entry.gone
+    }
+    below = replica.queue.delivered_below
+    for position, message_id in replica.stored():
+        if position <= last and position not in found:
+            found[position] = Todo(position, message_id, 2 if message_id < below else 0, None)
+    return found
+
+
 class _Queue:
     """What is still to be brought of one queue, to one newcomer."""
 
     def __init__(self, to: MemberId, update: int, replica: Replica, last: int, unheard: Iterable[Entry]) -> None:
-        """*unheard*: messages of which something was said, and not heard yet: it comes behind the cut."""
         self.to = to
         self.update = update
         self.replica = replica
-        found = {
-            (at := entry.position & ARRIVAL_MASK): Todo(at, entry.message_id, _failures(entry), entry)
-            for entry in chain(replica.entries(), unheard)
-            if entry.position & ARRIVAL_MASK <= last and not entry.gone
-        }
-        below = replica.queue.delivered_below
-        for position, message_id in replica.stored():
-            if position <= last and position not in found:
-                found[position] = Todo(position, message_id, 2 if message_id < below else 0, None)
-        self.todo = [todo for _, todo in sorted(found.items())]
+        self.todo = [todo for _, todo in sorted(what_stands(replica, last, unheard).items())]
         """The next one is the last one here."""
 
 
@@ -127,6 +134,7 @@ class Updater:
             queues=queues,
             synced=list(core.owners.synced),
             floors=list(core.completion.floors.items()),
+            lines={replica.name: replica.line for replica in replicas if replica.line},
             remembered={
                 replica.name: [key.decode("latin-1") for key in gate.duplicates.all()]
                 for replica in replicas

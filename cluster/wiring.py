@@ -44,6 +44,8 @@ class Wiring:
             core.purging.wished(position, about)
         elif what == "purge":
             core.purging.heard(sender, position, about)
+        elif what == "followed":
+            core.streaming.heard(sender, position, about)
         elif what == "update-done":
             core.joining.update_done(sender, about)
         elif what == "synced":

@@ -8,8 +8,8 @@ from typing import Any
 from ..amqp.values import Timestamp
 from ..broker.access import CREATE, DELETE, MANAGE
 from ..broker.broker import Broker
+from ..broker.follower_link import FollowerLink
 from ..broker.followings import Following
-from ..broker.streams import Feeder
 from .call import Call
 from .entity import Attribute, Operation, Type
 from .queues import check_name, check_policy, gone
@@ -32,7 +32,8 @@ class FollowingType(Type):
                 Attribute("whole", "boolean", "It is what the source was at some moment: not before all has come that "
                           "stood there when it was begun.", lambda f: f.copy.is_whole),
                 Attribute("messages", "number", "That are on it.", lambda f: len(f.copy.ids)),
-                Attribute("place", "number", "Up to where it has followed: an LSN of the source.",
+                Attribute("place", "number", "Up to where it has followed: an LSN of the source, or a place in a "
+                          "cluster's events.",
                           lambda f: f.copy.place),
                 Attribute("as-of", "time", "The source's clock, when all that was done there was here.",
                           lambda f: Timestamp(f.as_of_us // 1000)),
@@ -106,9 +107,12 @@ class FollowerType(Type):
         super().__init__(
             (
                 Attribute("queue", "string", "Which it follows.", lambda f: f.queue.name),
-                Attribute("place", "number", "Up to where it has that on its disk: an LSN.", lambda f: f.place),
-                Attribute("behind-bytes", "number", "Of the log, of all queues, that it has not got.",
-                          lambda f: f.behind_bytes),
+                Attribute("place", "number", "Up to where it has that on its disk: an LSN, or a place in the cluster's "
+                          "events.", lambda f: f.place),
+                Attribute("behind-bytes", "number", "Of the log, of all queues, that it has not got; 0 of a queue of a "
+                          "cluster.", lambda f: f.behind_bytes),
+                Attribute("behind-messages", "number", "How many that came or went it has not been sent, of a queue of "
+                          "a cluster; 0 of others.", lambda f: f.behind_messages),
             ),
             (),
         )  # fmt: skip
@@ -116,14 +120,14 @@ class FollowerType(Type):
     def all(self) -> list[Any]:
         return list(self._streams.feeders)
 
-    def find(self, name: str) -> Feeder | None:
+    def find(self, name: str) -> FollowerLink | None:
         return next((one for one in self._streams.feeders if one.follower == name), None)
 
-    def name_of(self, entity: Feeder) -> str:
+    def name_of(self, entity: FollowerLink) -> str:
         return entity.follower
 
-    def is_there(self, entity: Feeder) -> bool:
+    def is_there(self, entity: FollowerLink) -> bool:
         return entity in self._streams.feeders
 
-    def resource_of(self, entity: Feeder) -> str:
+    def resource_of(self, entity: FollowerLink) -> str:
         return entity.queue.name

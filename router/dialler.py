@@ -12,6 +12,7 @@ import random
 import socket
 import threading
 from collections.abc import Callable, Sequence
+from itertools import cycle
 
 from ..base.errors import CairnError
 from ..channel.outward import Target
@@ -41,6 +42,7 @@ class Line:
     ) -> None:
         """*pick* chooses the worker; *failed* hears why there was no connection. Raises `CairnError`."""
         self._target = target
+        self._turns = cycle(target.turns)
         self._context = make_client_context(target) if target.tls else None
         self._pick = pick
         self._make = make
@@ -57,20 +59,21 @@ class Line:
         self._changed.set()
 
     def _run(self) -> None:
-        wait_s = FIRST_WAIT_S
+        wait_s, tries = FIRST_WAIT_S, 0
         while not self._stopped:
-            terminal = self._connect()
+            terminal = self._connect(next(self._turns))
             if terminal is not None:
                 self._changed.wait()
                 self._changed.clear()
                 if not terminal.opening():
-                    wait_s = FIRST_WAIT_S
+                    wait_s, tries = FIRST_WAIT_S, 0
             if not self._stopped:
                 self._changed.wait(random.uniform(wait_s / 2, wait_s))
-            wait_s = min(2 * wait_s, LONGEST_WAIT_S)
+            tries += 1
+            if tries % len(self._target.turns) == 0:
+                wait_s = min(2 * wait_s, LONGEST_WAIT_S)
 
-    def _connect(self) -> ClientTerminal | None:
-        target = self._target
+    def _connect(self, target: Target) -> ClientTerminal | None:
         try:
             sock = socket.create_connection((target.host, target.port), CONNECT_TIMEOUT_S)
         except (OSError, UnicodeError) as error:
@@ -84,10 +87,9 @@ class Line:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._changed.clear()
-        return self._hand_over(sock, self._pick())
+        return self._hand_over(target, sock, self._pick())
 
-    def _hand_over(self, sock: socket.socket, worker: Worker) -> ClientTerminal:
-        target = self._target
+    def _hand_over(self, target: Target, sock: socket.socket, worker: Worker) -> ClientTerminal:
         if self._context is None:
             plain = self._make(target, worker, worker.wake, self._changed.set)
             worker.adopt(sock, plain)

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cairnmq.broker import feeding, streams
+from cairnmq.broker import feeding
+from cairnmq.broker.follower_link import TICK_S
 from cairnmq.broker.following_words import (
     ALL,
     BadStep,
@@ -354,7 +355,7 @@ def test_a_source_that_has_nothing_for_it_tells_the_time() -> None:
     sites.catch_up()
     steps, before_us = sites.following.copy.steps, sites.following.as_of_us
     sites.source.clock.advance(100)
-    sites.source.advance(streams.TICK_S)
+    sites.source.advance(TICK_S)
     sites.catch_up()
     assert sites.following.as_of_us >= before_us + 100_000_000
     assert sites.following.copy.steps == steps, "nothing is written for that"

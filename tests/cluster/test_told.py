@@ -23,7 +23,9 @@ RIGHT: dict[str, dict[str, Any]] = {
     "snapshot": {
         "to": ME, "update": 1, "epoch": 2, "wiring": [{"do": "queue", "name": "q", "arguments": {}}], "synced": [ME],
         "floors": [[ME, 4]], "queues": [["q", 5, ME, [ME], [[6, ME]], [7, [8]]]], "remembered": {"q": ["k"]},
+        "lines": {"q": "l"},
     },
+    "followed": {"queue": "q", "line": "l", "number": 1},
     "update-done": {"to": ME, "update": 1, "queue": "q"},
     "change": {"change": {"do": "binding", "exchange": "x", "queue": "q", "key": "k", "arguments": {}}},
     "cancel": {"queue": "q", "acquired": [[1, 2]]}, "release-queue": {"queue": "q", "acquired": []},

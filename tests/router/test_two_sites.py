@@ -110,10 +110,11 @@ class Client(threading.Thread):
         assert not self.is_alive()
 
 
-@pytest.fixture
-def sites(tmp_path: Path) -> Iterator[tuple[Site, Site]]:
-    source = Site(tmp_path / "source")
-    follower = Site(tmp_path / "follower", "--connect-to", f"amqp://127.0.0.1:{source.port}?name=there")
+@pytest.fixture(params=[(), ("--cluster-size", "1")], ids=["brokers", "clusters of one"])
+def sites(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Site, Site]]:
+    here, there = [("--cluster-name", name, *request.param) if request.param else () for name in ("here", "there")]
+    source = Site(tmp_path / "source", *there)
+    follower = Site(tmp_path / "follower", "--connect-to", f"amqp://127.0.0.1:{source.port}?name=there", *here)
     yield source, follower
     for site in (source, follower):
         if site.process.process.poll() is None:

@@ -182,6 +182,27 @@ def test_it_comes_back_and_waits_longer_each_time(start_broker: StartBroker) -> 
     assert connector_of(near).state == "waiting"
 
 
+def test_it_goes_to_the_next_place_and_back(start_broker: StartBroker) -> None:  # D23, D28
+    far = start_broker()
+    with socket.create_server(("127.0.0.1", 0)) as place:
+        port = place.getsockname()[1]
+    near = start_broker(connect_to=(f"amqp://127.0.0.1:{port}?failover=127.0.0.1:{port},127.0.0.1:{far.port}",))
+    is_up(near)
+    assert connector_of(near).failures == 2
+
+
+@pytest.mark.parametrize("said", ["a:b", ":5672", "user@a:1", "a/b", "a,,b", "a:1 "])
+def test_a_next_place_that_is_none_is_refused(said: str) -> None:
+    with pytest.raises(CairnError, match="failover="):
+        parse(f"amqp://mq?failover={quote(said)}")
+
+
+def test_next_places_are_as_the_first_one_but_for_where_they_are() -> None:
+    found = parse("amqps://mq?name=x&ca=c&failover=b,[::1]:99")
+    assert [one.place for one in found.turns] == ["amqps://mq:5671", "amqps://b:5671", "amqps://[::1]:99"]
+    assert {(one.name, one.ca, one.tls) for one in found.turns} == {("x", "c", True)}
+
+
 def test_what_only_accepts_is_given_up_on(start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cairnmq.router.terminal.OPEN_TIMEOUT_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:

@@ -1,0 +1,171 @@
+"""A cluster whose queue `q` is followed by a broker at another site, and the line between them in a test's hands."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from cairnmq.amqp.attaching import Attach, End
+from cairnmq.amqp.proton import ACCEPTED
+from cairnmq.broker.followings import Following
+from cairnmq.channel.words import Delivery, Error, Open, Outcome, Terminus
+from cairnmq.cluster.core import Core
+from cairnmq.cluster.deliver import Heard
+
+from ..broker.following_world import Attached, Contents, Outward, To, contents
+from ..broker.world import FakeTerminal
+from ..broker.world import World as Broker
+from .world import Member, World
+
+MEMORY_BYTES = 64 << 20
+OBSERVER = 3
+"""The member that notes down what the queue has been; no client is there, so it has all in the queue's own places."""
+
+
+class ObservedCore(Core):
+    """It says after each event what it is called for."""
+
+    observe: Any = None
+
+    def work(self) -> bool:
+        if self.observe is None:
+            return super().work()
+        hear = self.deliver.hear
+
+        def observed(heard: Heard) -> None:
+            hear(heard)
+            self.observe()
+
+        self.deliver.hear = observed  # type: ignore[method-assign]
+        try:
+            return super().work()
+        finally:
+            del self.deliver.hear
+
+
+class ObservedMember(Member):
+    core_type = ObservedCore
+
+
+class Sites:
+    """The queue `q` of a cluster of three, and the copy `q` at `follower`."""
+
+    def __init__(self, seed: int = 0, *, size: int = 3, observed: bool = True, **arguments: Any) -> None:
+        """*observed*: what the queue has been is known, so no message may be too long to be there at once."""
+        self.cluster = World(size, seed, member=ObservedMember).start()
+        self.follower = Broker(MEMORY_BYTES)
+        self.to = To()
+        self.link: tuple[Member, FakeTerminal, Attached] | None = None
+        """The member that serves, and the ends of the link."""
+        self.heard: deque[Delivery] = deque()
+        self._confirmed = 0
+        self.cluster[1].do(self.cluster[1].broker.nodes.create_queue, "q", arguments, print)
+        assert self.cluster.until(lambda: all("q" in one.core.owners.replicas for one in self.cluster.members.values()))
+        self.states: dict[Contents, None] = {(): None}
+        """All that the durable messages on the queue have been."""
+        observer = self.cluster[min(OBSERVER, size)].core
+        assert isinstance(observer, ObservedCore)
+        self._is_observed = observed
+        if observed:
+            observer.observe = self._observe
+
+    def _observe(self) -> None:
+        self.states[self.now()] = None
+
+    def now(self, node: int = OBSERVER) -> Contents:
+        """The numbers of the durable messages on the queue, as that member has them."""
+        member = self.cluster[min(node, len(self.cluster.members))]
+        replica = member.core.owners.replicas.get("q")
+        if replica is None:
+            return ()
+        lasting = {entry.position for entry in replica.entries() if entry.message_id}
+        lasting |= {position for position, _ in replica.stored()}
+        return tuple(number for position, number in member.contents("q") if position in lasting)
+
+    # ---- the follower ----------------------------------------------------------------------------------------------
+
+    @property
+    def following(self) -> Following:
+        return self.follower.broker.followings.by_name["q"]
+
+    def follow(self) -> None:
+        said: list[Exception | None] = []
+        self.follower.do(self.follower.broker.followings.create, "q", "there", "q", {}, said.append)
+        assert said == [None]
+
+    def copy(self) -> Contents | None:
+        """What the follower has on its disk; None while that is not whole."""
+        copy = self.following.copy
+        found = contents(self.follower.store, copy.queue_id)
+        assert len(found) == len(copy.ids)
+        assert len(set(found)) == len(found), "nothing is there twice"
+        return found if copy.is_whole else None
+
+    # ---- the line --------------------------------------------------------------------------------------------------
+
+    def connect(self, node: int) -> list[str]:
+        """The follower asks that member for the link; with which errors, if it refuses."""
+        member, outward, terminal = self.cluster[node], Outward(), FakeTerminal()
+        self.to.connection = outward
+        self.follower.do(self.follower.broker.followings.came, self.to, outward)
+        asked, answered, attached = outward.asked.pop()
+        wish = Open(True, Terminus(address=asked.source.address), link_name=asked.name, attach=asked)
+        member.do(member.broker.open, wish, terminal)
+        assert self.cluster.until(lambda: not member.running or terminal.driver is not None or bool(terminal.failures))
+        if terminal.failures or not member.running:
+            attached.error = Error(terminal.failures[0] if terminal.failures else "gone", "")
+            self.to.connection = None
+            self.follower.do(self.follower.broker.link_closed, attached)
+            return terminal.failures
+        self.link = member, terminal, attached
+        self._confirmed = 0
+        self.heard.clear()
+        self.follower.do(answered, Attach(asked.name, End(2, asked.source.address), asked.target))
+        member.do(terminal.driver.request, attached.credit, False)
+        return []
+
+    def cut(self) -> None:
+        """The connection breaks, at the latest when the member is gone; what was on its way is lost."""
+        if self.link is None:
+            return
+        member, terminal, _ = self.link
+        self.link = None
+        if member.running:
+            member.do(terminal.driver.close, (), True, False)
+        self.to.connection = None
+        self.follower.do(self.follower.broker.followings.went, self.to)
+
+    @property
+    def is_up(self) -> bool:
+        return self.link is not None and self.link[0].running and not self.link[1].failures
+
+    def carry(self) -> bool:
+        """One message from the member to the follower; whether there was one."""
+        if self.link is None or not self.link[1].forwarded:
+            return False
+        _, terminal, attached = self.link
+        tag, content = terminal.forwarded.pop(0)
+        self.follower.do(attached.driver.post, [(tag, content, 0)])
+        self.heard += attached.confirmed[self._confirmed :]
+        self._confirmed = len(attached.confirmed)
+        return True
+
+    def answer(self) -> bool:
+        """One disposition from the follower to the member, and the credit it brings."""
+        if self.link is None or not self.heard:
+            return False
+        member, terminal, _ = self.link
+        member.do(terminal.driver.outcomes, [Outcome(None, self.heard.popleft(), ACCEPTED)])
+        member.do(terminal.driver.request, terminal.driver._limit + 1, False)
+        return True
+
+    def hold(self) -> None:
+        """What the follower has is one of the states that the queue has had."""
+        copy = self.copy()
+        assert not self._is_observed or copy is None or copy in self.states, (copy, [*self.states][-5:])
+
+    def catch_up(self, seconds: float = 3) -> None:
+        for _ in range(int(seconds / 0.01)):
+            while self.carry() or self.answer():
+                self.hold()
+            self.cluster.tick()

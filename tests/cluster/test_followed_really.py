@@ -1,0 +1,135 @@
+"""A queue of a real cluster that is followed at another site: corosync, processes, clients, SIGKILL (D23)."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cairnmq.base.clock import SystemClock
+from cairnmq.recovery.recover import open_store
+from cairnmq.tools.cluster_lab import why_not
+from cairnmq.tools.cluster_lab_conf import address
+
+from ..process import CAIRNMQ, DEADLINE_S, BrokerProcess
+from .real import PORT, Life, a_lab, die_with_me
+
+THERE = 3
+"""Where the follower runs, as a broker of its own."""
+FOLLOWER_PORT = 5673
+
+
+class Sites:
+    """A cluster with clients, and a broker that follows its queue `q` over a connector to all members."""
+
+    def __init__(self, life: Life) -> None:
+        self.life = life
+        self.store_dir = life.directory / "follower"
+        self.killed: set[int] = set()
+
+    def start_follower(self) -> None:
+        life = self.life
+        first, *others = [f"{address(node)}:{PORT}" for node in life.lab.nodes]
+        self.follower = BrokerProcess(
+            self.store_dir,
+            "--port", str(FOLLOWER_PORT), "--connect-to", f"amqp://{first}?name=hub&failover={','.join(others)}",
+            within=lambda command: life.lab.command(THERE, command), preexec=die_with_me,
+        )  # fmt: skip
+        self.follower.ready()
+
+    def ctl(self, place: str, *words: str) -> Any:
+        command = self.life.lab.command(THERE, [CAIRNMQ, "ctl", "--url", f"amqp://{place}", "--json", *words])
+        done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+        if done.returncode:
+            return None
+        return json.loads(done.stdout) if done.stdout.strip() else {}
+
+    @property
+    def following(self) -> Any:
+        return self.ctl(f"127.0.0.1:{FOLLOWER_PORT}", "followings", "show", "q") or {"state": "", "whole": False}
+
+    @property
+    def serving(self) -> list[int]:
+        """The members that say that they are followed."""
+        running = [node for node, broker in self.life.brokers.items() if broker.process.poll() is None]
+        return [node for node in running if self.ctl(f"{address(node)}:{PORT}", "followers", "list")]
+
+    def is_up(self) -> bool:
+        return len(self.serving) == 1 and self.following["state"] == "up"
+
+    def kill_serving(self) -> None:
+        """And have it come back when another one serves."""
+        (node,) = self.serving
+        self.killed.add(node)
+        steps = self.following["steps"]
+        self.life.brokers[node].stop(signal.SIGKILL)
+        self.life.wait(self.is_up, "another member serves")
+        self.life.wait(lambda: bool(self.following["steps"] > steps + 3), "and the follower goes on")
+        self.life.start_broker(node)
+        self.life.wait(self.life.all_serve, "it is back")
+
+    def contents(self) -> list[str]:
+        """What is on the follower's queue, in order."""
+        store, _ = open_store(str(self.store_dir), SystemClock())
+        try:
+            (queue_id,) = [row.id for row in store.queues() if row.name == "q"]
+            ids = store.messages().get(queue_id, ())
+            return [self.life.id_of(store.load_piece(message_id, 0)) for message_id in ids]
+        finally:
+            store.close()
+
+
+@pytest.fixture
+def life(tmp_path: Path) -> Iterator[Life]:
+    reason = why_not()
+    if reason:
+        pytest.skip(f"no corosync: {reason}")
+    with a_lab(tmp_path / "lab") as lab:
+        life = Life(lab, 1, tmp_path)
+        try:
+            for node in lab.nodes:
+                life.start_broker(node)
+            life.wait(life.all_serve, "the members serve")
+            yield life
+        finally:
+            life.end()
+
+
+@pytest.mark.timeout(400)
+def test_the_follower_goes_on_with_another_member_when_that_which_serves_is_killed(life: Life) -> None:  # D23, D28
+    sites = Sites(life)
+    life.begin_client("sender", "q")
+    life.begin_client("receiver", "q")
+    sender, receiver = life.clients
+    life.wait(lambda: sender.noted("Confirmed") > 20 and receiver.noted("Got") > 5, "clients use the queue")
+    sites.start_follower()
+    assert sites.ctl(f"127.0.0.1:{FOLLOWER_PORT}", "followings", "create", "q", "hub") is not None
+    life.wait(lambda: bool(sites.following["whole"]) and sites.is_up(), "it is whole")
+    sites.kill_serving()
+    sites.follower.stop(signal.SIGKILL)
+    sites.start_follower()
+    life.wait(sites.is_up, "it goes on after its own death")
+    sites.kill_serving()
+    before = sender.noted("Confirmed")
+    receiver.process.kill()
+    life.wait(lambda: sender.noted("Confirmed") > before + 5, "messages are left on the queue")
+    life.clients = [sender]
+    life.end_clients()
+    life.wait(life.is_quiet, "the members come to rest")
+    count = sites.ctl(f"{address(1)}:{PORT}", "queues", "show", "q")["messages"]
+    assert count > 0
+    life.wait(lambda: bool(sites.following["messages"] == count and sites.following["lag-seconds"] < 5), "all is there")
+    members = life.stopped()
+    assert sites.ctl(f"127.0.0.1:{FOLLOWER_PORT}", "followings", "take-over", "q") is not None
+    assert sites.follower.stop() == 0
+    found = sites.contents()
+    assert len(found) == len(set(found)) == count
+    for node, there in members.items():
+        if node not in sites.killed:
+            assert there["q"] == found
+        assert sorted(there["q"]) == sorted(found)
