@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from random import SystemRandom
 from typing import NamedTuple
 
 from .errors import BrokerError
@@ -17,6 +18,7 @@ from .performatives import SASL_HEADER
 
 GONE_S = 60.0
 _LOOK_S = 0.02
+_LOWEST_PORT = 10_000
 
 
 class Commands(NamedTuple):
@@ -165,9 +167,29 @@ def _signal(pid: int, number: int) -> None:
 
 
 def free_port() -> int:
-    """A port of loopback that nobody listens on now."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+    """A port of loopback that nobody listens on now, and that the system gives to nobody who asks for any.
+
+    A broker that is killed wants it back: one of those might be somebody else's by then.
+    """
+    first, last = _given_away()
+    others = [*range(_LOWEST_PORT, first), *range(last + 1, 1 << 16)]
+    port: int
+    for port in SystemRandom().sample(others, len(others)):
+        try:
+            with socket.create_server(("127.0.0.1", port)):
+                return port
+        except OSError:
+            continue  # somebody has it
+    raise BrokerError("127.0.0.1", "there is no free port")
+
+
+def _given_away() -> tuple[int, int]:
+    """The first and the last of the ports that Linux gives to who names none."""
+    try:
+        first, last = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+        return int(first), int(last)
+    except (OSError, ValueError):
+        return 32768, 60999
 
 
 def size_of(directory: Path) -> int:

@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 from typing import Self
 
+from cairnmq.perftest.servers import free_port
+
 USER = PASSWORD = "guest"
 QUEUE_ADDRESS = "/queue/{name}"
 TOPIC_ADDRESS = "/topic/{name}"
@@ -28,11 +30,6 @@ def why_not() -> str:
 
 def _programs() -> list[Path]:
     return sorted(_PLACES.glob("rabbitmq_server-*/sbin/rabbitmq-server"))
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 class RabbitMq:

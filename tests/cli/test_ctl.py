@@ -16,6 +16,7 @@ from proton import Message
 from proton.utils import BlockingConnection
 
 from cairnmq.cli.main import cairnmq
+from cairnmq.perftest.servers import free_port
 from tests.process import CAIRNMQ, DEADLINE_S, BrokerProcess, broker
 
 
@@ -147,8 +148,7 @@ def test_what_the_broker_refuses_is_one_line_and_status_1(running: BrokerProcess
 
 
 def test_no_broker_is_one_line_and_status_1() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     done = run("broker", CAIRNMQ_URL=f"amqp://127.0.0.1:{port}")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
     assert f"cairnmq: amqp://127.0.0.1:{port}: can't be reached: " in done.stderr

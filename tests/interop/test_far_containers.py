@@ -15,6 +15,7 @@ import pytest
 from proton import Message
 from proton.utils import BlockingConnection, LinkDetached
 
+from cairnmq.perftest.servers import free_port
 from tests.clients.peers import Peer
 from tests.process import broker
 from tests.router.joined import until
@@ -31,8 +32,7 @@ class FarBroker:
     def __init__(self, *command: str) -> None:
         self._command = command
         self._process: subprocess.Popen[bytes] | None = None
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = int(free.getsockname()[1])
+        self.port = free_port()
 
     def start(self) -> None:
         """At the port that it had before."""

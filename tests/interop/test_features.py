@@ -13,13 +13,13 @@ The programs of `test_interop.py` are also asked:
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 from pathlib import Path
 
 import pytest
 from proton import Message
 
+from cairnmq.perftest.servers import free_port
 from tests.clients.peers import Peer
 from tests.clients.test_content import VALUES
 from tests.process import BrokerProcess, broker
@@ -104,8 +104,7 @@ def test_all_types_of_rhea_come_byte_for_byte(
 @pytest.mark.interop
 def test_it_connects_again(rhea: Program, tmp_path: Path) -> None:
     # B2.3
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
+    port = str(free_port())
     command, environment = rhea
     client = [*command, f"127.0.0.1:{port}", "reconnect", "q"]
     with broker(tmp_path / "store", "--port", port) as first:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import subprocess
 import threading
 import time
@@ -19,14 +18,10 @@ from proton import Message, ProtonException
 from proton.reactor import Copy
 from proton.utils import BlockingConnection
 
+from cairnmq.perftest.servers import free_port
 from tests.process import CAIRNMQ, BrokerProcess
 
 DEADLINE_S = 60.0
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def until(found: Callable[[], Any], what: str) -> Any:

@@ -22,6 +22,7 @@ from cairnmq.base.errors import CairnError
 from cairnmq.broker_plugin.run import RunningBroker
 from cairnmq.channel.outward import Target, parse
 from cairnmq.cli.main import cairnmq
+from cairnmq.perftest.servers import free_port
 from tests.process import BrokerProcess
 
 from .conftest import PASSWORDS, Certificates, StartBroker
@@ -174,9 +175,7 @@ def test_external(start_broker: StartBroker, certificates: Certificates, users_f
 
 
 def test_it_comes_back_and_waits_longer_each_time(start_broker: StartBroker) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as place:
-        port = place.getsockname()[1]
-    near = start_broker(connect_to=(f"amqp://127.0.0.1:{port}",))
+    near = start_broker(connect_to=(f"amqp://127.0.0.1:{free_port()}",))
     assert "refused" in fails(near).lower()
     until(lambda: connector_of(near).failures >= 3, "it should be tried again")
     assert connector_of(near).state == "waiting"

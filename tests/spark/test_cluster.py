@@ -9,7 +9,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import sysconfig
@@ -21,6 +20,7 @@ import pytest
 
 from cairnmq.columns.journal import open_journal
 from cairnmq.columns.records import Reading
+from cairnmq.perftest.servers import free_port
 
 from .conftest import Fill
 
@@ -85,12 +85,6 @@ def processes() -> Iterator[list[subprocess.Popen[bytes]]]:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def wait_for_text(path: Path, text: str, process: subprocess.Popen[bytes]) -> None:
