@@ -91,16 +91,16 @@ def test_an_interrupted_replay_goes_on_where_it_says(tmp_path: Path) -> None:
         peer.put(peer.sender("orders"), range(300))
         peer.close()
         command = ["replay", str(tmp_path / "one"), "--to", f"amqp://127.0.0.1:{two.port}"]
-        running = subprocess.Popen(
-            [CAIRNMQ, *command, "--rate", "100"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        running = subprocess.Popen(  # at a rate at which it is not done before it is interrupted, however late that is
+            [CAIRNMQ, *command, "--rate", "10"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         watching = Peer(two.port)
-        watching.take(watching.receiver("orders", 20, copy=True), 20)
+        watching.take(watching.receiver("orders", 5, copy=True), 5)
         running.send_signal(signal.SIGINT)
         out, err = running.communicate(timeout=DEADLINE_S)
         assert running.returncode == 1, (out, err)
         accepted = int(re.findall(r"accepted: (\d+)", out)[0])
-        assert 20 <= accepted < 300
+        assert 5 <= accepted < 300
         [go_on] = re.findall(r"--from-lsn (\d+) goes on there", err)
         cairnmq(*command, "--speed", "max", "--from-lsn", go_on)
         watching.close()
@@ -132,10 +132,10 @@ def test_a_broker_that_goes_away_or_refuses(tmp_path: Path) -> None:
             refused = cairnmq(*command, f"{url}/$management/nothing", "--speed", "max", status=1)
             assert "the broker refuses it" in refused.stderr
             running = subprocess.Popen(
-                [CAIRNMQ, *command, url, "--rate", "10"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+                [CAIRNMQ, *command, url, "--rate", "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
             )
             watching = Peer(two.port)
-            watching.take(watching.receiver("orders", 3, copy=True), 3)
+            watching.take(watching.receiver("orders", 2, copy=True), 2)
             watching.close()
             two.stop(signal.SIGKILL)
             _, err = running.communicate(timeout=DEADLINE_S)
