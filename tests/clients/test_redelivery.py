@@ -64,11 +64,12 @@ def test_a_goodbye_is_not_counted(new_peer: NewPeer, goodbye: Callable[[Peer], N
 def test_a_cut_is_counted(new_peer: NewPeer, durable: bool, size: int) -> None:
     peer, other = new_peer(), new_peer()
     hold(peer, other, durable, size)
-    receiver = other.receiver("q", 20)
+    receiver = other.receiver("q", 21)
     other.take(receiver, 10)[0].settle(Delivery.RELEASED)
     peer.cut()
-    returned = other.take(receiver, 10)
-    assert [(r.body[0], r.message.delivery_count) for r in returned] == [(n, 1) for n in range(10)]
+    returned = [(r.body[0], r.message.delivery_count) for r in other.take(receiver, 11)]
+    returned.remove((10, 0))  # released and given again, before those that the cut brings back or behind them
+    assert returned == [(n, 1) for n in range(10)]
 
 
 def test_what_was_settled_before_the_cut_stays_settled(new_peer: NewPeer) -> None:
@@ -151,9 +152,12 @@ def leave(peer: Peer, how: str) -> None:
 
 
 def test_a_silent_client_gives_its_messages_back(start_broker: StartBroker, peer_at: NewPeer) -> None:
-    broker = start_broker(limits=Limits(idle_timeout_ms=600))
-    peer, other = peer_at(broker.port), peer_at(broker.port)
-    hold(peer, other, True, 10)
+    broker = start_broker(limits=Limits(idle_timeout_ms=2000))
+    first = peer_at(broker.port)
+    first.put(first.sender("q"), [bytes([number]) * 10 for number in range(20)])
+    peer = peer_at(broker.port)
+    peer.take(peer.receiver("q", 10), 10)
+    other = peer_at(broker.port)
     receiver = other.receiver("q", 20)
     other.take(receiver, 10)
     returned = other.take(receiver, 10)  # it sends heartbeats, `peer` does not

@@ -353,7 +353,7 @@ def test_queues_of_another_broker(start_broker: StartBroker, peer_at: NewPeer) -
 
 def test_a_container_that_falls_silent_is_given_up(start_broker: StartBroker, far: Far) -> None:
     """And connected to again."""
-    limits = Limits(idle_timeout_ms=400)
+    limits = Limits(idle_timeout_ms=2000)
     near = start_broker(connect_to=(f"amqp://127.0.0.1:{far.port}?name=there",), limits=limits)
     far.accept()
     until(lambda: is_up(near, "there"))
