@@ -14,6 +14,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import update_wrapper
+from threading import Event
+from types import FrameType
 from typing import Any
 
 import click
@@ -25,6 +27,7 @@ from ..base.errors import CairnError
 from ..tools.checking import Progress
 
 FOUND, UNREADABLE = 1, 2
+_INTERRUPTED = "cairnmq: interrupted"
 WIDTH_IN_PIPES = 200
 """Where nobody looks, lines are not folded at 80."""
 _Command = Callable[..., Any]
@@ -36,23 +39,52 @@ def answering(command: _Command) -> _Command:
     def wrapped(*args: Any, **options: Any) -> Any:
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="backslashreplace")
-        try:
-            status = command(*args, **options)
-            sys.stdout.flush()
-        except CairnError as error:
-            _end(f"cairnmq: {error}", UNREADABLE)
-        except KeyboardInterrupt:
-            _end("cairnmq: interrupted", 128 + signal.SIGINT)
-        except BrokenPipeError:
-            _forget_output()
-            sys.exit(0)
-        except OSError as error:
-            _forget_output()
-            where = f"{error.filename}: " if error.filename else "standard output: "
-            _end(f"cairnmq: {where}{error.strerror}; what stands there is not all", UNREADABLE)
+        with _ctrl_c() as came:
+            try:
+                status = command(*args, **options)
+                sys.stdout.flush()
+            except KeyboardInterrupt:
+                _end(_INTERRUPTED, 128 + signal.SIGINT)
+            except Exception as error:
+                if came.is_set():
+                    _end(_INTERRUPTED, 128 + signal.SIGINT)
+                _end_with(error)
         sys.exit(status or 0)
 
     return update_wrapper(wrapped, command)
+
+
+def _end_with(error: Exception) -> None:
+    """As the module says; what is none of these errors is a defect, and raised again."""
+    if isinstance(error, CairnError):
+        _end(f"cairnmq: {error}", UNREADABLE)
+    elif isinstance(error, BrokenPipeError):
+        _forget_output()
+        sys.exit(0)
+    elif isinstance(error, OSError):
+        _forget_output()
+        where = f"{error.filename}: " if error.filename else "standard output: "
+        _end(f"cairnmq: {where}{error.strerror}; what stands there is not all", UNREADABLE)
+    raise error
+
+
+@contextmanager
+def _ctrl_c() -> Iterator[Event]:
+    """Ctrl-C raises what it always does, and is remembered: out of C code it may come as any other error."""
+    came = Event()
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        came.set()
+        raise KeyboardInterrupt
+
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # nobody wants it, or somebody else does
+        yield came
+        return
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield came
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _end(text: str, status: int) -> None:

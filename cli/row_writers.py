@@ -8,9 +8,10 @@ import math
 import os
 import sys
 from base64 import b64encode
+from contextlib import suppress
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any, Protocol, TextIO
+from typing import Any, BinaryIO, Protocol, TextIO
 from uuid import UUID
 
 from rich.table import Table
@@ -28,7 +29,9 @@ _BYTES = 64
 
 
 class RowWriter(Protocol):
-    """Gets Arrow batches. `begin` comes first, `end` only if all went well, `close` always."""
+    """Gets Arrow batches. `open` comes first, `begin` next, `end` only if all went well, `close` always."""
+
+    def open(self) -> None: ...
 
     def begin(self, schema: Any) -> None: ...
 
@@ -47,6 +50,8 @@ class TableWriter:
     def __init__(self) -> None:
         self._table = Table(box=None, pad_edge=False)
         self._is_cut = False
+
+    def open(self) -> None: ...
 
     def begin(self, schema: Any) -> None:
         for name in schema.names:
@@ -81,6 +86,8 @@ class JsonWriter:
         self._out = out or sys.stdout
         self._more = more or {}
 
+    def open(self) -> None: ...
+
     def begin(self, schema: Any) -> None: ...
 
     def rows(self, batch: Any) -> bool:
@@ -99,6 +106,8 @@ class CsvWriter:
 
     def __init__(self, out: TextIO | None = None) -> None:
         self._csv = csv.writer(out or sys.stdout, lineterminator="\n")
+
+    def open(self) -> None: ...
 
     def begin(self, schema: Any) -> None:
         self._csv.writerow(schema.names)
@@ -125,11 +134,19 @@ class ArrowWriter:
         self._ipc = pa.ipc
         self._path = path
         self._partial = path if os.path.exists(path) and not os.path.isfile(path) else path + ".partial"
+        self._file: BinaryIO | None = None
+        self._stream: Any = None
+        self._is_mine = False
+        """The partial file may be there, and was made here: Ctrl-C may come between any two steps."""
+
+    def open(self) -> None:
+        """Make the file, so that what is wrong with its place is told before anything is read."""
+        self._is_mine = self._partial != self._path
         try:
             self._file = open(self._partial, "wb")  # noqa: SIM115
         except OSError as error:
-            raise disk_error(path, "create", error) from error
-        self._stream: Any = None
+            self._is_mine = False
+            raise disk_error(self._path, "create", error) from error
 
     def begin(self, schema: Any) -> None:
         self._stream = self._ipc.new_stream(self._file, schema)
@@ -142,6 +159,7 @@ class ArrowWriter:
         return True
 
     def end(self) -> None:
+        assert self._file is not None
         try:
             self._stream.close()
             self._file.close()
@@ -152,14 +170,12 @@ class ArrowWriter:
 
     def close(self) -> None:
         """What was not ended stays as FILE.partial, to be read as far as it goes, if it has anything."""
-        if self._file.closed:
-            return
-        try:
-            self._file.close()
-        except OSError:
-            pass  # the error that led here is the one to report
-        if self._stream is None and self._partial != self._path:
-            os.unlink(self._partial)
+        if self._file is not None:
+            with suppress(OSError):  # the error that led here is the one to report
+                self._file.close()
+        if self._is_mine and self._stream is None:
+            with suppress(FileNotFoundError):
+                os.unlink(self._partial)
 
 
 def _plain(value: Any) -> Any:

@@ -61,6 +61,7 @@ def sql(
 
 def _answer(asked: Any, text: str, writer: RowWriter) -> None:
     try:
+        writer.open()
         found = asked.query(text)
         if found is not None:
             writer.begin(found.schema)

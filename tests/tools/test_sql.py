@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from cairnmq.cli import row_writers
 from cairnmq.columns import sql as engine
 from cairnmq.columns.journal import Journal, open_journal
 from cairnmq.store import open_store as open_library
@@ -200,6 +201,27 @@ def test_an_interruption_while_a_view_is_read_stays_one(
     monkeypatch.setattr(Journal, "records", interrupted)
     with pytest.raises(KeyboardInterrupt):
         asked(open_journal(str(lived)), query)
+
+
+@pytest.mark.parametrize("place", ["_View.scanner", "_View.batches", "_Scan.to_reader", "the file is made"])
+def test_ctrl_c_at_any_step_is_told_as_such(
+    lived: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Dump, place: str
+) -> None:
+    """Out of DuckDB it comes as an error of its own, or as Python's; and a file that was just made goes again."""
+
+    def interrupted(*arguments: Any, **_: Any) -> Any:
+        found = open(*arguments) if place == "the file is made" else None  # noqa: SIM115
+        signal.raise_signal(signal.SIGINT)
+        return found
+
+    if place == "the file is made":
+        monkeypatch.setattr(row_writers, "open", interrupted, raising=False)
+    else:
+        kind, name = place.split(".")
+        monkeypatch.setattr(getattr(engine, kind), name, interrupted)
+    found = command("sql", lived, "select count(*) from records", "--arrow", tmp_path / "rows")
+    assert (found.status, found.err) == (130, "cairnmq: interrupted\n")
+    assert os.listdir(tmp_path) == []
 
 
 def test_ctrl_c(lived: Path, tmp_path: Path) -> None:
