@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -37,9 +38,11 @@ def keeper_of(running: BrokerProcess, of: str = "sidecars") -> int:
     found: list[int] = []
 
     def is_found() -> bool:
-        threads = Path(f"/proc/{running.process.pid}/task").iterdir()
-        children = {int(pid) for thread in threads for pid in (thread / "children").read_text().split()}
-        found[:] = [pid for pid in children if f"cairnmq.{of}.keeper" in Path(f"/proc/{pid}/cmdline").read_text()]
+        found.clear()
+        with suppress(OSError):  # a thread or a process may end while it is looked at
+            threads = Path(f"/proc/{running.process.pid}/task").iterdir()
+            children = {int(pid) for thread in threads for pid in (thread / "children").read_text().split()}
+            found[:] = [pid for pid in children if f"cairnmq.{of}.keeper" in Path(f"/proc/{pid}/cmdline").read_text()]
         return len(found) == 1
 
     until(is_found)
@@ -49,7 +52,7 @@ def keeper_of(running: BrokerProcess, of: str = "sidecars") -> int:
 def has_ended(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return True
 
 
