@@ -110,6 +110,7 @@ def is_row_locked(world: World, xid: str) -> bool:
         world.sql("SET lock_timeout = 1")
         with pytest.raises(psycopg.errors.LockNotAvailable):
             world.sql("INSERT INTO moved VALUES (%s, '')", xid)
+        world.sql("RESET lock_timeout")  # what else is done here waits its turn
         return True
     return False
 
