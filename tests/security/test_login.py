@@ -289,6 +289,7 @@ def test_others_are_served_while_a_password_is_hashed(
 ) -> None:
     """It is done on a thread of its own; of those that wait for it only so many may be, and the rest is told so."""
     monkeypatch.setattr(gate, "MOST_WAITING", 2)
+    monkeypatch.setattr("cairnmq.router.terminal.OPEN_TIMEOUT_S", 600.0)  # however long all that takes
     broker = start_broker(users_file=users_file, insecure_auth=True)
     going_on, real = threading.Event(), credentials.SCRAM.make_auth_info
 
