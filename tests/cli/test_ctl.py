@@ -35,10 +35,11 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 
 def ctl(running: BrokerProcess, *arguments: str, status: int = 0) -> str:
     if not status:  # in this process, which is quicker
-        result = CliRunner().invoke(cairnmq, ["ctl", "--url", f"127.0.0.1:{running.port}", *arguments])
+        command = ["ctl", "--timeout", "60", "--url", f"127.0.0.1:{running.port}", *arguments]
+        result = CliRunner().invoke(cairnmq, command)
         assert (result.exit_code, result.stderr) == (0, ""), result
         return result.stdout
-    done = run("--url", f"amqp://127.0.0.1:{running.port}", *arguments)
+    done = run("--timeout", "60", "--url", f"amqp://127.0.0.1:{running.port}", *arguments)
     assert done.returncode == status, done
     assert "Traceback" not in done.stderr
     return done.stderr

@@ -28,7 +28,7 @@ HEARTBEAT_S = 2.0
 TICK_S = 0.05
 MOST_UNCONFIRMED = 20
 CREDIT = 20
-QUIET_S = 3.0
+QUIET_S = 8.0
 """A drain has all when nothing has come for so long."""
 
 

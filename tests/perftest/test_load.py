@@ -124,8 +124,10 @@ def test_time_begins_when_a_message_was_due(running: BrokerProcess) -> None:
     output, errors = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 130, errors
     [iteration] = json.loads(output)["iterations"]
-    assert iteration["accepted_us"]["max"] > 500_000
-    assert iteration["accepted_us"]["p90"] > 100_000, "of some 1000, 600 were due while it stood still"
+    accepted = iteration["accepted_us"]
+    assert accepted["max"] > 500_000
+    late = "p90" if accepted["count"] <= 5000 else "p99"  # more came if this machine was busy while it was looked at
+    assert accepted[late] > 100_000, f"of {accepted['count']}, 500 were due more than that before it went on"
 
 
 def test_ctrl_c_gives_what_there_is(running: BrokerProcess, tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def test_a_broker_that_does_not_come_back_is_told_and_the_part_is_kept(tmp_path:
     path = tmp_path / "soak.json"
     once = "test -e {store_dir}/up && echo no more && exit 7; touch {store_dir}/up"
     start = f'sh -c \'{once}; exec {sys.executable} -c "{OURS}" broker --port {{port}} --store-dir {{store_dir}}/s\''
-    options = ("--soak", "60s", "--output", str(path), "--work-dir", str(tmp_path))
+    options = ("--soak", "90s", "--kill-every", "8s", "--output", str(path), "--work-dir", str(tmp_path))
     found, _ = soak(*options, "--start-command", start, status=1)
     assert kept(path) == found
     assert not found["complete"]

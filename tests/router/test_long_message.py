@@ -38,6 +38,6 @@ def test_1_gib_takes_little_memory_and_holds_nobody_up(process: Broker, peer_at:
             peer.put(sender, [passed])
             passed += 1
         client.join()
-        assert passed > 10
+        assert passed > 2, "it is no matter of waiting for the end"
         assert [one.body for one in peer.take(receiver, passed)][-1] == passed - 1
     assert process.peak_bytes() - before_bytes < MOST_GROWN_BYTES

@@ -21,7 +21,7 @@ from proton.utils import BlockingConnection
 from cairnmq.perftest.servers import free_port
 from tests.process import CAIRNMQ, BrokerProcess
 
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 
 
 def until(found: Callable[[], Any], what: str) -> Any:
@@ -49,13 +49,13 @@ class Site:
         self.process.stop(signal.SIGKILL)
 
     def ctl(self, *words: str) -> Any:
-        command = [CAIRNMQ, "ctl", "--url", f"amqp://127.0.0.1:{self.port}", "--json", *words]
+        command = [CAIRNMQ, "ctl", "--url", f"amqp://127.0.0.1:{self.port}", "--timeout", "60", "--json", *words]
         done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout) if done.stdout.strip() else None
 
     def connect(self) -> BlockingConnection:
-        return BlockingConnection(f"127.0.0.1:{self.port}", timeout=10)
+        return BlockingConnection(f"127.0.0.1:{self.port}", timeout=DEADLINE_S)
 
     def bodies(self, count: int) -> list[Any]:
         """What is on the queue `q`, in order; it is taken off."""
@@ -91,7 +91,7 @@ class Client(threading.Thread):
                 self.sent += 1
             receiver = connection.create_receiver("q", credit=2)
             for _ in range(2):
-                receiver.receive(timeout=10)
+                receiver.receive(timeout=DEADLINE_S)
                 receiver.accept()
             receiver.close()
         connection.close()

@@ -41,7 +41,7 @@ def test_a_broker_says_why(tmp_path: Path) -> None:
         url = f"amqp://127.0.0.1:{running.port}"
 
         def ctl(*words: str) -> None:
-            command = [CAIRNMQ, "ctl", "--url", url, *words]
+            command = [CAIRNMQ, "ctl", "--timeout", "60", "--url", url, *words]
             done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
             assert done.returncode == 0, done.stderr
 
