@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Thread
 
 USER, PASSWORD, DATABASE = "cairn", "se-cret/@:1", "wiring"
-DEADLINE_S = 60
+DEADLINE_S = 180
 PREPARED_TRANSACTIONS = 4
 """Debian's default is none."""
 _ACCOUNT = "postgres"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 CAIRNMQ = str(Path(sys.executable).with_name("cairnmq"))
 
 

@@ -34,7 +34,7 @@ def test_what_tests_say_stands_at_the_end(processes: int, tmp_path: Path) -> Non
     (tmp_path / "test_some.py").write_text(TESTS)
     (tmp_path / "pytest.ini").touch()
     command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-n", str(processes), "--dist", "loadfile"]
-    done = subprocess.run([*command, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([*command, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, timeout=400)
     _, _, said = done.stdout.partition(" what was run ")
     lines = [line for line in said.splitlines() if line.startswith(("all", "number"))]
     assert sorted(lines) == ["all of [0, 1, 2, 3, 4, 5]", *(f"number {number}" for number in range(6))], done.stdout

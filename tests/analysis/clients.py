@@ -100,7 +100,7 @@ def live(place: Path, seed: int, steps: list[int], *, archived: bool) -> Notes:
     for life, number in enumerate(steps, 1):
         end = "close" if life == len(steps) else "kill"
         command = [sys.executable, __file__, str(place / "store"), str(notes), str(number), end]
-        ended = subprocess.run(command + [str(place / "archive")] * archived, check=False, timeout=600)
+        ended = subprocess.run(command + [str(place / "archive")] * archived, check=False, timeout=1000)
         assert ended.returncode == (0 if end == "close" else -signal.SIGKILL)
     return Notes.load(notes)
 

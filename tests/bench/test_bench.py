@@ -31,7 +31,7 @@ from bench import (
 from bench.__main__ import PARTS
 from bench.embedded import installed, left_out
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(2000)
 ROOT = Path(__file__).parents[2]
 SECTIONS = {
     "broker, durable": "alone",
@@ -43,7 +43,7 @@ SECTIONS = {
 
 def run(*arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "bench", "--quick", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=800
+        [sys.executable, "-m", "bench", "--quick", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=1900
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

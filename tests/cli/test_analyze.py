@@ -20,7 +20,7 @@ HOSTILE = "</script><script>document.title='owned'</script><a href='x'>"
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", "from cairnmq.cli.main import main; main()", "analyze", *arguments],
-        capture_output=True, text=True, timeout=600, check=False, env=os.environ | environment,
+        capture_output=True, text=True, timeout=1000, check=False, env=os.environ | environment,
     )  # fmt: skip
 
 

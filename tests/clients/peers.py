@@ -18,7 +18,7 @@ from proton import Collector, Connection, Delivery, Endpoint, Event, Link, Messa
 from proton.handlers import MessagingHandler
 from proton.reactor import Container
 
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 _names = count(1)
 
 

@@ -149,7 +149,7 @@ def test_no_selector_is_none(peer: Peer) -> None:
 def test_protons_own_selector_option(peer: Peer, connect: Connect) -> None:
     peer.send(peer.sender("examples"), *numbered(10))
     blocking = connect().create_receiver("examples", options=Selector("number > 7"))
-    assert blocking.receive(timeout=10).properties["number"] == 8
+    assert blocking.receive().properties["number"] == 8
     blocking.accept()
     with pytest.raises(LinkDetached, match="invalid-field"):
         connect().create_receiver("examples", options=Selector("number >"))

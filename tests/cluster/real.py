@@ -41,7 +41,7 @@ from . import promises
 ROOT = Path(__file__).parents[2]
 PORT, METRICS = 5672, 9100
 QUEUES = ("q", "r")
-PATIENCE_S = 90.0
+PATIENCE_S = 180.0
 PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
 

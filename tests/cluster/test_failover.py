@@ -18,7 +18,7 @@ from cairnmq.tools.cluster_lab_conf import address
 from .real import PORT, ROOT, Life, a_lab, die_with_me
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("known", [3, 1], ids=["it knows all", "it is told of the others"])
 def test_proton_reconnects_to_another_member(tmp_path: Path, known: int) -> None:  # D1, D28, D36
     reason = why_not()

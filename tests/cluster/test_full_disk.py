@@ -20,7 +20,7 @@ MOST = 4000
 """More than fit there."""
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_a_member_whose_disk_is_full(tmp_path: Path) -> None:
     reason = why_not()
     if reason:

@@ -30,7 +30,7 @@ class TestOnCorosync(GroupLaws):
     @pytest.fixture
     def world(self, lab: Lab) -> Iterator[World]:
         machines = LabMachines(lab)
-        made = World(machines, patience_s=60)
+        made = World(machines, patience_s=180)
         yield made
         made.close()
         machines.restore()

@@ -25,7 +25,7 @@ SEED = int(os.environ.get("CAIRN_SEED") or SystemRandom().randrange(10**6))
 FAULTS_S = 6.0
 
 
-@pytest.mark.timeout(120 + 240 * RUNS)
+@pytest.mark.timeout(300 + 480 * RUNS)
 def test_lives_of_a_real_cluster(tmp_path: Path) -> None:  # D1 to D6, D15, D27, D32, D34, D36, rules 1, 4, 5, 17
     reason = why_not()
     if reason:

@@ -36,7 +36,7 @@ def run(*arguments: object, limit: int | None = None) -> subprocess.CompletedPro
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
     command = [CAIRNMQ, "export", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, preexec_fn=limited)
+    return subprocess.run(command, capture_output=True, text=True, timeout=400, preexec_fn=limited)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -184,6 +184,6 @@ def test_what_is_not_installed(store: Path, tmp_path: Path) -> None:
             "from cairnmq.cli.main import cairnmq\n"
             f"cairnmq(['export', {str(store)!r}, {str(tmp_path / 't')!r}, '--format', {kind!r}])"
         )
-        done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=120)
+        done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=400)
         assert done.returncode == 2
         assert f"--format {kind}: {module} is missing; pip install 'cairnmq[{kind}]'" in done.stderr

@@ -13,7 +13,7 @@ import pytest
 from tests.process import BrokerProcess
 
 HERE = Path(__file__).parent
-TIMEOUT_S = 120
+TIMEOUT_S = 300
 Program = tuple[list[str], dict[str, str]]
 """A command, and what to add to its environment."""
 

@@ -48,13 +48,13 @@ def goes_on(program: Program, arguments: list[str], directory: Path) -> None:
 
 
 @pytest.mark.interop
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_rhea_goes_on_with_members_that_it_was_told_of(rhea: Program, tmp_path: Path) -> None:  # D1, D28, D36
     (node, _), environment = rhea
     goes_on(([node, str(HERE / "failover.js")], environment), [f"{address(1)}:{PORT}", "q", "600"], tmp_path)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("known", [3, 1], ids=["it knows all", "it is told of the others"])
 def test_proton_for_cpp_goes_on(cpp_failover: Program, tmp_path: Path, known: int) -> None:  # D1, D28, D36
     goes_on(cpp_failover, ["q", "600", *[f"{address(node)}:{PORT}" for node in NODES[:known]]], tmp_path)

@@ -122,7 +122,7 @@ def wait_for_route(port: int) -> None:
     peer.close()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_links_go_on_and_queues_are_joined(far_port: int, tmp_path: Path) -> None:  # C42, C60
     """Sent over a link route to a queue there, from there by an auto-link to one here, and by another one back."""
     options = (
@@ -130,7 +130,7 @@ def test_links_go_on_and_queues_are_joined(far_port: int, tmp_path: Path) -> Non
         "--auto-link", "in:jobs@hub:far-jobs", "--auto-link", "out:results@hub:far-results",
     )  # fmt: skip
     with broker(tmp_path / "store", *options) as running:
-        here = BlockingConnection(f"127.0.0.1:{running.port}", timeout=60)
+        here = BlockingConnection(f"127.0.0.1:{running.port}", timeout=180)
         wait_for_route(running.port)
         sender = here.create_sender("hub.far-jobs")
         bodies = [f"{number}".encode() * 1000 for number in range(20)] + [bytes(300_000)]
@@ -156,7 +156,7 @@ def test_links_go_on_and_queues_are_joined(far_port: int, tmp_path: Path) -> Non
         assert running.stop() == 0
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_a_container_is_killed_and_comes_back(proton_broker: FarBroker, tmp_path: Path) -> None:  # C42, C60
     """What it had in memory is gone; what it had not accepted is here, and goes to it when it is there again."""
     options = (
@@ -164,13 +164,13 @@ def test_a_container_is_killed_and_comes_back(proton_broker: FarBroker, tmp_path
         "--auto-link", "in:jobs@hub:far-jobs", "--auto-link", "out:results@hub:far-results",
     )  # fmt: skip
     with broker(tmp_path / "store", *options) as running:
-        here = BlockingConnection(f"127.0.0.1:{running.port}", timeout=60)
+        here = BlockingConnection(f"127.0.0.1:{running.port}", timeout=180)
         worker, results = here.create_receiver("jobs", credit=100), here.create_sender("results")
         peer = Peer(running.port)
         sends = peer.sender("results")
         for life in range(3):
             wait_for_route(running.port)
-            over = BlockingConnection(f"127.0.0.1:{running.port}", timeout=60)
+            over = BlockingConnection(f"127.0.0.1:{running.port}", timeout=180)
             sender = over.create_sender("hub.far-jobs")
             receiver = over.create_receiver("hub.far-results", credit=100)
             for number in range(10):

@@ -115,7 +115,7 @@ class Stuck(MemoryDirectory):
 
     def sync(self) -> None:
         self.reached.set()
-        assert self.free.wait(20)
+        assert self.free.wait(180)
         super().sync()
 
 
@@ -139,7 +139,7 @@ class Threads:
         self.flusher.kick()
         wanted = self.log.journal.next_lsn
         with self.durable:
-            assert self.durable.wait_for(lambda: self.log.journal.durable_lsn >= wanted, 20)
+            assert self.durable.wait_for(lambda: self.log.journal.durable_lsn >= wanted, 180)
         assert self.failure is None
 
     def fill(self, slots: int) -> None:
@@ -161,7 +161,7 @@ def test_an_archive_that_hangs_stops_nothing(monkeypatch: pytest.MonkeyPatch, ca
     running = Threads(log)
     running.fill(2)
     running.retire()
-    assert stuck.reached.wait(20)
+    assert stuck.reached.wait(180)
     for _ in range(5):
         running.fill(2)
         running.retire()
@@ -186,7 +186,7 @@ def test_what_waited_at_the_end_is_archived_at_the_next_opening() -> None:
     running = Threads(log)
     running.fill(5)
     running.retire()
-    assert stuck.reached.wait(20)
+    assert stuck.reached.wait(180)
     assert log.archiver.waiting == 4
     log.archiver._stopping = True
     stuck.free.set()

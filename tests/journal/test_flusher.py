@@ -22,7 +22,7 @@ from cairnmq.journal.log import Journal
 
 from .logs import BIG, SIZE, container_of, new_log, put, read_all, reopen
 
-SOON_S = 20
+SOON_S = 180
 """How long a thread may take on a machine that has much else to do; nothing waits that long if all is well."""
 
 

@@ -99,7 +99,7 @@ def test_nobody_waits_for_a_read_and_nothing_else_is_returned() -> None:
 
     def slow(file: File) -> bytes:
         reading.set()
-        assert go_on.wait(10)
+        assert go_on.wait(180)
         return file.read_at(0, 10)  # still open
 
     def read() -> None:
@@ -110,14 +110,14 @@ def test_nobody_waits_for_a_read_and_nothing_else_is_returned() -> None:
 
     reader = threading.Thread(target=read)
     reader.start()
-    assert reading.wait(10)
+    assert reading.wait(180)
     for _ in range(60):
         put(journal, BIG)
         journal.advance_base(journal.container_start(journal.next_lsn))
         journal.flush()
     assert slot not in journal.pool.slots()
     go_on.set()
-    reader.join(10)
+    reader.join(180)
     assert isinstance(outcome[0], KeyError)
     with pytest.raises(JournalError, match="no container holds it any more"):
         journal.stored.read_record(lsn)

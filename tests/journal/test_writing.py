@@ -19,7 +19,7 @@ from cairnmq.journal.opening import MIN_CONTAINER_BYTES, format_log, open_log
 
 from .logs import LOG_UUID, put, read_all
 
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 CONTAINERS = 4
 PIECE = bytes(60_000)
 PIECES = CONTAINERS * (MIN_CONTAINER_BYTES // len(PIECE))

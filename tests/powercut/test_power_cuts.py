@@ -45,7 +45,7 @@ def cut(kind: str, cuts: int, seed: str, *, cached: bool = False, until_found: b
 @pytest.mark.parametrize(
     ("kind", "cached", "cuts"), _PLANS, ids=[f"{kind}{'-cached' * cached}" for kind, cached, _ in _PLANS]
 )
-@pytest.mark.timeout(120 + 2 * CUTS)
+@pytest.mark.timeout(300 + 4 * CUTS)
 def test_what_was_confirmed_survives_power_cuts(
     kind: str, cached: bool, cuts: int, tell: Callable[[str], None]
 ) -> None:

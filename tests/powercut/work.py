@@ -17,7 +17,7 @@ from cairnmq.store.wiring import QueueRow
 
 from .history import History, Wrong
 
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 _MANY = 80
 """More messages on all queues than this are rather taken than put."""
 _SIZES = (0, 1, 60, 200, 500, 1500, 4096, 10_000, 40_000)

@@ -9,7 +9,7 @@ from typing import Any
 from cairnmq.broker_plugin.run import RunningBroker
 from tests.clients.conftest import StartBroker
 
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 PATTERNS: dict[str, Any] = {"anycast": ("any.*",), "multicast": ("all.*",)}
 
 

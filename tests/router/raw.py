@@ -14,7 +14,7 @@ AMQP = b"AMQP\x00\x01\x00\x00"
 OPEN, BEGIN, ATTACH, FLOW, TRANSFER, DISPOSITION, DETACH, END, CLOSE = range(0x10, 0x19)
 SOURCE, TARGET = 0x28, 0x29
 NAMES = ["open", "begin", "attach", "flow", "transfer", "disposition", "detach", "end", "close"]
-DEADLINE_S = 30.0
+DEADLINE_S = 180.0
 
 
 class Frame(NamedTuple):

@@ -257,7 +257,7 @@ def test_two_brokers_in_both_directions(start_broker: StartBroker) -> None:
         auto_links=("in:jobs@hub:edge-jobs", "out:results@hub"),
     )
     until(lambda: is_up(edge, "hub"))
-    there, here = (BlockingConnection(f"127.0.0.1:{one.port}", timeout=60) for one in (hub, edge))
+    there, here = (BlockingConnection(f"127.0.0.1:{one.port}", timeout=180) for one in (hub, edge))
     sender, receiver = there.create_sender("edge-jobs"), there.create_receiver("results", credit=10)
     bodies = [f"{number}".encode() * 100 for number in range(50)] + [bytes(300_000)]
     for body in bodies:

@@ -33,7 +33,7 @@ def rabbit(tmp_path: Path) -> RabbitMq:
     return RabbitMq(tmp_path / "rabbit")
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_links_go_on_to_another_kind_of_broker(
     rabbit: RabbitMq, start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # C42, C60
@@ -45,9 +45,9 @@ def test_links_go_on_to_another_kind_of_broker(
             link_routes=("hub.*=hub,strip=hub.",),
         )
         until(lambda: is_up(broker, "hub"))
-        here = BlockingConnection(f"127.0.0.1:{broker.port}", timeout=60)
+        here = BlockingConnection(f"127.0.0.1:{broker.port}", timeout=180)
         there = BlockingConnection(
-            f"127.0.0.1:{rabbit.port}", timeout=60, user=USER, password=PASSWORD, allowed_mechs="PLAIN",
+            f"127.0.0.1:{rabbit.port}", timeout=180, user=USER, password=PASSWORD, allowed_mechs="PLAIN",
             sasl_enabled=True, allow_insecure_mechs=True,
         )  # fmt: skip
         bodies = [f"{number}".encode() * 1000 for number in range(20)]
@@ -71,7 +71,7 @@ def test_links_go_on_to_another_kind_of_broker(
         here.close()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_queues_are_joined_with_those_of_another_kind_of_broker(
     rabbit: RabbitMq, start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,7 +83,7 @@ def test_queues_are_joined_with_those_of_another_kind_of_broker(
             auto_links=("in:jobs@hub:/queue/jobs", "out:jobs@hub:/queue/done"),
         )
         there = BlockingConnection(
-            f"127.0.0.1:{rabbit.port}", timeout=60, user=USER, password=PASSWORD, allowed_mechs="PLAIN",
+            f"127.0.0.1:{rabbit.port}", timeout=180, user=USER, password=PASSWORD, allowed_mechs="PLAIN",
             sasl_enabled=True, allow_insecure_mechs=True,
         )  # fmt: skip
         bodies = [f"{number}".encode() * 1000 for number in range(20)]

@@ -13,7 +13,7 @@ from scramp import ScramClient
 
 from cairnmq.amqp.codec import Malformed, descriptor, read_list
 
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 AMQP = b"AMQP\x00\x01\x00\x00"
 SASL = b"AMQP\x03\x01\x00\x00"
 OPEN, BEGIN, ATTACH, FLOW, TRANSFER, DISPOSITION, DETACH, END, CLOSE = range(0x10, 0x19)

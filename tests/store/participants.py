@@ -18,7 +18,7 @@ from cairnmq.store.transaction import TxState
 from .coordinator import LostError, RefusedError, Standing
 
 OPTIONS = StoreOptions(container_bytes=256 << 10, min_container_bytes=256 << 10, checkpoint_bytes=1 << 20)
-DEADLINE_S = 60
+DEADLINE_S = 180
 _STANDINGS = {
     TxState.PREPARED: Standing.PREPARED,
     TxState.DECIDED_COMMIT: Standing.COMMITTED,

@@ -262,18 +262,18 @@ def test_nobody_is_told_before_it_is_durable(disk: Disk) -> None:
     def gate(operation: str) -> None:
         if operation.startswith("write"):
             in_sync.set()
-            assert go_on.wait(20)
+            assert go_on.wait(180)
 
     store.start(told.put, failures.put)
     disk.files.on_operation = gate
     message_id, lsn = store.put(q, b"content", NOW_US)
     store.kick()
-    assert in_sync.wait(20)
+    assert in_sync.wait(180)
     assert told.empty()
     assert store.durable_lsn <= lsn
     disk.files.on_operation = None
     go_on.set()
-    durable_lsn = told.get(timeout=20)
+    durable_lsn = told.get(timeout=180)
     assert durable_lsn > lsn
     assert store.durable_lsn <= lsn  # the owner decides in which thread it learns that
     store.became_durable(durable_lsn)
@@ -281,7 +281,7 @@ def test_nobody_is_told_before_it_is_durable(disk: Disk) -> None:
     assert content_of(store, message_id) == b"content"
     store.dequeue(message_id, q, NOW_US)
     store.kick()
-    assert told.get(timeout=20) > durable_lsn
+    assert told.get(timeout=180) > durable_lsn
     store.close()
     assert failures.empty()
 
@@ -293,13 +293,13 @@ def test_a_queue_is_made_on_another_thread(disk: Disk) -> None:
     made: SimpleQueue[tuple[str, QueueRow | Exception]] = SimpleQueue()
     for _ in range(2):
         store.create_queue("q", lambda row: made.put((threading.current_thread().name, row)))
-    first, second = made.get(timeout=20), made.get(timeout=20)
+    first, second = made.get(timeout=180), made.get(timeout=180)
     assert first == second
     assert first[0] != threading.current_thread().name
     assert isinstance(first[1], QueueRow)
     disk.wiring.create_queue = _refuse  # type: ignore[method-assign]
     store.create_queue("r", lambda row: made.put(("", row)))
-    assert isinstance(made.get(timeout=20)[1], StoreError)
+    assert isinstance(made.get(timeout=180)[1], StoreError)
     store.close()
     assert list(disk.open()[0].queues()) == [first[1]]
 

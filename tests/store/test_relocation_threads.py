@@ -17,7 +17,7 @@ from cairnmq.store.state import State
 from ..recovery.checker import content_of
 from .stores import BIG, NOW_US, SIZE, Disk, come_to_rest, put, queue, shown
 
-SOON_S = 30
+SOON_S = 180
 
 
 class Later(Executor):
