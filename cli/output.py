@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import update_wrapper
-from threading import Event
+from threading import Event, current_thread, main_thread
 from types import FrameType
 from typing import Any
 
@@ -70,21 +70,22 @@ def _end_with(error: Exception) -> None:
 
 @contextmanager
 def _ctrl_c() -> Iterator[Event]:
-    """Ctrl-C raises what it always does, and is remembered: out of C code it may come as any other error."""
+    """Ctrl-C does what it did before, and is remembered: out of C code it may come as any other error."""
     came = Event()
+    before = signal.getsignal(signal.SIGINT)
+    if not callable(before) or current_thread() is not main_thread():  # nobody wants it, or it does not come here
+        yield came
+        return
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         came.set()
-        raise KeyboardInterrupt
+        before(number, frame)
 
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # nobody wants it, or somebody else does
-        yield came
-        return
     signal.signal(signal.SIGINT, interrupt)
     try:
         yield came
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, before)
 
 
 def _end(text: str, status: int) -> None:

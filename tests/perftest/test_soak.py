@@ -14,7 +14,10 @@ from typing import Any
 
 import pytest
 
+from cairnmq.perftest.crew import Crew
 from cairnmq.perftest.disks import why_not
+from cairnmq.perftest.errors import BrokerError
+from cairnmq.perftest.soak_wire import Settings
 from tests.process import CAIRNMQ
 
 from .commands import hear_ctrl_c, kept
@@ -118,7 +121,19 @@ def test_full_disk_for_histories_is_told_and_the_part_is_kept(tmp_path: Path) ->
     )  # fmt: skip
     assert "File too large" in found["stopped_by"]
     assert not found["complete"]
-    assert (found["verdict"], defects(found)) == ("whole", {})
+    assert (found["verdict"], defects(found)) == ("whole", {}), found["stories"]
+
+
+def test_all_clients_that_ended_by_themselves_are_known(tmp_path: Path) -> None:
+    """Several may fail at once, of one full disk, say; what one of them had, others are handed."""
+    crew = Crew(Settings("", "soak", "7", "", ["a"]), tmp_path, 1, 2)
+    for client in crew.clients[1:]:
+        client.process.terminate()
+        client.process.wait()
+    with pytest.raises(BrokerError):
+        crew.counted()
+    crew.kill()
+    assert sorted(crew.failed) == [client.settings.name for client in crew.clients[1:]]
 
 
 def test_ctrl_c_gives_what_there_is(tmp_path: Path) -> None:

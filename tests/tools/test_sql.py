@@ -11,7 +11,9 @@ import subprocess
 import sys
 from base64 import b64decode
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pyarrow as pa
@@ -203,6 +205,21 @@ def test_an_interruption_while_a_view_is_read_stays_one(
         asked(open_journal(str(lived)), query)
 
 
+@pytest.fixture(params=["Python's", "another"])
+def hearing_ctrl_c(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Spark, for one, has a handler of its own that does more, and raises the same."""
+
+    def another(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    handler = another if request.param == "another" else signal.default_int_handler
+    before = signal.signal(signal.SIGINT, handler)
+    yield
+    assert signal.getsignal(signal.SIGINT) is handler
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("hearing_ctrl_c")
 @pytest.mark.parametrize("place", ["_View.scanner", "_View.batches", "_Scan.to_reader", "the file is made"])
 def test_ctrl_c_at_any_step_is_told_as_such(
     lived: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Dump, place: str
