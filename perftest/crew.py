@@ -137,7 +137,7 @@ class Crew:
         self.clients.clear()
 
     def kill(self) -> None:
-        """All of them; those that have ended by themselves meanwhile are among the failed then, however many they are."""
+        """All of them; those that have ended by themselves meanwhile are among the failed then, however many."""
         for client in self.clients:
             if client.process.poll() and client.settings.name not in self.failed:
                 self.failed.append(client.settings.name)
