@@ -93,6 +93,8 @@ class JournalSql:
             "threads": 2, "memory_limit": f"{memory_limit_bytes >> 20}MiB", "temp_directory": spill,
             "autoinstall_known_extensions": "false",
         })  # fmt: skip
+        self._duck.execute("set enable_external_access = false")  # COPY, ATTACH and the like reach no file, nor the store
+        self._duck.execute("set lock_configuration = true")
 
     def query(self, text: str) -> pa.RecordBatchReader | None:
         """The answer, to be read by `batches`; None to what has none. Raises `SqlError`, or what a view means."""
@@ -137,8 +139,19 @@ class JournalSql:
         names = _words(text)
         for name, schema in schemas(names).items():
             if name in names:
+                if name != "wiring":
+                    self._check_lost()
                 self._views[name] = _View(schema, getattr(self, f"_{name}"))
                 self._duck.register(name, self._views[name])
+
+    def _check_lost(self) -> None:
+        """Raises `CorruptJournal` if a container is missing that the log did not give back."""
+        log = self._journal.log
+        lost = [gap for gap in log.gaps if not gap.is_reclaimed]
+        if lost and not self._reading.permissive:
+            first_lsn, end_lsn = lost[0].first_lsn, lost[0].end_lsn
+            reason = f"LSN {first_lsn} to {end_lsn} is missing: no container holds it"
+            raise CorruptJournal(log.place, reason, _REMEDY, first_lsn, end_lsn)
 
     # ---- the views ------------------------------------------------------------------------------------------------
 

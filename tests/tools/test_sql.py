@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -203,6 +204,40 @@ def test_an_interruption_while_a_view_is_read_stays_one(
     monkeypatch.setattr(Journal, "records", interrupted)
     with pytest.raises(KeyboardInterrupt):
         asked(open_journal(str(lived)), query)
+
+
+def test_a_query_reaches_no_file(lived: Path, tmp_path: Path, command: Dump) -> None:
+    """Not even a container, which was written over."""
+    container = next(iter(sorted((lived / "journal").glob("*.cairn"))))
+    before = container.read_bytes()
+    for query in (
+        f"copy (select 1) to '{container}'", f"attach '{tmp_path}/x.db'", f"export database '{tmp_path}/x'",
+        f"select * from read_csv('{lived}/wiring.sqlite')", "set enable_external_access = true",
+        "install httpfs", f"set temp_directory = '{tmp_path}/y'",
+    ):  # fmt: skip
+        found = command("sql", lived, query)
+        assert (found.status, len(found.err.splitlines())) == (2, 1), (query, found)
+    assert container.read_bytes() == before
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_container_that_is_gone_is_told(lived: Path, tmp_path: Path, command: Dump) -> None:
+    """What is left was given for the whole."""
+    store = tmp_path / "store"
+    shutil.copytree(lived, store)
+    lost = [piece for piece in open_journal(str(store)).log.pieces][1]
+    for container in (store / "journal").glob("*.cairn"):
+        if int.from_bytes(container.read_bytes()[48:56], "little") == lost.slot_lsn:
+            container.unlink()
+    query = "select count(*) n from records"
+    found = command("sql", store, query)
+    assert found.status == 2
+    assert f"LSN {lost.slot_lsn} to " in found.err
+    assert "is missing: no container holds it; --skip-damaged" in found.err
+    assert command("sql", store, "select count(*) from wiring").status == 0
+    [left] = command("sql", store, query, "--json", "--skip-damaged").objects
+    [all_there] = command("sql", lived, query, "--json").objects
+    assert 0 < left["n"] < all_there["n"]
 
 
 @pytest.fixture(params=["Python's", "another"])
