@@ -208,7 +208,7 @@ def test_an_interruption_while_a_view_is_read_stays_one(
 
 def test_a_query_reaches_no_file(lived: Path, tmp_path: Path, command: Dump) -> None:
     """Not even a container, which was written over."""
-    container = next(iter(sorted((lived / "journal").glob("*.cairn"))))
+    container = min((lived / "journal").glob("*.cairn"))
     before = container.read_bytes()
     for query in (
         f"copy (select 1) to '{container}'", f"attach '{tmp_path}/x.db'", f"export database '{tmp_path}/x'",
@@ -225,7 +225,7 @@ def test_a_container_that_is_gone_is_told(lived: Path, tmp_path: Path, command: 
     """What is left was given for the whole."""
     store = tmp_path / "store"
     shutil.copytree(lived, store)
-    lost = [piece for piece in open_journal(str(store)).log.pieces][1]
+    lost = open_journal(str(store)).log.pieces[1]
     for container in (store / "journal").glob("*.cairn"):
         if int.from_bytes(container.read_bytes()[48:56], "little") == lost.slot_lsn:
             container.unlink()
