@@ -93,7 +93,7 @@ class JournalSql:
             "threads": 2, "memory_limit": f"{memory_limit_bytes >> 20}MiB", "temp_directory": spill,
             "autoinstall_known_extensions": "false",
         })  # fmt: skip
-        self._duck.execute("set enable_external_access = false")  # COPY, ATTACH and the like reach no file, nor the store
+        self._duck.execute("set enable_external_access = false")  # COPY, ATTACH and the like reach no file
         self._duck.execute("set lock_configuration = true")
 
     def query(self, text: str) -> pa.RecordBatchReader | None:
