@@ -89,7 +89,30 @@ class To:
     connection: Any = None
 
 
-class Sites:
+class FollowerSide:
+    """The broker at the other site, whose copy of a queue is called `q`."""
+
+    follower: World
+
+    @property
+    def following(self) -> Following:
+        return self.follower.broker.followings.by_name["q"]
+
+    def follow(self) -> None:
+        said: list[Exception | None] = []
+        self.follower.do(self.follower.broker.followings.create, "q", "there", "q", {}, said.append)
+        assert said == [None]
+
+    def copy(self) -> Contents | None:
+        """What the follower has on its disk, nothing of it twice; None while that is not whole."""
+        copy = self.following.copy
+        found = contents(self.follower.store, copy.queue_id)
+        assert len(found) == len(copy.ids)
+        assert len(set(found)) == len(found)
+        return found if copy.is_whole else None
+
+
+class Sites(FollowerSide):
     """The queue `q` of `source`, and the copy `q` at `follower`."""
 
     def __init__(self, *, acquisitions: bool = False) -> None:
@@ -183,26 +206,6 @@ class Sites:
     def purge(self) -> None:
         self.source.do(self.source.broker.purge, self.source.queue(), lambda found: None)
         self.look()
-
-    # ---- the follower ----------------------------------------------------------------------------------------------
-
-    @property
-    def following(self) -> Following:
-        return self.follower.broker.followings.by_name["q"]
-
-    def follow(self) -> None:
-        said: list[Exception | None] = []
-        self.follower.do(self.follower.broker.followings.create, "q", "there", "q", {}, said.append)
-        assert said == [None]
-
-    def copy(self) -> Contents | None:
-        """What the follower has on its disk; None while that is not whole."""
-        copy = self.following.copy
-        if not copy.is_whole:
-            return None
-        found = contents(self.follower.store, copy.queue_id)
-        assert len(found) == len(copy.ids)
-        return found
 
     # ---- the line --------------------------------------------------------------------------------------------------
 

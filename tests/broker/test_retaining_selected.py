@@ -11,12 +11,11 @@ from hypothesis import given, settings
 from hypothesis.strategies import booleans, integers, lists, sampled_from, tuples
 
 from cairnmq.amqp.proton import RELEASED
-from cairnmq.broker import backlog, contents, queue, selecting
 from cairnmq.channel.words import Resumable
 
 from .test_retaining import Receiver, others_get
 from .test_selecting import colourful, filters
-from .world import World
+from .world import World, small_pages
 
 LIMIT_BYTES = 6000
 SIZES = (10, 10, 600, 70_000)
@@ -24,14 +23,7 @@ SIZES = (10, 10, 600, 70_000)
 
 @pytest.fixture(autouse=True, scope="module")
 def _small() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(backlog, "CHUNK_MESSAGES", 7)
-        patch.setattr(contents, "ALLOWANCE_BYTES", 1500)
-        patch.setattr(contents, "BATCH_MESSAGES", 5)
-        patch.setattr(queue, "BATCH_MESSAGES", 5)
-        patch.setattr(selecting, "PAGE_MESSAGES", 4)
-        patch.setattr(selecting, "JUDGE_AT_ONCE", 6)
-        patch.setattr(selecting, "BEGINNINGS_AT_ONCE", 2)
+    with small_pages():
         yield
 
 
@@ -75,7 +67,7 @@ STEPS = ("put", "receive", "decide", "release", "decide unflushed", "hear", "bre
          "read", "drain", "kill", "rival")  # fmt: skip
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(lists(tuples(sampled_from(STEPS), integers(1, 3)), max_size=25), booleans())
 def test_each_message_is_processed_once(steps: list[tuple[str, int]], reads_at_once: bool) -> None:
     world = world_with(15)

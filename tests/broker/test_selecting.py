@@ -17,10 +17,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from cairnmq.amqp import encode, sections
 from cairnmq.amqp.proton import ACCEPTED, RELEASED
-from cairnmq.broker import backlog, contents, queue, selecting
 from cairnmq.broker.memory import ENTRY_BYTES
 
-from .world import FakeTerminal, World, message, number_of
+from .world import FakeTerminal, World, message, number_of, small_pages
 
 LIMIT_BYTES = 6000
 SIZES = st.sampled_from([0, 50, 600, 70_000])
@@ -28,14 +27,7 @@ SIZES = st.sampled_from([0, 50, 600, 70_000])
 
 @pytest.fixture(autouse=True, scope="module")
 def _small() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(backlog, "CHUNK_MESSAGES", 7)
-        patch.setattr(contents, "ALLOWANCE_BYTES", 1500)
-        patch.setattr(contents, "BATCH_MESSAGES", 5)
-        patch.setattr(queue, "BATCH_MESSAGES", 5)
-        patch.setattr(selecting, "PAGE_MESSAGES", 4)
-        patch.setattr(selecting, "JUDGE_AT_ONCE", 6)
-        patch.setattr(selecting, "BEGINNINGS_AT_ONCE", 2)
+    with small_pages():
         yield
 
 

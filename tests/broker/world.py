@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from cairnmq.base.clock import ManualClock
+from cairnmq.broker import backlog, contents, queue, selecting
 from cairnmq.broker.broker import Broker
 from cairnmq.broker.queue import Queue
 from cairnmq.channel.words import (
@@ -41,6 +45,20 @@ def number_of(content: Any) -> int:
     at = data.index(b"\x00\x53\x75\xb0") + 8
     assert len(data) == at + int.from_bytes(data[at - 4 : at])
     return int.from_bytes(data[at : at + 4])
+
+
+@contextmanager
+def small_pages() -> Iterator[None]:
+    """Everything that is done in portions is done in small ones, so that few messages take several."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backlog, "CHUNK_MESSAGES", 7)
+        patch.setattr(contents, "ALLOWANCE_BYTES", 1500)
+        patch.setattr(contents, "BATCH_MESSAGES", 5)
+        patch.setattr(queue, "BATCH_MESSAGES", 5)
+        patch.setattr(selecting, "PAGE_MESSAGES", 4)
+        patch.setattr(selecting, "JUDGE_AT_ONCE", 6)
+        patch.setattr(selecting, "BEGINNINGS_AT_ONCE", 2)
+        yield
 
 
 class FakeTerminal:

@@ -7,12 +7,11 @@ from typing import Any
 
 from cairnmq.amqp.attaching import Attach, End
 from cairnmq.amqp.proton import ACCEPTED
-from cairnmq.broker.followings import Following
 from cairnmq.channel.words import Delivery, Error, Open, Outcome, Terminus
 from cairnmq.cluster.core import Core
 from cairnmq.cluster.deliver import Heard
 
-from ..broker.following_world import Attached, Contents, Outward, To, contents
+from ..broker.following_world import Attached, Contents, FollowerSide, Outward, To
 from ..broker.world import FakeTerminal
 from ..broker.world import World as Broker
 from .world import Member, World
@@ -47,7 +46,7 @@ class ObservedMember(Member):
     core_type = ObservedCore
 
 
-class Sites:
+class Sites(FollowerSide):
     """The queue `q` of a cluster of three, and the copy `q` at `follower`."""
 
     def __init__(self, seed: int = 0, *, size: int = 3, observed: bool = True, **arguments: Any) -> None:
@@ -81,25 +80,6 @@ class Sites:
         lasting = {entry.position for entry in replica.entries() if entry.message_id}
         lasting |= {position for position, _ in replica.stored()}
         return tuple(number for position, number in member.contents("q") if position in lasting)
-
-    # ---- the follower ----------------------------------------------------------------------------------------------
-
-    @property
-    def following(self) -> Following:
-        return self.follower.broker.followings.by_name["q"]
-
-    def follow(self) -> None:
-        said: list[Exception | None] = []
-        self.follower.do(self.follower.broker.followings.create, "q", "there", "q", {}, said.append)
-        assert said == [None]
-
-    def copy(self) -> Contents | None:
-        """What the follower has on its disk; None while that is not whole."""
-        copy = self.following.copy
-        found = contents(self.follower.store, copy.queue_id)
-        assert len(found) == len(copy.ids)
-        assert len(set(found)) == len(found), "nothing is there twice"
-        return found if copy.is_whole else None
 
     # ---- the line --------------------------------------------------------------------------------------------------
 

@@ -374,6 +374,20 @@ def a_lab(directory: Path) -> Iterator[Lab]:
         lab.down()
 
 
+@contextlib.contextmanager
+def a_life(directory: Path) -> Iterator[Life]:
+    """Of three members that serve; it is ended at the end."""
+    with a_lab(directory / "lab") as lab:
+        life = Life(lab, 1, directory)
+        try:
+            for node in lab.nodes:
+                life.start_broker(node)
+            life.wait(life.all_serve, "the members serve")
+            yield life
+        finally:
+            life.end()
+
+
 def main() -> None:
     first, runs = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1
     reason = why_not()

@@ -5,76 +5,54 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 from proton import symbol
 from proton.utils import BlockingConnection, ConnectionClosed
 
-from cairnmq.tools.cluster_lab import why_not
 from cairnmq.tools.cluster_lab_conf import address
 
-from .real import PORT, ROOT, Life, a_lab, die_with_me
+from .real import PORT, ROOT, Life, die_with_me
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("known", [3, 1], ids=["it knows all", "it is told of the others"])
-def test_proton_reconnects_to_another_member(tmp_path: Path, known: int) -> None:  # D1, D28, D36
-    reason = why_not()
-    if reason:
-        pytest.skip(f"no corosync: {reason}")
-    with a_lab(tmp_path / "lab") as lab:
-        life = Life(lab, 1, tmp_path)
-        try:
-            for node in lab.nodes:
-                life.start_broker(node)
-            life.wait(life.all_serve, "the members serve")
-            places = [f"{address(node)}:{PORT}" for node in lab.nodes]
-            command = [sys.executable, "-m", "tests.cluster.reconnecting", "q", "600", *places[:known]]
-            with subprocess.Popen(
-                lab.command(3, command), cwd=ROOT, stdout=subprocess.PIPE, text=True, preexec_fn=die_with_me
-            ) as client:
-                assert client.stdout is not None
-                for line in client.stdout:
-                    if line in ("at 200\n", "at 500\n"):
-                        life.brokers[1].stop(signal.SIGKILL)
-                    if line == "at 400\n":
-                        life.start_broker(1)
-                        life.wait(life.all_serve, "it is back")
-                assert line == "got 600\n"
-            assert client.returncode == 0
-        finally:
-            life.end()
+def test_proton_reconnects_to_another_member(life: Life, known: int) -> None:  # D1, D28, D36
+    lab = life.lab
+    places = [f"{address(node)}:{PORT}" for node in lab.nodes]
+    command = [sys.executable, "-m", "tests.cluster.reconnecting", "q", "600", *places[:known]]
+    with subprocess.Popen(
+        lab.command(3, command), cwd=ROOT, stdout=subprocess.PIPE, text=True, preexec_fn=die_with_me
+    ) as client:
+        assert client.stdout is not None
+        for line in client.stdout:
+            if line in ("at 200\n", "at 500\n"):
+                life.brokers[1].stop(signal.SIGKILL)
+            if line == "at 400\n":
+                life.start_broker(1)
+                life.wait(life.all_serve, "it is back")
+        assert line == "got 600\n"
+    assert client.returncode == 0
 
 
-@pytest.mark.timeout(300)
-def test_who_is_cut_off_tells_its_clients_where_the_others_are(tmp_path: Path) -> None:
-    reason = why_not()
-    if reason:
-        pytest.skip(f"no corosync: {reason}")
-    with a_lab(tmp_path / "lab") as lab:
-        life = Life(lab, 1, tmp_path)
-        try:
-            for node in lab.nodes:
-                life.start_broker(node)
-            life.wait(life.all_serve, "the members serve")
-            others = [(address(node), PORT) for node in lab.nodes if node != 1]
-            with lab.inside(1):
-                client = BlockingConnection(f"{address(1)}:{PORT}", allowed_mechs="ANONYMOUS")
-            told = client.conn.remote_properties[symbol("failover-server-list")]
-            assert sorted(found(one) for one in told) == others
-            lab.partition([1], [2, 3])
-            with pytest.raises(ConnectionClosed, match="majority") as early:
-                client.wait(lambda: False, timeout=60)
-            condition = early.value.connection.remote_condition
-            assert condition.name == "amqp:connection:forced"
-            assert found(condition.info) == others[0]
-            assert [found(one) for one in condition.info[symbol("failover-server-list")]] == others
-            with lab.inside(1), pytest.raises(ConnectionClosed, match=f"majority.*network-host.*{address(2)}"):
-                BlockingConnection(f"{address(1)}:{PORT}", allowed_mechs="ANONYMOUS").wait(lambda: False, timeout=60)
-        finally:
-            life.end()
+@pytest.mark.timeout(900)
+def test_who_is_cut_off_tells_its_clients_where_the_others_are(life: Life) -> None:
+    lab = life.lab
+    others = [(address(node), PORT) for node in lab.nodes if node != 1]
+    with lab.inside(1):
+        client = BlockingConnection(f"{address(1)}:{PORT}", allowed_mechs="ANONYMOUS")
+    told = client.conn.remote_properties[symbol("failover-server-list")]
+    assert sorted(found(one) for one in told) == others
+    lab.partition([1], [2, 3])
+    with pytest.raises(ConnectionClosed, match="majority") as early:
+        client.wait(lambda: False, timeout=60)
+    condition = early.value.connection.remote_condition
+    assert condition.name == "amqp:connection:forced"
+    assert found(condition.info) == others[0]
+    assert [found(one) for one in condition.info[symbol("failover-server-list")]] == others
+    with lab.inside(1), pytest.raises(ConnectionClosed, match=f"majority.*network-host.*{address(2)}"):
+        BlockingConnection(f"{address(1)}:{PORT}", allowed_mechs="ANONYMOUS").wait(lambda: False, timeout=60)
 
 
 def found(place: Any) -> tuple[str, int]:

@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cairnmq.base.clock import SystemClock
 from cairnmq.recovery.recover import open_store
-from cairnmq.tools.cluster_lab import why_not
 from cairnmq.tools.cluster_lab_conf import address
 
 from ..process import CAIRNMQ, DEADLINE_S, BrokerProcess
-from .real import PORT, Life, a_lab, die_with_me
+from .real import PORT, Life, die_with_me
 
 THERE = 3
 """Where the follower runs, as a broker of its own."""
@@ -84,23 +81,7 @@ class Sites:
             store.close()
 
 
-@pytest.fixture
-def life(tmp_path: Path) -> Iterator[Life]:
-    reason = why_not()
-    if reason:
-        pytest.skip(f"no corosync: {reason}")
-    with a_lab(tmp_path / "lab") as lab:
-        life = Life(lab, 1, tmp_path)
-        try:
-            for node in lab.nodes:
-                life.start_broker(node)
-            life.wait(life.all_serve, "the members serve")
-            yield life
-        finally:
-            life.end()
-
-
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_the_follower_goes_on_with_another_member_when_that_which_serves_is_killed(life: Life) -> None:  # D23, D28
     sites = Sites(life)
     life.begin_client("sender", "q")

@@ -12,7 +12,7 @@ from proton.utils import BlockingConnection
 from cairnmq.tools.cluster_lab import why_not
 from cairnmq.tools.cluster_lab_conf import address
 
-from .real import PATIENCE_S, PORT, Life, a_lab
+from .real import PATIENCE_S, PORT, a_life
 
 SMALL = "24m"
 BODY = b"x" * 20_000
@@ -31,29 +31,22 @@ def test_a_member_whose_disk_is_full(tmp_path: Path) -> None:
     if mounted.returncode:
         pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.decode().strip()}")
     try:
-        with a_lab(tmp_path / "lab") as lab:
-            life = Life(lab, 1, tmp_path)
-            try:
-                for node in lab.nodes:
-                    life.start_broker(node)
-                life.wait(life.all_serve, "the members serve")
-                with lab.inside(1):
-                    client = BlockingConnection(
-                        f"amqp://{address(1)}:{PORT}", timeout=PATIENCE_S, allowed_mechs="ANONYMOUS"
-                    )
-                sender = client.create_sender("q")
-                full = life.brokers[3].process
-                sent = 0
-                while full.poll() is None:
-                    assert sent < MOST
-                    sender.send(Message(body=BODY, durable=True))
-                    sent += 1
-                for _ in range(50):
-                    sender.send(Message(body=BODY, durable=True))
-                life.brokers[3].wait_for(r"cluster 's1': its disk is full: .*; free some space, and start this broker")
-                assert all(life.brokers[node].process.poll() is None for node in (1, 2))
-                client.close()
-            finally:
-                life.end()
+        with a_life(tmp_path) as life:
+            with life.lab.inside(1):
+                client = BlockingConnection(
+                    f"amqp://{address(1)}:{PORT}", timeout=PATIENCE_S, allowed_mechs="ANONYMOUS"
+                )
+            sender = client.create_sender("q")
+            full = life.brokers[3].process
+            sent = 0
+            while full.poll() is None:
+                assert sent < MOST
+                sender.send(Message(body=BODY, durable=True))
+                sent += 1
+            for _ in range(50):
+                sender.send(Message(body=BODY, durable=True))
+            life.brokers[3].wait_for(r"cluster 's1': its disk is full: .*; free some space, and start this broker")
+            assert all(life.brokers[node].process.poll() is None for node in (1, 2))
+            client.close()
     finally:
         subprocess.run(["umount", "-l", small], check=True)
