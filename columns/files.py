@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from uuid import UUID
 
-from ..base.errors import CairnError, DiskError, ForeignStore
+from ..base.errors import CairnError, CorruptJournal, DiskError, ForeignStore
 from ..disk.real import RealDirectory, RealFile
 from ..disk.seam import SECTOR_BYTES
 from ..journal import block, container, mark
@@ -126,6 +126,13 @@ class Log:
             if gap.end_lsn > first_lsn and gap.first_lsn < end_lsn:
                 found.append(replace(gap, first_lsn=max(gap.first_lsn, first_lsn), end_lsn=min(gap.end_lsn, end_lsn)))
         return found
+
+    def check_lost(self, first_lsn: int, end_lsn: int, remedy: str) -> None:
+        """Raises `CorruptJournal` if a container of the range is missing that the log has not given back."""
+        lost = next((gap for gap in self.missing(first_lsn, end_lsn) if not gap.is_reclaimed), None)
+        if lost is not None:
+            reason = f"LSN {lost.first_lsn} to {lost.end_lsn} is missing: no container holds it"
+            raise CorruptJournal(self.place, reason, remedy, lost.first_lsn, lost.end_lsn)
 
 
 @dataclass(frozen=True)

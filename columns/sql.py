@@ -139,19 +139,10 @@ class JournalSql:
         names = _words(text)
         for name, schema in schemas(names).items():
             if name in names:
-                if name != "wiring":
-                    self._check_lost()
+                if name != "wiring" and not self._reading.permissive:
+                    self._journal.log.check_lost(0, self._journal.log.durable_lsn, _REMEDY)
                 self._views[name] = _View(schema, getattr(self, f"_{name}"))
                 self._duck.register(name, self._views[name])
-
-    def _check_lost(self) -> None:
-        """Raises `CorruptJournal` if a container is missing that the log did not give back."""
-        log = self._journal.log
-        lost = [gap for gap in log.gaps if not gap.is_reclaimed]
-        if lost and not self._reading.permissive:
-            first_lsn, end_lsn = lost[0].first_lsn, lost[0].end_lsn
-            reason = f"LSN {first_lsn} to {end_lsn} is missing: no container holds it"
-            raise CorruptJournal(log.place, reason, _REMEDY, first_lsn, end_lsn)
 
     # ---- the views ------------------------------------------------------------------------------------------------
 

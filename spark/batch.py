@@ -13,7 +13,7 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from ..base.errors import CairnError, CorruptJournal
+from ..base.errors import CairnError
 from ..columns.files import Gap, Log, Piece, grouped
 from ..columns.journal import Journal
 from ..columns.lives import NEVER
@@ -169,10 +169,6 @@ def check_still_there(log: Log, seen: Ranges, options: Options) -> None:
 
 def check_lost(log: Log, start_lsn: int, end_lsn: int, options: Options) -> None:
     """Raises `CorruptJournal` if a container of a range is missing that the log has not given back."""
-    lost = [gap for gap in log.missing(start_lsn, end_lsn) if not gap.is_reclaimed]
-    if lost and not options.permissive:
-        raise CorruptJournal(
-            log.place, f"LSN {lost[0].first_lsn} to {lost[0].end_lsn} is missing: no container holds it",
-            "read it with mode=PERMISSIVE to leave that out; `cairnmq dump` shows what is whole",
-            lost[0].first_lsn, lost[0].end_lsn,
-        )  # fmt: skip
+    if not options.permissive:
+        remedy = "read it with mode=PERMISSIVE to leave that out; `cairnmq dump` shows what is whole"
+        log.check_lost(start_lsn, end_lsn, remedy)
