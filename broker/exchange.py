@@ -19,6 +19,8 @@ from .topics import Topics
 REMEMBERED_KEYS = 4096
 MAX_KEY_CHARACTERS = 255
 """Of a key, and of a pattern: matching takes time in proportion to both."""
+MOST_HOPS = 8
+"""From one alternate exchange to the next: they may lead in a circle."""
 Driver = Any
 Condition = Callable[[bytes], bool]
 """Whether a message is one that a binding wants: a selector, say. It gets the first piece of a long one."""
@@ -137,11 +139,11 @@ class Exchange:
         return [found for key in keys if (found := self.unbind(queue, key)) is not None]
 
     def route(self, key: str) -> Route:
-        """Where *key* leads: nowhere, if it is too long."""
+        """Where *key* leads: nowhere, if it is too long and counts."""
         route = self._routes.get(key)
         if route is None:
             if len(key) > MAX_KEY_CHARACTERS:
-                return NOWHERE
+                return NOWHERE if self.needs_key else self.route("")
             if len(self._routes) >= REMEMBERED_KEYS:
                 self._routes.clear()
             route = self._routes[key] = _route(self._match(key))
@@ -216,6 +218,22 @@ class HeadersExchange(Exchange):
 TYPES: dict[str, type[Exchange]] = {
     kind.type: kind for kind in (Exchange, FanoutExchange, TopicExchange, HeadersExchange)
 }
+
+
+def queues_through(
+    exchanges: Mapping[str, Exchange], exchange: Exchange, key: str, content: bytes, container: str = ""
+) -> tuple[Queue, ...]:
+    """The queues that get a message from *container* through *exchange*, or else through its alternate, and so on.
+
+    *exchanges*: all there are, by name. No queue that is just going is among them.
+    """
+    for _ in range(MOST_HOPS + 1):
+        queues = tuple([queue for queue in exchange.route(key).wanted(content, container) if not queue.going])
+        alternate = exchanges.get(exchange.alternate)
+        if queues or alternate is None:
+            return queues
+        exchange = alternate
+    return ()
 
 
 def _route(bindings: list[Binding]) -> Route:

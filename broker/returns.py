@@ -19,6 +19,7 @@ from ..base.errors import CairnError
 from ..store.why import Why
 from .cluster import Kept
 from .entry import Entry
+from .exchange import queues_through
 from .line import Shown
 from .memory import ENTRY_BYTES
 from .places import ExchangePlace, Place
@@ -234,14 +235,15 @@ class Returns:
 
     def _targets(self, queue: Queue, found: Place | Exception, content: bytes) -> list[Queue]:
         if isinstance(found, Queue):
-            targets = [found]
+            targets = [] if found.going else [found]
         elif isinstance(found, ExchangePlace):
-            targets = list(found.exchange.route(found.key or queue.name).wanted(content, ""))
+            exchanges = self._broker.nodes.exchanges
+            targets = list(queues_through(exchanges, found.exchange, found.key or queue.name, content))
         else:
             about = {"queue": queue.name}
             log.warning("queue %s: a message is dropped, as it can't be moved away: %s", queue.name, found, extra=about)
             targets = []
-        return [target for target in targets if not target.going]
+        return targets
 
     def _move(self, queue: Queue, entry: Entry, reason: str, targets: list[Queue], content: bytes) -> int:
         if not targets:

@@ -12,7 +12,7 @@ from ..channel.words import Delivery, Fragment, TerminalEnd
 from .access import SEND
 from .direct import Direct
 from .direct_sender import DirectSender
-from .exchange import MAX_KEY_CHARACTERS, Exchange
+from .exchange import MAX_KEY_CHARACTERS, MOST_HOPS, Exchange, queues_through
 from .passing import NO_TRANSACTIONS
 from .places import ExchangePlace, Place
 from .producer import Producer, Queues
@@ -21,10 +21,6 @@ from .queue import Queue
 if TYPE_CHECKING:
     from .broker import Broker
     from .transaction import Transaction
-
-
-MOST_HOPS = 8
-"""From one alternate exchange to the next: they may lead in a circle."""
 
 
 class QueueProducer(Producer):
@@ -99,8 +95,7 @@ class RoutingProducer(Producer):
             self._reject(deliveries, len(deliveries), "amqp:not-found", why)
 
     def _queues_through(self, exchange: Exchange, key: str, start: bytes) -> Queues:
-        queues = exchange.route(key).wanted(start, self._container)
-        return tuple([queue for queue in queues if not queue.going])
+        return queues_through(self._broker.nodes.exchanges, exchange, key, start, self._container)
 
 
 class ExchangeProducer(RoutingProducer):

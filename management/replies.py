@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..broker.entry import Entry
+from ..broker.exchange import queues_through
 from ..broker.memory import ENTRY_BYTES
 from ..broker.places import ExchangePlace
 from ..broker.queue import Queue
@@ -82,7 +83,11 @@ class Receiver:
 
 def put(broker: Broker, place: Queue | ExchangePlace, content: bytes) -> None:
     """A response goes to a node, as a message that is not durable. If there is no room for it, it is dropped."""
-    queues = (place,) if isinstance(place, Queue) else place.exchange.route(place.key).wanted(content, "")
+    queues: Sequence[Queue]
+    if isinstance(place, Queue):
+        queues = (place,)
+    else:
+        queues = queues_through(broker.nodes.exchanges, place.exchange, place.key, content)
     size_bytes = len(content) + ENTRY_BYTES
     for queue in queues:
         if queue.going or queue.spare_bytes() < size_bytes:
