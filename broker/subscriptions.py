@@ -10,7 +10,9 @@
 Where clients log in, their user stands before the container, as in `user@container`. *name* is the link's, up to a
 `|`: clients that have several links on one subscription tell them apart by what follows. A durable one is bound anew
 when its topic, key or filters change, and what was on it goes, as JMS says. Without a source (a null one) a client asks
-what there was under its link's name, to close it: that is how it unsubscribes.
+what there was under its link's name, to close it: that is how it unsubscribes. There are no capabilities then, so what
+clients of any container share is looked for where `|global` follows the name: JMS clients without an id of their own
+call all such links so.
 """
 
 from __future__ import annotations
@@ -41,6 +43,8 @@ NAME_PREFIX = f"{PREFIX}:"
 """Of the names of those that are found again: none is made on first use."""
 SUBSCRIPTION = "x-subscription"
 """The argument of a durable subscription's queue: what it is of, as `_Asked.terms` tells it."""
+GLOBAL = "global"
+"""The capability of those of any container, and what follows the name of their links where no capabilities are told."""
 
 
 class _Asked(NamedTuple):
@@ -89,9 +93,12 @@ class Subscriptions:
     def find(self, wish: Open, terminal: TerminalEnd) -> None:
         """A client asks by its link's name what it had subscribed to."""
         names = [_durable_name(wish, shared=shared) for shared in (False, True)]
-        queue = next((found for name in names if (found := self._broker.nodes.queues.get(name)) is not None), None)
-        terms = None if queue is None or queue.going else _terms_of(queue)
-        if queue is None or terms is None:
+        if wish.link_name.partition("|")[2] == GLOBAL:
+            names.append(_name("", wish, shared=True))
+        queues = self._broker.nodes.queues
+        there = (queue for name in names if (queue := queues.get(name)) is not None and not queue.going)
+        queue, terms = next(((queue, terms) for queue in there if (terms := _terms_of(queue)) is not None), (None, {}))
+        if queue is None:
             terminal.failure("amqp:not-found", f"there is no subscription {wish.link_name!r}")
             return
         address = terms["exchange"] + (f"/{terms['key']}" if terms["key"] else "")
@@ -192,9 +199,13 @@ def _asked(place: ExchangePlace, wish: Open) -> _Asked:
 
 
 def _durable_name(wish: Open, *, shared: bool) -> str:
-    container = "" if "global" in wish.terminus.capabilities else quote(wish.container, safe="")
+    container = "" if GLOBAL in wish.terminus.capabilities else quote(wish.container, safe="")
     if wish.user and container:  # container ids are what clients say; users are who they are
         container = f"{quote(wish.user, safe='')}@{container}"
+    return _name(container, wish, shared=shared)
+
+
+def _name(container: str, wish: Open, *, shared: bool) -> str:
     name = quote(wish.link_name.partition("|")[0], safe="")
     return f"{NAME_PREFIX}{container}:{'shared:' if shared else ''}{name}"
 

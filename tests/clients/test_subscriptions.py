@@ -169,6 +169,55 @@ def test_unsubscribing_by_a_null_source(new_peer: NewPeer) -> None:
     assert bodies(peer, subscribe(peer, "topic://t", durable=True)) == []
 
 
+@pytest.mark.parametrize(
+    ("containers", "names", "capabilities"),
+    [
+        (("me", "me"), ("sub", "sub|2"), ("topic", "shared")),
+        (("a uuid", "another"), ("sub|global", "sub|global2"), ("topic", "shared", "global")),
+    ],
+    ids=["of a client id", "of nobody's"],
+)
+def test_unsubscribing_from_a_shared_one(
+    new_peer: NewPeer, containers: tuple[str, str], names: tuple[str, str], capabilities: tuple[str, ...]
+) -> None:
+    """The links are called as qpid-jms calls them: with `|global` where its connection has no client id."""
+    how: Any = {"durable": True, "capabilities": capabilities}
+    for container, name in zip(containers, names, strict=True):
+        peer = new_peer(container=container)
+        peer.detach(subscribe(peer, "t", name, **how), close=False)
+        peer.close()
+    peer = new_peer(container=containers[0] if containers[0] == containers[1] else "a third")
+    peer.put(peer.sender("topic://t"), ["while nobody is there"])
+    lookup = subscribe(peer, None, names[0], credit=0)
+    assert lookup.remote_source.address == "amq.topic/t"
+    peer.detach(lookup)
+    again = subscribe(peer, None, names[0], credit=0)
+    assert peer.refusal(again) == "amqp:not-found"
+    again.close()
+    peer.settle_down()
+    assert bodies(peer, subscribe(peer, "t", names[0], **how)) == []
+
+
+def test_a_name_that_says_nothing_of_it_finds_no_global_one(new_peer: NewPeer) -> None:
+    """Or a client with an id could end what others share, where it has nothing of that name."""
+    how: Any = {"durable": True, "capabilities": ("topic", "shared", "global")}
+    one, other = new_peer(container="one"), new_peer(container="other")
+    one.detach(subscribe(one, "t", "sub|global", **how), close=False)
+    assert other.refusal(subscribe(other, None, "sub", credit=0)) == "amqp:not-found"
+    other.put(other.sender("topic://t"), ["kept"])
+    assert bodies(one, subscribe(one, "t", "sub|global", **how)) == ["kept"]
+
+
+def test_its_own_goes_before_a_global_one_of_that_name(new_peer: NewPeer) -> None:
+    peer = new_peer(container="me")
+    for topic, capabilities in (("t", ("topic", "shared", "global")), ("mine", ("topic",))):
+        peer.detach(subscribe(peer, topic, "sub|global", durable=True, capabilities=capabilities), close=False)
+    for address in ("amq.topic/mine", "amq.topic/t"):
+        lookup = subscribe(peer, None, "sub|global", credit=0)
+        assert lookup.remote_source.address == address
+        peer.detach(lookup)
+
+
 def test_closing_the_link_unsubscribes(new_peer: NewPeer) -> None:
     peer = new_peer(container="me")
     peer.detach(subscribe(peer, "topic://t", durable=True))
