@@ -100,6 +100,11 @@ class Terminus(NamedTuple):
     properties: bytes = b""
     """Of a dynamic node, as an encoded map; empty if there are none."""
 
+    @property
+    def lasts(self) -> bool:
+        """Whether something of it is to be there when its link is not."""
+        return self.durability > 0 or self.expiry == "never"
+
 
 class Acquired(NamedTuple):
     """A message on its way to a client that is acquired in a transaction."""

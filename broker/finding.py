@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 
 from ..base.errors import CairnError, DiskFull, SqlDenied, SqlReadOnly, SqlUnreachable
+from ..channel.words import Open
 from . import addresses
-from .access import CONNECT, CREATE, SEND, Access, Forbidden
+from .access import BROWSE, CONNECT, CREATE, RECEIVE, SEND, Access, Forbidden
 from .addresses import Kind
 from .direct import DirectAddresses
 from .nodes import MAX_NAME_BYTES, CopyLocked, Nodes
@@ -19,6 +20,11 @@ from .subscriptions import NAME_PREFIX as SUBSCRIPTION_PREFIX
 
 DYNAMIC_PREFIX = "dynamic-"
 """Of names the broker gives. None is made on first use: a reply that comes too late must not leave a queue behind."""
+
+
+def operation_of(wish: Open) -> str:
+    """What a link is to do, by what its client says; where that is a subscription, see `Finding.why_not_used`."""
+    return SEND if not wish.to_client else BROWSE if wish.terminus.browse else RECEIVE
 
 
 class Finding:
@@ -98,7 +104,12 @@ class Finding:
         return "" if self.access is None else self.access.why_not(user, operation, name)
 
     def why_not_used(self, place: Place | None, name: str, user: str, operation: str, connection: object) -> str:
-        """As `why_not`. What a connection made for itself is its own, and to read from, nobody else's (A14)."""
+        """As `why_not`. What a connection made for itself is its own, and to read from, nobody else's (A14).
+
+        Nobody browses an exchange: a client that wants a copy, as JMS has it, takes all from a queue of its own.
+        """
+        if operation == BROWSE and isinstance(place, ExchangePlace):
+            operation = RECEIVE
         if isinstance(place, Queue) and place.owner is not None:
             if place.owner is connection:
                 return ""

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..base.errors import CairnError, StoreError
 from ..channel.words import Attach, Open, TerminalEnd
-from .access import BROWSE, RECEIVE, SEND
+from .access import BROWSE, RECEIVE
 from .addresses import QUEUE_SCHEME, TOPIC_SCHEME
 from .connectors import Done, behind_sql
+from .finding import operation_of
 from .places import ExchangePlace
 from .queue import Queue
 from .routed import Joint
@@ -105,8 +106,7 @@ class LinkRoutes:
         route = self.find(address, to_client=wish.to_client)
         if route is None or isinstance(self._broker.place_of(address), Queue | ExchangePlace):
             return False
-        operation = SEND if not wish.to_client else BROWSE if wish.terminus.browse else RECEIVE
-        if why := self._broker.why_not(wish.user, operation, address):
+        if why := self._broker.why_not(wish.user, operation_there(wish), address):
             terminal.failure("amqp:unauthorized-access", why)
         else:
             self._open(route, wish, terminal)
@@ -160,6 +160,17 @@ class LinkRoutes:
 
     def _without(self, route: LinkRoute) -> None:
         self.all = tuple(one for one in self.all if one.pattern != route.pattern)
+
+
+def operation_there(wish: Open) -> str:
+    """What a link over a route is to do, as access rules call it.
+
+    Only the other container knows what stands there. Who asks for a copy of a topic, or for one that is shared or
+    lasts, gets a subscription of it, and takes what comes to that.
+    """
+    operation, terminus = operation_of(wish), wish.terminus
+    subscribes = terminus.lasts or not {"topic", "shared"}.isdisjoint(terminus.capabilities)
+    return RECEIVE if operation == BROWSE and subscribes else operation
 
 
 def _asked(route: LinkRoute, wish: Open) -> Attach:

@@ -9,14 +9,14 @@ from uuid import uuid4
 from ..amqp.codec import Malformed
 from ..channel.words import DriverEnd, Open, TerminalEnd
 from . import lifetimes
-from .access import BROWSE, CREATE, RECEIVE, SEND
+from .access import CREATE, RECEIVE, SEND
 from .browser import Browser
 from .consumer import Consumer
 from .coordinator import CREDIT, Coordinator
 from .direct import Direct
 from .direct_receiver import DirectReceiver
 from .direct_sender import DirectProducer
-from .finding import DYNAMIC_PREFIX
+from .finding import DYNAMIC_PREFIX, operation_of
 from .places import ExchangePlace, Place
 from .queue import Queue
 from .remembering import RememberingExchangeProducer, RememberingQueueProducer
@@ -87,7 +87,7 @@ class Opening:
                 lambda found: self._answer(found, wish, terminal),
                 terminus.capabilities,
                 user=wish.user,
-                operation=SEND if not wish.to_client else BROWSE if terminus.browse else RECEIVE,
+                operation=operation_of(wish),
                 connection=wish.connection,
             )
 

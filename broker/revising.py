@@ -6,7 +6,11 @@ from typing import TYPE_CHECKING
 
 from ..channel.words import Open
 from . import addresses
-from .access import BROWSE, RECEIVE, SEND
+from .access import BROWSE
+from .finding import operation_of
+from .link_routes import operation_there
+from .places import ExchangePlace
+from .queue import Queue
 from .streams import STREAM
 
 if TYPE_CHECKING:
@@ -35,11 +39,13 @@ def _why_not(broker: Broker, wish: Open) -> str:
     address = wish.terminus.address
     if address is None or wish.terminus.dynamic or wish.terminus.coordinator:
         return ""
-    operation = SEND if not wish.to_client else BROWSE if wish.terminus.browse else RECEIVE
+    operation = operation_of(wish)
     if address.startswith(STREAM):
         return broker.why_not(wish.user, BROWSE, address.removeprefix(STREAM))
     if address in broker.endpoints:
         return broker.why_not(wish.user, operation, address)
     place = broker.place_of(address, wish.terminus.capabilities)
+    if not isinstance(place, Queue | ExchangePlace) and broker.link_routes.find(address, to_client=wish.to_client):
+        operation = operation_there(wish)
     name = addresses.parse(address, wish.terminus.capabilities).name if place is None else place.name
     return broker.why_not_used(place, name, wish.user, operation, wish.connection)

@@ -185,7 +185,7 @@ def _asked(place: ExchangePlace, wish: Open) -> _Asked:
     if asked.no_local and wish.container:
         arguments[NOT_FROM] = wish.container
     shared = "shared" in terminus.capabilities
-    durable = terminus.durability > 0 or terminus.expiry == "never"
+    durable = terminus.lasts
     if durable or shared:
         queue = _durable_name(wish, shared=shared)
         if not durable:

@@ -114,7 +114,10 @@ class LinkType(Type):
                     lambda k: k.wish.terminus.address,
                 ),
                 Attribute("presettled", "boolean", "Nothing on it is confirmed.", lambda k: k.wish.presettled),
-                Attribute("browsing", "boolean", "It takes nothing.", lambda k: k.wish.terminus.browse),
+                Attribute(
+                    "browsing", "boolean", "It takes nothing.",
+                    lambda k: k.wish.terminus.browse and not isinstance(k.terminal.driver, Consumer),
+                ),
                 Attribute("open", "boolean", "The broker has answered.", lambda k: k.terminal.driver is not None),
                 Attribute(
                     "unsettled", "number", "Messages that its client has and has not settled.",

@@ -1,0 +1,111 @@
+"""A subscription takes what comes to it, whatever mode its client names: it needs `receive`; `browse` will not do.
+
+JMS clients ask for a copy where they subscribe by a name, as the spec of their mapping has it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cairnmq.amqp.attaching import Attach, End
+from cairnmq.broker.access import parse as parse_rules
+from cairnmq.broker.link_routes import parse as parse_route
+from cairnmq.broker.revising import revise
+from cairnmq.channel.words import Open, Terminus
+from cairnmq.management.clients import LinkType
+
+from .test_policies import Policed
+from .world import FakeTerminal
+
+REFUSED = ["amqp:unauthorized-access"]
+LASTING: dict[str, Any] = {"durability": 2, "expiry": "never"}
+SUBSCRIBERS = {
+    "durable": {"address": "amq.topic/t", **LASTING},
+    "shared": {"address": "t", "capabilities": ("topic", "shared")},
+    "global": {"address": "t", "capabilities": ("topic", "shared", "global"), **LASTING},
+    "of one link": {"address": "topic://t"},
+}
+FAR = {
+    "durable": {"address": "far.t", "durability": 1},
+    "never given up": {"address": "far.t", "expiry": "never"},
+    "a topic": {"address": "far.t", "capabilities": ("topic",)},
+    "shared": {"address": "far.t", "capabilities": ("shared",)},
+}
+
+
+class Client:
+    name = certified = user = ""
+    container = "me"
+    certificate = b""
+
+    def expel(self, description: str, *, elsewhere: bool = False) -> None: ...
+
+
+CLIENT = Client()
+
+
+@pytest.fixture
+def policed() -> Policed:
+    return Policed()
+
+
+def allow(policed: Policed, *operations: str) -> None:
+    names = ", ".join(f'"{operation}"' for operation in operations)
+    policed.world.broker.access = parse_rules(f'[[rules]]\nwho = ["*"]\nmay = [{names}]\n'.encode(), "rules")
+
+
+def attach(policed: Policed, **terminus: Any) -> FakeTerminal:
+    terminal = FakeTerminal()
+    asked = Terminus(**terminus)
+    said = Attach("sub", End(address=asked.address), End())
+    wish = Open(True, asked, connection=CLIENT, link_name=f"sub {asked}", container="me", attach=said)
+    policed.world.do(policed.world.broker.open, wish, terminal)
+    return terminal
+
+
+@pytest.mark.parametrize("asked", SUBSCRIBERS.values(), ids=SUBSCRIBERS)
+@pytest.mark.parametrize("browse", [True, False], ids=["copy", "move"])
+def test_who_subscribes_is_to_receive(policed: Policed, asked: dict[str, Any], browse: bool) -> None:
+    allow(policed, "browse", "create")
+    assert attach(policed, browse=browse, **asked).failures == REFUSED
+    assert not policed.world.broker.nodes.queues
+    allow(policed, "receive")
+    assert attach(policed, browse=browse, **asked).failures == []
+
+
+@pytest.mark.parametrize("durability", [0, 2])
+def test_who_looks_at_a_queue_is_to_browse(policed: Policed, durability: int) -> None:
+    policed.make("q")
+    for operation, modes in (("browse", (True, False)), ("receive", (False, True))):
+        allow(policed, operation)
+        for browse, refused in zip(modes, ([], REFUSED), strict=True):
+            assert attach(policed, address="q", browse=browse, durability=durability).failures == refused
+
+
+@pytest.mark.parametrize("asked", FAR.values(), ids=FAR)
+def test_who_subscribes_at_another_container_is_to_receive(policed: Policed, asked: dict[str, Any]) -> None:
+    """What stands at the other end of a link route is known there alone: what asks for a subscription may get one."""
+    policed.world.broker.link_routes.start((parse_route("far.*=far"),))
+    for operation, subscribes, browses in (("browse", REFUSED, []), ("receive", [], REFUSED)):
+        allow(policed, operation)
+        for refused, terminus in ((subscribes, asked), (browses, {"address": "far.t"})):
+            assert attach(policed, browse=True, **terminus).failures == (refused or ["amqp:not-found"]), "no connector"
+
+
+def test_new_rules_ask_for_the_same(policed: Policed) -> None:
+    """Of links that are there, too; and management tells which of them only look on."""
+    broker = policed.world.broker
+    policed.make("q")
+    broker.link_routes.start((parse_route("far.*=far"),))
+    policed.world.do(broker.connection_opened, CLIENT)
+    looking = attach(policed, address="q", browse=True)
+    links = [attach(policed, browse=True, **asked) for asked in SUBSCRIBERS.values()]
+    type_of_links = LinkType(broker)
+    browsing = [type_of_links.map_of(link)["browsing"] for link in type_of_links.all()]
+    assert browsing == [True] + [False] * len(links)
+    for operations, ended in ((("receive", "browse"), []), (("connect", "browse"), links)):
+        allow(policed, "connect", *operations)
+        assert revise(broker) == len(ended)
+        assert [link for link in (looking, *links) if link.failures == REFUSED] == ended
