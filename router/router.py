@@ -33,6 +33,9 @@ log = logging.getLogger(__name__)
 FILES_FOR_OTHERS = 128
 """Open files that connections must leave to the journal, SQL and the rest of the process."""
 
+MOST_TURNED_AWAY = 64
+"""Clients beyond the most there may be that are heard as far as their open, to be told so; others are just closed."""
+
 
 @dataclass(frozen=True)
 class RouterOptions:
@@ -86,7 +89,7 @@ class Router:
         self.lines = Lines(self._least_loaded, self._client_terminal, self._not_connected)
         """Connections to other containers."""
         self._workers: list[Worker] = []
-        self._most = 0
+        self._most = self._most_heard = 0
         self._drivers: Drivers | None = None
         self._core: Core | None = None
 
@@ -125,7 +128,9 @@ class Router:
     def start(self, drivers: Drivers, core: Core) -> None:
         """Start the workers and let clients in."""
         self._drivers, self._core = drivers, core
-        self._most = min(self._options.max_connections, _most_files() - FILES_FOR_OTHERS)
+        files = _most_files() - FILES_FOR_OTHERS
+        self._most = min(self._options.max_connections, files)
+        self._most_heard = min(self._most + MOST_TURNED_AWAY, files)
         threads = self._options.worker_threads
         share_bytes = max(2, self._options.buffer_limit_bytes // threads)
         scratch_bytes = self._options.limits.max_frame_bytes
@@ -203,24 +208,28 @@ class Router:
         except OSError as error:
             log.error("a connection can't be accepted: %s", error)
             return
-        if sum(worker.load for worker in self._workers) >= self._most:
-            log.warning("%s: refused: there are %d connections", _show(peer), self._most)
+        there = sum(worker.load for worker in self._workers)
+        if there >= self._most_heard:
+            log.warning("%s: refused: there are %d connections", _show(peer), there)
             sock.close()
             return
+        worker, name = self._least_loaded(), _show(peer)
+        make = partial(self._terminal, name, worker, no_room=self._no_room() if there >= self._most else "")
         sock.setblocking(False)
         if sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        worker = self._least_loaded()
-        name = _show(peer)
         if context is None:
-            worker.adopt(sock, self._terminal(name, worker, worker.wake))
+            worker.adopt(sock, make(worker.wake))
         else:
-            make = partial(self._terminal, name, worker, secure=True)
 
             def named(user: str, certificate: bytes, wake: Callable[[object], None]) -> Terminal:
-                return make(wake, certified=user, certificate=certificate)
+                return make(wake, secure=True, certified=user, certificate=certificate)
 
             worker.adopt(sock, SecuredTerminal(name, context, named, worker.wake))
+
+    def _no_room(self) -> str:
+        limit = "--max-connections" if self._most == self._options.max_connections else "the open files it may have"
+        return f"the broker has {self._most} connections, and may not have more: {limit}"
 
     def _least_loaded(self) -> Worker:
         return min(self._workers, key=lambda worker: worker.load)
@@ -256,6 +265,7 @@ class Router:
         secure: bool = False,
         certified: str = "",
         certificate: bytes = b"",
+        no_room: str = "",
     ) -> Terminal:
         assert self._core is not None
         assert self._drivers is not None
@@ -272,6 +282,7 @@ class Router:
             secure=secure,
             certified=certified,
             certificate=certificate,
+            no_room=no_room,
             scratch=worker.scratch,
         )
 

@@ -59,18 +59,20 @@ class Terminal:
         secure: bool = False,
         certified: str = "",
         certificate: bytes = b"",
+        no_room: str = "",
         scratch: Scratch | None = None,
     ) -> None:
         """*name* is for the log; *wake* is called when the first work is noted down, mostly on the core.
 
         *secure*: the bytes come through TLS; *certified*: whom the client's *certificate* names, empty for nobody;
-        *scratch*: the worker's.
+        *no_room*: why it is one connection too many, and is closed as soon as it is open; *scratch*: the worker's.
         """
         self.name = name
         self.certified = certified
         self.certificate = certificate
         self._about = {"connection": name}
         self._secure = secure
+        self._no_room = no_room
         self.core = core
         self.closed = False
         self.engine = Engine(admission.container_id, limits, buckets, scratch, client=self.dials)
@@ -271,7 +273,7 @@ class Terminal:
         """Open the connection, if its user may have it and nothing else speaks against it."""
         condition, why = "amqp:unauthorized-access", self._drivers.why_not_in(self._user)
         if not why:
-            condition, why = "amqp:resource-limit-exceeded", self._gate.enter(self._user)
+            condition, why = "amqp:resource-limit-exceeded", self._no_room or self._gate.enter(self._user)
             self._counted = not why
         if why:
             answer = self._admission.refuse(condition, why)
