@@ -53,6 +53,7 @@ def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
         auto_create: tuple[str, ...] = ("*",),
         connect_to: tuple[str, ...] = (),
         link_routes: tuple[str, ...] = (),
+        container_id: str = "cairnmq",
         **router: Any,
     ) -> RunningBroker:
         acl_file = ""
@@ -66,6 +67,7 @@ def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
             RouterOptions(port=0, limits=limits, **router),
             auto_create,
             store_kind=store_kind,
+            container_id=container_id,
             acl_file=acl_file,
             connect_to=tuple(map(parse_target, connect_to)),
             link_routes=tuple(map(parse_link_route, link_routes)),
