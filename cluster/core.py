@@ -160,10 +160,9 @@ class Core:
         self.broker.later(_nothing)
 
     def leave(self) -> None:
-        """An orderly stop: what was heard is done, and the mark says that it is all."""
+        """An orderly stop: the mark says how much of what was heard is done."""
         if self._joined and self.phase == SYNCED and not self._failed:
-            standing = replace(self.mark.standing, position=self.deliver.position)
-            self.mark.write(standing, clean=not self._stalled and not self._inbox)
+            self.mark.move(self.deliver.position)
         if not self._failed:
             self._joined = False
             self.group.close()

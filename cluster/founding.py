@@ -1,8 +1,9 @@
 """Whose messages count when a group is founded, or none of its members has all: the store that is ahead wins (rule 17).
 
 Each member says how far its store has come, in the order of the group; when all have spoken, all know the same, and so
-decide the same. The greatest standing wins, of equals the lowest node. The others are updated from it, unless they say
-the very same and stopped in order, or nobody has anything at all: then there is nothing to update. Stores are never
+decide the same. The greatest standing wins, of equals the lowest node. The others are updated from it, also those that
+have come just as far: a store that was updated itself has the same messages in another order, and positions are given
+anew in the order of the store. Only where nobody has anything at all there is nothing to update. Stores are never
 merged.
 
 A member that was being updated when it stopped has dropped what it had, and is no help; but its mark says how far it
@@ -39,7 +40,6 @@ class State(NamedTuple):
 
     standing: Standing
     cluster: str
-    clean: bool
     empty: bool
     """There is nothing replicated in it."""
 
@@ -63,7 +63,7 @@ class Founding:
         self._states.clear()
         core = self._core
         mark, empty = core.mark, not core.nodes.own_wiring()
-        about = {"standing": asdict(mark.standing), "cluster": mark.cluster, "clean": mark.clean}
+        about = {"standing": asdict(mark.standing), "cluster": mark.cluster}
         clock_us = core.clock.wall_us()
         core.say(events.told("state", view=core.view, empty=empty, clock_us=clock_us, **about))
 
@@ -71,7 +71,7 @@ class Founding:
         core = self._core
         if about["view"] != core.view:  # whoever is still founding says it again
             return
-        state = State(Standing(**about["standing"]), about["cluster"], about["clean"], about["empty"])
+        state = State(Standing(**about["standing"]), about["cluster"], about["empty"])
         core.clocks.heard(sender, about["clock_us"])
         if core.phase != FOUNDING:
             if core.owners.synced:
@@ -95,11 +95,7 @@ class Founding:
         assert me is not None
         if self._is_foreign(states[me], best, is_winner=me == winner):
             return
-        same = {
-            member
-            for member, state in ours.items()
-            if member == winner or (state == best and (state.empty or (state.clean and state.standing.synced)))
-        }
+        same = {member for member, state in ours.items() if member == winner or (state.empty and state == best)}
         epoch = max(state.standing.epoch for state in ours.values()) + 1
         core.epoch = epoch
         core.owners.synced = set(same)

@@ -3,13 +3,13 @@
 It is a message on a store queue of its own, `$cluster`: put anew with each step that did something, and the one before
 it taken off. The journal keeps its order, so whoever finds the mark after a crash finds all that was done before it
 (rule 17). `synced` is false from before a member's messages are dropped until it has those of the others: such a
-store is nobody's to learn from. `clean` is set at an orderly stop: nothing was done behind the mark.
+store is nobody's to learn from.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 
 from ..base.clock import Clock
 from ..base.errors import CairnError
@@ -42,7 +42,6 @@ class Mark:
         self.cluster = ""
         """The id of the cluster; empty for none yet."""
         self.standing = Standing()
-        self.clean = False
 
     def read(self, queue_id: int) -> None:
         """What the queue *queue_id* of the store says."""
@@ -53,8 +52,8 @@ class Mark:
         self._message_id = ids[-1]
         try:
             found = json.loads(self._store.load_piece(self._message_id, 0))
-            self.cluster, self.clean = found.pop("cluster"), found.pop("clean")
-            self.standing = Standing(**found)
+            self.cluster = found["cluster"]
+            self.standing = Standing(*[found[field.name] for field in fields(Standing)])
         except (ValueError, TypeError, KeyError) as error:
             raise CairnError(f"queue {NAME}", f"its message is no mark of a cluster: {error}") from error
         for message_id in ids[:-1]:
@@ -63,10 +62,10 @@ class Mark:
     def move(self, position: int) -> None:
         self.write(replace(self.standing, position=position))
 
-    def write(self, standing: Standing, *, clean: bool = False) -> None:
-        self.standing, self.clean = standing, clean
+    def write(self, standing: Standing) -> None:
+        self.standing = standing
         now_us = self._clock.wall_us()
-        content = json.dumps({"cluster": self.cluster, "clean": clean, **asdict(standing)}).encode()
+        content = json.dumps({"cluster": self.cluster, **asdict(standing)}).encode()
         before = self._message_id
         self._message_id, _ = self._store.put(self._queue_id, content, now_us)
         if before:

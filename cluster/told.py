@@ -95,7 +95,7 @@ _TOLD: dict[str, dict[str, Check]] = {
     "nothing": {},
     "synced": {},
     "state": {"view": _number, "standing": lambda value: _standing(value) and len(value) == 4, "cluster": _text,
-              "clean": _truth, "empty": _truth, "clock_us": _number},
+              "empty": _truth, "clock_us": _number},
     "follow": {"to": _member, "cluster": _text, "epoch": _number, "clock_us": _number},
     "sync": {"wish": _number, "queues": _or_none(_map_of(_number))},
     "snapshot": {

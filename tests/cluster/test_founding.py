@@ -59,7 +59,7 @@ def test_what_was_said_of_a_store_counts_in_its_configuration(how_old: int, phas
     world[3].start()
     core = world[3].core
     assert world.until(lambda: core.phase == "founding")
-    about = {"standing": asdict(core.mark.standing), "cluster": core.mark.cluster, "clean": True, "empty": False}
+    about = {"standing": asdict(core.mark.standing), "cluster": core.mark.cluster, "empty": False}
     for node in (1, 2):  # as if it had been on its way since they were founding themselves
         member = world[node].core
         member.say(events.told("state", view=core.view - how_old, clock_us=member.clock.wall_us(), **about))
@@ -115,3 +115,33 @@ def test_what_was_brought_counts_where_an_operator_says_that_it_is_enough() -> N
     receiver.settle_as([*receiver.unsettled], ACCEPT)
     assert world.until(lambda: len(receiver.accepted) == brought)
     assert world[2].contents("q") == []
+
+
+def test_stores_that_were_stopped_at_once_and_hold_messages_in_another_order() -> None:  # D1, D3, D15, rule 17
+    world = World().start()
+    send(world, 1, range(10))
+    world[3].kill()
+    world.run(0.5)
+    world[3].start()
+    assert world.until(lambda: world[3].serves), world.why()
+    world.run(1)
+    for member in world.members.values():  # nobody hears that the others go
+        member.core.leave()
+        member.store.kick()
+    marks = [member.core.mark for member in world.members.values()]
+    assert len({mark.standing for mark in marks}) == 1
+    for member in world.members.values():
+        member.kill()
+    for member in world.members.values():
+        member.start()
+    assert world.until(lambda: all(member.serves for member in world.members.values()), 60), world.why()
+    assert world.same_everywhere()
+    receiver = Receiver(world[1])
+    assert world.until(lambda: receiver.driver is not None)
+    receiver.request(3)
+    assert world.until(lambda: len(receiver.order) == 3)
+    receiver.settle_as([0, 1, 2], ACCEPT)
+    assert world.until(lambda: len(receiver.accepted) == 3)
+    world.run(0.2)
+    for member in world.members.values():
+        assert sorted(number for _, number in member.contents("q")) == [*range(3, 10)]

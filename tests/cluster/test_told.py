@@ -18,7 +18,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "nothing": {}, "synced": {}, "flow": {"off": True},
     "address": {"plain": [["a", 1]], "tls": []}, "consume": {"queue": "q"}, "taken": {"queue": "q"},
     "state": {"view": 4, "standing": {"synced": True, "epoch": 1, "view": 2, "position": 3}, "cluster": "c",
-              "clean": False, "empty": True, "clock_us": 5},
+              "empty": True, "clock_us": 5},
     "follow": {"to": ME, "cluster": "c", "epoch": 1, "clock_us": 5}, "sync": {"wish": 1, "queues": {"q": 7}},
     "snapshot": {
         "to": ME, "update": 1, "epoch": 2, "wiring": [{"do": "queue", "name": "q", "arguments": {}}], "synced": [ME],
