@@ -355,11 +355,15 @@ class Nodes:
             raise StoreError(f"node {name!r}", "there is one of that name", "choose another name, or delete that one")
 
 
+def check_type(name: str, kind: str) -> None:
+    """Raises `StoreError` if exchange *name* would be of no type that there is."""
+    if kind not in TYPES:
+        raise StoreError(f"exchange {name!r}", f"there is no type {kind!r}", "say one of " + ", ".join(TYPES))
+
+
 def _exchange(row: ExchangeRow) -> Exchange:
-    kind = TYPES.get(row.type)
-    if kind is None:
-        raise StoreError(f"exchange {row.name!r}", f"there is no type {row.type!r}", "say one of " + ", ".join(TYPES))
-    return kind(row.name, row.id, row.arguments)
+    check_type(row.name, row.type)
+    return TYPES[row.type](row.name, row.id, row.arguments)
 
 
 def _binding(queue: Queue, key: str, arguments: Arguments) -> Binding:

@@ -2,23 +2,40 @@
 
 A change of the wiring that comes back is done by each member in its own SQL, and what comes behind it waits for that,
 so that a queue is there when the first message for it is heard (D58, D66). What only one member has (queues that do
-not last, and such with `replicated` false) is done at once, as without a cluster (D67). Core only.
+not last, and such with `replicated` false) is done at once, as without a cluster (D67).
+
+A name is asked of one member, which may not know that another one has a node of its own by that name. Where all make
+one, that one makes room if it does not last. If it does, its member has no place for what the others have, and can be
+none of them: `TakenHere`. Core only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 from ..base.errors import StoreError
 from ..broker.exchange import Exchange
-from ..broker.nodes import PREDECLARED, Arguments, Done, Gone, MakeQueue, Nodes
+from ..broker.nodes import PREDECLARED, Arguments, Done, Gone, MakeQueue, Nodes, check_type
 from ..broker.policy import Policy, policy_of
 from ..broker.queue import Queue
 from ..store.interface import MessageStore
 
 Answered = Callable[[Any], None]
 _OF_QUEUES = ("queue", "no-queue", "new-arguments", "binding", "no-binding")
+_OWN = "it is each member's own"
+
+
+class TakenHere(StoreError):
+    """The cluster has a node by a name that a durable queue of this member's own has, or a copy: they can't both be."""
+
+    def __init__(self, name: str, *, is_copy: bool) -> None:
+        super().__init__(
+            f"queue {name!r}", "the cluster has a node of that name, and this one is this member's own",
+            "start this broker without a cluster, move away what is wanted of it, and delete it there: "
+            f"cairnmq ctl {'followings' if is_copy else 'queues'} delete {name}",
+        )  # fmt: skip
 
 
 class Ordering(Protocol):
@@ -41,6 +58,8 @@ class ClusterNodes(Nodes):
         gone: Gone,
     ) -> None:
         self._ordering = ordering
+        self._making_own: set[str] = set()
+        """Names of queues that only this member will have: who wants one meanwhile gets that."""
         super().__init__(store, post, make_queue, gone)
 
     def set_template(self, pattern: str, arguments: Arguments, done: Done[None]) -> None:
@@ -53,13 +72,22 @@ class ClusterNodes(Nodes):
         there = self.queues.get(name)
         try:
             ordered = self._ordering.replicates(name, policy_of(name, arguments))
+            if there is None:
+                self.check_free(name)
         except Exception as error:
             done(error)
             return
-        if (there is not None and not there.going) or not ordered:
+        if not ordered:
+            self._making_own.add(name)
+            super().create_queue(name, arguments, partial(self._made_own, name, done))
+        elif (there is not None and not there.going) or name in self._making_own:
             super().create_queue(name, arguments, done)
         else:
             self._ordering.change({"do": "queue", "name": name, "arguments": {**arguments}}, done)
+
+    def _made_own(self, name: str, done: Done[Queue], made: Queue | Exception) -> None:
+        self._making_own.discard(name)
+        done(made)
 
     def change_queue(self, queue: Queue, changes: Arguments, done: Done[None]) -> None:
         if not queue.replicated:
@@ -74,6 +102,16 @@ class ClusterNodes(Nodes):
             super().delete_queue(queue, done, why)
 
     def create_exchange(self, name: str, kind: str, arguments: Arguments, done: Done[Exchange]) -> None:
+        there = self.exchanges.get(name)
+        if there is not None and _is_own(there):
+            super().create_exchange(name, kind, arguments, done)
+            return
+        try:
+            if there is None:
+                self.check_free(name)
+        except StoreError as error:
+            done(error)
+            return
         about = {"do": "exchange", "name": name, "type": kind, "arguments": {**arguments}}
         self._ordering.change(about, done)
 
@@ -117,14 +155,17 @@ class ClusterNodes(Nodes):
         """
         what, name = about["do"], about.get("name", "")
         if (queue_name := str(about.get("queue", name))).startswith("$") and what in _OF_QUEUES:
-            done(StoreError(f"queue {queue_name!r}", "it is each member's own"))
+            done(StoreError(f"queue {queue_name!r}", _OWN))
+            return
+        if what in ("queue", "exchange"):
+            self._make(about, done)
             return
         exchange, queue = self.exchanges.get(about.get("exchange", name)), self.queues.get(about.get("queue", name))
-        if what == "queue":
-            super().create_queue(name, about["arguments"], done)
-        elif what == "exchange":
-            super().create_exchange(name, about["type"], about["arguments"], done)
-        elif what == "template":
+        if queue is not None and not queue.replicated:
+            queue = None  # what it is about has gone
+        if exchange is not None and _is_own(exchange):
+            exchange = None
+        if what == "template":
             super().set_template(name, about["arguments"], done)
         elif what == "no-template":
             super().delete_template(name, done)
@@ -142,6 +183,39 @@ class ClusterNodes(Nodes):
             super().unbind(exchange, queue, about["key"], done)
         else:
             done(None)
+
+    def _make(self, about: dict[str, Any], done: Answered) -> None:
+        """A queue or an exchange; what is called like it and only here makes room, or is in the way."""
+        name, arguments = about["name"], about["arguments"]
+        queue, exchange = self.queues.get(name), self.exchanges.get(name)
+        if queue is not None and not queue.replicated and queue.going:
+            queue.when_gone.append(partial(self._make, about, done))
+            return
+        is_queue = about["do"] == "queue"
+        try:
+            if is_queue and not self._ordering.replicates(name, policy_of(name, arguments)):
+                raise StoreError(f"queue {name!r}", _OWN)
+            if not is_queue:
+                check_type(name, about["type"])
+        except Exception as error:
+            done(error)
+            return
+        why = "the cluster has one of that name"
+        if queue is not None and not queue.queue_id:
+            super().delete_queue(queue, _nothing, why)
+        if exchange is not None and _is_own(exchange):
+            super().delete_exchange(exchange, _nothing, why)
+
+        def made(result: Any) -> None:
+            there = self.queues.get(name)
+            is_copy = name in self.copies
+            is_taken = is_copy or (there is not None and not there.replicated)
+            done(TakenHere(name, is_copy=is_copy) if is_taken else result)
+
+        if is_queue:
+            super().create_queue(name, arguments, made)
+        else:
+            super().create_exchange(name, about["type"], arguments, made)
 
     def snapshot(self, replicated: list[Queue]) -> list[dict[str, Any]]:
         """The changes that make these nodes, for a member that has none of them."""
@@ -173,3 +247,12 @@ class ClusterNodes(Nodes):
             if one.exchange_id and one.name not in PREDECLARED
         ]
         return [*found, *[{"do": "no-template", "name": name} for name in self.templates]]
+
+
+def _is_own(exchange: Exchange) -> bool:
+    """Only this member has it, as it does not last."""
+    return not exchange.exchange_id and exchange.name not in PREDECLARED
+
+
+def _nothing(_: Any) -> None:
+    """It does not last, so that can't fail."""

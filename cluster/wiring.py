@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..base.errors import CairnError
+from ..base.errors import DiskError, SqlDenied, SqlReadOnly, SqlUnreachable, StoreInUse, UnusableConnect
 from . import events
+from .cluster_nodes import TakenHere
 from .group import MemberId
 from .local_messages import NOTHING, Local
 
 if TYPE_CHECKING:
     from .core import Core
+
+ONLY_HERE = (DiskError, SqlDenied, SqlReadOnly, SqlUnreachable, StoreInUse, TakenHere, UnusableConnect)
+"""Why one member can't do what the others do. What is wrong with a change itself, all of them say."""
 
 
 class Wiring:
@@ -61,7 +65,7 @@ class Wiring:
 
         def done(result: Any) -> None:
             core.go_on()
-            if isinstance(result, CairnError) and type(result).__name__.startswith("Sql"):
+            if isinstance(result, ONLY_HERE) and not (core.alone and isinstance(result, TakenHere)):
                 core.fail(f"its wiring can't follow: {result}", "mend that, and start this broker again")
                 return
             if local is not None and local.answered is not None:

@@ -65,6 +65,10 @@ class MemoryWiring(Wiring):
     def refuse_writing(self, refuse: bool = True) -> None:
         self._sqlite.execute(f"PRAGMA query_only = {int(refuse)}")
 
+    def fill(self) -> None:
+        """Nothing more fits on its disk."""
+        self._sqlite.execute("PRAGMA max_page_count = 1")
+
     def hold(self) -> object:
         return self._sqlite.serialize()
 

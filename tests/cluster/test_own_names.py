@@ -1,0 +1,182 @@
+"""A member that can't have what the cluster has says so and is none: it acknowledges nothing that it passes by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cairnmq.base.errors import StoreError
+from cairnmq.cluster.cluster_nodes import ClusterNodes
+
+from .world import Sender, World
+
+
+def make_own(world: World, node: int, name: str) -> None:
+    """A durable queue of that member's own."""
+    member = world[node]
+    member.do(member.broker.nodes.create_queue, name, {"replicated": False}, print)
+    assert world.until(lambda: name in member.broker.nodes.queues)
+    assert not member.broker.nodes.queues[name].replicated
+
+
+def asked(world: World, node: int, what: str, *args: Any) -> Any:
+    """What comes of a call of that member's nodes."""
+    came: list[Any] = []
+    world[node].do(getattr(world[node].broker.nodes, what), *args, came.append)
+    assert world.until(lambda: bool(came)), what
+    return came[0]
+
+
+def why_it_ended(world: World, node: int) -> str:
+    assert world.until(lambda: bool(world[node].failures)), world.why()
+    return str(world[node].failures[0])
+
+
+def nodes_of(world: World, node: int) -> ClusterNodes:
+    return world[node].core.nodes
+
+
+def send(world: World, node: int, numbers: range, address: str = "q") -> Sender:
+    sender = Sender(world[node], address)
+    assert world.until(lambda: sender.driver is not None)
+    sender.send(numbers)
+    return sender
+
+
+def test_all_make_a_queue_of_which_one_member_has_its_own() -> None:  # D17, D67
+    world = World().start()
+    make_own(world, 1, "q")
+    own = send(world, 1, range(3))
+    assert world.until(lambda: len(own.confirmed) == 3)
+    sender = send(world, 2, range(10, 20))
+    why = why_it_ended(world, 1)
+    assert "queue 'q': the cluster has a node of that name, and this one is this member's own" in why
+    assert "cairnmq ctl queues delete q" in why
+    assert world.until(lambda: len(sender.confirmed) == 10), world.why()
+    assert world.same_everywhere()
+    assert world[1].broker.nodes.queues["q"].messages == 3
+
+
+@pytest.mark.parametrize("kind", ["queue", "exchange"])
+def test_who_passes_by_what_is_said_counts_for_no_majority(kind: str) -> None:  # D1, D17
+    world = World().start()
+    make_own(world, 1, "q")
+    world[3].kill()
+    world.run(0.5)
+    made: list[Any] = []
+    nodes = world[2].broker.nodes
+    if kind == "queue":
+        world[2].do(nodes.create_queue, "q", {}, made.append)
+    else:
+        world[2].do(nodes.create_exchange, "q", "fanout", {}, made.append)
+    why_it_ended(world, 1)
+    world.run(1)
+    assert not made
+    assert not world[2].serves
+
+
+def test_who_comes_with_a_queue_of_its_own_that_the_cluster_has() -> None:  # D17, D67
+    world = World().start()
+    make_own(world, 3, "q")
+    own = send(world, 3, range(3))
+    assert world.until(lambda: len(own.confirmed) == 3)
+    world[3].stop()
+    world.run(0.5)
+    sender = send(world, 1, range(10, 20))
+    assert world.until(lambda: len(sender.confirmed) == 10)
+    world[3].start()
+    assert "queue 'q': the cluster has a node of that name" in why_it_ended(world, 3)
+    assert world[3].broker.nodes.queues["q"].messages == 3
+    assert all(world[node].serves for node in (1, 2))
+
+
+def test_what_does_not_last_makes_room() -> None:  # D67
+    world = World().start()
+    own = world[1].broker.nodes.add_queue("q", {})
+    world[1].broker.nodes.add_exchange("e", "topic", {})
+    assert asked(world, 2, "create_exchange", "e", "fanout", {}).exchange_id
+    sender = send(world, 2, range(5))
+    assert world.until(lambda: len(sender.confirmed) == 5)
+    world.run(0.2)
+    assert own.gone
+    assert world[1].broker.nodes.exchanges["e"].type == "fanout"
+    assert world.same_everywhere()
+    assert all(member.serves for member in world.members.values())
+
+
+def test_a_queue_that_is_going_is_waited_for() -> None:  # D58, D67
+    world = World().start()
+    make_own(world, 1, "q")
+    nodes = nodes_of(world, 1)
+    came: list[Any] = []
+
+    def both() -> None:
+        nodes.delete_queue(nodes.queues["q"], print)
+        assert nodes.queues["q"].going
+        nodes.do({"do": "queue", "name": "q", "arguments": {}}, came.append)
+
+    world[1].do(both)
+    assert world.until(lambda: bool(came))
+    assert came[0].replicated
+    assert "q" not in world[2].broker.nodes.queues, "nobody was asked to make it"
+
+
+def test_who_wants_a_queue_while_its_own_is_made_gets_that() -> None:  # D67
+    world = World().start()
+    made: list[Any] = []
+    for arguments in ({"replicated": False}, {}):
+        world[1].do(world[1].broker.nodes.create_queue, "q", arguments, made.append)
+    assert world.until(lambda: len(made) == 2)
+    assert made[0] is made[1] is world[1].broker.nodes.queues["q"]
+    world.run(0.5)
+    assert "q" not in world[2].broker.nodes.queues
+    assert all(member.serves for member in world.members.values())
+
+
+def test_by_a_template_each_member_has_its_own() -> None:  # D67
+    world = World().start()
+    asked(world, 1, "set_template", "own.*", {"replicated": False})
+    assert world.until(lambda: all(member.broker.nodes.templates for member in world.members.values()))
+    senders = [send(world, node, range(node), "own.q") for node in world.members]
+    assert world.until(lambda: [len(sender.confirmed) for sender in senders] == [1, 2, 3])
+    assert [member.broker.nodes.queues["own.q"].messages for member in world.members.values()] == [1, 2, 3]
+    assert all(member.serves for member in world.members.values())
+
+
+def test_who_has_a_name_is_asked_for_it_no_second_time() -> None:  # D17
+    world = World().start()
+    make_own(world, 1, "q")
+    assert asked(world, 1, "create_queue", "q", {}) is world[1].broker.nodes.queues["q"]
+    assert isinstance(asked(world, 1, "create_exchange", "q", "fanout", {}), StoreError)
+    asked(world, 2, "create_exchange", "e", "fanout", {})
+    assert world.until(lambda: all("e" in member.broker.nodes.exchanges for member in world.members.values()))
+    assert isinstance(asked(world, 1, "create_queue", "e", {}), StoreError)
+    assert isinstance(asked(world, 1, "create_queue", "e", {"replicated": False}), StoreError)
+    assert all(member.serves for member in world.members.values())
+
+
+def test_what_comes_of_nothing_leaves_a_members_own() -> None:  # D67
+    world = World().start()
+    make_own(world, 1, "q")
+    nodes = nodes_of(world, 1)
+    nodes.add_exchange("e", "topic", {})
+    nodes.do({"do": "no-queue", "name": "q", "why": "a second time"}, print)
+    nodes.do({"do": "no-exchange", "name": "e", "why": "a second time"}, print)
+    nodes.do({"do": "queue", "name": "other", "arguments": {"replicated": False}}, print)
+    nodes.do({"do": "exchange", "name": "e", "type": "what", "arguments": {}}, print)
+    world.run(0.1)
+    assert "q" in nodes.queues
+    assert "e" in nodes.exchanges
+    assert "other" not in nodes.queues
+
+
+@pytest.mark.parametrize("fault", ["fill", "refuse_writing"])
+def test_a_member_whose_wiring_can_not_be_written(fault: str) -> None:  # D17
+    world = World().start()
+    getattr(world[3].wiring, fault)()
+    for number in range(40):
+        world[1].do(world[1].broker.nodes.create_queue, f"{number}" * 400, {}, print)
+    assert "its wiring can't follow" in why_it_ended(world, 3)
+    sender = send(world, 2, range(5))
+    assert world.until(lambda: len(sender.confirmed) == 5)
