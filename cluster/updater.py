@@ -1,8 +1,9 @@
 """Bringing a newcomer what stood before its cut: update_front, from the back of each queue to its front (D18).
 
-Which messages these are is noted down at the cut, 16 bytes for each that is on the disk only; what is in them is read
-when it is their turn, beside the core. Whatever happens to them in between, the newcomer hears itself: so nothing is
-held up here, and a message that went meanwhile is left out. Batches of all queues take turns, and the next one is
+Which messages these are is noted down at the cut, on the core, which does nothing else meanwhile: 1.7 us and 145 bytes
+of memory for each that is on the disk only, 235 at most (0051). What is in them is read when it is their turn, beside
+the core. Whatever happens to them in between, the newcomer hears itself: so nothing is held up from there on, and a
+message that went meanwhile is left out. Batches of all queues take turns, and the next one is
 said only when nothing waits to be sent, so that traffic goes before. Core only.
 """
 
