@@ -18,11 +18,10 @@ import numpy.typing as npt
 
 from ..journal.record import FIRST_NOTE, Flag, RecordType
 from .files import Log, Piece
+from .ordering import Flags, Longs
 from .records import Reading, scan_piece, scanner_of
 from .scanning import Damaged, Window
 
-Longs = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
 _FIELDS = ("type", "flags", "size", "message_id", "queue_id", "txn_id", "time_us", "extra")
 _KINDS = {"lsn": np.int64, **dict.fromkeys(_FIELDS, np.int64), "type": np.uint8, "flags": np.uint8, "size": np.uint32}
@@ -122,38 +121,3 @@ def _about(window: Window, ids: tuple[int, int] | None) -> Longs | None:
 
 def _joined(parts: list[npt.NDArray[Any]], kind: np.dtype[Any]) -> npt.NDArray[Any]:
     return np.concatenate(parts) if parts else np.empty(0, kind)
-
-
-def is_in(values: Longs, some: Longs) -> Flags:
-    """Whether each of *values* is among *some*: by sorting, as numpy's hashing takes ten times as long."""
-    if not len(some) or not len(values):
-        return np.zeros(len(values), bool)
-    ordered = some if is_ascending(some) else np.sort(some)
-    found: Flags = ordered[np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)] == values
-    return found
-
-
-def is_ascending(values: Longs, *, strictly: bool = False) -> bool:
-    """Most tables are in the order of LSNs already, which is told in a hundredth of the time that sorting takes."""
-    later, earlier = values[1:], values[:-1]
-    return bool((later > earlier if strictly else later >= earlier).all())
-
-
-def unique(values: Longs) -> Longs:
-    """Each once, ascending; likewise."""
-    if is_ascending(values, strictly=True):
-        return values
-    ordered = np.sort(values)
-    return ordered[np.r_[True, ordered[1:] != ordered[:-1]]] if len(ordered) else ordered
-
-
-def first_of_each(*keys: Longs) -> Longs:
-    """The numbers of the first of each group of equal keys, the groups in the order of these."""
-    if is_ascending(keys[0], strictly=True):
-        return np.arange(len(keys[0]), dtype=np.int64)
-    order = np.lexsort(keys[::-1])
-    differs = np.zeros(len(order), bool)
-    differs[0] = True
-    for key in keys:
-        differs[1:] |= key[order][1:] != key[order][:-1]
-    return order[differs]

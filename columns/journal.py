@@ -21,9 +21,10 @@ import pyarrow as pa
 from ..base.errors import CairnError
 from ..journal.record import RecordType
 from . import amqp_columns, records, views, wiring_rows
-from .facts import Flags, Longs, gather
+from .facts import gather
 from .files import Log, Piece, look_at
 from .lives import NEVER, Lives, lives_of
+from .ordering import Flags, Longs, is_among
 from .records import Reading
 from .selection import Selection
 
@@ -175,7 +176,10 @@ class Journal:
     def _contents(self, ids: Longs, reading: Reading) -> list[bytes | None]:
         """The whole content of each of these messages, None where a part is missing."""
         kinds = (int(RecordType.START), int(RecordType.CHUNK))
-        selection = Selection(types=kinds, message_ids=tuple(ids.tolist()))
+        if not len(ids):
+            return []
+        # a message's id is the LSN of its first record, so nothing of it stands before that
+        selection = Selection(int(ids.min()), types=kinds, message_ids=tuple(ids.tolist()))
         found: dict[int, dict[int, bytes]] = {}
         last: dict[int, int] = {}
         columns = ["message_id", "type", "flags", "extra", "payload"]
@@ -238,7 +242,7 @@ def _chosen(lives: Lives, selection: Selection, first: int, end_lsn: int) -> Fla
         on = lives.places.message_id[np.isin(lives.places.queue_id, selection.queue_ids)]
         chosen &= np.isin(found.id, on)
     if selection.message_ids:
-        chosen &= np.isin(found.id, selection.message_ids)
+        chosen &= is_among(found.id, selection.ordered_ids)
     return chosen
 
 

@@ -20,7 +20,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ..journal.record import Flag, RecordType
-from .facts import Bytes, Facts, Flags, Longs, first_of_each, is_ascending, is_in
+from .facts import Bytes, Facts
+from .ordering import Flags, Longs, first_of_each, is_ascending, is_in
 from .outcomes import FATES, OPEN, ROLLED_BACK, Outcomes, outcomes_of
 
 NEVER = np.iinfo(np.int64).max

@@ -14,7 +14,8 @@ import numpy as np
 
 from ..journal.record import Flag, RecordType
 from ..store.outcomes import UNPLACED
-from .facts import Bytes, Facts, Flags, Longs, is_in, unique
+from .facts import Bytes, Facts
+from .ordering import Flags, Longs, is_in, unique
 
 FATES = ("", "rolled back", "open", "forgotten")
 ROLLED_BACK, OPEN, FORGOTTEN = 1, 2, 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ import numpy.typing as npt
 
 from ..base.errors import CairnError
 from ..journal.record import Flag, RecordType, type_name
-from .scanning import Longs, Window
+from .ordering import Flags, Longs, is_among
+from .scanning import Window
 
 TYPES = {type_name(kind): int(kind) for kind in RecordType}
 """What a record type is called, to its number."""
@@ -31,6 +33,11 @@ class Selection:
     queue_ids: tuple[int, ...] = ()
     message_ids: tuple[int, ...] = ()
 
+    @cached_property
+    def ordered_ids(self) -> Longs:
+        """The message ids, ascending."""
+        return np.sort(np.array(self.message_ids, np.int64))
+
     def chosen(self, window: Window) -> Longs | None:
         """The numbers of the records of *window* that are meant; None for all."""
         found: Longs | None = None
@@ -43,14 +50,14 @@ class Selection:
             found = those if found is None else found[those]
         return found
 
-    def _tests(self) -> Iterator[tuple[str, Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]]]]:
+    def _tests(self) -> Iterator[tuple[str, Callable[[npt.NDArray[Any]], Flags]]]:
         """A field of the head, and what its values are to pass."""
         if self.types:
             yield "type", lambda values: np.isin(values, np.array(self.types, np.uint8))
         if self.queue_ids:
             yield "queue_id", lambda values: np.isin(values, np.array(self.queue_ids, np.uint64))
         if self.message_ids:
-            yield "message_id", lambda values: np.isin(values, np.array(self.message_ids, np.uint64))
+            yield "message_id", lambda values: is_among(values.view(np.int64), self.ordered_ids)
         if self.start_us is not None:
             start_us = np.uint64(max(self.start_us, 0))
             yield "time_us", lambda values: values >= start_us

@@ -13,9 +13,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..journal.record import Flag, RecordType
-from .facts import Facts, Longs, first_of_each, is_in, unique
+from .facts import Facts
 from .files import Log, Piece
 from .lives import FORGOTTEN, HOW, NEVER, REASONS, STATES, Lives, Places, states_of
+from .ordering import Longs, first_of_each, is_in, unique
 from .outcomes import FATES, outcomes_of
 from .records import TIME, Reading, scan_piece, scanner_of, whys
 from .scanning import Damaged, Scanner, no_payloads

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cairnmq.columns.journal import open_journal
+from cairnmq.columns.lives import NEVER
 from cairnmq.columns.records import Reading
 from cairnmq.columns.selection import Selection
 from cairnmq.store.why import Why
@@ -45,6 +47,21 @@ def test_the_queues_are_as_the_store_has_them(seed: int, steps: int) -> None:
                 assert row["size"] == len(row["payload"])
             else:
                 assert row["state"] in ("gone", "staged")
+
+
+def test_contents_are_read_from_the_first_message_on(tmp_path: Path) -> None:
+    """With nothing of the log before it: in parts the views say the same as at once."""
+    columns = ["message_id", "payload"]
+    journal = open_journal(lay_out(live(3, 600).files, tmp_path))
+    whole = journal.messages(columns=columns).to_pylist()
+    assert len(journal.log.pieces) > 4
+    for piece in journal.log.pieces[:-1]:
+        ids = piece.slot_lsn, NEVER
+        assert journal.messages(columns=columns, ids=ids).to_pylist() == [
+            row for row in whole if row["message_id"] >= ids[0]
+        ]
+        os.unlink(piece.path)
+    assert journal.messages(columns=columns, ids=(NEVER - 1, NEVER)).num_rows == 0
 
 
 @settings(max_examples=6)

@@ -116,7 +116,9 @@ def test_what_is_selected(data: st.DataObject) -> None:
         queue_ids = tuple(data.draw(st.sets(st.integers(1, 3), max_size=2)))
         times = st.none() | st.integers(0, 14)
         start_us, end_us = data.draw(times), data.draw(times)
-        selection = Selection(start_lsn, end_lsn, start_us, end_us, types, queue_ids)
+        known = sorted({read.head.message_id for read in plain(store, end)})
+        message_ids = tuple(data.draw(st.lists(st.sampled_from([*known, end]), max_size=5)))
+        selection = Selection(start_lsn, end_lsn, start_us, end_us, types, queue_ids, message_ids)
         expected = [
             read.lsn
             for read in plain(store, end)
@@ -125,6 +127,7 @@ def test_what_is_selected(data: st.DataObject) -> None:
             and (end_us is None or read.head.time_us < end_us)
             and (not types or read.head.type in types)
             and (not queue_ids or read.head.queue_id in queue_ids)
+            and (not message_ids or read.head.message_id in message_ids)
         ]
         assert [row["lsn"] for row in rows(journal, Reading(selection=selection), ["lsn"])] == expected
         columns = data.draw(st.lists(st.sampled_from(SCHEMA.names), min_size=1, unique=True))
