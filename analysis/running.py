@@ -14,7 +14,8 @@ from ..base.errors import CairnError
 from .table import JOBS, Job
 from .views import Asked, Views
 
-_OURS = re.compile(r"^cairnmq\.base\.errors\.\w+: (.+)$", re.MULTILINE)
+_OURS = re.compile(r"^(?:cairnmq\.base\.errors\.\w+: |RuntimeError: (?=worker on ))(.+)$", re.MULTILINE)
+"""Errors of this package, and what `spark.guard` says where the package is missing."""
 
 
 def job_named(name: str) -> Job:

@@ -1,0 +1,51 @@
+"""What Spark fails at is told in one sentence. No Java is needed: Spark gives tracebacks of Python, as text."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+
+from cairnmq.analysis.running import told
+from cairnmq.base.errors import CairnError
+from cairnmq.columns.files import look_at
+from cairnmq.spark.guard import guarded
+
+
+def by_spark(error: Exception) -> PySparkException:
+    """A task's failure as Spark has it, which has happened on another machine."""
+    trace = "".join(traceback.format_exception(error)).rstrip()
+    return PySparkException(
+        "Job aborted due to stage failure: Task 0 in stage 3.0 failed 4 times, most recent failure: Lost task 0.3 in "
+        f"stage 3.0 (TID 6) (10.0.0.7 executor 1): org.apache.spark.api.python.PythonException: {trace}\n\n"
+        "\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:602)"
+        "\n\tat java.base/java.lang.Thread.run(Thread.java:840)\n\nDriver stacktrace:"
+    )
+
+
+class Elsewhere:
+    """What stands in a module that a worker does not have."""
+
+
+def test_a_worker_without_the_package_says_what_is_to_be_done() -> None:
+    load, (state,) = guarded(Elsewhere())
+    with pytest.raises(RuntimeError) as raised:
+        load(state.replace(Elsewhere.__module__.encode(), b"x" * len(Elsewhere.__module__)))
+    said = str(told("depth", by_spark(raised.value)))
+    assert said.startswith("depth: worker on ")
+    assert said.endswith("install cairnmq[spark] there, or have PYSPARK_PYTHON name a Python that has it")
+    assert "\n" not in said
+
+
+def test_errors_of_this_package_are_told_as_they_are(tmp_path: Path) -> None:
+    with pytest.raises(CairnError) as raised:
+        look_at(str(tmp_path / "gone"))
+    assert str(told("depth", by_spark(raised.value))) == f"depth: {raised.value}"
+
+
+def test_of_all_else_the_first_line_is_told() -> None:
+    said = str(told("depth", by_spark(ValueError("no sentence of ours"))))
+    assert said.startswith("depth: Spark failed: Job aborted due to stage failure")
+    assert said.endswith("--spark-log FILE keeps what Spark says")
