@@ -190,7 +190,7 @@ def check_batch(options: Options) -> None:
 def _check_sidecars(options: Options) -> None:
     """The source itself reads none."""
     if options.use_sidecar == "true":
-        remedy = "use cairnmq.spark.session.journal, or leave it out"
+        remedy = "use cairnmq.spark.journal, or leave it out"
         raise CairnError("option useSidecar", "the format journal reads containers only", remedy)
 
 

@@ -1,0 +1,25 @@
+"""The package has what users ask for first, and costs nothing before they do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import cairnmq.spark
+from cairnmq.spark.session import journal
+
+
+def test_a_journal_is_had_from_the_package() -> None:
+    assert cairnmq.spark.journal is journal
+    with pytest.raises(AttributeError, match=r"'cairnmq\.spark' has no attribute 'jornal'"):
+        cairnmq.spark.jornal  # type: ignore[attr-defined] # noqa: B018
+
+
+def test_importing_the_package_imports_no_spark() -> None:
+    program = (
+        "import sys, cairnmq.spark; assert 'pyspark' not in sys.modules and 'pyarrow' not in sys.modules\n"
+        "from cairnmq.spark import journal; assert 'pyspark' in sys.modules and callable(journal)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
