@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ..base.errors import CairnError
 from ..columns.files import Log
 from ..columns.journal import open_journal
+from ..spark.options import PINNED
 from ..spark.session import journal
 
 _NEEDED = {"other": ("other store", "--with"), "producer_log": ("log of a producer", "--producer-log")}
@@ -90,8 +91,8 @@ class Views:
         }  # fmt: skip
         if any(gap.is_reclaimed for gap in self.gaps):
             given["failOnDataLoss"] = False
-        if name not in ("wiring", "containers"):
-            given["endingLsn"] = self.log.durable_lsn
+        if name not in ("wiring", "containers") and "endingLsn" not in options:
+            given |= {"endingLsn": self.log.durable_lsn, PINNED: True}
         return journal(self.spark, self.store, view=name, **(given | options))
 
     def forgiving(self) -> Views:

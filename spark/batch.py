@@ -17,6 +17,7 @@ from ..base.errors import CairnError
 from ..columns.files import Gap, Log, Piece, grouped
 from ..columns.journal import Journal
 from ..columns.lives import NEVER
+from ..columns.past import missing_as_of, whole_from
 from ..columns.ranges import Ranges
 from ..columns.records import Reading
 from .guard import Reduced, guarded
@@ -26,6 +27,8 @@ from .workers import settle
 
 Batches = Iterator[Any]
 """Of `pyarrow.RecordBatch`, which Spark takes as it is."""
+_AS_OF = ("messages", "places", "transactions", "queues")
+"""Views that tell how things stood as of `endingLsn`."""
 
 
 class Part(InputPartition):
@@ -82,6 +85,7 @@ class JournalReader(DataSourceReader):
             check_loss(log, selection.start_lsn, end_lsn, options)
         elif options.archive is not None:  # what was asked for begins where the archive does
             check_loss(log, log.first_lsn, end_lsn, options)
+        check_past(journal.log, options)
         check_lost(log, selection.start_lsn, end_lsn, options)
         if options.view in ("transactions", "queues"):
             return [Part(journal, reading, log.pieces)]
@@ -145,6 +149,26 @@ def check_loss(log: Log, start_lsn: int, end_lsn: int, options: Options) -> list
             "failOnDataLoss=false; the next time keep them with an archive or, for a stream, a slot",
         )  # fmt: skip
     return gone
+
+
+def check_past(log: Log, options: Options) -> None:
+    """Raises `CairnError` if a state of the past is asked for, and what may tell of it was reclaimed since.
+
+    A range with a beginning is about what began in it, all of which `check_loss` wants to be there.
+    """
+    is_about_all = options.view == "queues" or (options.view in _AS_OF and options.start_lsn is None)
+    lsn = options.end_lsn
+    if lsn is None or not is_about_all or options.is_pinned or not options.fail_on_data_loss:
+        return
+    gone = missing_as_of(log, lsn)
+    if gone is not None:
+        raise CairnError(
+            log.place,
+            f"the view {options.view} as of LSN {lsn} needs all that the log had then, and LSN {gone.first_lsn} to "
+            f"{gone.end_lsn} was reclaimed since; as of LSN {whole_from(log)} and later all is there",
+            "name one of these, or an archive that has the rest (option archive); failOnDataLoss=false shows what is "
+            "left",
+        )  # fmt: skip
 
 
 def _without(log: Log, elsewhere: Ranges) -> Log:

@@ -31,6 +31,8 @@ NAMES = (
 )  # fmt: skip
 UNITED = "cairnmq.united"
 """What `united` tells the source; not for users."""
+PINNED = "cairnmq.pinned"
+"""That `endingLsn` is where a look of this program ended, so that several views are as of one moment; not for users."""
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SCHEMAS = {
     "places": PLACES, "transactions": TRANSACTIONS, "containers": CONTAINERS, "queues": QUEUES, "wiring": WIRING,
@@ -77,6 +79,8 @@ class Options:
     """What is read in sidecars beside this, see `united`,"""
     seen: Ranges | None = None
     """and all that is read."""
+    is_pinned: bool = False
+    """`end_lsn` is where an earlier look ended, and was not asked for."""
 
     def names(self) -> tuple[str, ...]:
         """The columns of the table."""
@@ -120,7 +124,7 @@ class Options:
 
 def parse(given: Mapping[str, str]) -> Options:
     """Raises `CairnError` with one clear sentence for the first option that is wrong."""
-    known = {name.lower(): name for name in (*NAMES, UNITED)}
+    known = {name.lower(): name for name in (*NAMES, UNITED, PINNED)}
     found: dict[str, str] = {}
     for key, value in given.items():
         name = known.get(key.lower())
@@ -164,6 +168,7 @@ def parse(given: Mapping[str, str]) -> Options:
         use_sidecar=_one_of("useSidecar", take("useSidecar", "auto"), ("auto", "true", "false")),
         sidecar_dir=_local(found["sidecarDir"]) if take("sidecarDir") else "",
         **_united(take(UNITED)),
+        is_pinned=_bool(PINNED, take(PINNED, "false")),
     )
     types_named(list(options.types))
     lsns, times = (options.start_lsn, options.end_lsn), (options.start_us, options.end_us)

@@ -1,0 +1,66 @@
+"""What is said to be whole as of an LSN is what was so then, whatever was given back since; all else is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from cairnmq.columns.journal import Journal, open_journal
+from cairnmq.columns.past import missing_as_of, whole_from
+from cairnmq.columns.records import Reading
+from cairnmq.columns.selection import Selection
+
+from ..tools.test_as_of_laws import Past
+from .logs import lay_out, shown_by
+
+FOUND = (Phase.explicit, Phase.reuse, Phase.generate)
+"""A seed can't be made simpler."""
+
+
+def lived(path: str, seed: int, steps: int, *, archives: bool) -> tuple[Past, Journal]:
+    past = Past(f"{path}/archive", seed, archives=archives)
+    for _ in range(steps):
+        past.step()
+    past.rest()
+    past.note()
+    past.store.kick()
+    past.store.journal.write_mark()
+    store = lay_out(past.files, Path(path) / "store")
+    return past, open_journal(store, archive=f"{path}/archive" if archives else None)
+
+
+def as_of(lsn: int) -> Reading:
+    return Reading(selection=Selection(end_lsn=lsn))
+
+
+@settings(max_examples=25, phases=FOUND)
+@given(st.integers(0, 1 << 32), st.integers(5, 60))
+def test_as_of_any_lsn_it_is_right_or_something_is_missing(seed: int, steps: int) -> None:
+    with TemporaryDirectory() as path:
+        past, journal = lived(path, seed, steps, archives=False)
+        begin = whole_from(journal.log)
+        for lsn, expected in past.points[:: max(1, len(past.points) // 12)]:
+            if missing_as_of(journal.log, lsn) is None:
+                assert shown_by(journal, as_of(lsn)) == expected
+            else:
+                assert lsn < begin
+        lsn, expected = past.points[-1]
+        assert begin <= journal.log.durable_lsn
+        assert missing_as_of(journal.log, journal.log.durable_lsn) is None
+        assert shown_by(journal, as_of(lsn)) == expected
+
+
+@settings(max_examples=15, phases=FOUND)
+@given(st.integers(0, 1 << 32), st.integers(5, 40))
+def test_with_an_archive_it_is_right_as_of_any_lsn(seed: int, steps: int) -> None:
+    with TemporaryDirectory() as path:
+        past, journal = lived(path, seed, steps, archives=True)
+        there = {piece.slot_lsn // journal.log.container_bytes for piece in journal.log.pieces}
+        for lsn, expected in past.points[:: max(1, len(past.points) // 12)]:
+            if lsn // journal.log.container_bytes not in there:
+                continue  # a slot in which a broker only started, and was killed twice, is not archived
+            assert missing_as_of(journal.log, lsn) is None
+            assert shown_by(journal, as_of(lsn)) == expected

@@ -1,0 +1,105 @@
+"""A state of the past is told if all is there that the log then had; else a batch says what is not, and what is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from cairnmq.base.errors import CairnError
+from cairnmq.columns.journal import open_journal
+from cairnmq.spark.batch import JournalReader
+from cairnmq.spark.options import PINNED
+from cairnmq.spark.source import JournalSource
+
+from ..store.test_bookmarks import SMALL, Churn
+
+_STATES = ("messages", "places", "transactions", "queues")
+
+
+class Past:
+    """Ten messages that stay for a while, others that pass, and the moment at which the ten were there."""
+
+    def __init__(self, path: Path, archive: Path | None = None, *, passing: int = 2) -> None:
+        self.churn = Churn(path, archive)
+        store, queue = self.churn.store, self.churn.queue
+        self.options = {"path": str(path)} | ({"archive": str(archive)} if archive else {})
+        ids = [store.put(queue, bytes(100), 0)[0] for _ in range(10)]
+        store.kick()
+        self.churn.pass_through(passing)
+        self.lsn = store.journal.durable_lsn
+        """As of it there are ten."""
+        for message_id in ids:
+            store.dequeue(message_id, queue, 0)
+        store.kick()
+        store.journal.write_mark()
+
+    def reclaim(self) -> None:
+        """Go on until nothing of that moment is in the log any more."""
+        while not open_journal(str(self.churn.path)).log.first_lsn > self.lsn:
+            self.churn.pass_through(2)
+            self.churn.store.journal.write_mark()
+
+    def rows(self, view: str, **more: str) -> list[dict[str, object]]:
+        source = JournalSource(self.options | {"view": view} | more)
+        reader = source.reader(source.schema())
+        assert isinstance(reader, JournalReader)
+        return [
+            row for part in reader.partitions() for batch in reader.read(part)
+            for row in pa.Table.from_batches([batch]).to_pylist()
+        ]  # fmt: skip
+
+    def depth(self, lsn: int, **more: str) -> int:
+        return sum(int(str(row["depth"])) for row in self.rows("queues", endingLsn=str(lsn), **more))
+
+
+def test_what_was_reclaimed_since_is_not_left_out_in_silence(tmp_path: Path) -> None:
+    past = Past(tmp_path / "store")
+    past.reclaim()
+    for view in _STATES:
+        with pytest.raises(CairnError) as raised:
+            past.rows(view, endingLsn=str(past.lsn))
+        said = str(raised.value)
+        assert f"the view {view} as of LSN {past.lsn} needs all that the log had then" in said
+        assert "was reclaimed since" in said
+        assert "failOnDataLoss=false" in said
+        begin = int(re.findall(r"as of LSN (\d+) and later", said)[0])
+        for lsn in range(begin, past.churn.store.journal.durable_lsn + SMALL, SMALL // 3):
+            past.rows(view, endingLsn=str(lsn))
+        past.rows(view)
+        past.rows(view, endingLsn=str(past.lsn), failOnDataLoss="false")
+    assert past.depth(past.lsn, failOnDataLoss="false") < 10
+    past.churn.store.close()
+
+
+def test_what_is_there_is_told_as_it_was(tmp_path: Path) -> None:
+    """By the log while it has it, and by an archive for ever."""
+    past = Past(tmp_path / "store", passing=0)
+    assert past.depth(past.churn.store.journal.durable_lsn) == 0
+    assert past.depth(past.lsn) == 10
+    past.churn.store.close()
+    past = Past(tmp_path / "archived", tmp_path / "archive")
+    past.reclaim()
+    assert past.depth(past.lsn) == 10
+    past.churn.store.close()
+
+
+def test_an_archive_whose_beginning_was_removed(tmp_path: Path) -> None:
+    past = Past(tmp_path / "store", tmp_path / "archive")
+    past.reclaim()
+    past.churn.store.close()
+    assert past.depth(past.lsn) == 10
+    min((tmp_path / "archive").glob("*.cairn")).unlink()  # its limits do that
+    with pytest.raises(CairnError, match=f"as of LSN {past.lsn} needs all that the log had then, and LSN 0 to {SMALL}"):
+        past.depth(past.lsn)
+
+
+def test_a_moment_at_which_a_look_was_taken_is_not_refused_for_what_came_since(tmp_path: Path) -> None:
+    """Several views are read one after the other as of one moment, beside a broker that goes on."""
+    past = Past(tmp_path / "store")
+    past.reclaim()
+    for view in _STATES:
+        past.rows(view, endingLsn=str(past.lsn), **{PINNED: "true"})
+    past.churn.store.close()
