@@ -144,12 +144,13 @@ def expiry(spark: SparkSession, views: Views) -> DataFrame:
             from {records} r join {places} p on r.txn_id = p.txn_id where r.type = 'dequeue'
         ),
         letters as (
-            select d.*, b.to_queue, b.to_id from departed d left join (
-                select end_lsn, min(to_queue) as to_queue, min(to_id) as to_id from by_commit group by end_lsn
+            select d.*, b.to_queues from departed d left join (
+                select end_lsn, sort_array(collect_set(coalesce(to_queue, cast(to_id as string)))) as to_queues
+                from by_commit group by end_lsn
             ) b on d.end_lsn = b.end_lsn and d.why in ('rejected', 'delivery-limit', 'expired')
         )
         select queue_id, any_value(queue, true) as queue, hour, why, count(*) as messages, sum(size) as bytes,
-               sort_array(collect_set(coalesce(to_queue, cast(to_id as string)))) as to_queues
+               sort_array(array_distinct(flatten(collect_set(to_queues)))) as to_queues
         from letters group by queue_id, hour, why order by queue_id, hour, why
         """,
         places=views.places("txn_id,queue_id,queue,size,end_lsn,end_time,end,why"), records=views.records,

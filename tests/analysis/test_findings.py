@@ -184,9 +184,9 @@ def test_living_bytes_are_those_of_the_messages_that_are_there(spark: SparkSessi
 
 
 def test_where_dead_letters_went(spark: SparkSession, tmp_path: Path) -> None:
-    """The broker takes a message off and puts its letter on the other queue in one commit."""
+    """The broker takes a message off and puts its letter on another queue, or on two, in one commit."""
     with open_store(str(tmp_path / "store"), options=OPTIONS) as store:
-        orders, letters = store.queue("orders"), store.queue("letters")
+        orders, letters, copies = store.queue("orders"), store.queue("letters"), store.queue("copies")
         ids = orders.put_all([b"order"] * 4).result()
         with store.lock:
             for message_id, why in zip(ids, (Why.EXPIRED, Why.EXPIRED, Why.REJECTED, Why.EXPIRED), strict=True):
@@ -194,10 +194,12 @@ def test_where_dead_letters_went(spark: SparkSession, tmp_path: Path) -> None:
                 inner.dequeue(message_id, orders.id, store.now_us(), why)
                 if message_id != ids[3]:
                     inner.put(letters.id, b"letter", store.now_us())
+                if why == Why.REJECTED:
+                    inner.put(copies.id, b"letter", store.now_us())
                 inner.commit(store.now_us())
     found: dict[tuple[str, str], int] = {}
     for row in ask(spark, "expiry", tmp_path / "store"):  # a test may run over the end of an hour
         key = row["queue"], row["why"]
-        assert row["to_queues"] == ["letters"]
+        assert row["to_queues"] == (["copies", "letters"] if row["why"] == "rejected" else ["letters"])
         found[key] = found.get(key, 0) + row["messages"]
     assert found == {("orders", "expired"): 3, ("orders", "rejected"): 1}
