@@ -22,7 +22,7 @@ def _carried(spark: SparkSession, views: Views) -> DataFrame:
 
 
 def transactions(spark: SparkSession, views: Views) -> DataFrame:
-    """How transactions of more than one operation went, one row per kind and hour in which they began.
+    """How transactions of more than one operation went from prepare to outcome, per kind and hour in which they began.
 
     kind             local or distributed; one with an xid that was committed in one phase is written as a local one
     hour

@@ -34,7 +34,7 @@ def _jobs() -> dict[str, Job]:
         Job("lifetimes", "How long messages stayed on queues", queue_jobs.lifetimes),
         Job("throughput", "What came to queues and left them", queue_jobs.throughput),
         Job("fan-out", "How many queues messages were put on", queue_jobs.fan_out),
-        Job("transactions", "How transactions went", outcome_jobs.transactions),
+        Job("transactions", "How transactions went, and how long from prepare to outcome", outcome_jobs.transactions),
         Job("in-doubt", "Prepared transactions that wait for their coordinator", outcome_jobs.in_doubt),
         Job("duplicates", "Messages with the same message-id", outcome_jobs.duplicates),
         Job("redeliveries", "Signs of messages that were delivered more than once", outcome_jobs.redeliveries),

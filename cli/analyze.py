@@ -54,7 +54,7 @@ def analyze(
       lifetimes     how long messages stayed on queues
       throughput    what came to queues and left them
       fan-out       how many queues messages were put on
-      transactions  how transactions went
+      transactions  how transactions went, and how long from prepare to outcome
       in-doubt      prepared ones that wait for their coordinator
       duplicates    messages with the same message-id
       redeliveries  signs of messages that were delivered more than once
