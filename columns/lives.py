@@ -85,7 +85,7 @@ def lives_of(facts: Facts, as_of: int = NEVER) -> Lives:
     may be gone.
     """
     opened = facts.lsn[facts.type == int(RecordType.LOG_OPEN)]
-    outcomes = outcomes_of(facts)
+    outcomes = outcomes_of(facts, as_of)
 
     def done(kind: RecordType) -> Facts:
         some = facts.of_type(kind)
@@ -96,12 +96,20 @@ def lives_of(facts: Facts, as_of: int = NEVER) -> Lives:
         dequeues, deletes = dequeues.where(dequeues.lsn < as_of), deletes.where(deletes.lsn < as_of)
     starts = facts.of_type(RecordType.START)
     if as_of < NEVER:
-        starts = starts.where(starts.message_id < as_of)
+        starts = starts.where((starts.message_id < as_of) & ~_copies(starts, starts.message_id, outcomes))
     gone = _ends(dequeues, deletes)
     messages = _messages(facts, starts, outcomes, gone, as_of)
-    places = _places(done(RecordType.ENQUEUE), starts, outcomes, dequeues.message_id, as_of)
+    enqueues = done(RecordType.ENQUEUE)
+    if as_of < NEVER:
+        enqueues = enqueues.where(~_copies(enqueues, enqueues.extra, outcomes))
+    places = _places(enqueues, starts, outcomes, dequeues.message_id, as_of)
     places = _end(places, dequeues, gone, _cuts(facts, as_of))
     return Lives(messages, places, opened[opened < as_of])
+
+
+def _copies(some: Facts, originals: Longs, outcomes: Outcomes) -> Flags:
+    """Which of these are copies of what was not done yet: they name no transaction any more."""
+    return some.has(Flag.MOVED) & is_in(originals, outcomes.undone)
 
 
 class _Ends(NamedTuple):

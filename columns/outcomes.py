@@ -38,6 +38,8 @@ class Outcomes(NamedTuple):
     """Ids, ascending, of those without an outcome that were not prepared."""
     fates: Bytes
     """What became of these, numbers of `FATES`."""
+    undone: Longs
+    """LSNs of all that belongs to transactions that were committed from the LSN on as of which this is."""
 
     def counts(self, facts: Facts) -> Flags:
         """Whether each of these records was done: it belongs to no transaction, or to a committed one."""
@@ -61,8 +63,11 @@ class Outcomes(NamedTuple):
         return found
 
 
-def outcomes_of(facts: Facts) -> Outcomes:
+def outcomes_of(facts: Facts, as_of: int) -> Outcomes:
+    """As of an LSN: what was committed from there on was open then."""
     commits = facts.of_type(RecordType.TX_COMMIT)
+    later = commits.txn_id[(commits.lsn >= as_of) & ~commits.has(Flag.MOVED)]
+    commits = commits.where(~is_in(commits.txn_id, later))
     is_copy = commits.has(Flag.MOVED)
     committed = unique(commits.txn_id)
     copied = committed[~is_in(committed, commits.txn_id[~is_copy])]
@@ -74,8 +79,10 @@ def outcomes_of(facts: Facts) -> Outcomes:
     known = unique(facts.txn_id[facts.txn_id != 0])
     undecided = known[~is_in(known, decided)]
     fates = _fates(facts, undecided)
+    fates[is_in(undecided, later)] = OPEN
     steps, is_unplaced = listed & ~UNPLACED, (listed & UNPLACED) != 0
-    return Outcomes(committed, copied, steps, steps[is_unplaced], undecided, fates)
+    undone = facts.lsn[is_in(facts.txn_id, later)]
+    return Outcomes(committed, copied, steps, steps[is_unplaced], undecided, fates, undone)
 
 
 def _fates(facts: Facts, undecided: Longs) -> Bytes:

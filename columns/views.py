@@ -180,7 +180,7 @@ def _stays(places: Places, names: Mapping[int, str]) -> pa.Array:
 def transactions(facts: Facts, as_of: int = NEVER) -> pa.Table:
     """The view `transactions`, as of an LSN."""
     facts = facts.where(facts.lsn < as_of)
-    outcomes = outcomes_of(facts)
+    outcomes = outcomes_of(facts, as_of)
     of = facts.where(facts.txn_id != 0)
     ids = unique(of.txn_id)
     count = len(ids)

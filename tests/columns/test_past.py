@@ -5,15 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
+from cairnmq.base.errors import CairnError
 from cairnmq.columns.journal import Journal, open_journal
 from cairnmq.columns.past import missing_as_of, whole_from
 from cairnmq.columns.records import Reading
 from cairnmq.columns.selection import Selection
+from cairnmq.tools.as_of import View
 
-from ..tools.test_as_of_laws import Past
+from ..tools.test_as_of_laws import Past, no_progress
 from .logs import lay_out, shown_by
 
 FOUND = (Phase.explicit, Phase.reuse, Phase.generate)
@@ -63,4 +65,23 @@ def test_with_an_archive_it_is_right_as_of_any_lsn(seed: int, steps: int) -> Non
             if lsn // journal.log.container_bytes not in there:
                 continue  # a slot in which a broker only started, and was killed twice, is not archived
             assert missing_as_of(journal.log, lsn) is None
+            assert shown_by(journal, as_of(lsn)) == expected
+
+
+@settings(max_examples=15, phases=FOUND)
+@given(st.integers(0, 1 << 32), st.integers(5, 40), st.just(0))
+@example(5114, 23, 202560)  # what was done by a commit that stands there was relocated since
+def test_within_transactions_it_is_what_recovery_would_make_of_the_log(seed: int, steps: int, also: int) -> None:
+    with TemporaryDirectory() as path:
+        past, journal = lived(path, seed, steps, archives=True)
+        history = past.history()
+        lsns = [lsn for batch in journal.records(columns=["lsn"]) for lsn in batch["lsn"].to_pylist()]
+        inside = [lsn for lsn in lsns if missing_as_of(journal.log, lsn) is None]
+        for lsn in {also, *past.rng.sample(inside, min(12, len(inside)))}.intersection(inside):
+            try:
+                view = View(history, history.cut_at(lsn), no_progress)
+            except CairnError:
+                continue  # where a broker only started
+            expected = {queue_id: list(ids) for queue_id, ids in view.on.items() if ids}
+            view.close()
             assert shown_by(journal, as_of(lsn)) == expected
