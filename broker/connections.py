@@ -38,7 +38,7 @@ class Connection:
         self.identity = str(number)
         self.end = end
         self.since_us = since_us
-        self.links: dict[TerminalEnd, Link] = {}
+        self.links: dict[object, Link] = {}
         self.sessions: dict[int, Session] = {}
 
 
@@ -49,7 +49,7 @@ class Connections:
         self.by_end: dict[object, Connection] = {}
         self.opened = 0
         """So far."""
-        self.links: dict[TerminalEnd, Link] = {}
+        self.links: dict[object, Link] = {}
         self._clock = clock
         self._numbers = count(1)
 
@@ -78,7 +78,16 @@ class Connections:
             link = Link(identity, connection, wish, terminal, self._clock.wall_us())
             connection.links[terminal] = self.links[terminal] = link
 
+    def is_same(self, terminal: object, wish: Open) -> bool:
+        """Whether a link that is there has the name, the container and the user of one that is to be attached."""
+        there = self.links.get(terminal)
+        return there is not None and bool(wish.container) and _whose(there.wish) == _whose(wish)
+
     def link_went(self, terminal: TerminalEnd) -> None:
         link = self.links.pop(terminal, None)
         if link is not None:
             del link.connection.links[terminal]
+
+
+def _whose(wish: Open) -> tuple[str, str, str, bool]:
+    return wish.user, wish.container, wish.link_name, wish.to_client

@@ -15,6 +15,7 @@ from .queue import Queue
 if TYPE_CHECKING:
     from .broker import Broker
 
+STOLEN = ("amqp:link:stolen", "the client attached that link anew")
 LINK = "x-link"
 """The argument of an end's queue: whose it is, and how long it is kept."""
 
@@ -63,7 +64,7 @@ class LinkEnd:
         """Take it away from the link that has it, if there is one."""
         if self.driver is not None:
             self.driver.is_stolen = True
-            self.driver.terminal.failure("amqp:link:stolen", "the client attached that link anew")
+            self.driver.terminal.failure(*STOLEN)
             self.driver = None
 
     def _attached(self, driver: Keeper, claims: Claims, ready: Ready) -> None:

@@ -68,6 +68,8 @@ class Nodes:
         self._make_queue = make_queue
         self._gone = gone
         self._creating: dict[str, list[Done[Queue]]] = {}
+        self._creating_exchanges: dict[str, tuple[str, list[Done[Exchange]]]] = {}
+        """With their types."""
         self._changing: set[Queue] = set()
         self._recover()
 
@@ -131,7 +133,7 @@ class Nodes:
 
     def add_queue(self, name: str, arguments: Arguments) -> Queue:
         """A queue that does not last. Raises `StoreError` for bad arguments, or a name that is taken."""
-        self.check_free(name)
+        self._check_free_for_good(name)
         queue = self.queues[name] = self._make_queue(name, 0, arguments)
         return queue
 
@@ -147,6 +149,8 @@ class Nodes:
         try:
             policy_of(name, arguments)
             self.check_free(name)
+            if name in self._creating_exchanges:
+                raise _being_made(name)
         except StoreError as error:
             done(error)
             return
@@ -243,7 +247,7 @@ class Nodes:
 
     def add_exchange(self, name: str, kind: str, arguments: Arguments) -> Exchange:
         """An exchange that does not last. Raises `StoreError` for bad arguments, or a name that is taken."""
-        self.check_free(name)
+        self._check_free_for_good(name)
         exchange = self.exchanges[name] = _exchange(ExchangeRow(0, name, kind, arguments))
         return exchange
 
@@ -254,6 +258,8 @@ class Nodes:
             if there is None:
                 self.check_free(name)
                 _exchange(ExchangeRow(0, name, kind, arguments))
+                if name in self._creating or self._creating_exchanges.get(name, (kind,))[0] != kind:
+                    raise _being_made(name)
             elif there.type != kind:
                 raise StoreError(f"exchange {name!r}", f"it is there, of type {there.type}", "delete it first")
         except StoreError as error:
@@ -262,19 +268,26 @@ class Nodes:
         if there is not None:
             done(there)
             return
-        self._store.create_exchange(
-            name, kind, lambda row: self._post(self._exchange_made, name, row, done), dict(arguments)
-        )
+        self._write_exchange(name, kind, arguments, done)
 
-    def _exchange_made(self, name: str, row: ExchangeRow | Exception, done: Done[Exchange]) -> None:
+    def _write_exchange(self, name: str, kind: str, arguments: Arguments, done: Done[Exchange]) -> None:
+        _, waiting = self._creating_exchanges.setdefault(name, (kind, []))
+        waiting.append(done)
+        if len(waiting) == 1:
+            self._store.create_exchange(
+                name, kind, lambda row: self._post(self._exchange_made, name, row), dict(arguments)
+            )
+
+    def _exchange_made(self, name: str, row: ExchangeRow | Exception) -> None:
+        made: Exchange | Exception
         if isinstance(row, Exception):
-            done(row)
-            return
-        there = self.exchanges.get(name)
-        if there is None:
-            there = self.exchanges[name] = _exchange(row)
-        there.exchange_id = row.id
-        done(there)
+            made = row
+        else:
+            there = self.exchanges.get(name)
+            made = self.exchanges[name] = _exchange(row) if there is None else there
+            made.exchange_id = row.id
+        for done in self._creating_exchanges.pop(name)[1]:
+            done(made)
 
     def delete_exchange(self, exchange: Exchange, done: Done[None], why: str = "it was deleted") -> None:
         """The exchange and its bindings. `StoreError` for one that is always there."""
@@ -314,11 +327,7 @@ class Nodes:
             self._store.bind(row, lambda error: self._post(self._bound, exchange, binding, done, error))
         else:
             again = partial(self._written, queue=queue, key=key, arguments=arguments, done=done)
-            self._store.create_exchange(
-                exchange.name,
-                exchange.type,
-                lambda row: self._post(self._exchange_made, exchange.name, row, again),
-            )
+            self._write_exchange(exchange.name, exchange.type, {}, again)
 
     def _written(
         self, exchange: Exchange | Exception, *, queue: Queue, key: str, arguments: Arguments, done: Done[None]
@@ -353,6 +362,16 @@ class Nodes:
             raise CopyLocked(name)
         if name in self.queues or name in self.exchanges:
             raise StoreError(f"node {name!r}", "there is one of that name", "choose another name, or delete that one")
+
+    def _check_free_for_good(self, name: str) -> None:
+        """As `check_free`, and nobody waits for one of that name to be written, which would take this one's place."""
+        self.check_free(name)
+        if name in self._creating or name in self._creating_exchanges:
+            raise _being_made(name)
+
+
+def _being_made(name: str) -> StoreError:
+    return StoreError(f"node {name!r}", "one of that name is just being made", "choose another name, or ask again")
 
 
 def check_type(name: str, kind: str) -> None:

@@ -17,6 +17,7 @@ from .direct import Direct
 from .direct_receiver import DirectReceiver
 from .direct_sender import DirectProducer
 from .finding import DYNAMIC_PREFIX, operation_of
+from .link_end import STOLEN
 from .places import ExchangePlace, Place
 from .queue import Queue
 from .remembering import RememberingExchangeProducer, RememberingQueueProducer
@@ -27,6 +28,7 @@ from .streams import STREAM
 
 if TYPE_CHECKING:
     from .broker import Broker
+    from .takers import Selecting, Taker
 
 
 class Opening:
@@ -125,7 +127,7 @@ class Opening:
         if not wish.to_client:
             driver = QueueProducer(broker, terminal, queue, wish.user)
             driver.vouches = broker.vouch and not wish.relayed
-        elif queue.policy.exclusive and not wish.terminus.browse and self._has_consumer(queue):
+        elif queue.policy.exclusive and not wish.terminus.browse and not self._take_over(queue, wish):
             terminal.failure("amqp:resource-locked", f"the queue {queue.name!r} has a consumer, and may have only one")
             return
         elif wish.terminus.filters and not wish.terminus.browse and queue.policy.assigns:
@@ -146,11 +148,20 @@ class Opening:
         credit = 0 if wish.to_client else self._credit_on(queue, terminal)
         terminal.opened(driver, queue.name if made else None, credit, filters=filters)
 
-    def _has_consumer(self, queue: Queue) -> bool:
+    def _take_over(self, queue: Queue, wish: Open) -> bool:
+        """Have a client be the only consumer, if it can be: nobody else is, or its own link that it attaches anew.
+
+        Clients notice before the broker that a connection is gone.
+        """
         broker = self._broker
-        if queue.consumers or queue.selecting:
-            return True
-        return queue.replicated and broker.cluster is not None and broker.cluster.is_taken(queue)
+        there: list[Taker | Selecting] = [*queue.consumers, *queue.selecting]
+        if any(not broker.connections.is_same(consumer.terminal, wish) for consumer in there):
+            return False
+        if queue.replicated and broker.cluster is not None and broker.cluster.is_taken(queue):
+            return False
+        for consumer in there:
+            consumer.terminal.failure(*STOLEN)
+        return True
 
     def _credit_on(self, queue: Queue, terminal: TerminalEnd) -> int:
         """What a new sender to *queue* gets."""

@@ -37,6 +37,8 @@ def revise(broker: Broker) -> int:
 def _why_not(broker: Broker, wish: Open) -> str:
     """Why a link may not be there; what was made for it is its own, and the anonymous relay asks for each message."""
     address = wish.terminus.address
+    if address is None and wish.to_client and wish.terminus.absent:
+        return broker.subscriptions.why_not(wish)
     if address is None or wish.terminus.dynamic or wish.terminus.coordinator:
         return ""
     operation = operation_of(wish)

@@ -91,23 +91,39 @@ class Subscriptions:
             self._broker.nodes.delete_queue(queue, lambda error: self._again(error, asked, wish, terminal))
 
     def find(self, wish: Open, terminal: TerminalEnd) -> None:
-        """A client asks by its link's name what it had subscribed to."""
+        """A client asks by its link's name what it had subscribed to, mostly to give it up: so nobody may use it."""
+        found = self._found(wish)
+        if found is None:
+            terminal.failure("amqp:not-found", f"there is no subscription {wish.link_name!r}")
+            return
+        queue, address = found
+        if why := self._broker.why_not(wish.user, RECEIVE, address):
+            terminal.failure("amqp:unauthorized-access", why)
+        elif queue.consumers:
+            why = f"the subscription {wish.link_name!r} is in use: close its consumers, then unsubscribe"
+            terminal.failure("amqp:resource-locked", why)
+        else:
+            source = Terminus(address=address, durability=2, expiry="never", capabilities=("topic",))
+            consumer = Consumer(self._broker, terminal, queue, presettled=wish.presettled)
+            terminal.opened(consumer, None, 0, found=source)
+
+    def why_not(self, wish: Open) -> str:
+        """Why a client may no longer have the link on which it asked what it had subscribed to; empty if it may."""
+        found = self._found(wish)
+        return "" if found is None else self._broker.why_not(wish.user, RECEIVE, found[1])
+
+    def _found(self, wish: Open) -> tuple[Queue, str] | None:
+        """What a link without a source is about, by its name, and the address of that."""
         names = [_durable_name(wish, shared=shared) for shared in (False, True)]
         if wish.link_name.partition("|")[2] == GLOBAL:
             names.append(_name("", wish, shared=True))
         queues = self._broker.nodes.queues
         there = (queue for name in names if (queue := queues.get(name)) is not None and not queue.going)
-        queue, terms = next(((queue, terms) for queue in there if (terms := _terms_of(queue)) is not None), (None, {}))
-        if queue is None:
-            terminal.failure("amqp:not-found", f"there is no subscription {wish.link_name!r}")
-            return
-        address = terms["exchange"] + (f"/{terms['key']}" if terms["key"] else "")
-        if why := self._broker.why_not(wish.user, RECEIVE, address):
-            terminal.failure("amqp:unauthorized-access", why)
-            return
-        source = Terminus(address=address, durability=2, expiry="never", capabilities=("topic",))
-        consumer = Consumer(self._broker, terminal, queue, presettled=wish.presettled)
-        terminal.opened(consumer, None, 0, found=source)
+        for queue in there:
+            terms = _terms_of(queue)
+            if terms is not None:
+                return queue, terms["exchange"] + (f"/{terms['key']}" if terms["key"] else "")
+        return None
 
     def channel_closed(self, queue: Queue, *, for_good: bool) -> None:
         """A link on it is gone: with *for_good* the client gives a durable one up, if nobody shares it."""

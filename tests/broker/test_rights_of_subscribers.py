@@ -109,3 +109,22 @@ def test_new_rules_ask_for_the_same(policed: Policed) -> None:
         allow(policed, "connect", *operations)
         assert revise(broker) == len(ended)
         assert [link for link in (looking, *links) if link.failures == REFUSED] == ended
+
+
+def test_new_rules_end_links_that_ask_what_there_was(policed: Policed) -> None:
+    """They may consume from what they found."""
+    broker = policed.world.broker
+    policed.world.do(broker.connection_opened, CLIENT)
+    terminus: dict[str, Any] = {"address": "amq.topic/t", **LASTING}
+    first = attach(policed, **terminus)
+    name = next(iter(broker.connections.links.values())).wish.link_name
+    policed.world.do(broker.connections.link_went, first)
+    policed.world.do(first.driver.close, (), False, False)
+    asks = FakeTerminal()
+    wish = Open(True, Terminus(absent=True), connection=CLIENT, link_name=name, container="me")
+    policed.world.do(broker.open, wish, asks)
+    assert asks.failures == []
+    for operation, failures in (("receive", []), ("browse", REFUSED)):
+        allow(policed, "connect", operation)
+        revise(broker)
+        assert asks.failures == failures

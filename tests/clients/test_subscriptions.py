@@ -198,6 +198,19 @@ def test_unsubscribing_from_a_shared_one(
     assert bodies(peer, subscribe(peer, "t", names[0], **how)) == []
 
 
+@pytest.mark.parametrize("capabilities", [("topic",), ("topic", "shared")], ids=["one's own", "shared"])
+def test_nobody_unsubscribes_from_what_is_in_use(new_peer: NewPeer, capabilities: tuple[str, ...]) -> None:
+    """As JMS has it: told so, where nothing would happen. Afterwards it goes."""
+    peer, again = new_peer(container="me"), new_peer(container="me")
+    link = subscribe(peer, "t", durable=True, capabilities=capabilities)
+    assert again.refusal(subscribe(again, None, credit=0)) == "amqp:resource-locked"
+    peer.put(peer.sender("topic://t"), [1])
+    assert bodies(peer, link) == [1]
+    peer.detach(link, close=False)
+    again.detach(subscribe(again, None, "sub|2", credit=0))
+    assert again.refusal(subscribe(again, None, "sub|3", credit=0)) == "amqp:not-found"
+
+
 def test_a_name_that_says_nothing_of_it_finds_no_global_one(new_peer: NewPeer) -> None:
     """Or a client with an id could end what others share, where it has nothing of that name."""
     how: Any = {"durable": True, "capabilities": ("topic", "shared", "global")}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -72,14 +72,29 @@ class Manager:
 
     def send(self, request: Any) -> Answer:
         """Send a request and wait for its response."""
-        request.reply_to = self.reply_to
-        request.correlation_id = f"request-{next(_ids)}"
-        self.peer.send(self.sender, request)
-        [received] = self.peer.take(self.receiver)
-        received.accept()
-        message = received.message
-        assert message.correlation_id == request.correlation_id
-        return Answer(message.properties["statusCode"], message.properties["statusDescription"], message.body, message)
+        [answer] = self.send_all([request])
+        return answer
+
+    def ask_all(self, asked: Sequence[tuple[str, str, str, Any]]) -> list[Answer]:
+        """The answers to all of these, asked in one go: operation, type, name and body."""
+        fields = ("operation", "type", "name")
+        return self.send_all([Message(body=body, properties=dict(zip(fields, of, strict=True))) for *of, body in asked])
+
+    def send_all(self, requests: Sequence[Any]) -> list[Answer]:
+        """Send requests in one go and wait for all of their responses."""
+        for request in requests:
+            request.reply_to = self.reply_to
+            request.correlation_id = f"request-{next(_ids)}"
+        self.peer.send(self.sender, *requests)
+        answers = {}
+        for received in self.peer.take(self.receiver, len(requests)):
+            received.accept()
+            message = received.message
+            said = message.properties
+            answers[message.correlation_id] = Answer(
+                said["statusCode"], said["statusDescription"], message.body, message
+            )
+        return [answers[request.correlation_id] for request in requests]
 
     def rows(self, type: str, *names: str, **properties: Any) -> list[dict[str, Any]]:
         """All rows of a QUERY, over as many pages as it takes."""

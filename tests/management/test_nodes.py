@@ -41,6 +41,23 @@ def test_what_is_there_is_made_again_only_as_it_is(manager: Manager) -> None:
 
 
 @pytest.mark.parametrize(
+    ("later_type", "later"),
+    [("queue", {"durable": False}), ("exchange", {}), ("exchange", {"durable": False}), ("queue", None)],
+    ids=["a queue that doesn't last", "an exchange", "an exchange that doesn't last", "the same"],
+)
+@pytest.mark.parametrize("type", ["queue", "exchange"])
+def test_nothing_takes_the_place_of_what_is_being_written(
+    manager: Manager, type: str, later_type: str, later: dict[str, Any] | None
+) -> None:
+    """Both are asked for in one go; the first one goes to SQL first, so the second comes before there is one."""
+    second = (type, {}) if later is None else (later_type, later)
+    [one, other] = manager.ask_all([("CREATE", type, "x", {}), ("CREATE", second[0], "x", second[1])])
+    assert (one.status, other.status) in ([(201, 200), (201, 201)] if second == (type, {}) else [(201, 409)])
+    assert manager.ask("READ", type, "x").body["durable"] is True
+    assert manager.ask("READ", "exchange" if type == "queue" else "queue", "x").status == 404
+
+
+@pytest.mark.parametrize(
     ("type", "name", "body"),
     [
         ("queue", "", {}),
@@ -136,9 +153,7 @@ def test_a_queue_with_messages_or_consumers_is_spared(manager: Manager, new_peer
     assert peer.refusal(link) == "amqp:resource-deleted"
 
 
-def test_templates_make_queues_and_all_of_it_outlasts_a_restart(
-    start_process: StartProcess, peer_at: NewPeer
-) -> None:
+def test_templates_make_queues_and_all_of_it_outlasts_a_restart(start_process: StartProcess, peer_at: NewPeer) -> None:
     process = start_process()
     manager = Manager(peer_at(process.port))
     assert manager.ask("CREATE", "template", "small.*", {"arguments": {"max-messages": 1}}).status == 201
@@ -159,7 +174,6 @@ def test_templates_make_queues_and_all_of_it_outlasts_a_restart(
     made = Manager(peer_at(process.port)).ask("READ", "queue", "small.one").body
     assert made["arguments"] == {"max-messages": 2}
     peer.send(sender, Message(body=1), Message(body=2))
-
 
 
 def _check_what_lasts(manager: Manager) -> None:
