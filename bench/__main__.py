@@ -78,9 +78,20 @@ WIDTH = 156
 @click.option(
     "--messages", default=recovery.DEFAULT_MESSAGES, show_default=True, type=click.IntRange(100), help="To recover."
 )
+@click.option(
+    "--backlog", "newcomers", default=members.BACKLOG, show_default=True, type=click.IntRange(100),
+    help="Messages that a newcomer to a cluster is brought.",
+)  # fmt: skip
 @click.option("--dir", "directory", type=click.Path(file_okay=False, exists=True), help="Where to write; on a disk.")
 def main(
-    quick: bool, as_text: bool, rounds: int, seconds: float, only: tuple[str, ...], messages: int, directory: str | None
+    quick: bool,
+    as_text: bool,
+    rounds: int,
+    seconds: float,
+    only: tuple[str, ...],
+    messages: int,
+    newcomers: int,
+    directory: str | None,
 ) -> None:
     """Measure journal, store and broker in one run."""
     if quick:
@@ -105,7 +116,7 @@ def main(
         "group": lambda path: group.measure(path, rounds, seconds),
         "sidecars": lambda path: sidecars.measure(path, rounds, seconds),
         "cluster": lambda path: cluster.measure(path, rounds, seconds),
-        "members": lambda path: members.measure(path, rounds, seconds, 500 if quick else members.BACKLOG),
+        "members": lambda path: members.measure(path, rounds, seconds, 500 if quick else newcomers),
     }
     for line in (*embedded.left_out(), *parts.left_out(), *group.left_out(), *members.left_out()):
         print(f"bench: {line}", file=sys.stderr)

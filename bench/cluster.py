@@ -10,12 +10,13 @@ from itertools import count
 
 from .broker import Broker
 from .client import Clients
-from .table import Row, rows_in_flight
+from .table import Goal, Row, rows_in_flight
 
 SECTION = "a cluster of one, 256 B: received"
 KINDS = ("one", "none")
 _GUESS_PER_S = {1: 2_500, 100: 25_000, 1000: 35_000}
 WINDOWS = tuple(_GUESS_PER_S)
+GOALS = {"one": Goal(0.95)}
 
 
 def measure(path: str, rounds: int, round_s: float) -> list[Row]:
@@ -36,4 +37,4 @@ def measure(path: str, rounds: int, round_s: float) -> list[Row]:
             cpu_us = (broker.cpu_s() - before_s) / messages * 1e6
             latency, client_us = receiver.latency, receiver.cpu_s / messages * 1e6
             found.setdefault((kind, window), []).append((per_s, latency.p50_us, latency.p99_us, cpu_us, client_us))
-    return rows_in_flight(SECTION, KINDS, _GUESS_PER_S, found, "broker_cpu_us", "client_cpu_us")
+    return rows_in_flight(SECTION, KINDS, _GUESS_PER_S, found, "broker_cpu_us", "client_cpu_us", goals=GOALS)

@@ -7,6 +7,7 @@ none, one       a sender and a receiver at the broker
 passive         at the first of three members, the others only follow
 elsewhere       the receiver at another member than the sender
 active          three pairs, each with a queue of its own, and at a member of its own
+shared          a sender, and a receiver at each member, all of one queue, whose ownership moves
 
 *fail-over*: the machine of a member ends (broker and daemon at once), until another member confirms a message that was
 sent when that one was gone; corosync has to notice first (`DETECTION_S`). *join*: a member that was updated before
@@ -25,7 +26,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -37,7 +38,8 @@ from cairnmq.tools.cluster_lab_conf import TOKEN_MS, LabOptions, address
 
 from .broker import MAIN, STOPPED_S, Broker
 from .client import Clients, Far, Job
-from .table import BenchError, Row, row, rows_in_flight
+from .table import BenchError, Goal, Row, row, rows_in_flight
+from .works import check_shares, receive_share
 
 SECTION = "three members on this machine, 256 B: received"
 TIMES = "three members on this machine"
@@ -47,7 +49,14 @@ PATIENCE_S = 120.0
 BACKLOG = 100_000
 """Messages that a newcomer is brought."""
 STEADY_PER_S = 200
-KINDS = ("none", "one", "passive", "elsewhere", "active")
+KINDS = ("none", "one", "passive", "elsewhere", "active", "shared")
+GOALS = {
+    "one": Goal(0.95),
+    "passive": Goal(0.5, 3),
+    "elsewhere": Goal(0.5, 3),
+    "active": Goal(0.3, 10),
+    "shared": Goal(0.3, 10),
+}
 _GUESS_PER_S = {1: 200, 100: 10_000, 1000: 20_000}
 WINDOWS = tuple(_GUESS_PER_S)
 _GUESS_JOIN_PER_S = 20_000
@@ -138,20 +147,46 @@ def wait(condition: Callable[[], bool], what: str) -> None:
 
 Place = tuple[int, Far | None]
 """Of a broker: its port, and where that is."""
+Found = tuple[float, float, float]
+"""Messages a second, p50 and p99 in us."""
 
 
-def _jobs(place: Place, to: Place, name: str, messages: int, window: int) -> list[Job]:
-    (port, far), (to_port, to_far) = place, to
-    return [
-        Job(False, to_port, name, messages, 256, window, True, far=to_far),
-        Job(True, port, name, messages, 256, window, True, far=far),
+def _pairs(clients: Clients, pairs: Sequence[tuple[Place, Place]], name: str, messages: int, window: int) -> Found:
+    """Each with a queue of its own. A pair's rate is from its first message sent to its last one received."""
+    jobs: list[Job] = []
+    for number, ((port, far), (to_port, to_far)) in enumerate(pairs):
+        address = f"{name}-{number}"
+        jobs.append(Job(False, to_port, address, messages, 256, window, True, far=to_far))
+        jobs.append(Job(True, port, address, messages, 256, window, True, far=far))
+    came = clients.run_all(jobs)
+    receivers, senders = came[::2], came[1::2]
+    per_s = sum(
+        messages / (receiver.ended_ns - sender.begun_ns) * 1e9
+        for receiver, sender in zip(receivers, senders, strict=True)
+    )
+    p50_us, p99_us = (max(getattr(one.latency, name) for one in receivers) for name in ("p50_us", "p99_us"))
+    return per_s, p50_us, p99_us
+
+
+def _shared(clients: Clients, places: Sequence[Place], name: str, messages: int, window: int) -> Found:
+    """One queue: the sender is at the first of *places*, and a receiver at each."""
+    sharers = len(places)
+    jobs = [
+        Job(False, port, name, messages, 256, window, True, work=receive_share, far=far, sharers=sharers)
+        for port, far in places
     ]
+    port, far = places[0]
+    *receivers, sender = clients.run_all([*jobs, Job(True, port, name, messages + sharers, 256, window, True, far=far)])
+    check_shares(receivers, messages)
+    per_s = messages / (max(one.ended_ns for one in receivers) - sender.begun_ns) * 1e9
+    p50_us, p99_us = (max(getattr(one.latency, name) for one in receivers) for name in ("p50_us", "p99_us"))
+    return per_s, p50_us, p99_us
 
 
 def _rates(path: Path, members: Members, rounds: int, round_s: float) -> list[Row]:
-    """In turns. A pair's rate is from its first message sent to its last one received; several pairs' are added."""
+    """In turns; the rates of several pairs are added."""
     names = (f"b{number}" for number in count())
-    found: dict[tuple[str, int], list[tuple[float, float, float]]] = {}
+    found: dict[tuple[str, int], list[Found]] = {}
     one_of = ("--cluster-name", "bench", "--cluster-size", "1")
     with (
         Broker(os.path.join(path, "one"), *one_of) as one,
@@ -169,18 +204,15 @@ def _rates(path: Path, members: Members, rounds: int, round_s: float) -> list[Ro
             "active": [(first, first), (second, second), (third, third)],
         }
         for kind, window in [(kind, window) for window in WINDOWS for kind in KINDS] * rounds:
-            pairs = kinds[kind]
-            messages = max(6, round(_GUESS_PER_S[window] * round_s / len(pairs)))
-            jobs = [job for pair in pairs for job in _jobs(*pair, next(names), messages, window)]
-            came = clients.run_all(jobs)
-            receivers, senders = came[::2], came[1::2]
-            per_s = sum(
-                messages / (receiver.ended_ns - sender.begun_ns) * 1e9
-                for receiver, sender in zip(receivers, senders, strict=True)
-            )
-            p50_us, p99_us = (max(getattr(one.latency, name) for one in receivers) for name in ("p50_us", "p99_us"))
-            found.setdefault((kind, window), []).append((per_s, p50_us, p99_us))
-    return rows_in_flight(SECTION, KINDS, _GUESS_PER_S, found)
+            if kind == "shared":
+                messages = max(6, round(_GUESS_PER_S[window] * round_s))
+                came = _shared(clients, (first, second, third), next(names), messages, window)
+            else:
+                pairs = kinds[kind]
+                messages = max(6, round(_GUESS_PER_S[window] * round_s / len(pairs)))
+                came = _pairs(clients, pairs, next(names), messages, window)
+            found.setdefault((kind, window), []).append(came)
+    return rows_in_flight(SECTION, KINDS, _GUESS_PER_S, found, goals=GOALS)
 
 
 # ---- what takes time ----------------------------------------------------------------------------------------------

@@ -30,6 +30,15 @@ class Percentiles(NamedTuple):
     p999_us: float
 
 
+class Goal(NamedTuple):
+    """Of a kind, beside "none"."""
+
+    rate: float
+    """Ratio, at least."""
+    p99_times: float | None = None
+    """At most."""
+
+
 @dataclass(frozen=True)
 class Row:
     """One thing measured against one yardstick."""
@@ -92,6 +101,7 @@ def rows_in_flight(
     guesses_per_s: Mapping[int, float],
     found: Mapping[tuple[str, int], Sequence[tuple[float, ...]]],
     *more: str,
+    goals: Mapping[str, Goal] | None = None,
 ) -> list[Row]:
     """Rows of *kinds* at each number of messages in flight, "none" the yardstick.
 
@@ -102,10 +112,20 @@ def rows_in_flight(
     for window, guess_per_s in guesses_per_s.items():
         yardstick = [each[0] for each in found["none", window]]
         for kind in kinds:
+            figures: dict[str, Any]
             rates, *others = zip(*found[kind, window], strict=True)
             figures = {name: median(values) for name, values in zip(fields, others, strict=True)}
+            goal = (goals or {}).get(kind)
+            if goal is not None:
+                figures |= {"goal_ratio": goal.rate, "note": _against(goal, found["none", window], found[kind, window])}
             rows.append(row(section, f"{kind}, {window} in flight", rates, guess_per_s, "none", yardstick, **figures))
     return rows
+
+
+def _against(goal: Goal, yardstick: Sequence[tuple[float, ...]], found: Sequence[tuple[float, ...]]) -> str:
+    times = median(here[2] / there[2] for here, there in zip(found, yardstick, strict=True))
+    told = f"p99 is {times:.1f} times that of none"
+    return told if goal.p99_times is None else f"{told} (goal: no more than {goal.p99_times:g})"
 
 
 def as_json(rows: Iterable[Row]) -> list[dict[str, Any]]:

@@ -1,10 +1,14 @@
-"""What clients do beyond sending as fast as they may: at a steady rate, in transactions, messages of many frames."""
+"""What clients do beyond sending as fast as they may: at a steady rate, in transactions, messages of many frames, and
+receiving from one queue with others.
+"""
 
 from __future__ import annotations
 
 import time
 from array import array
 from collections import deque
+from collections.abc import Sequence
+from itertools import chain
 
 from cairnmq.amqp.proton import ACCEPTED, NULL, Pointer, encoded, ffi, lib, put_encoded
 from cairnmq.amqp.transactions import DECLARED, TRANSACTIONAL, txn_id_of, write_id
@@ -185,3 +189,50 @@ def receive_large(wire: Wire, job: Job) -> Result:
             lib.pn_link_flow(link, 1)
         wire.write()
     return Result(begun_ns, now_ns(), percentiles(times_ns), time.process_time() - begun_cpu_s)
+
+
+def receive_share(wire: Wire, job: Job) -> Result:
+    """Receive and accept what comes, until one comes that was sent after all *messages*; each is checked.
+
+    A sender sends one of these for each that shares the queue. Who has got one closes its link, so that others get
+    those it was handed besides.
+    """
+    template, link = Template(job.body_bytes, job.durable), wire.link
+    size = len(template.encoded)
+    content = bytearray(2 * size)
+    pointer = ffi.from_buffer("char[]", content)
+    sequences, times_ns = array("Q"), array("q")
+    begun_ns, begun_cpu_s = now_ns(), time.process_time()
+    ended_ns = begun_ns
+    last, owed = -1, 0
+    while last < job.messages:
+        wire.turn()
+        queued, at_ns = lib.pn_link_queued(link), now_ns()
+        while queued and last < job.messages:
+            queued -= 1
+            delivery = lib.pn_link_current(link)
+            got = lib.pn_link_recv(link, pointer, len(content))
+            before, (last, sent_at_ns) = last, NUMBERS.unpack_from(content, got - job.body_bytes)
+            if last < job.messages:  # the others may have been handed out before, and are marked so
+                if got != size or last <= before or not content.startswith(template.prefix):
+                    raise BenchError(f"message {last} of {got} bytes came after message {before}")
+                sequences.append(last)
+                times_ns.append(at_ns - sent_at_ns)
+                ended_ns = at_ns
+            lib.pn_link_advance(link)
+            lib.pn_delivery_update(delivery, ACCEPTED)
+            lib.pn_delivery_settle(delivery)
+            owed += 1
+        if owed * 4 >= job.window and last < job.messages:
+            lib.pn_link_flow(link, owed)
+            owed = 0
+        wire.write()
+    cpu_s = time.process_time() - begun_cpu_s
+    return Result(begun_ns, ended_ns, percentiles(list(times_ns) or [0]), cpu_s, sequences)
+
+
+def check_shares(results: Sequence[Result], messages: int) -> None:
+    """Raises `BenchError` unless these were given each message once, all together."""
+    came = sorted(chain.from_iterable(result.sequences for result in results))
+    if came != list(range(messages)):
+        raise BenchError(f"{len(came)} messages came to {len(results)} receivers, {messages} were sent, each once")
