@@ -227,13 +227,24 @@ def queues_through(
 
     *exchanges*: all there are, by name. No queue that is just going is among them.
     """
-    for _ in range(MOST_HOPS + 1):
-        queues = tuple([queue for queue in exchange.route(key).wanted(content, container) if not queue.going])
+    return way_through(exchanges, exchange, key, content, container)[1]
+
+
+def way_through(
+    exchanges: Mapping[str, Exchange], exchange: Exchange, key: str, content: bytes, container: str = ""
+) -> tuple[Exchange, tuple[Queue, ...]]:
+    """The same, and the exchange that they are of: where there are none, the last one that was asked."""
+    for _ in range(MOST_HOPS):
+        queues = _queues_at(exchange, key, content, container)
         alternate = exchanges.get(exchange.alternate)
         if queues or alternate is None:
-            return queues
+            return exchange, queues
         exchange = alternate
-    return ()
+    return exchange, _queues_at(exchange, key, content, container)
+
+
+def _queues_at(exchange: Exchange, key: str, content: bytes, container: str) -> tuple[Queue, ...]:
+    return tuple([queue for queue in exchange.route(key).wanted(content, container) if not queue.going])
 
 
 def _route(bindings: list[Binding]) -> Route:

@@ -102,7 +102,11 @@ class Producer:
         raise NotImplementedError
 
     def _queues_of(self, start: bytes) -> Queues | None:
-        """Where a long message goes that begins with *start*; None if that is not known yet."""
+        """Where a long message goes that begins with *start*; None if that is not known before it is whole."""
+        raise NotImplementedError
+
+    def _finish_unwanted(self, delivery: Delivery, flags: int) -> None:
+        """A long message that goes nowhere is complete."""
         raise NotImplementedError
 
     def _put(self, queues: Queues, fragments: Sequence[Fragment]) -> None:
@@ -315,6 +319,10 @@ class Producer:
     def _finish(self, growing: Growing, queues: Queues, delivery: Delivery, flags: int) -> None:
         if growing.malformed:
             self._reject((delivery,), 1, "amqp:decode-error", growing.malformed)
+            return
+        if not queues:
+            growing.drop()
+            self._finish_unwanted(delivery, flags)
             return
         if self._transaction is not None:
             growing.finish_in(self._transaction, self._broker.clock.wall_us())

@@ -12,7 +12,7 @@ from ..channel.words import Delivery, Fragment, TerminalEnd
 from .access import SEND
 from .direct import Direct
 from .direct_sender import DirectSender
-from .exchange import MAX_KEY_CHARACTERS, MOST_HOPS, Exchange, queues_through
+from .exchange import MAX_KEY_CHARACTERS, MOST_HOPS, Exchange, way_through
 from .passing import NO_TRANSACTIONS
 from .places import ExchangePlace, Place
 from .producer import Producer, Queues
@@ -53,6 +53,8 @@ class RoutingProducer(Producer):
     def __init__(self, broker: Broker, terminal: TerminalEnd, container: str, user: str = "") -> None:
         super().__init__(broker, terminal, user)
         self._container = container
+        self._asked: Exchange
+        """Of the long message that is arriving: what it goes through, after all alternates."""
 
     def _route_all(self, exchange: Exchange, key: str, fragments: Sequence[Fragment], hops: int = 0) -> None:
         """Messages of one key."""
@@ -80,6 +82,10 @@ class RoutingProducer(Producer):
         if alternate is not None and hops < MOST_HOPS:
             self._route_all(alternate, key, fragments, hops + 1)
             return
+        self._put_unwanted(exchange, fragments)
+
+    def _put_unwanted(self, exchange: Exchange, fragments: Sequence[Fragment]) -> None:
+        """No queue gets these, nor by an alternate."""
         exchange.unrouted += len(fragments)
         if exchange.unroutable == "accepted":
             self._put_nowhere(fragments)
@@ -95,7 +101,11 @@ class RoutingProducer(Producer):
             self._reject(deliveries, len(deliveries), "amqp:not-found", why)
 
     def _queues_through(self, exchange: Exchange, key: str, start: bytes) -> Queues:
-        return queues_through(self._broker.nodes.exchanges, exchange, key, start, self._container)
+        self._asked, queues = way_through(self._broker.nodes.exchanges, exchange, key, start, self._container)
+        return queues
+
+    def _finish_unwanted(self, delivery: Delivery, flags: int) -> None:
+        self._put_unwanted(self._asked, ((delivery, b"", flags),))
 
 
 class ExchangeProducer(RoutingProducer):
@@ -144,7 +154,7 @@ class ExchangeProducer(RoutingProducer):
             key = self._key or (header.subject_of(start) if self._exchange.needs_key else "")
         except Malformed:
             return None
-        return self._queues_through(self._exchange, key, start) or None
+        return self._queues_through(self._exchange, key, start)
 
 
 class AnonymousProducer(RoutingProducer):
@@ -262,7 +272,7 @@ class AnonymousProducer(RoutingProducer):
             if place is not None and self._broker.why_not(self._user, SEND, place.name):
                 return None  # refused when it is complete
             if isinstance(place, ExchangePlace):
-                return self._queues_through(place.exchange, place.key_for(start), start) or None
+                return self._queues_through(place.exchange, place.key_for(start), start)
         except Malformed:
             return None
         return None if place is None or isinstance(place, Direct) or place.going else (place,)
