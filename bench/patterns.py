@@ -2,10 +2,10 @@
 
 *10:10*: ten senders and ten receivers, each pair with a queue of its own; *1:10*: a sender whose messages go, through a
 topic exchange, to ten subscribers, counted as received; *transactions of 100*: sent in transactions, received without.
-*1 MiB*: messages of many frames. *half load*: messages come at a steady rate, half of what the broker took with 100 in
-flight a moment before; their times are what a user of a broker that is not overloaded sees. Of each, the rate is that
-from the first message sent to the last one received, the times are from sent to settled. The yardstick is the same
-number of messages from one sender to one receiver, 100 in flight.
+*1 MiB*: messages of many frames, one to one. *half load*: messages come at a steady rate, half of what the broker took
+with 100 in flight a moment before; their times are what a user of a broker that is not overloaded sees. Of each, the
+rate is that from the first message sent to the last one received, the times are from sent to settled. The yardstick is
+the same number of messages from one sender to one receiver, 100 in flight.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ PER_TRANSACTION = 100
 _MIB = 1 << 20
 KINDS = ("one to one", "half load", "10:10", "1:10", f"transactions of {PER_TRANSACTION}")
 GUESSES_US = {"one to one": 15.0, "half load": 30.0, "10:10": 18.0, "1:10": 7.0, KINDS[4]: 25.0}
-"""Time for each message received."""
-LARGE = ((1, 3_500.0), (10, 2_500.0))
-"""In flight, and the guess."""
+"""Time for each message received, of at most a KiB."""
+SIZES = {256: 1, 1024: 1, 16 << 10: 6}
+"""In bytes, and how many times as long one takes."""
+LARGE = {(1, True): 3_500.0, (10, True): 2_500.0, (100, True): 2_500.0, (1, False): 3_000.0, (10, False): 2_500.0}
+"""In flight, and whether durable, and the guess."""
 
 
 def measure(path: str, rounds: int, round_s: float) -> list[Row]:
@@ -35,25 +37,24 @@ def measure(path: str, rounds: int, round_s: float) -> list[Row]:
     numbers = count()
     with Broker(path) as broker, Clients(2 * CROWD) as clients:
         for _ in range(rounds):
-            for body_bytes in (256, 1024):
+            for body_bytes, times in SIZES.items():
                 for durable in (True, False):
                     for kind in KINDS:
                         alone = found.get(("one to one", body_bytes, durable))
                         rate = alone.per_s[-1] / 2 if alone else 0.0
-                        messages = max(
-                            CROWD, round((rate if kind == "half load" else 1e6 / GUESSES_US[kind]) * round_s)
-                        )
+                        guess_per_s = rate if kind == "half load" else 1e6 / GUESSES_US[kind] / times
+                        messages = max(CROWD, round(guess_per_s * round_s))
                         jobs = _jobs(kind, broker.port, next(numbers), messages, body_bytes, durable, rate)
                         noted = found.setdefault((kind, body_bytes, durable), Rounds())
                         _run(broker, clients, jobs, noted)
-            for window, guess_us in LARGE:
+            for (window, durable), guess_us in LARGE.items():
                 messages = max(2, round(1e6 / guess_us * round_s))
                 address = f"large-{next(numbers)}"
                 jobs = [
-                    Job(False, broker.port, address, messages, _MIB, window, True, work=receive_large),
-                    Job(True, broker.port, address, messages, _MIB, window, True, work=send_large),
+                    Job(False, broker.port, address, messages, _MIB, window, durable, work=receive_large),
+                    Job(True, broker.port, address, messages, _MIB, window, durable, work=send_large),
                 ]
-                _run(broker, clients, jobs, found.setdefault((f"{window} in flight", _MIB, True), Rounds()))
+                _run(broker, clients, jobs, found.setdefault((f"{window} in flight", _MIB, durable), Rounds()))
     return [_row(*key, noted, found) for key, noted in found.items()]
 
 
@@ -96,7 +97,7 @@ def _run(broker: Broker, clients: Clients, jobs: list[Job], found: Rounds) -> No
 
 def _row(kind: str, body_bytes: int, durable: bool, noted: Rounds, found: dict[tuple[str, int, bool], Rounds]) -> Row:
     alone = found.get(("one to one", body_bytes, durable))
-    guess_us = GUESSES_US.get(kind) or next(us for window, us in LARGE if kind == f"{window} in flight")
+    guess_us = GUESSES_US[kind] * SIZES[body_bytes] if body_bytes in SIZES else LARGE[int(kind.split()[0]), durable]
     others = alone if alone is not None and alone is not noted else noted
     return row(
         SECTION,
