@@ -134,12 +134,14 @@ class MemoryDirectory:
     """A flat directory. *sector_bytes* is what the disk writes whole or not at all.
 
     `on_operation` is called after each operation that succeeded in changing or syncing something, with a short
-    description, by the thread that did it and without a lock: it may take copies. A copy has no hook."""
+    description, by the thread that did it and without a lock: it may take copies. `left_bytes` is what `free_bytes`
+    says, whatever is written. A copy has no hook, and is empty enough."""
 
     def __init__(self, path: str = "/memory", *, sector_bytes: int = SECTOR_BYTES) -> None:
         self.path = path
         self.sector_bytes = sector_bytes
         self.on_operation: Callable[[str], None] | None = None
+        self.left_bytes = 1 << 50
         self._put_on(_Disk())
 
     def beside(self, path: str) -> MemoryDirectory:
@@ -154,7 +156,7 @@ class MemoryDirectory:
         return sorted(self._listing.names)
 
     def free_bytes(self) -> int:
-        return 1 << 50
+        return self.left_bytes
 
     def create(self, name: str) -> MemoryFile:
         with self.lock:

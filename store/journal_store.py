@@ -42,6 +42,8 @@ _ENQUEUE, _DEQUEUE = int(RecordType.ENQUEUE), int(RecordType.DEQUEUE)
 _QUEUE_DELETE, _ACQUIRE = int(RecordType.QUEUE_DELETE), int(RecordType.ACQUIRE)
 _BATCH_FROM = 4
 """Fewer records than this are appended faster one by one."""
+_DISCARDED_AT_ONCE = 1024
+"""So many messages are deleted before it is asked again whether there is room for the records."""
 _FLAG_ENQUEUE, _FLAG_DELETE, _FLAG_MORE = int(Flag.ENQUEUE), int(Flag.DELETE), int(Flag.MORE)
 
 
@@ -271,7 +273,7 @@ class JournalStore(WiringCalls, JournalReading):
             raise StoreError(f"message {message_id}", "it does not exist, or is still on a queue")
         if self.transactions.holds_place(message_id):
             raise MessageLocked(f"message {message_id}", "a transaction puts it on a queue")
-        return self._delete(message_id, time_us)
+        return self.discard((message_id,), time_us)
 
     def purge(
         self, queue_id: int, time_us: int, *, keep: Iterable[int] = (), is_final: bool = False
@@ -317,16 +319,27 @@ class JournalStore(WiringCalls, JournalReading):
     def discard_unfinished(self, time_us: int) -> int:
         """Delete the messages that recovery found incomplete, or on no queue; how many there were."""
         unfinished = self.state.unfinished()
-        for message_id in unfinished:
-            self._delete(message_id, time_us)
+        self.discard(unfinished, time_us)
         return len(unfinished)
 
-    def _delete(self, message_id: int, time_us: int) -> int:
-        given_lsn = self.state.place_of(message_id)
-        lsn = self.journal.append(
-            _DELETE, time_us=time_us, undo_prev=message_id, message_id=message_id, extra=given_lsn
-        )
-        self.state.deleted(lsn, message_id, given_lsn)
+    def discard(self, message_ids: Sequence[int], time_us: int) -> int:
+        """Delete messages that are on no queue, and that no transaction puts on one; the last record's LSN, or 0.
+
+        Recovery does so with all of those that it finds, so the records are for who reads the history: without room
+        they are left out. There may be more of them than all that is kept for a full disk.
+        """
+        lsn = 0
+        for at in range(0, len(message_ids), _DISCARDED_AT_ONCE):
+            is_full = self.journal.pool.find_room() is not None
+            for message_id in message_ids[at : at + _DISCARDED_AT_ONCE]:
+                if is_full:
+                    self.state.discarded(message_id)
+                    continue
+                given_lsn = self.state.place_of(message_id)
+                lsn = self.journal.append(
+                    _DELETE, time_us=time_us, undo_prev=message_id, message_id=message_id, extra=given_lsn
+                )
+                self.state.deleted(lsn, message_id, given_lsn)
         return lsn
 
     def holds(self, message_id: int) -> bool:
@@ -359,7 +372,11 @@ class JournalStore(WiringCalls, JournalReading):
     def kick(self) -> None:
         self._hold_fallen()
         if not (self.journal.has_awaited or self.journal.waiting or self._notes_are_due):
-            return
+            if not (self._falling and self._falling[0][0] <= self.durable_lsn):
+                return
+            self.became_durable(self.durable_lsn)  # what went without a record has no flush to wait for
+            if not self.journal.has_awaited:
+                return
         if self._flusher is not None:
             self._flusher.kick()
         elif self.journal.has_unsealed:

@@ -67,10 +67,14 @@ class JournalTransactions:
         return message_id
 
     def discard(self, message_ids: Iterable[int], time_us: int) -> None:
-        for message_id in message_ids:
-            message = self._state.odd.get(message_id)
-            if message is not None and not message.queues and not self._store.transactions.holds_place(message_id):
-                self._store.destroy(message_id, time_us)
+        store, odd = self._store, self._state.odd
+        homeless = [
+            message_id
+            for message_id in message_ids
+            if (message := odd.get(message_id)) is not None
+            and not (message.queues or store.transactions.holds_place(message_id))
+        ]
+        store.discard(homeless, time_us)
 
     # ---- what is written ------------------------------------------------------------------------------------------
 

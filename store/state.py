@@ -166,6 +166,15 @@ class State:
             for at, size_bytes in message.records():
                 self.pins.let_go(at, size_bytes)
 
+    def discarded(self, message_id: int) -> None:
+        """A message on no queue goes without a record: whoever reads the log again finds it on none, and lets it go.
+
+        What took it off queues stays in the log as long as what had put it there.
+        """
+        self.changed_odd.add(message_id)
+        for at, size_bytes in self.odd.pop(message_id).records():
+            self.pins.let_go(at, size_bytes)
+
     def deleted_all(self, lsns: Sequence[int], message_ids: Sequence[int]) -> None:
         """The same for different plain messages, none of which was ever moved: `are_plain_on` has looked at them."""
         begin, container_bytes = 0, self._container_bytes

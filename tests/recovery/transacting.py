@@ -6,9 +6,9 @@ from cairnmq.journal.block import BLOCK_HEAD_BYTES
 from cairnmq.journal.record import HEAD_BYTES
 from cairnmq.store.transaction import Transaction, TxState
 
-from .checker import xid_of
+from .checker import number_of, xid_of
 from .cutting import power_cut
-from .steps import Step, pass_by, queues, some_queue, wait
+from .steps import Step, kill, pass_by, queues, some_queue, wait
 from .world import World
 
 
@@ -135,6 +135,38 @@ def split_transaction(world: World) -> None:
     wait(world)
 
 
+def rolled_back_without_room(world: World) -> None:
+    """On a full disk, what a transaction had staged goes without a record, be it where it was or relocated; and so goes
+    what recovery finds on no queue."""
+    distributed = world.begin(distributed=True)
+    number = number_of(distributed.xid)
+    contents = operations(world, distributed, 4, 300)
+    if len(world.in_doubt()) < 3 and world.random.random() < 0.5:
+        world.prepare(distributed, contents)
+    world.random.choice((world.seal, world.kick))()
+    world.random.choice((lambda: pass_by(world, some_queue(world)), lambda: wait(world)))()
+    say_full(world, full=True)
+    if world.random.random() < 0.3:
+        world.put_in_pieces([], 500, 300)
+        world.kick()
+        world.kill()
+        world.open()
+        say_full(world, full=True)
+    elif number not in world.in_doubt():
+        distributed.rollback(world.clock.wall_us())
+    if number in world.in_doubt():
+        world.end(number, commit=False, decide=False)
+    world.kick()
+    say_full(world, full=False)
+    world.random.choice((world.kick, lambda: wait(world), lambda: kill(world)))()
+
+
+def say_full(world: World, *, full: bool) -> None:
+    assert world.store is not None
+    world.disk.left_bytes = 0 if full else 1 << 50
+    world.store.journal.pool.look_at_room()
+
+
 TRANSACTING: dict[Step, int] = {
     transaction: 3,
     large_transaction: 2,
@@ -143,5 +175,6 @@ TRANSACTING: dict[Step, int] = {
     outcome: 4,
     outcome_far_away: 2,
     split_transaction: 2,
+    rolled_back_without_room: 2,
 }
 """Each step and how often it is drawn."""

@@ -19,7 +19,12 @@ class SmallDisk(FaultyDirectory):
         return max(0, self.capacity_bytes - self.used_bytes())
 
     def used_bytes(self) -> int:
-        return sum(self.inner.open(name).size_bytes() for name in self.inner.names())
+        used_bytes = 0
+        for name in self.inner.names():
+            file = self.inner.open(name)
+            used_bytes += file.size_bytes()
+            file.close()
+        return used_bytes
 
     def _refuse(self, call: Call) -> Fault | None:
         if call.kind != "write" or not call.name.endswith(".new"):

@@ -1,0 +1,115 @@
+"""On a full disk nothing stands in the way of taking messages off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from cairnmq.base.clock import ManualClock
+from cairnmq.base.errors import TransactionTimedOut
+from cairnmq.disk.memory import MemoryDirectory
+from cairnmq.journal.record import HEAD_BYTES
+from cairnmq.recovery.recover import recover
+from cairnmq.store.journal_store import JournalStore
+from cairnmq.store.options import StoreOptions
+from cairnmq.store.transaction import Transaction
+
+from ..recovery.world import MemoryWiring
+from .small_disk import SmallDisk
+from .stores import NOW_US, queue, shown
+from .test_full_disk import make_spares
+
+SIZE = 32 << 10
+OPTIONS = StoreOptions(container_bytes=SIZE, min_container_bytes=4096, reserve_bytes=4 * SIZE)
+CAPACITY_BYTES = (4 << 20) + 60 * SIZE
+"""Messages are let in until 4 MiB are left, which others take then."""
+
+
+class Place:
+    """A store on a small disk, opened as often as a test likes."""
+
+    def __init__(self) -> None:
+        self.disk = SmallDisk(MemoryDirectory(), CAPACITY_BYTES)
+        self.wiring = MemoryWiring()
+        self.store = self.open()
+        self.queue = queue(self.store)
+
+    def open(self) -> JournalStore:
+        self.disk.calls.clear()
+        store, _ = recover(self.disk, self.wiring, ManualClock(), OPTIONS)
+        store.run_inline(store.became_durable)
+        make_spares(store)
+        return store
+
+    def restart(self) -> None:
+        self.store.journal.abandon()
+        self.store = self.open()
+
+    def fill(self, put: Callable[[int], object]) -> None:
+        """In batches, until the store says that it is full; then nothing is left on the disk for anybody."""
+        while not self.store.full():
+            put(20)
+            self.store.kick()
+            make_spares(self.store)
+        self.disk.capacity_bytes = self.disk.used_bytes()
+        make_spares(self.store)
+
+    def take_all(self) -> None:
+        for message_id in shown(self.store).get(self.queue, []):
+            self.store.dequeue(message_id, self.queue, NOW_US)
+            self.store.kick()
+            make_spares(self.store)
+
+
+@pytest.fixture
+def place() -> Place:
+    return Place()
+
+
+# ---- transactions ---------------------------------------------------------------------------------------------------
+
+
+def roll_back(place: Place, transaction: Transaction) -> None:
+    transaction.rollback(NOW_US)
+
+
+def time_out(place: Place, transaction: Transaction) -> None:
+    assert place.store.transactions.expire(NOW_US + 100) == [transaction]
+    with pytest.raises(TransactionTimedOut):
+        transaction.commit(NOW_US + 100)
+
+
+def be_killed(place: Place, transaction: Transaction) -> None:
+    place.restart()
+
+
+@pytest.mark.parametrize("end", [roll_back, time_out, be_killed])
+def test_what_a_transaction_has_staged_goes_though_no_record_of_it_fits(
+    place: Place, end: Callable[[Place, Transaction], None]
+) -> None:
+    """A record for each message would take several times the reserve. Nothing comes back, and all of the room does."""
+    old = [place.store.put(place.queue, bytes(200), NOW_US)[0] for _ in range(300)]
+    transaction = place.store.transactions.begin(NOW_US, xid=b"x", timeout_us=100)
+    place.fill(lambda count: transaction.put_all(place.queue, [bytes(20)] * count, NOW_US))
+    staged = len(transaction.staged)
+    assert staged * HEAD_BYTES > 4 * OPTIONS.reserve_bytes
+    end(place, transaction)
+    place.store.kick()
+    place.store.journal.write_mark()
+    assert len(place.store.state) == len(old)
+    assert place.store.journal.pool.used_count < 10
+    for _ in range(5):
+        place.restart()
+        assert shown(place.store) == {place.queue: old}
+    place.take_all()
+    assert shown(place.store) == {}
+
+
+def test_with_room_each_message_that_goes_has_its_record(place: Place) -> None:
+    transaction = place.store.transactions.begin(NOW_US, xid=b"x")
+    transaction.put_all(place.queue, [b"1", b"2"], NOW_US)
+    place.store.kick()
+    before = place.store.journal.next_lsn
+    transaction.rollback(NOW_US)
+    assert place.store.journal.next_lsn > before
