@@ -182,7 +182,7 @@ class Growing:
             return
         store, now_us = self._broker.store, self._broker.clock.wall_us()
         if self._stores:
-            full = store.full()
+            full = store.full(len(piece), 1 + (len(self.queues or ()) if last else 0))
             if full:
                 self._refuse(f"the store is full: {full}")
                 return

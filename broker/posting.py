@@ -148,7 +148,8 @@ class Posting:
         """Durable messages, each for all of *queues*, which are durable."""
         if not (queues and contents) or not self._has_room(sum(map(len, contents)) + ENTRY_BYTES * len(contents)):
             return
-        full = self._broker.store.full()
+        store, many = self._broker.store, len(queues) > 1  # then each is stored, and put on each of them by the commit
+        full = store.full(sum(map(len, contents)), len(contents) * (1 + len(queues))) if many else store.full()
         if full:
             self.fail(f"the store is full: {full}")
         elif len(queues) == 1:

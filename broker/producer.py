@@ -168,7 +168,11 @@ class Producer:
         store, alone = self._store, len(queues) == 1
         now_us = self._broker.clock.wall_us()
         lasting = queues if alone and queues[0].queue_id else tuple([queue for queue in queues if queue.queue_id])
-        full = store.full() if lasting else ""
+        full = ""
+        if len(lasting) == 1:
+            full = store.full()
+        elif lasting:
+            full = store.full(sum([len(content) for _, content, _ in fragments]), len(fragments) * len(lasting))
         some_do_not_last = len(lasting) < len(queues)
         spare_bytes = queues[0].spare_bytes() if alone else min([queue.spare_bytes() for queue in queues])
         lives = any(queue.policy.message_ttl_ms for queue in queues)

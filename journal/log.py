@@ -35,6 +35,7 @@ from .mark import MarkFile
 from .meters import Meters, Written
 from .pool import Pool
 from .record import HEAD, HEAD_BYTES, MAX_PAYLOAD_BYTES, RecordType
+from .room import FOR_OPENINGS
 from .stored import Stored
 from .writing import Writing
 
@@ -253,6 +254,12 @@ class Journal:
     def next_lsn(self) -> int:
         """Where the next block begins at the earliest: every record appended so far lies below."""
         return self._begin + (padded(BLOCK_HEAD_BYTES + self._at + self._place) if self._at else 0)
+
+    @property
+    def left_bytes(self) -> int:
+        """How much may be appended though no container can be made."""
+        here = -self.next_lsn % self.container_bytes
+        return here + max(0, self.pool.unclaimed - FOR_OPENINGS) * self.container_bytes
 
     @property
     def next_awaited_lsn(self) -> int:

@@ -94,6 +94,7 @@ class Pool:
         self._held = held
         self._keeper = keeper
         self._reserve_bytes = reserve_bytes
+        self._batch_bytes = reserve_bytes // room.BATCHES
         self._claimed = 0
         self._refused = False
         self._suspects: set[int] = set()  # numbers of containers whose sectors are in doubt
@@ -164,16 +165,33 @@ class Pool:
         if self.ring is not None and self.lacks_spare():
             self.ring()
 
-    def find_room(self) -> DiskFull | None:
+    def find_room(self, size_bytes: int = 0) -> DiskFull | None:
         """Why nothing more can be stored just now; None if it can. Before each batch of messages that is let in.
 
-        While the reserve is in use a container is made here and now, so that what is let in never lives on it.
+        While the reserve is in use a container is made here and now, so that what is let in never lives on it; and so
+        are those that a batch of *size_bytes* in the log takes beyond what the reserve has for one.
         """
-        if self.spare < 0 and self.full is None:
+        wanted = 0
+        if size_bytes > self._batch_bytes:
+            wanted = -(-(size_bytes - self._batch_bytes) // self.container_bytes)
+        if self.spare < wanted and self.full is None:
             try:
+                if wanted:
+                    return self._make_room(wanted)
                 self.prepare()
             except DiskError as error:
                 log.warning("no container can be made: %s", error)  # whoever must have it will meet the error again
+        return self.full or self.low
+
+    def _make_room(self, wanted: int) -> DiskFull | None:
+        """See that there are so many spares. Where others would get less than they are left else, none is made."""
+        if self.low is None:
+            lacking_bytes = (wanted - self.spare) * self.container_bytes
+            if self.directory.free_bytes() - lacking_bytes < room.low_water(self.container_bytes):
+                why = f"no space left for {lacking_bytes} bytes at once"
+                return DiskFull(self.directory.path, why, "free some space, or send less at a time, to fewer queues")
+        while self.spare < wanted and not self.is_full:
+            self._add()
         return self.full or self.low
 
     def read(self, slot: int, use: Callable[[File], T]) -> T:
@@ -238,6 +256,22 @@ class Pool:
         while self._lacks_first() and self.prepare():
             pass
 
+    def _add(self) -> bool:
+        """Make a container; whether it could be. A full disk is remembered."""
+        try:
+            made = self._make()
+        except DiskFull as error:
+            self._is_full_by(error)
+            return False
+        with self._lock:
+            self._free.append(made)
+        return True
+
+    def _is_full_by(self, error: DiskFull) -> None:
+        self._say("no container can be made: nothing more is stored", self.full is None)
+        self.full = error
+        self._refused = True
+
     def _lacks_first(self) -> bool:
         return not self._free or len(self._free) + len(self._used) < self._keep
 
@@ -247,16 +281,8 @@ class Pool:
         A full disk is remembered in `full`, not raised.
         """
         lacking = self.lacks_spare()
-        if lacking:
-            try:
-                made = self._make()
-            except DiskFull as error:
-                self._say("no container can be made: nothing more is stored", self.full is None)
-                self.full = error
-                self._refused = True
-                return False
-            with self._lock:
-                self._free.append(made)
+        if lacking and not self._add():
+            return False
         if not self.lacks_spare():
             self._say("containers can be made again", self.full is not None)
             self.full = None

@@ -2,7 +2,8 @@
 
 Nothing more is let in once only the *reserve* is left and no container can be made. What goes on in it:
 
-* one more batch that was let in before the disk was found full (at most what one read of a connection brings);
+* one more batch that was let in before the disk was found full: a quarter of the rest at most. For one that is to take
+  more, since it goes to many queues or is the commit of a large transaction, containers are made before;
 * dequeue and delete records, 64 bytes each, at worst a sector each when they are flushed one by one;
 * relocation: a slot is emptied into free room before its container comes back;
 * openings: each start begins in a container of its own, and gives that of the last one back if nothing else was written
@@ -18,7 +19,9 @@ from __future__ import annotations
 FOR_OPENINGS = 2
 """Containers that are left to openings."""
 RESERVE_BYTES = 2 << 20
-"""For the rest of the above: a batch has a quarter of it at most."""
+"""For the rest of the above."""
+BATCHES = 4
+"""So many batches of messages the rest has room for."""
 RESERVE_SHARE = 64
 """And one container more for so many in use."""
 SPARES = 1

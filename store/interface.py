@@ -210,8 +210,12 @@ class MessageStore(Protocol):
         """
         ...
 
-    def full(self) -> str:
-        """Why nothing more can be stored just now; empty if it can. Taking messages off works all the same."""
+    def full(self, size_bytes: int = 0, records: int = 0) -> str:
+        """Why nothing more can be stored just now; empty if it can. Taking messages off works all the same.
+
+        For a batch whose size is not bounded by what one read of a connection brings: how many bytes it has, and in how
+        many records; a message has one, and one more for each queue.
+        """
         ...
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ from contextlib import suppress
 from ..base.errors import JournalError, MessageLocked, StoreError
 from ..journal.flusher import Flusher
 from ..journal.log import OWN_LSN, Journal
-from ..journal.record import MAX_PAYLOAD_BYTES, Flag, RecordType
+from ..journal.record import HEAD_BYTES, MAX_PAYLOAD_BYTES, Flag, RecordType
 from ..journal.room import FOR_OPENINGS
 from .acquisitions import MOST_MESSAGES, encode
 from .bookmarks import Bookmarks
@@ -435,8 +435,8 @@ class JournalStore(WiringCalls, JournalReading):
     def last_flushes(self) -> list[tuple[int, float]]:
         return list(self.journal.meters.last_flushes)
 
-    def full(self) -> str:
-        error = self.journal.pool.find_room()
+    def full(self, size_bytes: int = 0, records: int = 0) -> str:
+        error = self.journal.pool.find_room(size_bytes + HEAD_BYTES * records)
         return "" if error is None else error.reason
 
     def held_by(self, slot: int) -> str:

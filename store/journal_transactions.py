@@ -10,7 +10,7 @@ from ..base.errors import DiskFull, StoreError
 from ..journal.log import OWN_LSN
 from ..journal.record import HEAD_BYTES, MAX_PAYLOAD_BYTES, Flag, RecordType
 from .outcomes import DTX_START, FLAG_PREPARED, TX_COMMIT, TX_DELETE, TX_END, TX_PREPARE, TX_ROLLBACK, TX_START
-from .transaction import Dequeue, Enqueue, Operation, Put, Transaction, Transactions, TxState
+from .transaction import MAX_HELD_BYTES, Dequeue, Enqueue, Operation, Put, Transaction, Transactions, TxState
 from .why import Why
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ class JournalTransactions:
             return self._write_end(transaction, time_us, commit=True)
         if not transaction.operations:
             return 0
+        self._check_room(transaction)
         self._stage_long(transaction, time_us)
         if len(transaction.operations) == 1:  # one record is whole or not there: it needs no other
             return self._do(transaction, 0, time_us)[-1]
@@ -90,7 +91,7 @@ class JournalTransactions:
         return self._commit(transaction, txn_id, 0, time_us)
 
     def write_prepare(self, transaction: Transaction, time_us: int) -> int:
-        full = self._journal.pool.find_room()
+        full = self._journal.pool.find_room(_PREPARED_BYTES * len(transaction.operations))
         if full is not None:  # what it takes to end it must be there
             raise DiskFull(full.place, full.reason, "roll it back, or free some space and prepare it again")
         append = self._journal.append
@@ -132,6 +133,17 @@ class JournalTransactions:
         return lsn
 
     # ---- inside ---------------------------------------------------------------------------------------------------
+
+    def _check_room(self, transaction: Transaction) -> None:
+        """Raises `DiskFull`, with nothing done, for a commit that could end the store.
+
+        On a full disk small ones go on, since they take messages off: each may have half of what is left.
+        """
+        held_bytes = 0 if transaction.xid else min(transaction.held_bytes, MAX_HELD_BYTES)
+        needed_bytes = held_bytes + HEAD_BYTES * (len(transaction.operations) + 2)
+        full = self._journal.pool.find_room(needed_bytes)
+        if full is not None and 2 * needed_bytes > self._journal.left_bytes:
+            raise DiskFull(full.place, full.reason, "free some space, or do less in a transaction")
 
     def _stage_long(self, transaction: Transaction, time_us: int) -> None:
         """Contents of more than a record go first: the commit has one record for each operation (checklist E36)."""
@@ -217,5 +229,7 @@ def _kind_and_queue(operation: Operation) -> tuple[type[Operation], int]:
     return type(operation), operation.queue_id
 
 
+_PREPARED_BYTES = 3 * HEAD_BYTES
+"""What an operation takes that is prepared: its record, and what is kept for its end."""
 _END_RECORDS = 20
 """Room for the tx-end with its xid, for the outcome, and for the padding of a block, counted in records."""

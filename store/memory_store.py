@@ -87,7 +87,7 @@ class MemoryStore(MappedStore):
     def became_durable(self, lsn: int) -> None:
         self.durable_lsn = max(self.durable_lsn, lsn)
 
-    def full(self) -> str:
+    def full(self, size_bytes: int = 0, records: int = 0) -> str:
         return ""
 
     def load_piece(self, message_id: int, number: int) -> bytes:

@@ -97,7 +97,7 @@ class SqlStore(MappedStore):
     def became_durable(self, lsn: int) -> None:
         self.durable_lsn = max(self.durable_lsn, lsn)
 
-    def full(self) -> str:
+    def full(self, size_bytes: int = 0, records: int = 0) -> str:
         return self._writer.why
 
     def close(self) -> None:

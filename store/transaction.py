@@ -213,7 +213,10 @@ class Transaction:
             self.operations.append(Dequeue(message_id, queue_id, why))
 
     def commit(self, time_us: int) -> int:
-        """Do all of it; the LSN to wait for before anyone is told. Of one with an xid: in one phase, or the second."""
+        """Do all of it; the LSN to wait for before anyone is told. Of one with an xid: in one phase, or the second.
+
+        Raises `DiskFull`, with nothing done, where so much could end the store; not for one that is prepared.
+        """
         if self.state is not TxState.PREPARED:
             self._look(time_us)
         lsn = self._owner.store.write_commit(self, time_us)

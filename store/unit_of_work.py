@@ -6,7 +6,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from ..base.errors import CairnError
+from ..base.errors import CairnError, DiskFull
 from .durable import Durable, check_waiting, is_telling
 from .queues import Message, Queue, checked
 from .transaction import Dequeue, Put, Transaction, TxState
@@ -64,7 +64,7 @@ class UnitOfWork:
             self._taken.append(message)
 
     def commit(self) -> Durable[list[int]]:
-        """Do all of it; the ids of the messages that were put, in order."""
+        """Do all of it; the ids of the messages that were put, in order. Raises `DiskFull` with nothing done."""
         with self._store.lock:
             self._store.check()
             lsn = self.inner.commit(self._store.now_us())
@@ -111,7 +111,12 @@ class UnitOfWork:
                 if is_telling():
                     self.rollback()  # it can't be waited for, and must not be done by somebody who is told so
                     check_waiting()
-                self.commit().result()  # raises for one that was ended behind its user's back, who takes it for done
+                try:
+                    done = self.commit()  # raises for one that was ended behind its user's back, who takes it for done
+                except DiskFull:
+                    self.rollback()
+                    raise
+                done.result()
         elif self.inner.state is TxState.OPEN:
             with suppress(CairnError):  # of a store that is closed or failed: what its user has met says more
                 self.rollback()

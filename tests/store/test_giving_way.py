@@ -1,4 +1,4 @@
-"""On a full disk nothing stands in the way of taking messages off."""
+"""On a full disk what stands in the way of taking messages off gives way, and what would be too much is refused."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from cairnmq.base.clock import ManualClock
-from cairnmq.base.errors import TransactionTimedOut
+from cairnmq.base.errors import DiskFull, TransactionTimedOut
 from cairnmq.disk.memory import MemoryDirectory
 from cairnmq.journal.record import HEAD_BYTES
 from cairnmq.recovery.recover import recover
@@ -54,6 +54,9 @@ class Place:
             make_spares(self.store)
         self.disk.capacity_bytes = self.disk.used_bytes()
         make_spares(self.store)
+
+    def put(self, count: int) -> None:
+        self.store.put_all(self.queue, [bytes(200)] * count, NOW_US)
 
     def take_all(self) -> None:
         for message_id in shown(self.store).get(self.queue, []):
@@ -113,3 +116,62 @@ def test_with_room_each_message_that_goes_has_its_record(place: Place) -> None:
     before = place.store.journal.next_lsn
     transaction.rollback(NOW_US)
     assert place.store.journal.next_lsn > before
+
+
+def test_a_commit_that_could_end_the_store_is_refused_and_can_be_rolled_back(place: Place) -> None:
+    transaction = place.store.transactions.begin(NOW_US, xid=b"x")
+    place.fill(lambda count: transaction.put_all(place.queue, [bytes(20)] * count, NOW_US))
+    before = place.store.journal.next_lsn
+    with pytest.raises(DiskFull, match="do less in a transaction"):
+        transaction.commit(NOW_US)
+    assert place.store.journal.next_lsn == before
+    transaction.rollback(NOW_US)
+    place.restart()
+    assert shown(place.store) == {}
+
+
+def test_a_full_disk_is_emptied_by_transactions_of_a_few_messages(place: Place) -> None:
+    place.fill(place.put)
+    ids = shown(place.store)[place.queue]
+    for at in range(0, len(ids), 10):
+        transaction = place.store.transactions.begin(NOW_US)
+        transaction.dequeue_all(ids[at : at + 10], place.queue, NOW_US)
+        transaction.commit(NOW_US)
+        place.store.kick()
+        make_spares(place.store)
+    place.restart()
+    assert shown(place.store) == {}
+
+
+# ---- many queues ----------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_to_many_queues_is_let_in_if_all_of_it_has_room(place: Place) -> None:
+    """It is asked for before; what does not fit is refused, and leaves the store as it was, not full for others."""
+    others = [queue(place.store, f"q{number}") for number in range(100)]
+    records = 100 * len(others)
+    assert records * HEAD_BYTES > 4 * OPTIONS.reserve_bytes
+    place.disk.capacity_bytes = place.disk.used_bytes() + (4 << 20) + 6 * SIZE
+    make_spares(place.store)
+    assert place.store.full() == ""
+    used_bytes = place.disk.used_bytes()
+    assert "at once" in place.store.full(100 * 20, records)
+    assert place.store.full() == ""
+    assert place.disk.used_bytes() == used_bytes
+    place.disk.capacity_bytes += 40 * SIZE
+    assert place.store.full(100 * 20, records) == ""
+    place.disk.capacity_bytes = place.disk.used_bytes()  # whatever others take meanwhile
+    ids = place.store.put_all(others[0], [bytes(20)] * 100, NOW_US)[0]
+    for other in others[1:]:
+        for message_id in ids:
+            place.store.enqueue(message_id, other, NOW_US)
+    place.store.kick()
+    make_spares(place.store)
+    place.restart()
+    assert {len(on) for on in shown(place.store).values()} == {100}
+    for other in others:
+        for message_id in ids:
+            place.store.dequeue(message_id, other, NOW_US)
+            place.store.kick()
+    place.restart()
+    assert shown(place.store) == {}
