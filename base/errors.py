@@ -58,6 +58,10 @@ class StoreInUse(StoreError):
     """Another process holds the store directory."""
 
 
+class HoldBroken(StoreError):
+    """The disk of a store is full, and its broker had to use again what somebody read."""
+
+
 class SqlUnreachable(StoreError):
     """The SQL server is down, or went away: nothing was done, or all of it if it went away at the very end.
 

@@ -110,7 +110,7 @@ def as_of(
                 tell_sent(sent, lambda token: f"--skip {token} goes on there", {}, as_json)
         for view in views:
             view.close()
-        for remark in dict.fromkeys((*past.remarks, *past.history.notes)):
+        for remark in past.told():
             print(f"cairnmq as-of: {remark}", file=sys.stderr)
     sys.exit(0 if whole else 1)
 

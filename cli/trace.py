@@ -85,12 +85,12 @@ def trace(
                 else:
                     ids = find(other.history, lambda found: found.message_id in names, b"", bars.show) if names else []
                 traced += _trace(other, store, ids, bars)
+        told = [remark for past in opened for remark in past.told()]
     finally:
         for past in opened:
             past.close()
-    for past in opened:
-        for remark in dict.fromkeys((*past.remarks, *past.history.notes)):
-            print(f"cairnmq trace: {remark}", file=sys.stderr)
+    for remark in told:
+        print(f"cairnmq trace: {remark}", file=sys.stderr)
     if not traced or not any(one.life.events for one in traced):
         what = arguments[-1] if chosen is None else message_id or correlation_id or own
         raise CairnError(f"message {what}", "what is kept of the log tells nothing of it", "name its archive, too")

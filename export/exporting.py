@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from ..base.errors import CairnError, CorruptJournal
 from ..columns.files import Gap
@@ -25,6 +25,7 @@ from .target import Identity, Target
 KINDS = ("parquet", "delta", "iceberg")
 COMMIT_BYTES = 256 << 20
 Progress = Callable[[str, int, int], None]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def export(source: str, target: str, asked: Asked, progress: Progress = lambda w
     """Export what *source* has and *target* has not. Raises `CairnError`; what was committed before stays."""
     Shape(asked.columns or DEFAULT)
     _need(asked.kind or KINDS[0])
-    with _held(source):
+    with _held(source) as check:
         found, names = open_source(
             source, asked.archive, asked.connect, asked.catalog, skip_damaged=asked.skip_damaged,
             sealed_only=asked.sealed_only, history=asked.history,
@@ -93,7 +94,7 @@ def export(source: str, target: str, asked: Asked, progress: Progress = lambda w
             shape = _settled(place, found, asked)
             sink = _sink(place, shape)
             try:
-                return _copy(found, sink, shape, shape.names(names), asked.commit_bytes, progress, place)
+                return _copy(found, sink, shape, shape.names(names), asked.commit_bytes, progress, place, check)
             finally:
                 sink.close()
         finally:
@@ -147,7 +148,7 @@ def _sink(place: Target, shape: Shape) -> Sink:
 
 def _copy(
     source: Source, sink: Sink, shape: Shape, names: dict[int, str], commit_bytes: int, progress: Progress,
-    place: Target,
+    place: Target, check: Callable[[], None],
 ) -> Exported:  # fmt: skip
     begun = sink.exported
     if source.end_lsn and begun.end_lsn > source.end_lsn:
@@ -161,7 +162,7 @@ def _copy(
 
     def put(part: Part) -> None:
         nonlocal records, done
-        rows = Rows(shape, source.rows(part, shape.needed, names))
+        rows = Rows(shape, _checked(source.rows(part, shape.needed, names), check))
         sink.put(part, rows)
         records += rows.count
         done += part.log_bytes
@@ -186,14 +187,20 @@ def _copy(
     )  # fmt: skip
 
 
+def _checked(rows: Iterator[T], check: Callable[[], None]) -> Iterator[T]:
+    """*rows*, and *check* behind the last of them: what it raises keeps them from being committed."""
+    yield from rows
+    check()
+
+
 @contextmanager
-def _held(source: str) -> Iterator[None]:
-    """Where a broker is at work, nothing that its log has now is overwritten meanwhile; the log may grow instead."""
+def _held(source: str) -> Iterator[Callable[[], None]]:
+    """Where a broker is at work, nothing that its log has now is overwritten meanwhile; the log may grow instead.
+
+    What it gives raises `HoldBroken` if the broker could not wait.
+    """
     if not is_locked(os.path.join(source, LOCK_NAME)):
-        yield
+        yield lambda: None
         return
-    hold = Hold(source)
-    try:
-        yield
-    finally:
-        hold.end()
+    with Hold(source) as hold:
+        yield hold.check

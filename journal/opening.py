@@ -25,10 +25,11 @@ from .archive import Archive, ArchiveLimits
 from .archiver import Archiver, Left
 from .block import Block
 from .holes import hole_with
+from .limbo import Holds, Keeper
 from .log import Journal
 from .mark import NAME as MARK_NAME
 from .mark import Mark, MarkFile
-from .pool import Keeper, Pool
+from .pool import Pool
 from .reader import Damage, LogReader
 from .record import HEAD_BYTES, RecordType
 from .renewal import copy_slots, forget_unproven, superseded
@@ -89,7 +90,7 @@ def open_log(
     max_write_buffers: int = 10,
     archive: Directory | None = None,
     archive_limits: ArchiveLimits | None = None,
-    held: Callable[[], bool] = lambda: False,
+    holds: Holds | None = None,
     keeper: Keeper | None = None,
     syncers: int = 0,
     reserve_bytes: int = RESERVE_BYTES,
@@ -99,7 +100,7 @@ def open_log(
 
     *prepare* may have the reader begin later before that.
 
-    What leaves the log is kept in *archive*; what has left it already and is still there, too. *held*, *keeper* and
+    What leaves the log is kept in *archive*; what has left it already and is still there, too. *holds*, *keeper* and
     *reserve_bytes*: see `Pool`. *syncers*: see `Writing`, *block_flags*: `Journal`.
 
     Raises `CorruptJournal` if something that was durable can't be read, `ForeignStore` for what is not ours,
@@ -123,7 +124,7 @@ def open_log(
 
     def make_pool(keep: int) -> Pool:
         pool = Pool(
-            directory, reader.container_bytes, reader.log_uuid, keep=keep, held=held, keeper=keeper,
+            directory, reader.container_bytes, reader.log_uuid, keep=keep, holds=holds, keeper=keeper,
             reserve_bytes=reserve_bytes,
         )
         if archive is not None:

@@ -6,8 +6,8 @@ disk can be too full for it later. `prepare` does that work ahead of need and of
 
 A container may be reused once a record that leaves its slot out of the log is *durable* (a base at or beyond its end,
 or a hole): a crash must never find an older one that still counts on it. First the archive has it, if there is one. And
-while a backup copies the log (`held`), and for a file that has a second name somewhere, it is not reused at all; nor
-while somebody is still to read what it held (`Keeper`).
+while a backup copies the log, or somebody is still to read what it held, it is in `limbo`. A file that has a second
+name somewhere is not reused at all.
 
 Messages are let in (`find_room`) only while there are more free containers than the reserve, so a disk that becomes
 full stops nothing that was let in, nor what takes messages off: see `room`.
@@ -23,7 +23,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Protocol, TypeVar
+from typing import TypeVar
 from uuid import UUID
 
 from ..base.errors import DiskError, DiskFull
@@ -31,6 +31,7 @@ from ..disk.seam import Directory, File
 from . import container, room
 from .archiver import Archiver, Left
 from .container import ContainerHead
+from .limbo import NO_SLOT_HELD, Holds, Keeper, Limbo
 from .open_files import OpenFiles
 
 log = logging.getLogger(__name__)
@@ -38,19 +39,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Keeper(Protocol):
-    """Knows who is still to read what left the log."""
-
-    def kept_from(self, end_lsn: int, is_full: bool) -> int:
-        """From which LSN on it is kept; *end_lsn* is about where the log ends, *is_full* says that the disk is full."""
-        ...
-
-
 _ZEROS = bytes(1 << 20)
-_NONE = -1
-"""The slot of a container of which it does not matter what it held."""
-_NO_SLOT = 1 << 64
-"""Behind all of them."""
 
 
 class Pool:
@@ -63,14 +52,14 @@ class Pool:
         log_uuid: UUID,
         *,
         keep: int,
-        held: Callable[[], bool] = lambda: False,
+        holds: Holds | None = None,
         keeper: Keeper | None = None,
         reserve_bytes: int = room.RESERVE_BYTES,
     ) -> None:
         """*keep*: how many containers the log keeps at least, used and free together.
 
-        *held*: whether somebody else counts on the containers that are in the log now. *keeper*: who says what of
-        those that left it is not used again.
+        *holds*: who says whether somebody counts on the containers that are in the log now. *keeper*: who says what
+        of those that left it is not used again.
         """
         self.directory = directory
         self.container_bytes = container_bytes
@@ -91,8 +80,6 @@ class Pool:
         self.on_room: Callable[[], None] | None = None
         """Called when messages can be stored again."""
         self._keep = keep
-        self._held = held
-        self._keeper = keeper
         self._reserve_bytes = reserve_bytes
         self._batch_bytes = reserve_bytes // room.BATCHES
         self._claimed = 0
@@ -101,7 +88,7 @@ class Pool:
         self._lock = threading.Lock()
         self._used: dict[int, int] = {}  # slot to container number
         self._free: deque[int] = deque()
-        self._limbo: list[Left] = []  # out of the log, and not free yet
+        self._limbo = Limbo(container_bytes, holds, keeper)
         self._vacant: deque[int] = deque()  # numbers of files that are gone
         numbers = [container.file_number(name) or 0 for name in directory.names()]
         self._next_number = max(numbers, default=0) + 1  # never the name of a file that is left alone
@@ -110,7 +97,7 @@ class Pool:
     def adopt(self, number: int, slot: int | None) -> None:
         """Take over a container found on opening: it holds *slot*, or is free."""
         if slot is None:
-            self.give_back(Left(_NONE, number))
+            self.give_back(Left(NO_SLOT_HELD, number))
             return
         with self._lock:
             self._used[slot] = number
@@ -224,10 +211,7 @@ class Pool:
         The container's head is written, not yet synced. Raises `DiskFull` rather than take what openings need if this
         is not one.
         """
-        with self._lock:
-            number = self._free.popleft() if len(self._free) > (0 if opening else room.FOR_OPENINGS) else None
-        if number is None:
-            number = self._make()
+        number = self._free_or_made(0 if opening else room.FOR_OPENINGS)
         with self._lock:
             self._claimed -= 1
         file = self.directory.open(container.file_name(number), writable=True)
@@ -250,7 +234,7 @@ class Pool:
         On a full disk one free container will do; raises `DiskFull` if there is none.
         """
         if not self._free:
-            number = self._make()
+            number = self._free_or_made(0)
             with self._lock:
                 self._free.append(number)
         while self._lacks_first() and self.prepare():
@@ -266,6 +250,21 @@ class Pool:
         with self._lock:
             self._free.append(made)
         return True
+
+    def _free_or_made(self, left_alone: int) -> int:
+        """One of the free containers, but for so many, or a new one; on a full disk also one that is held till now."""
+        with self._lock:
+            if len(self._free) > left_alone:
+                return self._free.popleft()
+        try:
+            return self._make()
+        except DiskFull as error:
+            self._is_full_by(error)
+            self.settle()
+            with self._lock:
+                if len(self._free) > left_alone:
+                    return self._free.popleft()
+            raise
 
     def _is_full_by(self, error: DiskFull) -> None:
         self._say("no container can be made: nothing more is stored", self.full is None)
@@ -329,20 +328,12 @@ class Pool:
 
     def give_back(self, left: Left) -> None:
         """The log and the archive are done with a container."""
-        with self._lock:
-            self._limbo.append(left)
+        self._limbo.add(left)
         self.settle()
 
     def settle(self) -> None:
         """Free what was given back, unless it is held, or kept."""
-        if not self._limbo or self._held():
-            return
-        with self._lock:
-            left, self._limbo = self._limbo, []
-        kept_slot = self._kept_slot(left)
-        with self._lock:
-            self._limbo += [one for one in left if one.slot >= kept_slot]
-        for number in [one.number for one in left if one.slot < kept_slot]:
+        for number in self._limbo.let_go(self.slots, is_full=self.is_full, in_need=self.in_need):
             with suppress(DiskError):  # else it is in nobody's way; the next opening finds it
                 if number in self._suspects:
                     self._put_away(number)
@@ -350,14 +341,6 @@ class Pool:
                     self._unlink(number)
                 else:
                     self._free.append(number)
-
-    def _kept_slot(self, left: Iterable[Left]) -> int:
-        """From which slot on what left the log is kept, if it matters to any of *left*."""
-        if self._keeper is None or all(one.slot == _NONE for one in left):
-            return _NO_SLOT
-        with self._lock:
-            last_slot = max(self._used, default=_NONE)
-        return self._keeper.kept_from((last_slot + 1) * self.container_bytes, self.is_full) // self.container_bytes
 
     def trim(self) -> None:
         """Give containers back to the file system once more than half of them are free (checklist E62)."""
@@ -384,10 +367,7 @@ class Pool:
 
     def fresh(self) -> int:
         """A container to copy a slot into, taken from the free ones, or made."""
-        with self._lock:
-            if self._free:
-                return self._free.popleft()
-        return self._make()
+        return self._free_or_made(0)
 
     def retire(self, number: int) -> None:
         """A container whose sectors are in doubt leaves the directory, so that they are never used again.
@@ -402,8 +382,8 @@ class Pool:
                 return  # `release` will have it
             if number in self._free:
                 self._free.remove(number)
-        if self._held():
-            self.give_back(Left(_NONE, number))
+        if self._limbo.is_held(in_need=self.in_need):
+            self.give_back(Left(NO_SLOT_HELD, number))
         else:
             self._put_away(number)
 

@@ -19,6 +19,7 @@ from ..disk.seam import Directory
 from ..journal.block import ACQUISITIONS, Block
 from ..journal.container import file_number
 from ..journal.heads import read_mark
+from ..journal.limbo import Holds
 from ..journal.mark import NAME as MARK_NAME
 from ..journal.opening import (
     abandoned_on_failure,
@@ -70,7 +71,7 @@ def open_store(
             if options.connect is not None:
                 refuse_sql(wiring.database)
             store, report = recover(
-                place.journal, wiring, clock, options, place.close, progress, checkpoint, place.is_held, SYNCERS,
+                place.journal, wiring, clock, options, place.close, progress, checkpoint, place, SYNCERS,
                 Bookmarks(path),
             )  # fmt: skip
             if options.connect is not None:
@@ -93,14 +94,15 @@ def recover(
     release: Callable[[], None] = lambda: None,
     progress: Progress | None = None,
     checkpoint: CheckpointFile | None = None,
-    held: Callable[[], bool] = lambda: False,
+    holds: Holds | None = None,
     syncers: int = 0,
     bookmarks: Bookmarks | None = None,
 ) -> tuple[JournalStore, RecoveryReport]:
     """The store whose log is in *directory* and whose queues are in *wiring*; see `open_store`.
 
-    *checkpoint* spares reading the log from its base, if it can be used. *held*: whether somebody else counts on the
-    containers that are in the log now. *syncers*: see `journal.writing`. *bookmarks*: of those that read history.
+    *checkpoint* spares reading the log from its base, if it can be used. *holds*: who knows whether somebody
+    counts on the containers that are in the log now. *syncers*: see `journal.writing`. *bookmarks*: of those that read
+    history.
     """
     begun_s = clock.monotonic_s()
     created, container_bytes = _identify(directory, wiring, clock, options)
@@ -134,7 +136,7 @@ def recover(
             max_write_buffers=options.max_write_buffers,
             archive=_archive_directory(options.archive_dir, directory),
             archive_limits=options.archive_limits,
-            held=held,
+            holds=holds,
             keeper=bookmarks,
             syncers=syncers,
             reserve_bytes=options.reserve_bytes,

@@ -1,7 +1,7 @@
 """The store directory: its layout, and the lock that lets one process have it.
 
 STORE/lock              held with flock by the broker that runs on it
-STORE/hold              held with flock by backups while they copy the log
+STORE/hold              held with flock by backups while they copy the log; removed by a broker that must break that
 STORE/wiring.sqlite     the wiring and the store's identity, in SQL
 STORE/wiring.json       instead of it, if they are on a server: which one
 STORE/journal/          the log's containers and its mark
@@ -13,15 +13,19 @@ STORE/quarantine*       left by a salvage, for people
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
+from types import TracebackType
 
-from ..base.errors import DiskError, ForeignStore, StoreInUse
+from ..base.errors import CairnError, DiskError, ForeignStore, HoldBroken, StoreInUse
 from ..disk.real import RealDirectory, disk_error, not_a_file
 from .bookmarks import DIRECTORY as BOOKMARKS
 from .sql import RESTORE_OR_SALVAGE
 from .wiring import FILE_NAME as WIRING_NAME
 from .wiring_place import FILE_NAMES as WIRING_NAMES
 from .wiring_place import has_sqlite, told_place
+
+log = logging.getLogger(__name__)
 
 JOURNAL_NAME = "journal"
 CHECKPOINT_NAME = "checkpoint"
@@ -74,6 +78,19 @@ class StoreDirectory:
         """Whether a backup counts on the containers that are in the log now: it may be copying them."""
         return is_locked(os.path.join(self.path, HOLD_NAME))
 
+    def break_holds(self) -> bool:
+        """Take the holds away; whether that could be done. Each `Hold` finds that its file has no name any more."""
+        place = os.path.join(self.path, HOLD_NAME)
+        try:
+            os.unlink(place)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            log.error("%s: it can't be removed, so what a backup holds is not used again: %s", place, error)
+            return False
+        log.error("%s: the disk is full, and what a backup or a reader held is used again: it ends by that", place)
+        return True
+
     def close(self) -> None:
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
@@ -100,17 +117,43 @@ def is_locked(path: str) -> bool:
 class Hold:
     """While it lasts, no container that is in the log when it begins is overwritten or removed. Ends with the process.
 
-    Several may hold a store at once; the broker sees it when a container leaves the log (`StoreDirectory.is_held`).
+    Several may hold a store at once; the broker sees it when a container leaves the log (`StoreDirectory.is_held`). On
+    a full disk, when it needs what is held, it removes the file, and only then uses that again. So what was read before
+    a `check` that raises nothing was as it was when the hold began. As a context manager it ends with one.
     """
 
     def __init__(self, path: str) -> None:
         """Begin to hold the store in directory *path*."""
-        place = os.path.join(path, HOLD_NAME)
+        self._place = os.path.join(path, HOLD_NAME)
+        self._fd = -1
         try:
-            self._fd = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            fcntl.flock(self._fd, fcntl.LOCK_SH)  # a broker that looks has it for a moment only
+            while self.is_broken:  # the file that was opened may have been removed before it was locked
+                self.end()
+                self._fd = os.open(self._place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                fcntl.flock(self._fd, fcntl.LOCK_SH)  # a broker that looks has it for a moment only
         except OSError as error:
-            raise disk_error(place, "lock", error) from error
+            raise disk_error(self._place, "lock", error) from error
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether what was held may be something else by now."""
+        return self._fd < 0 or not os.fstat(self._fd).st_nlink
+
+    def check(self) -> None:
+        """Raises `HoldBroken` if what was held may be something else by now."""
+        if self.is_broken:
+            why = "the disk is full, and the broker had to use again what was held for this"
+            raise HoldBroken(self._place, why, "free some space, or take messages off the queues, and try again")
+
+    def __enter__(self) -> Hold:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        try:
+            if error is None or isinstance(error, CairnError):  # which comes from that, if so
+                self.check()
+        finally:
+            self.end()
 
     def end(self) -> None:
         if self._fd >= 0:

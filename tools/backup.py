@@ -74,11 +74,13 @@ def back_up(
     with _Partial(target) as partial:
         journal = RealDirectory(os.path.join(partial.path, JOURNAL_NAME), create=True)
         before = wiring.queue_names()
-        hold = Hold(store)
-        try:
-            copied = copy_log(RealDirectory(source), journal, clock, progress)
-        finally:
-            hold.end()
+        with Hold(store) as hold:
+
+            def go_on(what: str, done: int, total: int) -> None:
+                hold.check()
+                progress(what, done, total)
+
+            copied = copy_log(RealDirectory(source), journal, clock, go_on)
         uuid = LogReader(journal).log_uuid
         wiring.copy(os.path.join(partial.path, WIRING_NAME), uuid, before)
         checked = check_journal(journal, "checking", progress)

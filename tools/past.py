@@ -2,7 +2,8 @@
 
 As long as it is looked at, no container that is in the log of a running broker is used again: it is held, as for a
 backup. Where no broker runs nothing is held, and nothing is written. Containers that move to an archive meanwhile are
-found there when they are looked for again.
+found there when they are looked for again. A broker whose disk is full breaks the hold; what can't be read because of
+that is told as such.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from uuid import UUID
 
-from ..base.errors import CairnError, ForeignStore
+from ..base.errors import CairnError, ForeignStore, HoldBroken
 from ..disk.real import RealDirectory
 from ..recovery.remains import log_id_of
 from ..store.directory import LOCK_NAME, Hold, is_locked
@@ -68,6 +69,16 @@ class Past:
                     self.remarks.append(f"{error}: what the broker uses again meanwhile can't be shown")
         return holds
 
+    def told(self) -> list[str]:
+        """What is worth knowing beside, each thing once. Before `close`."""
+        broken = []
+        for hold in self._holds:
+            try:
+                hold.check()
+            except HoldBroken as error:
+                broken.append(f"{error}; what is missing may be missing for that")
+        return list(dict.fromkeys((*self.remarks, *self.history.notes, *broken)))
+
     def name_of(self, queue_id: int) -> str:
         """A queue's name; its number if there is none any more."""
         return self.queue_names.get(queue_id, str(queue_id))
@@ -86,6 +97,8 @@ class Past:
             except CairnError:
                 if left and self.look_again():
                     continue
+                for hold in self._holds:
+                    hold.check()  # that is what it comes from
                 raise
             if found.is_whole or not left or not self.look_again():
                 return found

@@ -1,4 +1,4 @@
-"""A disk that is soon full."""
+"""A disk that is soon full, and somebody who holds what is on it."""
 
 from __future__ import annotations
 
@@ -30,3 +30,19 @@ class SmallDisk(FaultyDirectory):
         if call.kind != "write" or not call.name.endswith(".new"):
             return None
         return Fault(ENOSPC, 0.5) if self.used_bytes() + call.size_bytes > self.capacity_bytes else None
+
+
+class Held:
+    """A backup that holds the store for ever."""
+
+    def __init__(self) -> None:
+        self.is_there = False
+        self.broken = 0
+
+    def is_held(self) -> bool:
+        return self.is_there
+
+    def break_holds(self) -> bool:
+        self.is_there = False
+        self.broken += 1
+        return True

@@ -16,7 +16,7 @@ from cairnmq.store.options import StoreOptions
 from cairnmq.store.transaction import Transaction
 
 from ..recovery.world import MemoryWiring
-from .small_disk import SmallDisk
+from .small_disk import Held, SmallDisk
 from .stores import NOW_US, queue, shown
 from .test_full_disk import make_spares
 
@@ -32,12 +32,13 @@ class Place:
     def __init__(self) -> None:
         self.disk = SmallDisk(MemoryDirectory(), CAPACITY_BYTES)
         self.wiring = MemoryWiring()
+        self.held = Held()
         self.store = self.open()
         self.queue = queue(self.store)
 
     def open(self) -> JournalStore:
         self.disk.calls.clear()
-        store, _ = recover(self.disk, self.wiring, ManualClock(), OPTIONS)
+        store, _ = recover(self.disk, self.wiring, ManualClock(), OPTIONS, holds=self.held)
         store.run_inline(store.became_durable)
         make_spares(store)
         return store
@@ -140,6 +141,45 @@ def test_a_full_disk_is_emptied_by_transactions_of_a_few_messages(place: Place) 
         place.store.kick()
         make_spares(place.store)
     place.restart()
+    assert shown(place.store) == {}
+
+
+# ---- holds ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("since", ["before it was full", "when it was full", "a start"])
+def test_a_hold_gives_way_when_the_reserve_is_in_use(place: Place, since: str) -> None:
+    """And not before: a full disk alone takes nothing from a backup."""
+    place.held.is_there = since == "before it was full"
+    place.fill(place.put)
+    assert place.store.full()
+    broken = place.held.broken
+    assert broken == 0
+    place.held.is_there = True
+    if since == "a start":
+        place.restart()
+    place.take_all()
+    assert place.held.broken == 1
+    place.restart()
+    assert shown(place.store) == {}
+
+
+def test_a_start_that_finds_nothing_but_what_is_held_breaks_the_hold(place: Place) -> None:
+    """A broker that could not, and was killed for it, left containers that are free and held."""
+    place.held.is_there = True
+    place.fill(place.put)
+    pool = place.store.journal.pool
+    assert pool.free_count > 0
+    for _ in range(pool.free_count + 5):  # each begins a container, and is gone before it has given one back
+        place.store.journal.abandon()
+        place.held.is_there = True
+        place.disk.calls.clear()
+        place.store = recover(place.disk, place.wiring, ManualClock(), OPTIONS, holds=place.held)[0]
+        place.store.run_inline(lambda lsn: None)
+        place.store.dequeue(shown(place.store)[place.queue][0], place.queue, NOW_US)
+        place.store.kick()
+    place.restart()
+    place.take_all()
     assert shown(place.store) == {}
 
 

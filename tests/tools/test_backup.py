@@ -124,7 +124,7 @@ def test_without_the_hold_containers_would_go(
 ) -> None:
     """What the test above is worth."""
     traffic.churn(20)
-    traffic.store.journal.pool._held = lambda: False
+    traffic.store.journal.pool._limbo.holds = None
     begun = set(traffic.store.journal.extent.slots)
     journal = traffic.store.journal.pool.directory
 

@@ -1,0 +1,125 @@
+"""Who reads a store whose disk is full ends with a reason, and the store goes on: what was held is used again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cairnmq.base.clock import ManualClock
+from cairnmq.base.errors import HoldBroken
+from cairnmq.columns.journal import open_journal
+from cairnmq.export.exporting import Asked, export
+from cairnmq.recovery.recover import recover
+from cairnmq.store.directory import Hold, StoreDirectory
+from cairnmq.store.options import StoreOptions
+from cairnmq.store.wiring import Wiring
+from cairnmq.tools.backup import back_up
+from cairnmq.tools.moments import Moment
+from cairnmq.tools.past import Past
+
+from ..export.tables import KINDS, Row, expected, rows_in
+from ..store.small_disk import SmallDisk
+from ..store.stores import NOW_US, queue, shown
+from ..store.test_full_disk import make_spares
+
+SIZE = 32 << 10
+OPTIONS = StoreOptions(container_bytes=SIZE, min_container_bytes=4096, reserve_bytes=4 * SIZE)
+WHY = "the disk is full, and the broker had to use again what was held for this; free some space"
+
+
+class FullStore:
+    """Messages on one queue, on a disk that is full to the last byte."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.place = StoreDirectory(str(path))
+        self.disk = SmallDisk(self.place.journal, (4 << 20) + 40 * SIZE)
+        wiring = Wiring.open(self.place.wiring_path)
+        self.store, _ = recover(self.disk, wiring, ManualClock(), OPTIONS, self.place.close, holds=self.place)
+        self.store.run_inline(self.store.became_durable)
+        self.queue = queue(self.store)
+        while not self.store.full():
+            self.store.put_all(self.queue, [bytes(900)] * 30, NOW_US)
+            self.store.kick()
+            make_spares(self.store)
+        self.disk.capacity_bytes = self.disk.used_bytes()
+
+    def drain(self) -> None:
+        """Take everything off, for which the reserve is not enough without what is held."""
+        for message_id in shown(self.store).get(self.queue, []):
+            self.store.dequeue(message_id, self.queue, NOW_US)
+            self.store.kick()
+            make_spares(self.store)
+        assert not self.place.is_held()
+        assert not shown(self.store)
+
+
+@pytest.fixture
+def full(tmp_path: Path) -> Iterator[FullStore]:
+    made = FullStore(tmp_path / "store")
+    yield made
+    made.store.close()
+
+
+def test_a_backup_ends_with_the_reason_and_leaves_nothing(full: FullStore, tmp_path: Path) -> None:
+    def meanwhile(what: str, done: int, total: int) -> None:
+        if what == "copying" and full.place.is_held():
+            full.drain()
+
+    with pytest.raises(HoldBroken, match=WHY):
+        back_up(str(full.path), str(tmp_path / "copy"), ManualClock(), meanwhile)
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
+    made = back_up(str(full.path), str(tmp_path / "copy"), ManualClock(), lambda what, done, total: None)
+    assert made.messages == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_export_commits_nothing_that_it_read_since(full: FullStore, tmp_path: Path, kind: str) -> None:
+    """What it has exported before is right, and the next one goes on behind it."""
+    target = tmp_path / "target"
+    was: dict[int, Row] = {row["lsn"]: row for row in expected(open_journal(str(full.path)))}
+    committed: list[int] = []
+
+    def meanwhile(what: str, done: int, total: int) -> None:
+        committed.append(done)
+        if full.place.is_held():
+            full.drain()
+
+    with pytest.raises(HoldBroken, match=WHY):
+        export(str(full.path), str(target), Asked(kind=kind, commit_bytes=3 * SIZE), meanwhile)
+    assert len(committed) == 1
+    rows = rows_in(target, kind)
+    assert rows
+    assert all(was[row["lsn"]] == row for row in rows)
+    done = export(str(full.path), str(target), Asked(commit_bytes=1 << 30))
+    assert done.missing  # what the broker has used again, and said as such
+    assert done.records > 0
+
+
+def test_a_view_of_the_past_says_why_there_is_none(full: FullStore) -> None:
+    with Past([str(full.path)]) as past:
+        moment = Moment("now", lsn=past.history.end_lsn())
+        past.view(moment, lambda what, done, total: None).close()
+        assert not any(WHY in remark for remark in past.told())
+        full.drain()
+        assert any(WHY in remark for remark in past.told())
+        with pytest.raises(HoldBroken, match=WHY):
+            past.view(moment, lambda what, done, total: None)
+
+
+def test_who_holds_anew_holds(full: FullStore) -> None:
+    """One that was broken is no other's; and one that ends does not end another."""
+    first = Hold(str(full.path))
+    assert full.place.break_holds()
+    assert not full.place.is_held()
+    second, third = Hold(str(full.path)), Hold(str(full.path))
+    with pytest.raises(HoldBroken, match=WHY):
+        first.check()
+    first.end()
+    second.end()
+    third.check()
+    assert full.place.is_held()
+    third.end()
+    assert not full.place.is_held()
