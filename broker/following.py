@@ -62,12 +62,12 @@ class Following(Contents):
     def were_delivered(self, below: int) -> None:
         """Whoever handed out its messages is gone, and can't tell which: all of them may have been.
 
-        *below*: higher than any id of a message on it.
+        *below*: higher than any id of a message on it, and not than ids of messages that are still to come.
         """
         for entry in (*self.ready, *self.returned, *self.away, *self.backlog.held()):
             entry.acquired = True
             entry.failures = max(1, entry.failures)
-        self.delivered_below = below
+        self.delivered_below = max(self.delivered_below, below)
 
     def parked(self) -> Iterable[Entry]:
         """Messages that wait for one consumer, apart from the others."""

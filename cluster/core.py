@@ -335,7 +335,7 @@ class Core:
             self.addresses.say()
             return
         self.completion.members(config.members)
-        self.owners.members_are(config.members, self.broker.store.next_lsn)
+        self.owners.members_are(config.members)
         self._note_view()
         self.updater.members_are(config.members)
         self.joining.members_are(config.members)

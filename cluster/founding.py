@@ -111,7 +111,7 @@ class Founding:
                     replica.line = ""
                 if replica.base:  # what was brought until an operator said that it is enough
                     replica.integrate()
-                replica.were_delivered(core.broker.store.next_lsn)
+                replica.were_delivered()
                 core.owners.decide(replica)
         else:
             core.joining.wipe(best.cluster or core.mark.cluster)

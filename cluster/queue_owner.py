@@ -200,8 +200,8 @@ class QueueOwnerHandler:
 
     # ---- members --------------------------------------------------------------------------------------------------
 
-    def members_are(self, members: tuple[MemberId, ...], below: int) -> None:
-        """Those who are not among them have left (D74); ids of messages are *below* that."""
+    def members_are(self, members: tuple[MemberId, ...]) -> None:
+        """Those who are not among them have left (D74)."""
         there = set(members)
         self.members = members
         self.synced &= there
@@ -213,7 +213,7 @@ class QueueOwnerHandler:
                     self._come_back(replica, position)
             owner = replica.owner
             if owner is not None and owner not in there:
-                replica.were_delivered(below)
+                replica.were_delivered()
                 self._pass_on(replica, self._next(replica, owner), None)
             else:
                 self.decide(replica)

@@ -225,11 +225,14 @@ class Replica:
         page = self.queue.backlog.page(0, self.queue.backlog.count)
         return [(position, message_id) for position, message_id in enumerate(page.ids, page.first) if message_id]
 
-    def were_delivered(self, below: int) -> None:
+    def were_delivered(self) -> None:
         """The owner is gone, and can't tell what it had handed out (rule 13): all but what others' consumers have."""
-        self.queue.were_delivered(below)
         pending = (entry for batch in self._pending for entry in batch if entry.position not in self._absent)
-        for entry in (*pending, *self._back.values(), *self.front.values()):
+        here = (*pending, *self._back.values(), *self.front.values())
+        # not below the end of the journal: a block that is not written yet gives lower ids to what comes next
+        highest = max([entry.message_id for entry in here], default=0)
+        self.queue.were_delivered(max(highest, self.queue.backlog.highest_id()) + 1)
+        for entry in here:
             entry.acquired = True
             entry.failures = max(1, entry.failures)
         if self.base:

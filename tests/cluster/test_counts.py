@@ -137,3 +137,34 @@ def test_what_is_not_shown_here_and_with_consumers_elsewhere_is_not_of_the_owner
     world.run(0.3)
     assert all_count_alike(world), {node: member.marks("q") for node, member in world.members.items()}
     assert other.order == []
+
+
+def test_what_comes_behind_an_owners_death_is_not_marked() -> None:  # rule 13
+    """Also where all of it is heard at once, goes to the disk in one block, and stays there."""
+    world = World().start()
+    slow, sending, owner = world[1], world[2], world[3]
+    for name in ("q", "r"):
+        sending.do(sending.broker.nodes.create_queue, name, {}, print)
+    world.run(0.2)
+    sender, other, receiver = Sender(sending), Sender(sending, "r"), Receiver(owner)
+    world.run(0.2)
+    sender.send(range(3))
+    receiver.request(3)
+    assert world.until(lambda: len(receiver.unsettled) == len(sender.confirmed) == 3)
+    receiver.settle_as(range(3), RELEASE)
+    world.run(0.2)
+    slow.kill()
+    slow.start()
+    assert world.until(lambda: slow.serves)  # its queue has a backlog, with what was brought
+    slow.asleep = True
+    other.send(range(5), size_bytes=LONG_BYTES)
+    assert world.until(lambda: len(other.confirmed) == 5)
+    owner.kill()
+    world.run(0.5)
+    sender.send(range(3, 13))
+    world.run(0.1)
+    slow.asleep = False
+    assert world.until(lambda: len(sender.confirmed) == 13), world.why()
+    world.run(0.2)
+    marks = [[mark for _, mark in sorted(member.marks("q").items())] for member in (slow, sending)]
+    assert marks[0] == marks[1] == [(True, 1)] * 3 + [(False, 0)] * 10

@@ -59,7 +59,7 @@ def owns_on_self_delivery(patch: pytest.MonkeyPatch) -> None:
 
 
 def forgets_what_a_dead_owner_handed_out(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Replica, "were_delivered", lambda self, below: None)
+    patch.setattr(Replica, "were_delivered", lambda self: None)
 
 
 def keeps_what_dead_members_acquired(patch: pytest.MonkeyPatch) -> None:
