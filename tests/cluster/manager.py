@@ -34,7 +34,7 @@ class Manager:
         for terminal, to_client in ((self._requests, False), (self._answers, True)):
             wish = Open(to_client, Terminus(address="$management"), False, self.connection)
             member.do(member.broker.open, wish, terminal)
-        member.do(lambda: self._answers.driver.request(1000, False))
+        member.do(lambda: self._answers.driver is None or self._answers.driver.request(1000, False))
 
     def ask(
         self, operation: str, type: str, name: str = "", body: Mapping[str, Any] | None = None, **properties: Any
@@ -43,7 +43,11 @@ class Manager:
         if name:
             given["name"] = name
         request = Message(properties=given, body=None if body is None else dict(body)).encode()
-        self.member.do(lambda: self._requests.driver.post([(1, request, 0)]))
+        self.member.do(self._post, request)
+
+    def _post(self, request: bytes) -> None:
+        if self._requests.driver is not None:  # a member that does not serve has no link for it
+            self._requests.driver.post([(1, request, 0)])
 
     @property
     def answers(self) -> list[Answer]:

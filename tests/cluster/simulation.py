@@ -1,14 +1,18 @@
 """A life of a cluster, drawn from one seed: clients send and receive, and everything fails now and then.
 
-Afterwards all is mended, and the histories of the clients are held against what the members have:
+Afterwards all is mended, and the histories of the clients are held against what the members have (`histories`):
 
-* what was confirmed is on a queue, or a client has accepted it; from the queue `once` receivers take for good, so what
-  is on its way to them when something fails may be lost, but nothing comes a second time (D1);
+* what was confirmed is on each queue it was sent to, or a client has accepted it there; from the queue `once` receivers
+  take for good, so what is on its way to them when something fails may be lost, but nothing comes a second time (D1);
 * what a client was told to be accepted is on no queue, and nobody got it after that (D3), but from a member that the
-  group had gone on without, and that does not know it yet: decision 38;
+  group had gone on without, and that does not know it yet: decision 38; so it is with what was purged, or deleted with
+  its queue (`simulated_management`);
 * of all deliveries of a message at most one says that nobody had it before (D2, D6);
-* one sender's messages come to one receiver in their order, as long as they come for the first time;
-* all members have the same on every queue, at the same positions (D15);
+* one sender's messages come to one receiver in their order, as long as they come for the first time, and stand so on
+  their queue, but where docs/CLUSTER.md says otherwise;
+* what comes, and what is there, is what was sent, byte by byte;
+* all members have the same on every queue, at the same positions and with the same marks, and the same wiring (D15,
+  `alike`);
 * of a transaction there is all or nothing, on all its queues, at all members (D53; `simulated_transactions`).
 
 `python -m tests.cluster.simulation SEED [RUNS]` runs seeds from SEED on, on all cores, and names those that fail; with
@@ -21,34 +25,48 @@ import logging
 import random
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
-from cairnmq.cluster.events import told
 from cairnmq.cluster.flow import LIMIT_BYTES
-from cairnmq.cluster.group import MemberId
+from cairnmq.cluster.phases import SYNCED
 
 from ..recovery.cores import little_garbage, on_all_cores
-from .simulated_transactions import Attempt, Worker, halves
+from . import letters
+from .alike import checked
+from .histories import DEAD_LETTERS, Broken, Histories, keys
+from .simulated_faults import Faults
+from .simulated_management import CHANGING, EXCHANGE, Operations
+from .simulated_transactions import Worker
 from .transactor import Source
 from .world import ACCEPT, FAIL, REJECT, RELEASE, Client, Member, Receiver, Sender, World
 
-DEAD_LETTERS = "dead"
+FAN = "x"
+"""An exchange that puts all on two queues."""
+FANNED = ("q", "f")
 SHAPES: tuple[dict[str, object], ...] = (
     {}, {}, {"priorities": True}, {"single-active-consumer": True}, {"retry-delay-ms": 50}, {"duplicate-window": 9},
 )  # fmt: skip
+STEPS = 80
 SHARD = 20
 """So many runs one process does at a time."""
 
 
-class Broken(AssertionError):
-    """A promise was broken."""
+class Batch(NamedTuple):
+    """What a client sent at once, and where it is to be when it is confirmed."""
+
+    queues: tuple[str, ...]
+    """For sure."""
+    perhaps: tuple[str, ...] = ()
+    """If they are bound all the time,"""
+    since: int = 0
+    """as they were at that operation."""
 
 
 class Simulation:
     """One run."""
 
-    def __init__(self, seed: int, member: type[Member] = Member, steps: int = 120) -> None:
+    def __init__(self, seed: int, member: type[Member] = Member, steps: int = STEPS) -> None:
         self.seed = seed
         self.random = random.Random(seed)
         self.size = self.random.choice((3, 3, 3, 4, 5))
@@ -59,25 +77,16 @@ class Simulation:
         self.numbers = 0
         self.senders: list[Sender] = []
         self.receivers: list[Receiver] = []
-        self.confirmed: set[int] = set()
-        self.sent_by: dict[int, Sender] = {}
-        self.accepted: set[int] = set()
-        """Clients said so, and may or may not have been told that it is."""
-        self.final: set[int] = set()
-        """They were told,"""
-        self.final_in: dict[int, tuple[int, tuple[MemberId, ...]]] = {}
-        """and which configuration the member was in that told them: its view, and who was in."""
-        self.once: set[int] = set()
-        self.gone_out: set[int] = set()
-        self.rejected: set[int] = set()
-        self.unmarked: Counter[int] = Counter()
         self.workers: list[Worker] = []
-        self.attempts: list[Attempt] = []
-        self.seen: set[int] = set()
-        self.claims: Counter[int] = Counter()
-        """How often clients accepted a message, as far as nobody told them that it was in vain."""
+        self.batches: dict[int, Batch] = {}
+        self.histories = Histories()
+        self.updated: set[int] = set()
+        """Nodes whose stores have something that was brought to them."""
         self.log: list[str] = []
         self.met: Counter[str] = Counter()
+        self.world.on_tick = self.look_at_epochs
+        self.faults = Faults(self.world, self.random, self.note)
+        self.operations = Operations(self.histories, self.random, self.note)
 
     def run(self) -> None:
         world = self.world.start()
@@ -94,13 +103,17 @@ class Simulation:
         member = self.world[1]
         done: list[object] = []
         nodes = member.broker.nodes
-        member.do(nodes.create_queue, DEAD_LETTERS, {}, done.append)
-        policy = {"dead-letter-address": DEAD_LETTERS, "max-deliveries": 40, **self.random.choice(SHAPES)}
+        policy = {"max-deliveries": 40, **self.random.choice(SHAPES)}
         self.note(f"policy {policy}")
-        member.do(nodes.create_queue, "q", policy, done.append)
-        member.do(nodes.create_queue, "r", {"dead-letter-address": DEAD_LETTERS}, done.append)
-        member.do(nodes.create_queue, "once", {}, done.append)
-        assert self.world.until(lambda: len(done) == 4)
+        for name in ("dead", "once", "f", "q", "r"):
+            arguments = {"dead-letter-address": DEAD_LETTERS[name]} if name in DEAD_LETTERS else {}
+            member.do(nodes.create_queue, name, {**arguments, **policy} if name == "q" else arguments, done.append)
+        for name in (FAN, EXCHANGE):
+            member.do(nodes.create_exchange, name, "fanout", {}, done.append)
+        assert self.world.until(lambda: len(done) == 7)
+        for name in FANNED:
+            member.do(nodes.bind, nodes.exchanges[FAN], nodes.queues[name], "", {}, done.append)
+        assert self.world.until(lambda: len(done) == 9)
 
     # ---- what happens ---------------------------------------------------------------------------------------------
 
@@ -111,11 +124,12 @@ class Simulation:
     def act(self) -> None:
         draw = self.random.random()
         if draw < 0.08:
-            self.fault()
+            self.faults.fault()
         elif draw < 0.14:
-            self.mend_something()
+            self.faults.mend_something()
         elif draw < 0.22 and len(self.senders) < 4:
-            self.senders.append(Sender(self.member(), self.random.choice(("q", "q", "q", "r", "once"))))
+            address = self.random.choice(("q", "q", FAN, FAN, "r", "once", EXCHANGE, "t1"))
+            self.senders.append(Sender(self.member(), address))
         elif draw < 0.32 and len(self.receivers) < 4:
             self.come()
         elif draw < 0.36 and self.receivers:
@@ -125,9 +139,11 @@ class Simulation:
             self.workers.append(Worker(self.member(), self.forwarded))
         elif draw < 0.39 and self.workers:
             self.random.choice(self.workers).client.leave(lost=self.random.random() < 0.5)
-        elif draw < 0.54 and self.workers:
-            self.random.choice(self.workers).work(self.random, self.fresh)
-        elif draw < 0.76 and self.senders:
+        elif draw < 0.52 and self.workers:
+            self.random.choice(self.workers).work(self.random, self.fresh, self.histories.sends)
+        elif draw < 0.57:
+            self.operations.ask(self.member())
+        elif draw < 0.77 and self.senders:
             self.send()
         elif self.receivers:
             self.receive()
@@ -139,8 +155,9 @@ class Simulation:
     def come(self) -> None:
         member = self.member()
         if member.running:
-            once = self.random.random() < 0.15
-            receiver = Receiver(member, "once" if once else self.random.choice("qqr"), presettled=once)
+            once = self.random.random() < 0.12
+            address = "once" if once else self.random.choice(("q", "q", "q", "r", "f", "dead", *CHANGING))
+            receiver = Receiver(member, address, presettled=once)
             receiver.on_forward = self.forwarded
             self.receivers.append(receiver)
 
@@ -149,10 +166,17 @@ class Simulation:
         count = self.random.choice((1, 1, 3, 10, 40))
         numbers = self.fresh(count)
         size = self.random.choice((10, 10, 100, 2000, 100_000 if count < 3 else 10))
-        sender.send(numbers, size_bytes=size, durable=True)
-        if sender.address == "once":
-            self.once.update(numbers)
-        self.sent_by.update(dict.fromkeys(numbers, sender))
+        batch = Batch((sender.address,))
+        if sender.address == FAN:
+            batch = Batch(FANNED)
+        elif sender.address == EXCHANGE:
+            operations = self.operations
+            bound = [name for name in CHANGING if operations.is_bound(name, sender.member, operations.number)]
+            batch = Batch((), tuple(bound), operations.number)
+        for name in CHANGING if sender.address == EXCHANGE else batch.queues:
+            self.histories.sends(name, numbers, size, sender)
+        self.batches.update(dict.fromkeys(numbers, batch))
+        sender.send_whole({number: letters.written(number, size) for number in numbers})
 
     def fresh(self, count: int) -> range:
         self.numbers += count
@@ -168,44 +192,35 @@ class Simulation:
         if receiver.is_dead:
             return
         if state == ACCEPT:
-            self.accepted.update(numbers)
-            self.claims.update(numbers)
+            self.histories.accepts(keys(receiver.address, numbers))
         elif state == REJECT:
-            self.rejected.update(numbers)
+            self.histories.rejects(receiver.address, keys(receiver.address, numbers))
         receiver.settle_as(numbers, state, failed=state == FAIL)
 
-    def forwarded(self, receiver: Receiver | Source, number: int, marked: bool) -> None:
-        self.seen.add(number)
-        if number in self.final and not self.was_left_behind(receiver.member, number):
-            raise Broken(f"{number} was accepted for good, and handed out again by node {receiver.member.node}")
-        if not marked:
-            self.unmarked[number] += 1
-            if self.unmarked[number] > 1:
-                raise Broken(f"{number} was handed out twice, and none of the two says so")
-        if receiver.presettled:
-            if number in self.gone_out:
-                raise Broken(f"{number} was taken for good twice")
-            self.gone_out.add(number)
-
-    def was_left_behind(self, member: Member, number: int) -> bool:
-        """Whether the group had gone on without *member* when *number* was accepted for good."""
-        view, members = self.final_in[number]
-        return member.core.view < view and member.core.me not in members
-
-    def is_final(self, numbers: Collection[int], member: Member) -> None:
-        """A client of *member* was told so."""
-        self.final.update(numbers)
-        for number in numbers:
-            self.final_in.setdefault(number, (member.core.view, member.core.members))
+    def forwarded(self, receiver: Receiver | Source, content: Any, is_late: bool) -> None:
+        letter, histories = letters.read(content), self.histories
+        if not letter.is_whole or letter.size_bytes != histories.sizes[letter.number]:
+            raise Broken(f"{receiver.address}: {letter} came, and was not sent so")
+        if is_late:
+            histories.seen.update(keys(receiver.address, [letter.number]))
+        else:
+            histories.forwarded(
+                receiver.member, receiver.address, letter.number,
+                marked=letter.is_marked, presettled=receiver.presettled,
+            )  # fmt: skip
 
     def look(self) -> None:
         """What clients were told."""
+        histories = self.histories
         for sender in self.senders:
-            self.confirmed.update(sender.confirmed)
+            for number in sender.confirmed:
+                self.is_confirmed(sender, number)
             sender.confirmed.clear()
         for receiver in self.receivers:
-            self.is_final(receiver.accepted, receiver.member)
+            if receiver.accepted:
+                histories.is_final(keys(receiver.address, receiver.accepted), receiver.member)
             receiver.accepted.clear()
+        self.operations.look()
         for client in [*self.senders, *self.receivers]:
             if client.is_dead:
                 client.leave(lost=True)
@@ -213,91 +228,37 @@ class Simulation:
         for worker in self.workers:
             attempt = worker.look()
             if attempt is not None:
-                self.over(attempt, worker.client.member)
+                self.note(f"transaction {attempt.done} {sorted(attempt.puts)[:3]} {attempt.takes}")
+                self.met[f"transaction-{attempt.done}"] += 1
+                histories.over(attempt, worker.client.member)
             if worker.client.is_dead:
                 worker.client.leave(lost=True)
         self.workers = [worker for worker in self.workers if not worker.client.closed]
         for receiver in [receiver for receiver in self.receivers if receiver.closed]:
-            self.check_order(receiver)
+            histories.check_order(receiver.address, receiver.order)
             self.receivers.remove(receiver)
 
-    def over(self, attempt: Attempt, member: Member) -> None:
-        """A transaction of a client of *member* is."""
-        self.attempts.append(attempt)
-        self.note(f"transaction {attempt.done} {sorted(attempt.puts)[:3]} {attempt.takes}")
-        self.met[f"transaction-{attempt.done}"] += 1
-        if attempt.done is False:
-            return
-        self.accepted.update(attempt.of(ACCEPT))
-        self.claims.update(attempt.of(ACCEPT))
-        self.rejected.update(attempt.of(REJECT))
-        if attempt.done:
-            self.confirmed.update(attempt.puts)
-            self.is_final(attempt.of(ACCEPT), member)
+    def is_confirmed(self, sender: Sender, number: int) -> None:
+        batch = self.batches.pop(number)
+        for name in batch.queues:
+            self.histories.confirmed |= keys(name, [number])
+        for name in batch.perhaps:
+            if self.operations.is_bound(name, sender.member, batch.since):
+                self.met["routed"] += 1
+                self.histories.confirmed |= keys(name, [number])
 
-    def fault(self) -> None:
-        network, choice = self.world.network, self.random.random()
-        node = self.random.randint(1, self.size)
-        member = self.world[node]
-        if choice < 0.3:
-            if member.running:
-                cut = self.random.random() < 0.5
-                self.note(f"kill {node} cut={cut}")
-                member.kill(self.random if cut else None)
-        elif choice < 0.5:
-            nodes = [*self.world.members]
-            self.random.shuffle(nodes)
-            at = self.random.randint(1, self.size - 1)
-            self.note(f"partition {nodes[:at]} {nodes[at:]}")
-            network.partition(nodes[:at], nodes[at:])
-        elif choice < 0.6:
-            self.note(f"pause-daemon {node}")
-            network.pause_daemon(node)
-        elif choice < 0.7:
-            self.note(f"egress {node}")
-            network.cut_egress(node)
-        elif choice < 0.8:
-            at = self.random.choice((0, self.random.randint(1, self.size)))
-            if member.running and member.core.me is not None and not network.daemons[node].paused:
-                self.note(f"drop {node} at {at}")
-                network.drop(node, at)
-                member.core.say(told("nothing"))
-                member.core.group.flush()
-        elif choice < 0.85:
-            self.note(f"slow-disk {node}")
-            member.is_disk_slow = True
-        elif choice < 0.9:
-            self.note(f"sleep {node}")
-            member.asleep = True
-        elif choice < 0.95:
-            self.note(f"daemon {node} dies")
-            network.kill_daemon(node)
-        else:
-            self.note(f"stop {node}")
-            if member.running:
-                member.stop()
-
-    def mend_something(self) -> None:
-        network, choice = self.world.network, self.random.random()
-        node = self.random.randint(1, self.size)
-        self.wake(node)
-        if choice < 0.4:
-            self.note("heal all")
-            network.heal()
-
-    def wake(self, node: int) -> None:
-        network, member = self.world.network, self.world[node]
-        if network.daemons[node].paused:
-            network.resume_daemon(node)
-        network.start_daemon(node)
-        member.asleep = False
-        member.hurry_disk()
-        if member.running and member.failures:
-            member.failures.clear()
-            member.kill()
-        if not member.running:
-            self.note(f"start {node}")
-            member.start()
+    def look_at_epochs(self) -> None:
+        """Whose store counted where the cluster was founded, and whose have something that was brought to them."""
+        for node, member in self.world.members.items():
+            if not member.running:
+                continue
+            core = member.core
+            if core.joining.wishes:
+                self.updated.add(node)
+            if core.phase == SYNCED and core.epoch > self.histories.epoch:
+                self.histories.epoch = core.epoch
+                if node in self.updated:
+                    self.histories.shuffled = core.epoch
 
     # ---- the end --------------------------------------------------------------------------------------------------
 
@@ -310,7 +271,7 @@ class Simulation:
             for node, member in world.members.items():
                 paused = world.network.daemons[node].paused
                 if not member.running or member.failures or member.asleep or member.is_disk_slow or paused:
-                    self.wake(node)
+                    self.faults.wake(node)
             self.look()
             return all(member.serves for member in world.members.values())
 
@@ -326,10 +287,11 @@ class Simulation:
         self.look()
         if not world.until(lambda: self.is_quiet(), 10):
             raise Broken("it does not come to rest")
+        self.operations.end()
 
     def is_quiet(self) -> bool:
         self.look()
-        return all(
+        return not self.operations.open and all(
             not len(member.core.locals)
             and not member.core.completion.backlog
             and not member.core.flow.holds
@@ -337,46 +299,11 @@ class Simulation:
             for member in self.world.members.values()
         )
 
-    def check_order(self, receiver: Receiver) -> None:
-        last: dict[Sender, int] = {}
-        for number, marked in receiver.order:
-            sender = self.sent_by.get(number)
-            if marked or sender is None:
-                continue
-            if number < last.get(sender, -1):
-                raise Broken(f"{number} came behind {last[sender]} of the same sender")
-            last[sender] = number
-
     def check(self) -> None:
-        there: set[int] = set()
-        for name in ("q", "r", "once", DEAD_LETTERS):
-            contents = {node: member.contents(name) for node, member in self.world.members.items()}
-            first = contents[1]
-            for node, content in contents.items():
-                if content != first:
-                    extra, missing = set(content) - set(first), set(first) - set(content)
-                    raise Broken(f"{name}: node {node} has {sorted(extra)[:9]}, node 1 has {sorted(missing)[:9]}")
-            numbers = [number for _, number in first]
-            if len(set(numbers)) < len(numbers):
-                twice = [number for number, count in Counter(numbers).items() if count > 1]
-                raise Broken(f"{name} has some messages twice: {twice[:9]}")
-            for member in self.world.members.values():
-                counted = member.core.owners.replicas[name].queue.messages
-                if counted != len(numbers):
-                    raise Broken(f"{name}: node {member.node} counts {counted} messages, there are {len(numbers)}")
-            there.update(numbers)
-        for wrong in halves(self.attempts, self.seen | there, there, self.claims):
-            raise Broken(wrong)
-        lost = self.confirmed - there - self.accepted - self.once - self.final
-        if lost - self.rejected:
-            raise Broken(f"confirmed, and lost: {sorted(lost - self.rejected)[:20]}")
-        if self.rejected & lost:
-            raise Broken(f"rejected, and not among the dead letters: {sorted(self.rejected & lost)[:20]}")
-        if there & self.final:
-            raise Broken(f"accepted for good, and still there: {sorted(there & self.final)[:20]}")
+        self.histories.check(checked(self.world, self.histories.sizes))
 
 
-def run(seed: int, member: type[Member] = Member, steps: int = 120) -> Simulation:
+def run(seed: int, member: type[Member] = Member, steps: int = STEPS) -> Simulation:
     """Raises `Broken`, with the seed and what happened."""
     simulation = Simulation(seed, member, steps)
     try:
@@ -412,8 +339,8 @@ def some(first: int, runs: int) -> Lives:
                     lives.failures.append(f"{what}; again: python -m tests.cluster.simulation {seed}")
                     continue
                 lives.met.update(simulation.met)
-                lives.met["confirmed"] += len(simulation.confirmed)
-                lives.met["settled"] += len(simulation.final)
+                lives.met["confirmed"] += len(simulation.histories.confirmed)
+                lives.met["settled"] += len(simulation.histories.final)
     finally:
         logging.disable(logging.NOTSET)
     return lives

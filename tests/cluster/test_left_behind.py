@@ -6,7 +6,7 @@ import pytest
 
 from cairnmq.cluster.echo import SILENT_S
 
-from .simulation import Broken, Simulation
+from .histories import Broken, Histories
 from .world import ACCEPT, Receiver, Sender, World
 
 
@@ -81,23 +81,27 @@ def test_who_hears_it_after_all_goes_on() -> None:
 
 
 def test_only_who_was_left_behind_may_hand_out_what_was_accepted_for_good() -> None:  # D3: the simulation's own law
-    simulation = Simulation(1)
-    world = simulation.world = World().start()
+    histories = Histories()
+    world = World().start()
     receivers = {node: Receiver(world[node]) for node in world.members}
-    simulation.is_final([7], world[2])
+
+    def forwarded(receiver: Receiver, number: int) -> None:
+        histories.forwarded(receiver.member, "q", number, marked=True, presettled=False)
+
+    histories.is_final({("q", 7)}, world[2])
     for receiver in receivers.values():
         with pytest.raises(Broken, match="7 was accepted for good"):
-            simulation.forwarded(receiver, 7, True)
+            forwarded(receiver, 7)
     world.network.pause_daemon(1)
     world.run(0.5)
     with pytest.raises(Broken, match="7 was accepted for good"):
-        simulation.forwarded(receivers[1], 7, True)  # it was in the group when that was said
-    simulation.is_final([8], world[2])
-    simulation.forwarded(receivers[1], 8, True)
+        forwarded(receivers[1], 7)  # it was in the group when that was said
+    histories.is_final({("q", 8)}, world[2])
+    forwarded(receivers[1], 8)
     with pytest.raises(Broken, match="8 was accepted for good"):
-        simulation.forwarded(receivers[3], 8, True)
+        forwarded(receivers[3], 8)
     world.network.resume_daemon(1)
     assert world.until(lambda: receivers[1].is_dead)
     assert world.until(lambda: all(member.serves for member in world.members.values())), world.why()
     with pytest.raises(Broken, match="8 was accepted for good"):
-        simulation.forwarded(Receiver(world[1]), 8, True)  # it is in again, as a new member
+        forwarded(Receiver(world[1]), 8)  # it is in again, as a new member

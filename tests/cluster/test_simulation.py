@@ -43,7 +43,10 @@ def test_lives_of_a_cluster() -> None:  # D1 to D6, D13 to D15, D18 to D20, D27,
     lives = many(FIRST, RUNS)
     assert not lives.failures, str(lives)
     assert lives.met["confirmed"] > 20 * RUNS
-    assert lives.met["kill"] > RUNS
+    assert lives.met["kill"] > RUNS // 2
+    for what in ("purge-queue", "move-queue", "update-queue", "delete-queue", "create-queue", "create-binding"):
+        assert lives.met[f"{what}-done"] > RUNS // 30, what
+    assert all(lives.met[f"all-{how}"] > RUNS // 30 for how in ("stop", "kill", "cut"))
 
 
 def confirms_on_self_delivery(patch: pytest.MonkeyPatch) -> None:

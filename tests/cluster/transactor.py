@@ -32,15 +32,17 @@ class Source(Link):
     def __init__(self, member: Member, connection: Connection, address: str) -> None:
         super().__init__(member, connection, to_client=True, address=address)
         self.member = member
+        self.address = address
         self.presettled = False
         self.unsettled: dict[int, Any] = {}
         """Entries by number, of what the client has."""
-        self.on_forward: Callable[[Any, int, bool], None] = lambda *_: None
+        self.on_forward: Callable[[Any, Any, bool], None] = lambda *_: None
+        """As of `world.Receiver`."""
 
     def forward(self, messages: Sequence[Forward]) -> None:
         for entry, content in messages:
             self.unsettled[number_of(content)] = entry
-            self.on_forward(self, number_of(content), bool(entry.acquired))
+            self.on_forward(self, content, False)
 
     def settle_in(self, deliveries: Sequence[tuple[Delivery, int, Any]], done: Callable[[], None]) -> None:
         for number, _, _ in deliveries:
@@ -53,9 +55,12 @@ class Transactor:
 
     def __init__(self, member: Member, queues: Sequence[str] = ("q", "r")) -> None:
         self.member = member
+        self.life = member.lives
         self.closed = False
         self.connection = Connection()
         self.queues = queues
+        self.write = message
+        """A message by its number and size."""
         self._requests = count(1)
         self.do: Callable[..., None] = member.do
         self._limits = dict.fromkeys(queues, 0)
@@ -76,7 +81,7 @@ class Transactor:
     @property
     def is_dead(self) -> bool:
         failed = any(link.failures for link in self.links)
-        return bool(self.closed or not self.member.running or failed or self.connection.expelled)
+        return bool(self.closed or not self.member.runs(self.life) or failed or self.connection.expelled)
 
     def ask(self, request: bytes) -> int:
         """The number of the request, which its answer has."""
@@ -93,7 +98,7 @@ class Transactor:
         return self.control.declared_ids[-1]
 
     def send(self, name: str, numbers: Sequence[int], *, size_bytes: int = 10, durable: bool = True) -> None:
-        fragments = [(number, message(number, size_bytes, durable), 0) for number in numbers]
+        fragments = [(number, self.write(number, size_bytes, durable), 0) for number in numbers]
         self.do(self.senders[name].driver.post_in, self.connection, self.txn_id, fragments)
 
     def request(self, name: str, credit: int) -> None:
@@ -123,7 +128,7 @@ class Transactor:
         self.closed = True
         if self in self.member.clients:
             self.member.clients.remove(self)
-        if self.member.running:
+        if self.member.runs(self.life):
             self.member.do(self._close, lost)
 
     def _close(self, lost: bool) -> None:

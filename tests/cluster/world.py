@@ -154,6 +154,10 @@ class Member:
         self.store.kick()
         self.kill()
 
+    def runs(self, life: int) -> bool:
+        """Whether it is still the process that it was then, by its number in `lives`."""
+        return self.running and self.lives == life
+
     @property
     def serves(self) -> bool:
         return self.running and not self.core.why_not_serving()
@@ -194,15 +198,24 @@ class Member:
 
     def contents(self, name: str) -> list[tuple[int, int]]:
         """What is on the queue here: positions and numbers."""
-        replica = self.core.owners.replicas[name]
+        return sorted((position, number_of(content)) for position, content in self.whole_contents(name).items())
+
+    def whole_contents(self, name: str) -> dict[int, bytes]:
+        """The same with all that is in them. What is on the disk is read from there."""
+        replica, durable_lsn = self.core.owners.replicas[name], self.store.durable_lsn
         found = {
-            entry.position & ARRIVAL_MASK: number_of(entry.content or self.load(entry.message_id))
+            entry.position & ARRIVAL_MASK: (
+                self.load(entry.message_id)
+                if entry.content is None or 0 < entry.message_id < durable_lsn
+                else entry.whole()
+            )
             for entry in replica.entries()
             if not entry.gone
         }
         for position, message_id in replica.stored():
-            found.setdefault(position, number_of(self.load(message_id)))
-        return sorted(found.items())
+            if position not in found:
+                found[position] = self.load(message_id)
+        return found
 
     def marks(self, name: str) -> dict[int, tuple[bool, int]]:
         """Of each message here, by its position: whether it was delivered before, and how often that failed."""
@@ -225,6 +238,7 @@ class Client(FakeTerminal):
     def __init__(self, member: Member, *, to_client: bool, address: str = "q", presettled: bool = False) -> None:
         super().__init__()
         self.member = member
+        self.life = member.lives
         self.connection = Connection()
         self.to_client = to_client
         self.address = address
@@ -237,7 +251,8 @@ class Client(FakeTerminal):
 
     @property
     def is_dead(self) -> bool:
-        return bool(self.closed or not self.member.running or self.failures or self.connection.expelled)
+        is_there = self.member.runs(self.life)
+        return bool(self.closed or not is_there or self.failures or self.connection.expelled)
 
     def leave(self, *, lost: bool = False, unsettled: Sequence[Any] = ()) -> None:
         """The connection ends; what came and was not settled goes back."""
@@ -246,7 +261,7 @@ class Client(FakeTerminal):
         self.closed = True
         if self in self.member.clients:
             self.member.clients.remove(self)
-        if not self.member.running:
+        if not self.member.runs(self.life):
             return
         if self.driver is not None:
             self.member.do(self._close, unsettled, lost)
@@ -280,20 +295,26 @@ class Receiver(Client):
         self.order: list[tuple[int, bool]] = []
         """Numbers as they came, and whether they said that somebody may have had them before."""
         self.accepted: list[int] = []
-        self.on_forward: Callable[[Receiver, int, bool], None] = lambda *_: None
+        self.on_forward: Callable[[Receiver, Any, bool], None] = lambda *_: None
+        """Gets the content of each, and whether it came too late for this client."""
         self.presettled = presettled
         self._limit = 0
+        self._back: list[Any] = []
+        """What goes back as the connection ends, with what crossed with that."""
 
     def forward(self, messages: Sequence[Forward]) -> None:
-        if self.is_dead:
-            return
+        is_late = self.is_dead
         for entry, content in messages:
+            self.on_forward(self, content, is_late)
+            if is_late:
+                if not self.presettled:
+                    self._back.append(entry)
+                continue
             number = number_of(content)
             marked = bool(entry.acquired)
             self.order.append((number, marked))
             if not self.presettled:
                 self.unsettled[number] = (entry, marked)
-            self.on_forward(self, number, marked)
 
     def request(self, credit: int) -> None:
         self._limit += credit
@@ -311,9 +332,9 @@ class Receiver(Client):
         self.member.do(self.driver.outcomes, outcomes)
 
     def leave(self, *, lost: bool = False, unsettled: Sequence[Any] = ()) -> None:
-        held = [entry for entry, _ in self.unsettled.values()]
+        self._back += [entry for entry, _ in self.unsettled.values()]
         self.unsettled.clear()
-        super().leave(lost=lost, unsettled=held)
+        super().leave(lost=lost, unsettled=self._back)
 
     def settle(self, deliveries: Sequence[tuple[Delivery, int]]) -> None:
         super().settle(deliveries)
@@ -326,6 +347,8 @@ class World:
     def __init__(self, size: int = 3, seed: int = 0, member: type[Member] = Member, detection_s: float = 0.1) -> None:
         self.network = MemoryNetwork(size, seed, detection_s=detection_s)
         self.members = {node: member(self.network, node) for node in range(1, size + 1)}
+        self.on_tick: Callable[[], None] = lambda: None
+        """Called at the end of each."""
 
     def __getitem__(self, node: int) -> Member:
         return self.members[node]
@@ -341,6 +364,7 @@ class World:
         self.network.step()
         for member in self.members.values():
             member.step()
+        self.on_tick()
 
     def run(self, seconds: float) -> None:
         for _ in range(int(seconds / TICK_S)):

@@ -1,0 +1,61 @@
+"""What all members have to have alike when nothing is under way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from . import letters
+from .histories import Broken, Standing
+from .world import World
+
+
+def checked(world: World, sizes: Mapping[int, int]) -> Iterator[Standing]:
+    """What is on each queue. *sizes*: of messages by their numbers, as they were sent. Raises `Broken`."""
+    check_wiring(world)
+    for name in sorted(world[1].core.owners.replicas):
+        first = world[1].contents(name)
+        for node, member in world.members.items():
+            content = member.contents(name)
+            if content != first:
+                extra, missing = set(content) - set(first), set(first) - set(content)
+                raise Broken(f"{name}: node {node} has {sorted(extra)[:9]}, node 1 has {sorted(missing)[:9]}")
+            counted = member.core.owners.replicas[name].queue.messages
+            if counted != len(content):
+                raise Broken(f"{name}: node {node} counts {counted} messages, there are {len(content)}")
+        check_contents(world, name, sizes)
+        check_marks(world, name)
+        yield Standing(name, first)
+
+
+def check_wiring(world: World) -> None:
+    """Queues with their arguments, exchanges, bindings and templates."""
+    found: dict[int, list[str]] = {}
+    for node, member in world.members.items():
+        queues = [replica.queue for replica in member.core.owners.replicas.values()]
+        found[node] = sorted(map(str, member.core.nodes.snapshot(queues)))
+    for node, wiring in found.items():
+        if wiring != found[1]:
+            extra, missing = set(wiring) - set(found[1]), set(found[1]) - set(wiring)
+            raise Broken(f"node {node} has the wiring {sorted(extra)}, node 1 has {sorted(missing)}")
+
+
+def check_contents(world: World, name: str, sizes: Mapping[int, int]) -> None:
+    """Byte by byte; and what its sender put into it."""
+    found = {node: member.whole_contents(name) for node, member in world.members.items()}
+    for node, contents in found.items():
+        other = [at for at, content in contents.items() if content != found[1][at]]
+        if other:
+            raise Broken(f"{name}: what stands at {other[:9]} is not the same at the nodes 1 and {node}")
+    for content in found[1].values():
+        letter = letters.read(content)
+        if not letter.is_whole or letter.size_bytes != sizes[letter.number]:
+            raise Broken(f"{name}: {letter} is there, and was not sent so")
+
+
+def check_marks(world: World, name: str) -> None:
+    """Which may have been handed out before, and how often that failed."""
+    marks = {node: member.marks(name) for node, member in world.members.items()}
+    for node, found in marks.items():
+        other = {at: (mark, marks[1][at]) for at, mark in found.items() if mark != marks[1][at]}
+        if other:
+            raise Broken(f"{name}: node {node} has other marks than node 1: {dict([*other.items()][:9])}")

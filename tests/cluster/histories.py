@@ -1,0 +1,210 @@
+"""What the clients of a simulated cluster did and were told, and what must be true of it.
+
+A message is looked at on its own on each queue it was sent to: by its number, and its *family*, which is that of the
+queue it was sent to and of those it may be moved to from there. So what an exchange puts on two queues are two, and of
+each family there is one, wherever it is.
+
+What a purge or a deletion may have taken is excused from being there, and no more than that: it was sent before
+that was over, to a queue from which it could have come there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from cairnmq.cluster.group import MemberId
+
+from .simulated_transactions import Attempt, halves
+from .world import Member, Sender
+
+Key = tuple[str, int]
+"""Family and number."""
+FAMILIES = {"q": ("q", "r", "dead")}
+"""All other queues are families of their own."""
+_FAMILY_OF = {queue: family for family, queues in FAMILIES.items() for queue in queues}
+DEAD_LETTERS = {"q": "dead", "r": "dead"}
+
+
+class Broken(AssertionError):
+    """A promise was broken."""
+
+
+def keys(queue: str, numbers: Iterable[int]) -> set[Key]:
+    family = _FAMILY_OF.get(queue, queue)
+    return {(family, number) for number in numbers}
+
+
+class Standing(NamedTuple):
+    """What is on a queue: as `Member.contents` has it, of one member."""
+
+    queue: str
+    contents: list[tuple[int, int]]
+
+
+class Histories:
+    """Of all clients of a life."""
+
+    def __init__(self) -> None:
+        self.confirmed: set[Key] = set()
+        self.sent_by: dict[int, Sender] = {}
+        self.sizes: dict[int, int] = {}
+        self.where: dict[Key, set[str]] = {}
+        """The queues on which it may be, or have been."""
+        self.excused: set[Key] = set()
+        """They may be gone, though nobody took them."""
+        self.accepted: set[Key] = set()
+        """Clients said so, and may or may not have been told that it is."""
+        self.final: set[Key] = set()
+        """They were told, or that it was purged or deleted with its queue,"""
+        self.final_in: dict[Key, tuple[int, tuple[MemberId, ...]]] = {}
+        """and which configuration the member was in that told them: its view, and who was in."""
+        self.once: set[Key] = set()
+        self.gone_out: set[Key] = set()
+        self.rejected: set[Key] = set()
+        self.unmarked: Counter[Key] = Counter()
+        self.attempts: list[Attempt] = []
+        self.seen: set[Key] = set()
+        """Handed out, or on their way to a client that left."""
+        self.claims: Counter[Key] = Counter()
+        """How often clients accepted a message, as far as nobody told them that it was in vain."""
+        self.epoch = 0
+        """How often the cluster was founded."""
+        self.epochs: dict[int, int] = {}
+        """In which of these a message was sent."""
+        self.shuffled = 0
+        """What was sent in an epoch below it may be out of order: a store that had been brought what it had counted."""
+
+    # ---- what clients do ------------------------------------------------------------------------------------------
+
+    def sends(self, queue: str, numbers: Iterable[int], size_bytes: int, sender: Sender | None = None) -> None:
+        for key in keys(queue, numbers):
+            self.where.setdefault(key, {queue})
+            self.sizes[key[1]] = size_bytes
+            self.epochs[key[1]] = self.epoch
+            if sender is not None:
+                self.sent_by[key[1]] = sender
+            if queue == "once":
+                self.once.add(key)
+
+    def accepts(self, some: Collection[Key]) -> None:
+        self.accepted.update(some)
+        self.claims.update(some)
+
+    def rejects(self, queue: str, some: Collection[Key]) -> None:
+        if queue not in DEAD_LETTERS:
+            self.accepted.update(some)
+            return
+        self.rejected.update(some)
+        for key in some:
+            self.where.setdefault(key, set()).add(DEAD_LETTERS[queue])
+
+    def is_final(self, some: Collection[Key], member: Member) -> None:
+        """A client of *member* was told that these are off their queue for good."""
+        self.final.update(some)
+        for key in some:
+            self.final_in.setdefault(key, (member.core.view, member.core.members))
+
+    def may_move(self, queue: str, to: str) -> None:
+        """Somebody asked for it, and does not know that it is over."""
+        for queues in self.where.values():
+            if queue in queues:
+                queues.add(to)
+
+    def may_be_gone(self, queue: str) -> None:
+        """What is on *queue* by now may go."""
+        self.excused.update(key for key, queues in self.where.items() if queue in queues)
+
+    def stands_on(self, queue: str, *, unseen: bool) -> set[Key]:
+        """What must be there, and nowhere else; *unseen*: as far as nobody can have it."""
+        return {
+            key for key, queues in self.where.items()
+            if len(queues) == 1 and queue in queues and key in self.confirmed and not (unseen and key in self.seen)
+        }  # fmt: skip
+
+    def over(self, attempt: Attempt, member: Member) -> None:
+        """A transaction of a client of *member* is."""
+        self.attempts.append(attempt)
+        if attempt.done is False:
+            return
+        self.accepts(keys("q", attempt.of_accepted))
+        self.rejects("q", keys("q", attempt.of_rejected))
+        if attempt.done:
+            self.confirmed.update(keys("q", attempt.puts))
+            self.is_final(keys("q", attempt.of_accepted), member)
+
+    # ---- what clients get -----------------------------------------------------------------------------------------
+
+    def forwarded(self, member: Member, queue: str, number: int, *, marked: bool, presettled: bool) -> None:
+        (key,) = keys(queue, [number])
+        self.seen.add(key)
+        if key in self.final and not self._was_left_behind(member, key):
+            raise Broken(f"{number} was accepted for good, and handed out again by node {member.node}: {queue}")
+        if not marked and len(self.where.get(key, ())) < 2:  # dead letters begin anew
+            self.unmarked[key] += 1
+            if self.unmarked[key] > 1:
+                raise Broken(f"{number} was handed out twice, and none of the two says so: {queue}")
+        if presettled:
+            if key in self.gone_out:
+                raise Broken(f"{number} was taken for good twice: {queue}")
+            self.gone_out.add(key)
+
+    def _was_left_behind(self, member: Member, key: Key) -> bool:
+        """Whether the group had gone on without *member* when that was accepted for good."""
+        view, members = self.final_in[key]
+        return member.core.view < view and member.core.me not in members
+
+    def check_order(self, queue: str, order: Iterable[tuple[int, bool]]) -> None:
+        """What one receiver got, and whether it was marked."""
+        last: dict[Sender, int] = {}
+        for number, marked in order:
+            sender = self.sent_by.get(number)
+            (key,) = keys(queue, [number])
+            if marked or sender is None or len(self.where[key]) > 1:
+                continue
+            if number < last.get(sender, -1):
+                raise Broken(f"{number} came behind {last[sender]} of the same sender: {queue}")
+            last[sender] = number
+
+    # ---- the end --------------------------------------------------------------------------------------------------
+
+    def check(self, standing: Iterable[Standing]) -> None:
+        """*standing*: all queues, at rest."""
+        there: Counter[Key] = Counter()
+        for queue, contents in standing:
+            numbers = [number for _, number in contents]
+            there.update(keys(queue, numbers))
+            if len(set(numbers)) < len(numbers):
+                twice = [number for number, count in Counter(numbers).items() if count > 1]
+                raise Broken(f"{queue} has some messages twice: {twice[:9]}")
+            self._check_order_of(queue, numbers)
+        if twice_there := sorted(key for key, count in there.items() if count > 1):
+            raise Broken(f"on two queues: {twice_there[:9]}")
+        self._check_transactions(there)
+        lost = self.confirmed - there.keys() - self.accepted - self.once - self.final - self.excused
+        if lost - self.rejected:
+            raise Broken(f"confirmed, and lost: {sorted(lost - self.rejected)[:20]}")
+        if self.rejected & lost:
+            raise Broken(f"rejected, and not among the dead letters: {sorted(self.rejected & lost)[:20]}")
+        if there.keys() & self.final:
+            raise Broken(f"off its queue for good, and still there: {sorted(there.keys() & self.final)[:20]}")
+
+    def _check_transactions(self, there: Mapping[Key, int]) -> None:
+        of_all = (self.seen | there.keys(), there, self.excused)
+        seen, present, excused = ({number for family, number in some if family == "q"} for some in of_all)
+        claims = Counter({number: count for (family, number), count in self.claims.items() if family == "q"})
+        for wrong in halves(self.attempts, seen, present, claims, excused):
+            raise Broken(wrong)
+
+    def _check_order_of(self, queue: str, numbers: Iterable[int]) -> None:
+        """Each sender's stand in the order of its enqueues, as docs/CLUSTER.md has it."""
+        last: dict[Sender, int] = {}
+        for number in numbers:
+            sender = self.sent_by.get(number)
+            (key,) = keys(queue, [number])
+            if sender is None or len(self.where[key]) > 1 or self.epochs[number] < self.shuffled:
+                continue
+            if number < last.get(sender, -1):
+                raise Broken(f"{queue}: {number} stands behind {last[sender]} of the same sender")
+            last[sender] = number

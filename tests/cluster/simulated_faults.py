@@ -1,0 +1,109 @@
+"""What fails in a life of a cluster, drawn from its seed, and how it is mended."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from cairnmq.cluster.events import told
+
+from .world import World
+
+
+class Faults:
+    """Of one world."""
+
+    def __init__(self, world: World, random: random.Random, note: Callable[[str], None]) -> None:
+        self.world = world
+        self.random = random
+        self.note = note
+
+    def fault(self) -> None:
+        network, choice = self.world.network, self.random.random()
+        size = len(self.world.members)
+        node = self.random.randint(1, size)
+        member = self.world[node]
+        if choice < 0.25:
+            if member.running:
+                cut = self.random.random() < 0.5
+                self.note(f"kill {node} cut={cut}")
+                member.kill(self.random if cut else None)
+        elif choice < 0.31:
+            self._all_go()
+        elif choice < 0.5:
+            nodes = [*self.world.members]
+            self.random.shuffle(nodes)
+            at = self.random.randint(1, size - 1)
+            self.note(f"partition {nodes[:at]} {nodes[at:]}")
+            network.partition(nodes[:at], nodes[at:])
+        elif choice < 0.6:
+            self.note(f"pause-daemon {node}")
+            network.pause_daemon(node)
+        elif choice < 0.7:
+            self.note(f"egress {node}")
+            network.cut_egress(node)
+        elif choice < 0.8:
+            at = self.random.choice((0, self.random.randint(1, size)))
+            if member.running and member.core.me is not None and not network.daemons[node].paused:
+                self.note(f"drop {node} at {at}")
+                network.drop(node, at)
+                member.core.say(told("nothing"))
+                member.core.group.flush()
+        elif choice < 0.85:
+            self.note(f"slow-disk {node}")
+            member.is_disk_slow = True
+        elif choice < 0.9:
+            self.note(f"sleep {node}")
+            member.asleep = True
+        elif choice < 0.95:
+            self.note(f"daemon {node} dies")
+            network.kill_daemon(node)
+        else:
+            self.note(f"stop {node}")
+            if member.running:
+                member.stop()
+
+    def _all_go(self) -> None:
+        """All at once, or nearly, and they come back in any order."""
+        how = self.random.choice(("stop", "kill", "cut"))
+        pause = self.random.choice((0, 0, 1, 3))
+        self.note(f"all-{how} {pause}")
+        for node in self._shuffled():
+            member = self.world[node]
+            if member.running and how == "stop":
+                member.stop()
+            elif member.running:
+                member.kill(self.random if how == "cut" else None)
+            for _ in range(pause):
+                self.world.tick()
+        if self.random.random() < 0.7:
+            for node in self._shuffled():
+                self.wake(node)
+                for _ in range(self.random.choice((0, 0, 1, 5, 40))):
+                    self.world.tick()
+
+    def _shuffled(self) -> list[int]:
+        nodes = [*self.world.members]
+        self.random.shuffle(nodes)
+        return nodes
+
+    def mend_something(self) -> None:
+        network, choice = self.world.network, self.random.random()
+        self.wake(self.random.randint(1, len(self.world.members)))
+        if choice < 0.4:
+            self.note("heal all")
+            network.heal()
+
+    def wake(self, node: int) -> None:
+        network, member = self.world.network, self.world[node]
+        if network.daemons[node].paused:
+            network.resume_daemon(node)
+        network.start_daemon(node)
+        member.asleep = False
+        member.hurry_disk()
+        if member.running and member.failures:
+            member.failures.clear()
+            member.kill()
+        if not member.running:
+            self.note(f"start {node}")
+            member.start()

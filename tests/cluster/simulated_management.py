@@ -1,0 +1,184 @@
+"""What is asked of members' management in a life of a cluster: purges, moves, and changes of the wiring.
+
+What was asked for is done in between, at a place that nobody here knows, and may be done though the answer was lost
+with its member. So a purge excuses all that could have been on its queue when it was over; but what was safe there when
+it was asked for, and in nobody's hands when it was over, is to be gone, and so is what was on a queue that was deleted.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import NamedTuple
+
+from .histories import Histories, Key
+from .manager import Answer, Manager
+from .world import Member
+
+EXCHANGE = "y"
+"""Bound to some of these, now and then."""
+CHANGING = ("t1", "t2")
+_MOVES = (("q", "r"), ("r", "q"), ("dead", "q"), ("dead", "r"))
+_PURGED = ("q", "r", "f", "f", *CHANGING)
+_ARGUMENTS = (
+    {"paused": True}, {"paused": None}, {"paused": None}, {"paused": None}, {"retry-delay-ms": 30},
+    {"retry-delay-ms": None}, {"max-deliveries": 30}, {"max-deliveries": None}, {"x-note": "a"}, {"x-note": None},
+)  # fmt: skip
+_MOST_OPEN = 3
+
+
+class Asked(NamedTuple):
+    """One operation on its way."""
+
+    what: str
+    manager: Manager
+    life: int
+    """Of the member that was asked."""
+    queue: str = ""
+    """Of a purge or a move, or of the deletion of a queue."""
+    to: str = ""
+    """Of a move."""
+    goes: frozenset[Key] = frozenset()
+    """What is to be gone when that is over."""
+    number: int = 0
+    is_sure: bool = True
+    """Nothing that was under way when it was asked for could undo it."""
+
+    @property
+    def is_lost(self) -> bool:
+        """Nobody will hear what became of it."""
+        return not self.manager.member.runs(self.life) or bool(self.manager.connection.expelled)
+
+
+class Operations:
+    """Of one life."""
+
+    def __init__(self, histories: Histories, random: random.Random, note: Callable[[str], None]) -> None:
+        self.histories = histories
+        self.random = random
+        self.note = note
+        self.open: list[Asked] = []
+        self.lost: list[Asked] = []
+        """Done or not, now or later."""
+        self.bound: dict[str, int] = {}
+        """Queues that are bound to the exchange, as far as that is known; and since which operation."""
+        self._number = 0
+        self._last_deletion = 0
+
+    def ask(self, member: Member) -> None:
+        """Something, of that member."""
+        if not member.serves or len(self.open) >= _MOST_OPEN:
+            return
+        draw = self.random.random()
+        if draw < 0.25:
+            queue = self.random.choice(_PURGED)
+            self._spread()
+            goes = frozenset(self.histories.stands_on(queue, unseen=True))
+            self._ask(member, "PURGE", "queue", queue, queue=queue, goes=goes)
+        elif draw < 0.55:
+            queue, to = self.random.choice(_MOVES)
+            body: dict[str, object] = {"to": to}
+            if self.random.random() < 0.5:
+                body["count"] = self.random.choice((1, 5, 50))
+            self._ask(member, "MOVE", "queue", queue, body, queue=queue, to=to)
+        elif draw < 0.7:
+            queue = self.random.choice(("q", "r", "f", *CHANGING))
+            arguments = self.random.choice(_ARGUMENTS)
+            if queue != "q" or "paused" not in arguments:
+                self._ask(member, "UPDATE", "queue", queue, {"arguments": arguments})
+        elif draw < 0.77:
+            queue = self.random.choice(CHANGING)
+            self.bound.pop(queue, None)
+            goes = frozenset(self.histories.stands_on(queue, unseen=False))
+            self._ask(member, "DELETE", "queue", queue, queue=queue, goes=goes)
+        elif draw < 0.84:
+            self._ask(member, "CREATE", "queue", self.random.choice(CHANGING))
+        elif draw < 0.92:
+            queue = self.random.choice(CHANGING)
+            self._ask(member, "CREATE", "binding", body={"exchange": EXCHANGE, "queue": queue}, to=queue)
+        elif draw < 0.95:
+            queue = self.random.choice(CHANGING)
+            self.bound.pop(queue, None)
+            self._ask(member, "DELETE", "binding", f"{EXCHANGE}/{queue}/")
+        else:
+            self._ask_for_others(member)
+
+    def _ask_for_others(self, member: Member) -> None:
+        """Exchanges that come and go, with what is bound to them."""
+        draw = self.random.random()
+        if draw < 0.4:
+            self._ask(member, "CREATE", "exchange", "z", {"exchange-type": self.random.choice(("fanout", "direct"))})
+        elif draw < 0.7:
+            queue = self.random.choice("qr")
+            self._ask(member, "CREATE", "binding", body={"exchange": "z", "queue": queue, "key": "k"})
+        else:
+            self._ask(member, "DELETE", "exchange", "z")
+
+    def _ask(
+        self, member: Member, what: str, type: str, name: str = "", body: dict[str, object] | None = None,
+        *, queue: str = "", to: str = "", goes: frozenset[Key] = frozenset(),
+    ) -> None:  # fmt: skip
+        manager = Manager(member)
+        self._number += 1
+        self.note(f"{what.lower()}-{type} {name} {body or ''} at {member.node}")
+        is_sure = not any(one.what.startswith("DELETE") for one in (*self.open, *self.lost))
+        self.open.append(Asked(f"{what} {type}", manager, member.lives, queue, to, goes, self._number, is_sure))
+        if what == "DELETE":
+            self._last_deletion = self._number
+        manager.ask(what, type, name, body)
+
+    def look(self) -> None:
+        """What has become of them."""
+        for asked in [*self.open]:
+            answers = asked.manager.answers
+            if answers:
+                self._spread()
+                self._over(asked, answers[0])
+            elif asked.is_lost:
+                self.lost.append(asked)
+            else:
+                continue
+            self.open.remove(asked)
+
+    def _spread(self) -> None:
+        """What may be moved just now is perhaps where it is moved to, or on from there."""
+        moves = [asked for asked in (*self.open, *self.lost) if asked.what == "MOVE queue"]
+        for _ in moves:
+            for asked in moves:
+                self.histories.may_move(asked.queue, asked.to)
+
+    def _over(self, asked: Asked, answer: Answer) -> None:
+        histories, what, done = self.histories, asked.what, answer.status < 300
+        self.note(f"{what.lower().replace(' ', '-')}-{'done' if done else 'refused'} {asked.queue} {answer}")
+        if what in ("PURGE queue", "DELETE queue"):
+            histories.may_be_gone(asked.queue)
+            if done:
+                goes = asked.goes - histories.seen if what == "PURGE queue" else asked.goes
+                goes = frozenset(key for key in goes if histories.where[key] == {asked.queue})
+                histories.is_final(goes, asked.manager.member)
+        elif what == "CREATE binding" and asked.to and done and asked.is_sure and self._last_deletion < asked.number:
+            self.bound[asked.to] = self._number
+
+    def is_bound(self, queue: str, member: Member, since: int) -> bool:
+        """Whether what this member routes is put on that queue, and was since *since*."""
+        exchange = member.broker.nodes.exchanges.get(EXCHANGE)
+        return (
+            self.bound.get(queue, since + 1) <= since
+            and exchange is not None
+            and any(binding.queue.name == queue for binding in exchange.bindings())
+        )
+
+    @property
+    def number(self) -> int:
+        """How many have been asked for."""
+        return self._number
+
+    def end(self) -> None:
+        """Nothing more is heard."""
+        self.look()
+        self.lost += self.open
+        self.open.clear()
+        self._spread()
+        for asked in self.lost:
+            if asked.what in ("PURGE queue", "DELETE queue"):
+                self.histories.may_be_gone(asked.queue)

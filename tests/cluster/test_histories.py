@@ -1,0 +1,128 @@
+"""What the simulation's checkers see: each thing that may go wrong with histories and members, done on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from cairnmq.amqp import header
+
+from . import letters
+from .alike import checked
+from .histories import Broken, Histories, Standing, keys
+from .world import Sender, World
+
+SIZES = dict.fromkeys(range(100), 50)
+
+
+def told(numbers: range, *queues: str) -> tuple[Histories, Sender]:
+    """A sender was told that these are on each of the queues."""
+    histories, sender = Histories(), object.__new__(Sender)
+    for queue in queues:
+        histories.sends(queue, numbers, 50, sender)
+        histories.confirmed |= keys(queue, numbers)
+    return histories, sender
+
+
+def standing(queue: str, *numbers: int) -> Standing:
+    return Standing(queue, [*enumerate(numbers, 1)])
+
+
+def test_a_message_for_two_queues_is_to_be_on_both() -> None:
+    histories, _ = told(range(3), "q", "f")
+    histories.check([standing("q", 0, 1, 2), standing("f", 0, 1, 2)])
+    with pytest.raises(Broken, match=r"confirmed, and lost: \[\('f', 1\)\]"):
+        histories.check([standing("q", 0, 1, 2), standing("f", 0, 2)])
+    histories.accepts(keys("f", [1]))
+    histories.check([standing("q", 0, 1, 2), standing("f", 0, 2)])
+
+
+def test_what_was_moved_is_on_one_of_the_queues() -> None:
+    histories, _ = told(range(3), "q")
+    histories.may_move("q", "r")
+    histories.check([standing("q", 1), standing("r", 0, 2)])
+    for some in ([standing("q", 1), standing("r", 2)], [standing("q", 0, 1), standing("r", 0, 2)]):
+        with pytest.raises(Broken, match=r"lost|on two queues"):
+            histories.check(some)
+
+
+def test_a_purge_excuses_what_was_there_and_nothing_else() -> None:
+    histories, sender = told(range(3), "q")
+    histories.may_be_gone("q")
+    histories.sends("q", [3], 50, sender)
+    histories.confirmed |= keys("q", [3])
+    histories.check([standing("q", 3)])
+    with pytest.raises(Broken, match="confirmed, and lost"):
+        histories.check([])
+
+
+def test_messages_of_one_sender_stand_in_their_order() -> None:
+    histories, _ = told(range(3), "q")
+    histories.check([standing("q", 0, 1, 2)])
+    with pytest.raises(Broken, match="q: 1 stands behind 2"):
+        histories.check([standing("q", 0, 2, 1)])
+    histories.shuffled = 1  # as after a start of all from a store that was brought what it has
+    histories.check([standing("q", 0, 2, 1)])
+
+
+def test_a_message_that_was_shown_twice_says_so_once() -> None:
+    world = World(1)
+    histories, _ = told(range(3), "q", "f")
+    for queue in ("q", "f"):
+        histories.forwarded(world[1], queue, 0, marked=False, presettled=False)
+    histories.forwarded(world[1], "q", 0, marked=True, presettled=False)
+    with pytest.raises(Broken, match="0 was handed out twice"):
+        histories.forwarded(world[1], "f", 0, marked=False, presettled=False)
+
+
+def test_a_letter_tells_what_it_is() -> None:
+    sent = letters.written(7, 50)
+    assert letters.read(sent) == (7, 50, False, True)
+    assert letters.read(header.redelivered(sent, 0)) == (7, 50, True, True)
+    assert not letters.read(sent[:-3] + b"abc").is_whole
+
+
+def other_content(world: World) -> None:
+    (entry, *_) = [entry for entry in world[2].core.owners.replicas["q"].entries() if entry.position == 2]
+    other = letters.written(1, 49)
+    entry.message_id, _ = world[2].store.put(world[2].broker.nodes.queues["q"].queue_id, other, 0)
+    world[2].store.kick()
+    world.run(0.1)
+
+
+def another_mark(world: World) -> None:
+    (entry, *_) = world[2].core.owners.replicas["q"].entries()
+    entry.acquired = True
+
+
+def other_arguments(world: World) -> None:
+    queue = world[3].broker.nodes.queues["q"]
+    queue.arguments = {**queue.arguments, "x-note": "a"}
+
+
+def another_count(world: World) -> None:
+    world[3].broker.nodes.queues["q"].messages += 1
+
+
+@pytest.mark.parametrize(
+    ("harm", "what"),
+    [
+        (other_content, r"what stands at \[2\] is not the same at the nodes 1 and 2"),
+        (another_mark, "node 2 has other marks"),
+        (other_arguments, "node 3 has the wiring"),
+        (another_count, "node 3 counts 6 messages, there are 5"),
+    ],
+    ids=lambda one: getattr(one, "__name__", ""),
+)
+def test_what_members_have_alike(harm: Callable[[World], None], what: str) -> None:
+    world = World().start()
+    sender = Sender(world[1])
+    world.run(0.1)
+    sender.send_whole({number: letters.written(number, 50) for number in range(5)})
+    assert world.until(lambda: len(sender.confirmed) == 5)
+    world.run(0.1)
+    assert [found.contents for found in checked(world, SIZES)] == [[*zip(range(1, 6), range(5), strict=True)]]
+    harm(world)
+    with pytest.raises(Broken, match=what):
+        [*checked(world, SIZES)]
