@@ -8,7 +8,7 @@ when that is durable.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from . import holes
 from .holes import Hole
@@ -24,45 +24,89 @@ class Extent:
         self.holes = log_holes
         self.current_slot = current_slot
         """The last slot that was begun."""
+        self.most_holes = holes.most(container_bytes)
+        """With so many a slot stays that is dead, until it joins one, or the base passes it."""
         self.filled: dict[int, int] = {}
         """How far each slot was written to, in bytes, if this life left it for the next one."""
         self.base_lsn = next(iter(slots), current_slot) * container_bytes
         """Every record below it is dead. It never goes back."""
-        self._container_bytes = container_bytes
-        self._dead: set[int] = set()  # slots that could not become a hole
+        self.container_bytes = container_bytes
+        self._dead: set[int] = set()  # slots that can't become a hole yet
         self._passed: deque[int] = deque()  # slots that the base has passed, but not durably
         self._punched: deque[tuple[int, list[int]]] = deque()  # slots that became holes, and the LSN that says so
 
     def begin(self, slot: int, prev_lsn: int, end_lsn: int) -> None:
         """The log goes on in *slot*, behind the block at *prev_lsn*, that ended at *end_lsn*; 0 at the start."""
         if end_lsn:
-            self.filled[self.current_slot] = end_lsn - self.current_slot * self._container_bytes
+            self.filled[self.current_slot] = end_lsn - self.current_slot * self.container_bytes
         self.slots[slot] = prev_lsn
         self.current_slot = slot
 
     def retire(self, slots: Iterable[int]) -> tuple[list[int], list[int]]:
         """No record in *slots* is needed any more: those that the base has passed now, and those that became holes.
 
-        The holes have to be told in a record, see `told`. The last slot, and what is not there, is passed over.
+        The holes have to be told in a record, see `told`. The last slot, and what is not there, is passed over. With as
+        many holes as there may be, slots that join none stay; they leave with a later call.
         """
         gone: list[int] = []
-        self._dead.update(slot for slot in slots if slot in self.slots and slot < self.current_slot)
+        new = sorted(slot for slot in slots if slot in self.slots and slot < self.current_slot)
+        self._dead.update(new)
         while (first := next(iter(self.slots))) in self._dead:
             self._leave(first)
             self._passed.append(first)
             gone.append(first)
-        if first * self._container_bytes > self.base_lsn:
-            self.base_lsn = first * self._container_bytes
+        if first * self.container_bytes > self.base_lsn:
+            self.base_lsn = first * self.container_bytes
             self.holes = holes.from_slot(self.holes, first)
-        punched = []
+        return gone, self._punch(new)
+
+    def waits(self, slot: int) -> bool:
+        """Whether *slot* is dead, and there are too many holes for one more. Any thread."""
+        return slot in self._dead
+
+    def _punch(self, new: Iterable[int]) -> list[int]:
+        """Make holes of what is dead, of which *new* was not before: as many as there may be, the longest ones."""
+        punched: list[int] = []
+        waiting = list(new)
+        while waiting:  # what joins a hole needs none, and may be what others waited for
+            slot = waiting.pop()
+            if slot in self._dead and self._becomes_hole(slot, len(self.holes)):
+                punched.append(slot)
+                waiting += self._beside(slot)
+        if self._dead and len(self.holes) < self.most_holes:
+            for run in sorted(self._runs(), key=len, reverse=True):
+                punched += [slot for slot in run if self._becomes_hole(slot, self.most_holes)]
+                if len(self.holes) >= self.most_holes:
+                    break
+        return sorted(punched)
+
+    def _becomes_hole(self, slot: int, most: int) -> bool:
+        """Whether *slot* could leave the log with at most so many holes."""
+        joined = holes.add(self.holes, slot, self.slots[slot], self.container_bytes)
+        if len(joined) > most:
+            return False
+        self.holes = joined
+        self._leave(slot)
+        return True
+
+    def _beside(self, slot: int) -> list[int]:
+        """The slots of the log before and behind the hole that *slot* is in."""
+        hole = holes.hole_with(self.holes, slot)
+        assert hole is not None
+        behind = hole.end
+        while behind not in self.slots:  # never started
+            behind += 1
+        return [behind, hole.prev_lsn // self.container_bytes]
+
+    def _runs(self) -> Iterator[list[int]]:
+        """What could not become a hole, by what would be one."""
+        run: list[int] = []
         for slot in sorted(self._dead):
-            joined = holes.add(self.holes, slot, self.slots[slot], self._container_bytes)
-            if len(joined) > holes.MAX_HOLES:
-                break
-            self.holes = joined
-            self._leave(slot)
-            punched.append(slot)
-        return gone, punched
+            if run and self.slots[slot] // self.container_bytes != run[-1]:
+                yield run
+                run = []
+            run.append(slot)
+        yield run
 
     def _leave(self, slot: int) -> None:
         self._dead.discard(slot)
@@ -75,7 +119,7 @@ class Extent:
 
     def last_block_of(self, slot: int) -> int:
         """The LSN of the last block in *slot*, which is no longer written to."""
-        hole = next((hole for hole in self.holes if hole.prev_lsn // self._container_bytes == slot), None)
+        hole = next((hole for hole in self.holes if hole.prev_lsn // self.container_bytes == slot), None)
         if hole is not None:
             return hole.prev_lsn
         following = slot + 1
@@ -86,7 +130,7 @@ class Extent:
     def released(self, end_lsn: int, base_lsn: int) -> list[int]:
         """The slots that are out of the log for good, when it is durable up to *end_lsn*, and so is the base."""
         gone: list[int] = []
-        while self._passed and (self._passed[0] + 1) * self._container_bytes <= base_lsn:
+        while self._passed and (self._passed[0] + 1) * self.container_bytes <= base_lsn:
             gone.append(self._passed.popleft())
         while self._punched and self._punched[0][0] < end_lsn:
             gone += self._punched.popleft()[1]

@@ -22,7 +22,9 @@ from typing import NamedTuple
 _HOLE = struct.Struct("<QQQ")
 HOLE_BYTES = _HOLE.size
 MAX_HOLES = 2048
-"""So that the record stays below 64 KiB; a slot that would need one more hole stays in the log."""
+"""So that the record stays below 64 KiB."""
+_SHARE = 64
+"""A container begins with a record of all holes, which takes no more of it than one part of so many."""
 
 
 class Hole(NamedTuple):
@@ -49,6 +51,11 @@ def hole_with(holes: Sequence[Hole], slot: int) -> Hole | None:
 
 def _first(hole: Hole) -> int:
     return hole.first
+
+
+def most(container_bytes: int) -> int:
+    """How many holes there are at most; a slot that would need one more stays in the log."""
+    return min(MAX_HOLES, container_bytes // (_SHARE * HOLE_BYTES))
 
 
 def encode(holes: Iterable[Hole]) -> bytes:

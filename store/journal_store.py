@@ -412,7 +412,7 @@ class JournalStore(WiringCalls, JournalReading):
             touched += fallen
         touched += self.relocation.became_durable(lsn)
         if touched:
-            self.relocation.look_at(touched)
+            self.relocation.victims.look_at(touched)
             self._retire(touched)
         self.relocation.step()
         if self.checkpointing is not None:
@@ -446,6 +446,8 @@ class JournalStore(WiringCalls, JournalReading):
             return holder.told(self._names)
         if slot >= self.journal.durable_lsn // self.journal.container_bytes:
             return "the end of the log"
+        if self.journal.extent.waits(slot):
+            return "nothing: it leaves with a neighbour, for the log has as many holes as it may have"
         return "what the next flush lets go"
 
     def end_reads(self) -> None:

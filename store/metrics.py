@@ -143,7 +143,7 @@ def measure(store: JournalStore) -> JournalMetrics:
         write_amplification=1 + (written.moved_bytes / user_bytes if user_bytes else 0),
         emptied_slots=relocation.emptied,
         is_relocating=relocation.is_at_work,
-        unreadable_slots=len(relocation.unreadable),
+        unreadable_slots=len(relocation.victims.unreadable),
         checkpoints=0 if checkpointing is None else checkpointing.taken,
         checkpoint_age_s=None if checkpointing is None else checkpointing.age_s,
         checkpoint_lsn=checkpoint_lsn,

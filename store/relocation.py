@@ -14,16 +14,13 @@ from __future__ import annotations
 import logging
 from array import array
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Executor, Future
-from heapq import heappop, heappush
 
 from ..base.errors import CairnError
-from ..journal import holes
 from ..journal.block import Block
 from ..journal.log import Journal
 from ..journal.record import HEAD_BYTES, MAX_PAYLOAD_BYTES, RecordHead
-from ..journal.room import FOR_OPENINGS
 from .cuts import Cut
 from .outcomes import DTX_START, FLAG_PREPARED, TX_COMMIT, TX_DELETE, TX_END, TX_PREPARE, TX_ROLLBACK, UNPLACED
 from .state import (
@@ -39,30 +36,14 @@ from .state import (
     START,
     State,
 )
+from .victims import Victims
 
 log = logging.getLogger(__name__)
 
-SLACK_CONTAINERS = 3
-"""What the log may take beside twice the live bytes before relocation begins."""
-_LEVELS = 16
-"""Slots are compared by the sixteenths of them that would have to be copied;"""
-WORTH_LEVEL = 15
-"""from so many on it is not worth it, nor if that is nearly all that was written there: records that do not fit behind
-others leave room at the end, and their copies would leave as much."""
 _LISTED = MAX_PAYLOAD_BYTES // 8
 """So many operations a copied tx-commit lists at most."""
 _STEP_BYTES = 256 << 10
 """A step goes through so much of the log, a quarter of a container if that is less, or a block."""
-
-
-def allowed_bytes(live_bytes: int, container_bytes: int) -> int:
-    """What the log may take before anything is relocated, *live_bytes* being what lives in it."""
-    return 2 * live_bytes + SLACK_CONTAINERS * container_bytes
-
-
-def level(cost_bytes: int, container_bytes: int) -> int:
-    """How dear it is to empty a slot out of which so many bytes have to be copied; the lowest level goes first."""
-    return cost_bytes * _LEVELS // container_bytes
 
 
 class Relocation:
@@ -74,16 +55,14 @@ class Relocation:
         """Record bytes copied so far."""
         self.emptied = 0
         """Slots emptied so far."""
-        self.unreadable: dict[int, str] = {}
-        """Slots that can't be emptied because they can't be read, and why."""
+        self.victims = Victims(state.pins, journal)
+        """Which slots are emptied."""
         self._state = state
         self._journal = journal
         self._settle = settle
         self._step_bytes = min(_STEP_BYTES, journal.container_bytes // 4)
         self._victim = -1
         self._blocks: Generator[Block, None, None] | None = None
-        self._cheapest: list[tuple[int, int]] = []  # a heap of levels and slots
-        self._listed: dict[int, int] = {}  # slot to its level there
         self._settling: deque[tuple[int, list[int], int]] = deque()  # durable from, copies, the slot if it is done
         self._copies: list[int] = []
         self._executor: Executor | None = None
@@ -100,7 +79,7 @@ class Relocation:
             self._abandon()  # what was copied or let go of it was all there was
             self.emptied += 1
         if self._blocks is None:
-            if self._settling or (victim := self._choose()) is None:
+            if self._settling or (victim := self.victims.choose()) is None:
                 return
             self._victim = victim
             self._blocks = self._journal.stored.blocks_of(victim, self._journal.extent.last_block_of(victim))
@@ -108,7 +87,7 @@ class Relocation:
             blocks = self._next_blocks(self._blocks)
         except CairnError as error:
             log.warning("slot %d of the log can't be emptied: %s", self._victim, error)
-            self.unreadable[self._victim] = str(error)
+            self.victims.unreadable[self._victim] = str(error)
             self._abandon()
             return
         if blocks is None:
@@ -166,67 +145,6 @@ class Relocation:
         if self._copies or victim >= 0:
             self._settling.append((self._journal.next_lsn, self._copies, victim))
             self._copies = []
-
-    # ---- which slot -----------------------------------------------------------------------------------------------
-
-    def look_at(self, slots: Iterable[int]) -> None:
-        """What has to be copied out of *slots* has changed: list those that are cheaper to empty than they were."""
-        for slot in slots:
-            found = self._level(slot)
-            if found < self._listed.get(slot, WORTH_LEVEL) and not self._is_dense(slot):
-                self._listed[slot] = found
-                heappush(self._cheapest, (found, slot))
-        if len(self._cheapest) > 2 * len(self._journal.extent.slots) + 100:  # most of it is of slots that are gone
-            self._cheapest, self._listed = [], {}
-            self.look_at(self._journal.extent.slots)
-
-    def _level(self, slot: int) -> int:
-        return level(self._state.pins.cost(slot), self._journal.container_bytes)
-
-    def _is_dense(self, slot: int) -> bool:
-        filled = self._journal.extent.filled.get(slot)
-        return filled is not None and level(self._state.pins.cost(slot), filled) >= WORTH_LEVEL
-
-    def _choose(self) -> int | None:
-        journal = self._journal
-        if len(journal.extent.holes) > holes.MAX_HOLES // 4:  # every container begins with a record of all of them
-            # the oldest slots go, whatever it costs: the base passes the holes behind
-            return next((slot for slot in journal.extent.slots if self._is_settled(slot)), None)
-        size = journal.container_bytes
-        in_need = journal.pool.in_need
-        if not in_need and len(journal.extent.slots) * size <= allowed_bytes(self._state.pins.live_bytes, size):
-            return None
-        waiting: list[int] = []
-        chosen = None
-        while self._cheapest and chosen is None:
-            listed, slot = heappop(self._cheapest)
-            if self._listed.get(slot) != listed:
-                continue  # listed again since, as cheaper
-            del self._listed[slot]
-            if slot not in journal.extent.slots or slot in self.unreadable or not self._state.pins.is_needed(slot):
-                continue
-            if self._level(slot) == listed and self._is_settled(slot) and self._has_room_for(slot):
-                chosen = slot
-            else:
-                waiting.append(slot)
-        self.look_at(waiting)
-        return chosen
-
-    def _has_room_for(self, slot: int) -> bool:
-        """Whether the copies can be written: on a full disk not even what openings need may be taken for them."""
-        journal = self._journal
-        left = -journal.next_lsn % journal.container_bytes
-        pool = journal.pool
-        return pool.full is None or pool.unclaimed > FOR_OPENINGS or 2 * self._state.pins.cost(slot) < left
-
-    def _is_settled(self, slot: int) -> bool:
-        """A slot with copies waits for the originals to leave, or it would be forgotten that they are superseded."""
-        journal = self._journal
-        return (
-            slot < min(journal.durable_lsn // journal.container_bytes, journal.extent.current_slot)
-            and slot not in self.unreadable
-            and not any(source in journal.extent.slots for source in self._state.pins.superseded.get(slot, ()))
-        )
 
     # ---- copying --------------------------------------------------------------------------------------------------
 

@@ -16,10 +16,11 @@ from typing import NamedTuple
 
 from ..amqp import sections
 from ..amqp.codec import Malformed
+from ..journal.holes import most as most_holes
 from ..store.directory import HOLD_NAME, LOCK_NAME, is_locked
 from ..store.holders import CutHolds, Holders, MessageHolds, TransactionHolds
 from ..store.pins import Pins
-from ..store.relocation import WORTH_LEVEL, allowed_bytes, level
+from ..store.victims import WORTH_LEVEL, allowed_bytes, level
 from .checking import Progress
 from .queue_totals import head_at, record_at
 from .sight import Sight, look
@@ -222,7 +223,12 @@ def _by_itself(found: Explanation, sight: Sight, slot: int) -> list[str]:
     else:
         took = size_text(found.used_bytes)
         told.append(f"relocation is at work: the log takes {took}, more than the {size_text(allowed)} it may take")
-    if mine >= WORTH_LEVEL:
+    if len(sight.reader.holes) >= most_holes(size):
+        told.append(
+            f"the log has as many holes as it may have, {len(sight.reader.holes)}: stretches of containers that stand "
+            "beside one, or begin the log, are emptied, first those of which the least has to be copied"
+        )
+    elif mine >= WORTH_LEVEL:
         told.append(f"but not on this container: nearly all of it lives, {size_text(cost)} would have to be copied")
     else:
         order = "it is the next" if not cheaper else f"{cheaper} others are cheaper, and go first"

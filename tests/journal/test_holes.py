@@ -206,8 +206,41 @@ def test_with_too_many_holes_a_slot_stays(monkeypatch: pytest.MonkeyPatch) -> No
     assert messages(reopen(directory)[2]) == alive(lsns, 0, 1, 2, 3, 4, 5, 7)
 
 
+def test_the_longest_runs_become_holes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What joins a hole leaves as ever; the others wait, and the longest of them comes next."""
+    monkeypatch.setattr(holes, "MAX_HOLES", 2)
+    directory, journal, lsns = log_of(16)
+    assert journal.retire([2, 4, 5, 9, 10, 11]) == [4, 5, 9, 10, 11]
+    assert journal.retire([7, 13, 14]) == []
+    assert journal.retire([3]) == [2, 3]  # which was left behind one that leaves now
+    assert journal.retire([6]) == [6, 7]
+    assert journal.retire([8]) == [8, 13, 14]  # two holes are one
+    assert [(hole.first, hole.slots) for hole in journal.extent.holes] == [(2, 10), (13, 2)]
+    journal.flush()
+    assert messages(reopen(directory.after_kill())[2]) == alive(lsns, *range(2, 12), 13, 14)
+
+
 def test_the_record_of_most_holes_fits() -> None:
+    """In a record; and it takes no more than a small part of what is written."""
     assert holes.HOLE_BYTES * holes.MAX_HOLES <= 64 << 10
+    for container_bytes in (512 << 10, 1 << 20, 64 << 20):
+        assert 300 < holes.most(container_bytes) <= min(holes.MAX_HOLES, container_bytes / 64 / holes.HOLE_BYTES)
+
+
+def test_a_log_with_more_holes_than_there_may_be_is_read_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may have been more once; none is added until there is room for one."""
+    directory, journal, lsns = log_of(14)
+    journal.retire([1, 3, 5, 7, 9])
+    journal.flush()
+    monkeypatch.setattr(holes, "MAX_HOLES", 2)
+    again, _, found = reopen(directory)
+    assert messages(found) == alive(lsns, 1, 3, 5, 7, 9)
+    assert again.retire([11]) == []
+    assert again.retire([4]) == [4]
+    assert again.retire([0, 2, 6]) == [0, 2, 6, 11]
+    assert [hole.first for hole in again.extent.holes] == [9, 11]
+    again.flush()
+    assert messages(reopen(directory)[2]) == alive(lsns, *range(8), 9, 11)
 
 
 # ---- damage ---------------------------------------------------------------------------------------------------------

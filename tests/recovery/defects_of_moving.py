@@ -20,6 +20,7 @@ from cairnmq.store.checkpointing import Checkpointing
 from cairnmq.store.pins import Pins
 from cairnmq.store.relocation import Relocation
 from cairnmq.store.state import DELETE, DEQUEUE, FLAG_DELETE, State
+from cairnmq.store.victims import Victims
 
 from .defects import defect
 
@@ -178,14 +179,14 @@ def the_source_of_a_copy_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 @defect
 def a_container_with_copies_does_not_wait_for_the_originals_to_leave(patch: pytest.MonkeyPatch) -> None:
     """A copy of a copy supersedes only that, so the first record is forgotten to be superseded."""
-    real = Relocation._is_settled
+    real = Victims.is_settled
 
-    def is_settled(self: Relocation, slot: int) -> bool:
+    def is_settled(self: Victims, slot: int) -> bool:
         with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(self._state.pins, "superseded", {})
+            inner.setattr(self._pins, "superseded", {})
             return real(self, slot)
 
-    patch.setattr(Relocation, "_is_settled", is_settled)
+    patch.setattr(Victims, "is_settled", is_settled)
 
 
 @defect

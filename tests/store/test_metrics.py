@@ -189,7 +189,7 @@ def test_the_replay_is_without_holes() -> None:
     store = open_store(MemoryDirectory())
     queue_id = create_queue(store, "orders")
     store.put(queue_id, KIB, 1)
-    store.relocation.unreadable[0] = "left alone by this test"
+    store.relocation.victims.unreadable[0] = "left alone by this test"
     for _ in range(4 * SIZE // 1024):
         message_id, _ = store.put(queue_id, KIB, 1)
         store.kick()

@@ -160,7 +160,7 @@ def test_a_container_that_cannot_be_read_is_left_alone() -> None:
     come_to_rest(store)
     assert store.relocation.emptied > 0
     assert shown(store) == {q: [slow, *rotten, *others]}
-    assert list(store.relocation.unreadable) == [0]
+    assert list(store.relocation.victims.unreadable) == [0]
     assert 0 in store.journal.extent.slots
 
 
@@ -181,28 +181,6 @@ def test_a_container_that_dies_while_it_is_emptied_is_not_read_on() -> None:
         store.dequeue(put(store, q, BIG), q, NOW_US)
         store.kick()
     come_to_rest(store)
-    assert store.relocation.unreadable == {}
+    assert store.relocation.victims.unreadable == {}
     left = [message_id for message_id in [*slow, *others] if message_id not in gone]
     assert shown(store) == shown(disk.open()[0]) == {q: left}
-
-
-def test_many_holes_are_closed_from_the_front(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oldest slots go, so that the base passes the holes behind them."""
-    monkeypatch.setattr("cairnmq.journal.holes.MAX_HOLES", 8)
-    disk = Disk()
-    store, _ = disk.open()
-    q = queue(store)
-    kept: list[int] = []
-    for number in range(160):
-        ids = [put(store, q, BIG) for _ in range(7)]
-        if number % 2:  # a container lives whole, the next one dies whole
-            kept += ids
-        else:
-            for message_id in ids:
-                store.dequeue(message_id, q, NOW_US)
-        store.kick()
-        come_to_rest(store)
-        assert len(store.journal.extent.holes) <= 8
-    assert shown(store) == {q: kept}
-    assert shown(disk.open()[0]) == {q: kept}
-    assert len(store.journal.extent.holes) <= 4

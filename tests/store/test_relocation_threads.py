@@ -131,7 +131,7 @@ def test_a_container_that_is_given_back_before_it_was_read() -> None:
     store.relocation.read_in(later, lambda: None)
     put(store, q, b"last")
     store.kick()
-    assert store.relocation.unreadable == {}
+    assert store.relocation.victims.unreadable == {}
     assert len(shown(disk.open()[0])[q]) == 3
 
 
