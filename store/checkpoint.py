@@ -1,9 +1,9 @@
 """A checkpoint: the message map as of an LSN, so that recovery reads only what the log says behind it.
 
-It is taken beside the traffic, a few pages at a step, so no single moment is caught: an entry may know already what the
-log says only later. That does no harm, since records can be taken in twice (`state.State`). It is committed when all
-that its entries know is durable, never before: a cut of the power must not leave a message that only the checkpoint
-knows.
+It is taken beside the traffic, a few pages or messages at a step, so no single moment is caught: an entry may know
+already what the log says only later. That does no harm, since records can be taken in twice (`state.State`). It is
+committed when all that its entries know is durable, never before: a cut of the power must not leave a message that only
+the checkpoint knows.
 
 entry           key                  value, behind a checksum that binds it to the key
 meta            "m"                  JSON: whose it is, and the block that recovery goes on behind
@@ -22,7 +22,8 @@ from __future__ import annotations
 import json
 import struct
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 from uuid import UUID
 
@@ -79,48 +80,67 @@ def meta_of(entries: dict[bytes, bytes]) -> Meta:
 # ---- from the state -------------------------------------------------------------------------------------------------
 
 
-def pages(state: State, slots: list[int], at_most: int) -> Iterator[tuple[int, Changes]]:
-    """Entries for *slots*, in portions of about *at_most* messages; how many slots each is for."""
+def pages(state: State, slots: list[int], at_most: int) -> Iterator[Changes]:
+    """Entries for *slots*, in portions of about *at_most* messages, or of so many slots."""
     changes: Changes = {}
-    count = taken = 0
+    count = 0
     for slot in slots:
         key = _key(b"p", slot)
         page = state.pages.get(slot)
         changes[key] = None if page is None else sealed(key, _encode_page(state, slot, page))
-        taken += 1
-        count += 0 if page is None else len(page)
+        count += 1 if page is None else len(page)
         if count >= at_most:
-            yield taken, changes
+            yield changes
             changes = {}
-            count = taken = 0
-    yield taken, changes
+            count = 0
+    yield changes
 
 
-def others(state: State) -> Changes:
-    """Entries for all that changed beside the pages; it is taken for unchanged from here on."""
-    changes: Changes = {}
+def particulars(state: State, at_most: int) -> Iterator[Changes]:
+    """Entries for the odd messages, and for the ends, that changed until this begins, in portions of *at_most*.
+
+    To be taken when no page is left: of what changes meanwhile the pages have all that stands before the checkpoint.
+    """
     odd, state.changed_odd = state.changed_odd, set()
     ends, state.pins.changed_ends = state.pins.changed_ends, set()
+    for some in _portions(odd, at_most):
+        yield dict([_odd_entry(state, message_id) for message_id in some])
+    for some in _portions(ends, at_most):
+        yield dict([_ends_entry(state, slot) for slot in some])
+
+
+def rest(state: State) -> Changes:
+    """Entries for all else that changed; it is taken for unchanged from here on."""
+    changes: Changes = {}
     if state.outcomes.changed:
         changes[TRANSACTIONS] = sealed(TRANSACTIONS, state.outcomes.encode())
     if state.cuts.changed:
         body = state.cuts.encode()
         changes[CUTS] = sealed(CUTS, body) if body else None
     state.outcomes.changed = state.cuts.changed = False
-    for message_id in odd:
-        key = _key(b"o", message_id)
-        message = state.odd.get(message_id)
-        changes[key] = None if message is None else sealed(key, _encode_odd(message))
-    for slot in ends:
-        key = _key(b"e", slot)
-        pairs = state.pins.ends.get(slot)
-        if pairs is None:
-            changes[key] = None
-        else:
-            flat = [number for pair in pairs.items() for number in pair]
-            superseded = sorted(state.pins.superseded.get(slot, ()))
-            changes[key] = sealed(key, array("Q", [len(pairs), *flat, *superseded]).tobytes())
     return changes
+
+
+def _portions(numbers: Iterable[int], at_most: int) -> Iterator[list[int]]:
+    left = iter(numbers)
+    while some := list(islice(left, at_most)):
+        yield some
+
+
+def _odd_entry(state: State, message_id: int) -> tuple[bytes, bytes | None]:
+    key = _key(b"o", message_id)
+    message = state.odd.get(message_id)
+    return key, None if message is None else sealed(key, _encode_odd(message))
+
+
+def _ends_entry(state: State, slot: int) -> tuple[bytes, bytes | None]:
+    key = _key(b"e", slot)
+    pairs = state.pins.ends.get(slot)
+    if pairs is None:
+        return key, None
+    flat = [number for pair in pairs.items() for number in pair]
+    superseded = sorted(state.pins.superseded.get(slot, ()))
+    return key, sealed(key, array("Q", [len(pairs), *flat, *superseded]).tobytes())
 
 
 def _key(kind: bytes, number: int) -> bytes:
@@ -158,7 +178,7 @@ def _encode_odd(message: Message) -> bytes:
 
 
 def restore(state: State, entries: dict[bytes, bytes]) -> None:
-    """Put *entries* into the empty *state*. They are what `pages` and `others` made. Raises `BadCheckpoint`."""
+    """Put *entries* into the empty *state*. They are of `pages`, `particulars` and `rest`. Raises `BadCheckpoint`."""
     for key, value in entries.items():
         body, number = unsealed(key, value), int.from_bytes(key[1:], "big")
         if key[:1] == b"p":

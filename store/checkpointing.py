@@ -19,7 +19,9 @@ log = logging.getLogger(__name__)
 DEFAULT_INTERVAL_BYTES = 64 << 20
 """So much of the log is replayed at most after a crash, or twice what the last checkpoint wrote."""
 _STEP_MESSAGES = 4096
-"""A step looks at so many messages, or at one page."""
+"""A step looks at so many messages, or at one page;"""
+_STEP_ODD = 1024
+"""or at so many messages with particulars, 4 us each."""
 
 
 class Checkpointing:
@@ -47,7 +49,7 @@ class Checkpointing:
         self._is_good = is_good
         self._meta: Meta | None = None
         self._failed_lsn = 0
-        self._pages: Iterator[tuple[int, Changes]] | None = None
+        self._portions: Iterator[Changes] | None = None
         self._changes: Changes = {}
         self._swept: list[Cut] = []  # before it began: none of its pages needs them
         self._durable_from = 0
@@ -69,7 +71,7 @@ class Checkpointing:
             if self._is_due():
                 self._begin()
             return
-        if self._pages is not None:
+        if self._portions is not None:
             self._take_some()
         elif self._journal.durable_lsn >= self._durable_from:
             self._write()
@@ -81,9 +83,9 @@ class Checkpointing:
             self._committed(self._commit)
         if self._meta is not None:  # half taken: what it looked at is looked at again
             self._is_good = False
-            self._meta = self._pages = None
+            self._meta = self._portions = None
         self._begin()
-        while self._pages is not None:
+        while self._portions is not None:
             self._take_some()
         self._executor = None
         self._write()
@@ -111,19 +113,23 @@ class Checkpointing:
         slots, state.changed_pages = sorted(state.changed_pages), set()
         self._changes = {}
         self._swept = state.cuts.all_swept()
-        self._pages = checkpoint.pages(state, slots, _STEP_MESSAGES)
+        self._portions = self._all_portions(slots)
+
+    def _all_portions(self, slots: list[int]) -> Iterator[Changes]:
+        state = self._state
+        yield from checkpoint.pages(state, slots, _STEP_MESSAGES)
+        # after the pages: a message that was taken as plain, or missed, when it got particulars since, is among them
+        yield from checkpoint.particulars(state, _STEP_ODD)
+        state.cuts.forget(self._swept)
+        yield checkpoint.rest(state)
 
     def _take_some(self) -> None:
-        assert self._pages is not None
-        portion = next(self._pages, None)
+        assert self._portions is not None
+        portion = next(self._portions, None)
         if portion is not None:
-            self._changes |= portion[1]
+            self._changes |= portion
             return
-        self._pages = None
-        state = self._state
-        # last of all: a message that was taken as plain, or missed, when it got particulars since, is among them
-        state.cuts.forget(self._swept)
-        self._changes |= checkpoint.others(state)
+        self._portions = None
         self._durable_from = self._journal.next_lsn
 
     def _write(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from typing import Any
 
@@ -250,7 +250,7 @@ def a_checkpoint_is_committed_before_what_it_knows_is_durable(patch: pytest.Monk
 
     def step(self: Checkpointing) -> None:
         real(self)
-        if self._meta is not None and self._pages is None:
+        if self._meta is not None and self._portions is None:
             self._write()
 
     patch.setattr(Checkpointing, "step", step)
@@ -294,21 +294,15 @@ def a_checkpoint_is_believed_although_the_log_lost_a_container(patch: pytest.Mon
 @defect
 def odd_messages_are_taken_before_pages(patch: pytest.MonkeyPatch) -> None:
     """One that ceases to be plain between the two is in neither."""
-    begins, takes = Checkpointing._begin, Checkpointing._take_some
+    begins, real = Checkpointing._begin, checkpoint.particulars
 
     def begin(self: Checkpointing) -> None:
         begins(self)
-        outcomes = self._state.outcomes.changed
-        self._changes |= checkpoint.others(self._state)
-        self._state.outcomes.changed = outcomes
-
-    def take_some(self: Checkpointing) -> None:
-        with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(checkpoint, "others", lambda _: {})
-            takes(self)
+        for changes in real(self._state, 1):
+            self._changes |= changes
 
     patch.setattr(Checkpointing, "_begin", begin)
-    patch.setattr(Checkpointing, "_take_some", take_some)
+    patch.setattr(checkpoint, "particulars", lambda state, at_most: iter(()))
 
 
 @defect
@@ -340,10 +334,10 @@ class _Deaf(dict[int, int]):
 
 @defect
 def changed_ends_are_not_written_to_the_checkpoint(patch: pytest.MonkeyPatch) -> None:
-    real = checkpoint.others
+    real = checkpoint.particulars
 
-    def others(state: State) -> checkpoint.Changes:
+    def particulars(state: State, at_most: int) -> Iterator[checkpoint.Changes]:
         state.pins.changed_ends = set()
-        return real(state)
+        return real(state, at_most)
 
-    patch.setattr(checkpoint, "others", others)
+    patch.setattr(checkpoint, "particulars", particulars)

@@ -15,6 +15,7 @@ from cairnmq.journal.opening import MIN_CONTAINER_BYTES
 from cairnmq.journal.reader import LogReader
 from cairnmq.recovery.recover import recover
 from cairnmq.recovery.report import RecoveryReport
+from cairnmq.store import checkpoint, checkpointing
 from cairnmq.store.journal_store import JournalStore
 from cairnmq.store.options import StoreOptions
 from cairnmq.store.wiring import QueueRow
@@ -67,6 +68,18 @@ class Home:
             self.store.enqueue(message_id, queue_id, NOW_US)
             self.on[queue_id].append(message_id)
         return message_id
+
+    def put_again(self) -> None:
+        """A plain message gets particulars: it is put on the other queue as well, and perhaps taken off the first."""
+        one, other = self.random.sample(list(self.on), 2)
+        there = [message_id for message_id in self.on[one] if message_id not in self.on[other]]
+        if there:
+            message_id = self.random.choice(there)
+            self.store.enqueue(message_id, other, NOW_US)
+            self.on[other].append(message_id)
+            if self.random.random() < 0.5:
+                self.store.dequeue(message_id, one, NOW_US)
+                self.on[one].remove(message_id)
 
     def take(self, first: bool = False) -> None:
         queue_id = self.random.choice(list(self.on))
@@ -159,6 +172,45 @@ def test_what_got_particulars_after_its_page_was_taken_does_not_come_back_as_pla
     home.close()
     home.open()
     home.check()
+
+
+def test_a_step_takes_so_much_at_most() -> None:
+    """Whatever a message is like: the core has other things to do."""
+    home = Home()
+    store, (a, b) = home.store, home.on
+    ids, _ = store.put_all(a, [b"fan-out"] * 5000, NOW_US)
+    for message_id in ids:
+        store.enqueue(message_id, b, NOW_US)
+    store.kick()
+    state = store.state
+    state.change_all()
+    state.pins.changed_ends.update(range(1000, 3500))
+    portions = list(checkpoint.particulars(state, 1000))
+    assert [len(portion) for portion in portions] == [1000] * 7 + [500]
+    assert {key[:1] for portion in portions[:5] for key in portion} == {b"o"}
+    assert state.changed_odd == state.pins.changed_ends == set()
+    assert max(map(len, checkpoint.pages(state, list(range(2500)), 1000))) == 1000
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_messages_change_between_the_portions(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever happens between two steps, and wherever the power fails: the checkpoint and the log behind it agree."""
+    monkeypatch.setattr(checkpointing, "_STEP_MESSAGES", 3)
+    monkeypatch.setattr(checkpointing, "_STEP_ODD", 2)
+    home = Home(checkpoint_bytes=1, seed=seed)
+    taken = 0
+    for _ in range(25):
+        for _ in range(home.random.randrange(60)):
+            home.random.choice((home.put, home.put_on_both, home.put_again, home.put_again, home.take, home.take))()
+            home.store.kick()  # each of which is a step
+        assert home.store.checkpointing is not None
+        taken += home.store.checkpointing.taken
+        home.random.choice((home.close, home.kill))()
+        if home.random.random() < 0.5:
+            home.disk = home.disk.after_power_cut(home.random)
+        home.open()
+        home.check()
+    assert taken > 10
 
 
 def test_nothing_is_committed_that_is_not_durable() -> None:
