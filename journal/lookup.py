@@ -8,7 +8,7 @@ window is looked up once more by itself, which either finds it or says clearly w
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from crc32c import crc32c
 
 from ..base.errors import CairnError, DiskError, JournalError
 from ..disk.seam import File
-from .block import BLOCK_HEAD_BYTES, BadBlock, peek
+from .block import BLOCK_HEAD_BYTES, BadBlock, peek, whole
 from .record import HEAD, HEAD_BYTES, MAX_PAYLOAD_BYTES, RecordHead
 from .window import WINDOW_BYTES, Window
 
@@ -71,6 +71,40 @@ def _read_head(file: File, lsn: int, container_bytes: int, log_id: int) -> tuple
     if head.number >= block.records or head.size > MAX_PAYLOAD_BYTES:
         raise JournalError(place, "no record stands there")
     return head, offset - before + BLOCK_HEAD_BYTES + HEAD_BYTES * block.records
+
+
+def read_heads(file: File, lsns: Iterable[int], container_bytes: int, log_id: int) -> dict[int, RecordHead]:
+    """The heads of the records at *lsns*, ascending, in the container *file* that holds them; blocks are read whole.
+
+    Raises `JournalError` at one whose block fails its checksum.
+    """
+    found: dict[int, RecordHead] = {}
+    window = Window(file, container_bytes)
+    heads: list[RecordHead] = []
+    first_lsn = 0
+    for lsn in lsns:
+        if not 0 <= lsn - first_lsn < HEAD_BYTES * len(heads):
+            first_lsn, heads = _heads_around(window, lsn, container_bytes, log_id)
+        number, beside = divmod(lsn - first_lsn, HEAD_BYTES)
+        if beside or number >= len(heads):
+            raise JournalError(f"LSN {lsn}", "no record stands there", "`cairnmq dump` shows what is damaged")
+        found[lsn] = heads[number]
+    return found
+
+
+def _heads_around(window: Window, lsn: int, container_bytes: int, log_id: int) -> tuple[int, list[RecordHead]]:
+    """The heads of the block that has a record at *lsn*, and the LSN of the first."""
+    offset = lsn % container_bytes
+    raw = window.at(offset, HEAD_BYTES)
+    before = BLOCK_HEAD_BYTES + (HEAD_BYTES * _unpack_place(raw)[0] if len(raw) >= HEAD_BYTES else offset)
+    try:
+        if before > offset:
+            raise BadBlock(lsn, "no record stands there")
+        head = peek(window.at(offset - before, BLOCK_HEAD_BYTES), lsn - before, log_id)
+        block = whole(head, window.at(offset - before, head.size_bytes))
+    except BadBlock as error:
+        raise JournalError(f"LSN {lsn}", error.why, "`cairnmq dump` shows what is damaged") from error
+    return block.record_lsn(0), block.heads()
 
 
 def read_payloads(

@@ -5,14 +5,17 @@ A container may be given back while it is read. Then the read fails, clearly, an
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import suppress
+from itertools import groupby
 
 from ..base.errors import CairnError, DiskError, JournalError
 from . import block
 from .block import BLOCK_HEAD_BYTES, BadBlock, Block
 from .container import DATA_OFFSET
-from .lookup import FoundRecord, read_payloads, read_record
+from .lookup import FoundRecord, read_heads, read_payloads, read_record
 from .pool import Pool
+from .record import RecordHead
 from .window import Window
 
 
@@ -31,6 +34,19 @@ class Stored:
             return self._pool.read(slot, lambda file: read_record(file, lsn, self._container_bytes, self._log_id))
         except KeyError:
             raise _not_held(lsn) from None
+
+    def read_heads(self, lsns: Iterable[int]) -> dict[int, RecordHead]:
+        """The heads of durable records, a window at a time; those are left out whose slot is held no more.
+
+        Raises `JournalError` at one whose block fails its checksum.
+        """
+        size, log_id = self._container_bytes, self._log_id
+        found: dict[int, RecordHead] = {}
+        for slot, some in groupby(sorted(lsns), key=lambda lsn: lsn // size):
+            here = list(some)
+            with suppress(KeyError):
+                found |= self._pool.read(slot, lambda file, here=here: read_heads(file, here, size, log_id))  # type: ignore[misc]
+        return found
 
     def read_many(self, lsns: Sequence[int], most_bytes: int) -> list[bytes | CairnError]:
         """The payloads of durable records, read back a window at a time; an error where one can't be read.

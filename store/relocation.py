@@ -63,6 +63,7 @@ class Relocation:
         self._step_bytes = min(_STEP_BYTES, journal.container_bytes // 4)
         self._victim = -1
         self._blocks: Generator[Block, None, None] | None = None
+        self._steps: dict[int, RecordHead] = {}  # the operations that outcomes in the victim speak of
         self._settling: deque[tuple[int, list[int], int]] = deque()  # durable from, copies, the slot if it is done
         self._copies: list[int] = []
         self._executor: Executor | None = None
@@ -82,7 +83,7 @@ class Relocation:
             if self._settling or (victim := self.victims.choose()) is None:
                 return
             self._victim = victim
-            self._blocks = self._journal.stored.blocks_of(victim, self._journal.extent.last_block_of(victim))
+            self._blocks = self._read(victim)
         try:
             blocks = self._next_blocks(self._blocks)
         except CairnError as error:
@@ -101,6 +102,17 @@ class Relocation:
             self._blocks = None
             self.emptied += 1
             self._note(self._victim)
+
+    def _read(self, victim: int) -> Generator[Block, None, None]:
+        """The blocks of the slot. Before them all that its outcomes speak of is looked up, for `_mark_of`."""
+        stored, last_lsn = self._journal.stored, self._journal.extent.last_block_of(victim)
+        steps = [step for outcome in self._state.outcomes.needed.get(victim, {}).values() for step in outcome.steps]
+
+        def read() -> Generator[Block, None, None]:
+            self._steps = stored.read_heads(steps)
+            yield from stored.blocks_of(victim, last_lsn)
+
+        return read()
 
     def _abandon(self) -> None:
         """Stop emptying the slot; a read that is under way is left to itself."""
@@ -255,7 +267,7 @@ class Relocation:
     def _mark_of(self, lsn: int) -> int | None:
         """How a copied tx-commit lists the operation at *lsn*: by `UNPLACED` or 0; None if it counts no more."""
         state = self._state
-        head = self._journal.stored.read_record(lsn).head
+        head = self._steps[lsn]
         message_id = head.message_id
         if state.cuts.unswept:
             self._settle(message_id)
