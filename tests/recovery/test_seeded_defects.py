@@ -60,7 +60,7 @@ ELSEWHERE: dict[str, Callable[[], None]] = {
         test_purging.test_a_checkpoint_with_pages_from_before_knows_what_was_cut
     ),
     "a_copied_cut_ends_only_what_is_looked_at_again": (
-        lambda: test_transaction_histories.test_any_history_with_purges(50)
+        lambda: test_transaction_histories.test_any_history_with_purges(41)
     ),
     "what_is_not_prepared_is_in_doubt": lambda: test_transactions.test_what_was_never_prepared_is_rolled_back(Disk()),
 }
