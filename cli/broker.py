@@ -5,13 +5,13 @@ from __future__ import annotations
 import gc
 import signal
 import sys
-import time
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 import click
 
+from ..base.clock import SystemClock
 from ..base.errors import CairnError
 from ..broker_plugin.options import (
     AdmissionOptions,
@@ -30,6 +30,7 @@ from .broker_choices import cluster_of, export_of, lets_nameless_in, sidecars_of
 from .connect import connect_options
 from .connect_to import auto_links_of, targets_of
 from .log import begin_log
+from .recovery_progress import RecoveryProgress
 from .units import AGE, SIZE, SIZE_OR_NONE, host_port
 
 Command = Callable[..., Any]
@@ -341,7 +342,7 @@ def broker(
         cluster=cluster_of(cluster_name, cluster_size, cluster_force, advertise),
     )
     stop = _Stop()
-    running = RunningBroker(options, _Progress())
+    running = RunningBroker(options, RecoveryProgress(SystemClock()))
     stop.started = True
     if running.address:
         print(f"listening on {running.address}")
@@ -405,22 +406,3 @@ class _Stop:
         if not self.started:
             raise KeyboardInterrupt
         self.asked = True
-
-
-class _Progress:
-    """Says how far recovery is, once a second, from the second second on."""
-
-    def __init__(self) -> None:
-        self._begun_s = self._said_s = time.monotonic()
-
-    def __call__(self, done_bytes: int, total_bytes: int) -> None:
-        now_s = time.monotonic()
-        if now_s - self._said_s < 1.0 or not done_bytes:
-            return
-        self._said_s = now_s
-        left_s = (now_s - self._begun_s) * max(0, total_bytes - done_bytes) / done_bytes
-        print(
-            f"recovering: {done_bytes >> 20} of at most {total_bytes >> 20} MiB read, {left_s:.0f} s to go",
-            file=sys.stderr,
-            flush=True,
-        )

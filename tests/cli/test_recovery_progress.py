@@ -1,0 +1,81 @@
+"""A start that takes long says how far it is, and what it says is true."""
+
+from __future__ import annotations
+
+import pytest
+
+from cairnmq.base.clock import ManualClock
+from cairnmq.cli.recovery_progress import RecoveryProgress
+from cairnmq.disk.memory import MemoryDirectory
+from cairnmq.recovery.recover import recover
+
+from ..checkpoints import MemoryCheckpoint
+from ..recovery.world import OPTIONS, MemoryWiring
+from ..store.stores import BIG, NOW_US, queue
+
+MIB = 1 << 20
+
+
+def test_a_quick_start_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = ManualClock()
+    progress = RecoveryProgress(clock)
+    for done in range(100):
+        clock.advance(0.009)
+        progress(done * MIB, 100 * MIB)
+    assert capsys.readouterr().err == ""
+
+
+def test_it_is_said_once_a_second_with_what_is_left(capsys: pytest.CaptureFixture[str]) -> None:
+    """Two MiB a second, of 20: a line each second, and the estimate is right for a disk that is as fast as it was."""
+    clock = ManualClock()
+    progress = RecoveryProgress(clock)
+    progress(0, 20 * MIB)
+    for step in range(1, 101):
+        clock.advance(0.1)
+        progress(step * MIB // 5, 20 * MIB)
+    said = capsys.readouterr().err.splitlines()
+    assert 9 <= len(said) <= 10
+    for line in said:
+        words = line.split()
+        read, left = int(words[1]), int(words[-4])
+        assert line == f"recovering: {read} of at most 20 MiB read, {left} s to go"
+        assert abs(10 - read / 2 - left) <= 1
+
+
+def test_more_than_was_expected_is_no_time_at_all(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = ManualClock()
+    progress = RecoveryProgress(clock)
+    clock.advance(3)
+    progress(0, 0)  # nothing to tell by
+    progress(5 * MIB, 4 * MIB)
+    assert capsys.readouterr().err == "recovering: 5 of at most 4 MiB read, 0 s to go\n"
+
+
+@pytest.mark.parametrize("has_checkpoint", [False, True])
+def test_what_recovery_tells_grows_up_to_what_there_is(has_checkpoint: bool) -> None:
+    """The bytes that are to be read: of the log behind the checkpoint, no more than its containers."""
+    files, wiring, file = MemoryDirectory(), MemoryWiring(), MemoryCheckpoint()
+    checkpoint = file if has_checkpoint else None
+    store, _ = recover(files, wiring, ManualClock(), OPTIONS, checkpoint=checkpoint)
+    q = queue(store)
+    for _ in range(20):
+        store.put(q, BIG, NOW_US)
+    store.kick()
+    store.close()
+    store, _ = recover(files, wiring, ManualClock(), OPTIONS, checkpoint=checkpoint)
+    for _ in range(4):
+        store.put(q, BIG, NOW_US)
+        store.kick()
+    store.journal.abandon()
+    told: list[tuple[int, int]] = []
+    store, report = recover(
+        files, wiring, ManualClock(), OPTIONS, progress=lambda *done: told.append(done), checkpoint=checkpoint
+    )
+    done = [one for one, _ in told]
+    assert done == sorted(set(done))
+    [total] = {total for _, total in told}
+    behind = report.log.end_lsn - max(report.log.resumed_lsn, report.log.base_lsn)
+    assert (4 if has_checkpoint else 24) * len(BIG) < done[-1] <= min(total, behind)
+    assert total <= behind + 2 * OPTIONS.container_bytes
+    assert has_checkpoint == (done[-1] < 20 * len(BIG))
+    store.close()
