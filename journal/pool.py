@@ -155,8 +155,10 @@ class Pool:
     def find_room(self, size_bytes: int = 0) -> DiskFull | None:
         """Why nothing more can be stored just now; None if it can. Before each batch of messages that is let in.
 
-        While the reserve is in use a container is made here and now, so that what is let in never lives on it; and so
-        are those that a batch of *size_bytes* in the log takes beyond what the reserve has for one.
+        While the reserve is in use a container is made here and now, in the thread that asks, so that what is let in
+        never lives on it; and so are those that a batch of *size_bytes* in the log takes beyond what the reserve has
+        for one. That is so only where traffic fills containers faster than `prepare` makes them beside it: what is to
+        be stored waits for the disk then. The only other answer would be to refuse it, on a disk that has room.
         """
         wanted = 0
         if size_bytes > self._batch_bytes:
