@@ -110,7 +110,7 @@ def space(spark: SparkSession, views: Views) -> DataFrame:
 def groups(spark: SparkSession, views: Views) -> DataFrame:
     """How well records share blocks, which are what is written and synced at once; one row per step of time.
 
-    time               when the step began, by the first record of a block that is no copy
+    time               when the step began, by the earliest record of a block that is no copy; null: of copies alone
     blocks
     records, bytes     in these, copies too, with heads
     records_per_block

@@ -60,6 +60,7 @@ class Piece:
     begun_us: int
     incarnation: int
     is_archived: bool
+    """The log has given it back: it is in the archive, or waits for it or to be used again where it was."""
 
 
 @dataclass(frozen=True)
@@ -221,7 +222,7 @@ def _containers(journal: str, reader: LogReader, history: bool) -> dict[int, _Kn
         except DiskError:
             is_same = False
         if is_same:
-            known[slot] = _Known(file, head, raw, False)
+            known[slot] = _Known(file, head, raw, not reader.holds(slot))
     return known
 
 

@@ -63,6 +63,7 @@ class Notes:
         self.now_us = BEGIN_US
         self.stays: list[Stay] = []
         self.contents: dict[int, bytes] = {}
+        """Of messages that were on queues, and of others that were stored, and discarded with their transactions."""
         self.transactions: list[Noted] = []
         self.work: dict[bytes, list[tuple[str, int, int, str]]] = {}
         """Of prepared transactions: their operations."""
@@ -245,6 +246,8 @@ class Clients:
             self.notes.contents |= dict(zip(inner.message_ids, contents, strict=True))
             self.did([(w, inner.message_ids[n] if w == "put" else n, t, q) for w, n, t, q in work], time_us)
         else:
+            if xid:  # these are stored as they come
+                self.notes.contents |= dict(zip(inner.staged, contents, strict=True))
             inner.rollback(self.tick())
 
     def did(self, work: list[tuple[str, int, int, str]], time_us: int) -> None:

@@ -33,6 +33,8 @@ from ..recovery.world import MemoryWiring
 from ..store.stores import queue
 from .clients import SMALL, Clients, Notes
 from .laws import LAWS
+from .space_laws import LAWS as SPACE_LAWS
+from .walked import walk
 
 OPTIONS = StoreOptions(container_bytes=SMALL, min_container_bytes=SMALL, reserve_bytes=4 * SMALL)
 QUEUES = ("orders", "bills", "letters")
@@ -128,5 +130,8 @@ def test_any_history(spark: SparkSession, seed: int, lives: list[int]) -> None:
             assert not views.gaps
             for law in LAWS:
                 law(clients.notes, ask)
+            walked = walk(Path(store), archive)
+            for space_law in SPACE_LAWS:
+                space_law(clients.notes, walked, ask)
         finally:
             views.close()

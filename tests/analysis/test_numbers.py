@@ -13,8 +13,11 @@ from cairnmq.analysis.views import Asked, Views
 
 from .clients import SMALL, Notes, live
 from .laws import LAWS, Ask
+from .space_laws import LAWS as SPACE_LAWS
+from .walked import Walked, walk
 
 Law = Callable[[Notes, Ask], None]
+SpaceLaw = Callable[[Notes, Walked, Ask], None]
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +58,11 @@ def test_the_world_has_all_that_is_to_be_met(world: Notes, views: Views) -> None
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: str(law.__name__))
 def test_a_job_says_what_clients_did(law: Law, world: Notes, ask: Ask) -> None:
     law(world, ask)
+
+
+@pytest.mark.parametrize("law", SPACE_LAWS, ids=lambda law: str(law.__name__))
+def test_a_job_says_where_things_stand(law: SpaceLaw, world: Notes, place: Path, ask: Ask) -> None:
+    law(world, walk(place / "store", place / "archive"), ask)
 
 
 def test_some_messages_lived_over_a_start(world: Notes, ask: Ask) -> None:

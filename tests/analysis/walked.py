@@ -1,0 +1,109 @@
+"""A log read record by record with `struct`, as docs/FORMAT.md has it: no line of ours has a part in it.
+
+For logs that were closed, or laid out when all of it was durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from struct import iter_unpack, unpack_from
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+HEAD_BYTES, SECTOR = 64, 512
+START, CHUNK, ENQUEUE, DEQUEUE = 1, 2, 4, 5
+TX_PREPARE, LOG_HOLES = 19, 34
+WITH_ENQUEUE, MOVED, PREPARED = 1, 8, 16
+
+
+class Record(NamedTuple):
+    lsn: int
+    block: int
+    type: int
+    flags: int
+    size: int
+    message_id: int
+    queue_id: int
+    txn_id: int
+    time_us: int
+    extra: int
+
+    @property
+    def moved(self) -> bool:
+        return bool(self.flags & MOVED)
+
+    @property
+    def bytes(self) -> int:
+        return HEAD_BYTES + self.size
+
+
+class Container(NamedTuple):
+    """One that counts."""
+
+    slot_lsn: int
+    path: Path
+    size: int
+    begun_us: int
+    is_archived: bool
+    records: tuple[Record, ...]
+
+
+class Walked(NamedTuple):
+    """What the log holds, and what of it is in the archive."""
+
+    containers: tuple[Container, ...]
+
+    def records(self) -> Iterator[Record]:
+        for container in self.containers:
+            yield from container.records
+
+
+def walk(store: Path, archive: Path | None = None) -> Walked:
+    """The containers from the base on that are no holes, and those that only the archive still has."""
+    own = dict(sorted(_read(path, archived=False) for path in (store / "journal").glob("*.cairn") if _is_one(path)))
+    base, holes = _given_back(own)
+    left = {lsn for lsn, (one, _) in own.items() if lsn + one.size <= base or lsn in holes}
+    there = {lsn: one for lsn, (one, _) in own.items() if lsn not in left}
+    if archive is not None:
+        archived = dict(_read(path, archived=True) for path in archive.glob("*.cairn"))
+        waiting = {lsn: own[lsn][0]._replace(is_archived=True) for lsn in left}
+        there |= {lsn: one for lsn, (one, _) in archived.items()} | waiting
+    return Walked(tuple(there[lsn] for lsn in sorted(there)))
+
+
+def _is_one(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(8)[4:] == b"CNCT"
+
+
+def _read(path: Path, *, archived: bool) -> tuple[int, tuple[Container, dict[int, bytes]]]:
+    """A container, and what else is needed of it: the holes that it tells, and its base."""
+    data = path.read_bytes()
+    size, _, slot_lsn, _, _, begun_us = unpack_from("<6Q", data, 32)
+    records: list[Record] = []
+    told: dict[int, bytes] = {}
+    at = SECTOR
+    while at + HEAD_BYTES <= size:
+        crc, magic, _, _, count, length, _, lsn, _, _, base = unpack_from("<I4sHHIIIQQQQ", data, at)
+        if magic != b"CNBK" or lsn != slot_lsn + at or crc32c(data[at + 4 : at + length]) != crc:
+            break
+        told[base] = b""
+        payloads = at + HEAD_BYTES * (count + 1)
+        heads = iter_unpack("<BBHIIIQQQQQQ", data[at + HEAD_BYTES : payloads])
+        for number, (kind, flags, _, place, many, _, _, message, queue, txn, time_us, extra) in enumerate(heads, 1):
+            record = Record(lsn + HEAD_BYTES * number, lsn, kind, flags, many, message, queue, txn, time_us, extra)
+            records.append(record)
+            if kind == LOG_HOLES:
+                told[base] = data[payloads + place : payloads + place + many]
+        at += -(-length // SECTOR) * SECTOR
+    return slot_lsn, (Container(slot_lsn, path, size, begun_us, archived, tuple(records)), told)
+
+
+def _given_back(own: dict[int, tuple[Container, dict[int, bytes]]]) -> tuple[int, set[int]]:
+    """The base, and the LSNs of the holes, as the newest container that holds a block tells them."""
+    newest, told = own[max(lsn for lsn, (one, _) in own.items() if one.records)]
+    holes = next((payload for payload in reversed(told.values()) if payload), b"")
+    slots = (slot for first, many, _ in iter_unpack("<3Q", holes) for slot in range(first, first + many))
+    return max(told), {slot * newest.size for slot in slots}
