@@ -83,10 +83,10 @@ class Views:
             frame.unpersist()
 
     def view(self, name: str, **options: object) -> DataFrame:
-        """A view of the journal as of the moment at which this was made, see docs/SPARK.md."""
+        """A view of the journal as of the moment at which this was made, see docs/SPARK.md. Checksums are checked."""
         asked = self.asked
         given: dict[str, object] = {
-            "archive": asked.archive, "connect": asked.connect, "catalog": asked.catalog,
+            "verify": "full", "archive": asked.archive, "connect": asked.connect, "catalog": asked.catalog,
             "mode": "PERMISSIVE" if asked.skip_damaged else "FAILFAST",
         }  # fmt: skip
         if any(gap.is_reclaimed for gap in self.gaps):
@@ -96,8 +96,10 @@ class Views:
         return journal(self.spark, self.store, view=name, **(given | options))
 
     def forgiving(self) -> Views:
-        """The same, and damage is left out."""
-        return Views(self.spark, self.store, replace(self.asked, skip_damaged=True), many=self.many)
+        """The same, and damage is left out; closed with this."""
+        made = Views(self.spark, self.store, replace(self.asked, skip_damaged=True), many=self.many)
+        made._kept = self._kept
+        return made
 
     @property
     def whole_from(self) -> int:
