@@ -85,39 +85,52 @@ def compare(spark: SparkSession, views: Views) -> DataFrame:
     here_bytes, there_bytes
     here_sha256, there_sha256   of the whole content
 
-    Queues are compared by name and in their order, as the members of a cluster have other LSNs; where both have the
-    same log, as copies and backups have, messages are matched by their positions in it instead: then `place` is that.
+    The members of a cluster have other LSNs, and one that was brought up to date has what it was brought back to front
+    on its disk. So queues are compared by name, and contents by how often each is there, in whatever order; of what is
+    left over, two that have the same place are told as different content. What a member notes for itself, in queues
+    with names like $cluster, is passed by. Where both have the same log, as copies and backups have, messages are
+    compared by their positions in it: then `place` is that.
     """
     other = views.asked.need("compare", "other")
     there = Views(spark, other, Asked(skip_damaged=views.asked.skip_damaged))
     same_log = views.log.uuid == there.log.uuid
     return spark.sql(
         """
-        select coalesce(h.queue, t.queue) as queue, coalesce(h.place, t.place) as place,
-               case when t.id is null then 'only here' when h.id is null then 'only there'
+        with left_over as (
+            select coalesce(h.queue, t.queue) as queue, coalesce(h.place, t.place) as place,
+                   h.id as here, t.id as there, h.size as here_bytes, t.size as there_bytes,
+                   h.sha256 as here_sha256, t.sha256 as there_sha256
+            from {here} h full join {there} t on h.queue = t.queue and h.number = t.number and h.sha256 <=> t.sha256
+            where h.id is null or t.id is null
+        )
+        select queue, place,
+               case when max(there) is null then 'only here' when max(here) is null then 'only there'
                     else 'different content' end as what,
-               h.id as here, t.id as there, h.size as here_bytes, t.size as there_bytes,
-               h.sha256 as here_sha256, t.sha256 as there_sha256
-        from {here} h full join {there} t on h.queue = t.queue and h.place = t.place
-        where h.id is null or t.id is null or not (h.sha256 <=> t.sha256)
-        order by queue, place
+               max(here) as here, max(there) as there, max(here_bytes) as here_bytes, max(there_bytes) as there_bytes,
+               max(here_sha256) as here_sha256, max(there_sha256) as there_sha256
+        from left_over group by queue, place order by queue, place
         """,
         here=_contents(spark, views, same_log), there=_contents(spark, there, same_log),
     )  # fmt: skip
 
 
 def _contents(spark: SparkSession, views: Views, same_log: bool) -> DataFrame:
-    """queue, place, id, size, sha256 of each message on a queue."""
+    """queue, place, number, id, size, sha256 of each message on a queue; *number*: of several with one content."""
     found = views.view("messages", columns="message_id,size,places,payload", maxPartitionBytes="256m")
     place = "p.position" if same_log else "row_number() over (partition by p.queue_id order by p.position) - 1"
+    number = "place" if same_log else "row_number() over (partition by queue, sha256 order by place)"
+    those = "" if same_log else "where queue not like '$%'"
     return spark.sql(
         f"""
         with live as (
             select message_id, size, sha2(payload, 256) as sha256, explode(filter(places, one -> one.end is null)) as p
             from {{found}}
+        ),
+        placed as (
+            select coalesce(p.queue, cast(p.queue_id as string)) as queue, cast({place} as bigint) as place,
+                   message_id as id, size, sha256 from live
         )
-        select coalesce(p.queue, cast(p.queue_id as string)) as queue, cast({place} as bigint) as place,
-               message_id as id, size, sha256 from live
+        select *, {number} as number from placed {those}
         """,
         found=found,
     )

@@ -1,0 +1,122 @@
+"""What `compare` says of the stores of a cluster's members, which lived through kills, partitions and power cuts.
+
+After a life they hold the same, as the simulation checks, in logs that have no LSN in common, and some of them in
+another order: what a member is brought it stores from back to front. What is then changed behind the cluster's back in
+one of them is told, message by message, and nothing else.
+"""
+
+from __future__ import annotations
+
+import shutil
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cairnmq.analysis.running import answer, job_named
+from cairnmq.analysis.views import Asked, Views
+from cairnmq.store.library import open_store
+
+from ..cluster.simulation import DEAD_LETTERS, Simulation
+from ..cluster.world import Member
+from ..columns.logs import lay_out
+
+QUEUES = sorted(("q", "r", "once", DEAD_LETTERS))
+Held = dict[str, list[bytes]]
+
+
+def laid_out(member: Member, path: Path) -> Path:
+    """Its store, as a directory."""
+    member.store.kick()
+    member.store.journal.write_mark()
+    lay_out(member.files, path)
+    wiring = member.wiring.hold()
+    assert isinstance(wiring, bytes)
+    (path / "wiring.sqlite").write_bytes(wiring)
+    return path
+
+
+def held(store: Path) -> Held:
+    """What its queues hold, from head to tail, as it gives that out when it is opened."""
+    copy = shutil.copytree(store, store.with_name(f"{store.name}-emptied"))
+    found: Held = {name: [] for name in QUEUES}
+    with open_store(str(copy)) as opened:
+        for name in QUEUES:
+            while (message := opened.queue(name).take()) is not None:
+                found[name].append(message.content)
+                message.accept()
+    return found
+
+
+def differences(here: Held, there: Held) -> list[tuple[object, ...]]:
+    found: list[tuple[object, ...]] = []
+    for name in QUEUES:
+        sides: list[dict[int, bytes]] = []
+        for own, other in ((here[name], list(there[name])), (there[name], list(here[name]))):
+            side = {}
+            for place, content in enumerate(own):
+                if content in other:
+                    other.remove(content)
+                else:
+                    side[place] = content
+            sides.append(side)
+        for place in sorted(sides[0].keys() | sides[1].keys()):
+            one, two = (side.get(place) for side in sides)
+            what = "only there" if one is None else "only here" if two is None else "different content"
+            found.append((name, place, what, *_told(one), *_told(two)))
+    return found
+
+
+def _told(content: bytes | None) -> tuple[int | None, str | None]:
+    return (None, None) if content is None else (len(content), sha256(content).hexdigest())
+
+
+def compare(spark: SparkSession, here: Path, there: Path) -> list[tuple[object, ...]]:
+    views = Views(spark, str(here), Asked(other=str(there)))
+    try:
+        rows: list[dict[str, Any]] = answer(job_named("compare"), views).to_pylist()
+    finally:
+        views.close()
+    names = ("queue", "place", "what", "here_bytes", "here_sha256", "there_bytes", "there_sha256")
+    return [tuple(row[name] for name in names) for row in rows]
+
+
+@pytest.mark.parametrize("seed", [7])
+def test_members_after_a_life(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+    simulation = Simulation(seed, steps=150)
+    simulation.run()
+    here, there = (laid_out(simulation.world[node], tmp_path / f"member-{node}") for node in (1, 2))
+    first, second = held(here), held(there)
+    assert simulation.met["kill"]
+    assert sum(map(len, first.values())) > 100
+    assert first != second, "both have the same order"
+    assert differences(first, second) == []
+    assert compare(spark, here, there) == []
+    changed = Path(shutil.copytree(there, tmp_path / "changed"))
+    with open_store(str(changed)) as store:
+        queue = store.queue("q")
+        for _ in range(3):
+            message = queue.take()
+            assert message is not None
+            message.accept().result()
+        queue.put(b"behind their backs").result()
+        queue.put(second["q"][10]).result()
+        store.queue("r").put(first["q"][0]).result()
+    rows = compare(spark, here, changed)
+    assert rows == differences(first, held(changed))
+    assert {row[0] for row in rows} == {"q", "r"}
+
+
+def test_copies_of_a_store_are_compared_by_position(spark: SparkSession, tmp_path: Path) -> None:
+    """A content that is there as often, and elsewhere in the queue, is a difference."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    with open_store(str(here)) as store:
+        store.queue("q").put_all([b"a", b"b"]).result()
+    shutil.copytree(here, there)
+    for path, last in ((here, b"c"), (there, b"d")):
+        with open_store(str(path)) as store:
+            store.queue("q").put_all([last, b"e"]).result()
+    found = compare(spark, here, there)
+    assert [(row[0], *row[2:]) for row in found] == [("q", "different content", *_told(b"c"), *_told(b"d"))]
