@@ -92,7 +92,7 @@ def analyze(
                 click.echo(f"{where} is neither in the log nor in the archive: the answers are of the rest", err=True)
             told: list[tuple[Any, Any]] = []
             for one, table in running.answers(jobs, seen):
-                _tell(one, table, rows, json_file, many=job == "all")
+                tell(one, table, rows, json_file, many=job == "all")
                 told.append((one, table))
             if html is not None:
                 html.writelines(html_of(told, seen, datetime.now(UTC)))
@@ -104,7 +104,8 @@ def _missing(error: ImportError) -> CairnError:
     return CairnError("cairnmq analyze", f"{error.name} is missing", "pip install 'cairnmq[analysis]'")
 
 
-def _tell(job: Any, table: Any, rows: TextIO | None, json_file: str | None, *, many: bool) -> None:
+def tell(job: Any, table: Any, rows: TextIO | None, json_file: str | None, *, many: bool) -> None:
+    """Write the rows of a job's answer to *rows*, as JSON if there is a *json_file*, else CSV; or print a table."""
     if rows is not None:
         writer: RowWriter = JsonWriter(rows, {"job": job.name} if many else {}) if json_file else CsvWriter(rows)
     else:
