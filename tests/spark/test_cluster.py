@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 DEADLINE_S = 450
 pytestmark = pytest.mark.slow
 _COUNT = """
-import json, sys
+import importlib.util, json, os, sys
 from pyspark.sql import SparkSession
 builder = SparkSession.builder.config("spark.ui.enabled", "false")
 builder = builder.config("spark.python.authenticate.socketTimeout", "120s")
@@ -37,6 +37,8 @@ if how == "master":
     builder = builder.master(where).config("spark.driver.memory", "1g").config("spark.executor.memory", "512m")
     builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
 else:
+    sys.path.remove(os.environ["PYTHONPATH"].partition(":")[0])  # what it starts has the package, and this has not
+    assert importlib.util.find_spec("cairnmq") is None
     builder = builder.remote(where)
 spark = builder.getOrCreate()
 frame = spark.read.format("journal").option("maxPartitionBytes", "64k").load(store)
@@ -176,6 +178,7 @@ def test_jobs_on_a_cluster(
 
 
 def test_spark_connect(tmp_path: Path, fill: Fill, environment: dict[str, str]) -> None:
+    """The client does not have the package."""
     store = tmp_path / "store"
     fill(store, 400)
     environment |= {"SPARK_CONF_DIR": str(tmp_path), "SPARK_LOCAL_DIRS": str(tmp_path)}
