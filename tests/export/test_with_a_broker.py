@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from pathlib import Path
 
 import pytest
+from proton import Message
+from proton.utils import BlockingConnection
 
 from cairnmq.columns.journal import open_journal
 from cairnmq.export.exporting import Asked, export
@@ -14,39 +15,66 @@ from cairnmq.store.bookmarks import read_bookmark
 
 from ..process import BrokerProcess, broker
 from ..sidecars.test_with_a_broker import fill, has_ended, keeper_of, sealed, until
-from .tables import expected, rows_in
+from .tables import KINDS, all_of, expected, rows_in
 
 
-def come_to(target: Path) -> int:
-    """The LSN that it has come to."""
-    try:
-        runs = json.loads((target / "_cairnmq" / "state.json").read_text())["exported"]
-    except FileNotFoundError:
-        return 0
-    return int(runs[-1][1]) if runs else 0
-
-
-def serve(store: Path, target: Path, end: signal.Signals) -> None:
-    with broker(store, "--port", "0", "--export-to", str(target), "--export-every", "1s") as running:
+def serve(store: Path, target: Path, end: signal.Signals, *options: str) -> None:
+    """Until all that was sealed is exported, as the bookmark tells."""
+    with broker(store, "--port", "0", "--export-to", str(target), "--export-every", "1s", *options) as running:
         assert running.wait_for("exporting to (.*)")[1] == str(target)
         child = keeper_of(running, "export")
         fill(running, 25)
-        until(lambda: come_to(target) > max(sealed(store), default=0) > 0)
-        until(lambda: (held := read_bookmark(str(store), "export")) is not None and held.lsn == come_to(target))
+        until(lambda: (held := read_bookmark(str(store), "export")) is not None and held.lsn > max(sealed(store)) > 0)
         running.stop(end)
         until(lambda: has_ended(child))
 
 
-def test_it_exports_what_is_sealed_and_loses_nothing(tmp_path: Path) -> None:
-    """A bookmark keeps what is not exported yet; a broker that is killed takes the process along."""
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_exports_what_is_sealed_and_loses_nothing(tmp_path: Path, kind: str) -> None:
+    """A bookmark keeps what is not exported yet; a broker that is killed takes the process along.
+
+    The format is said once: a target that was begun keeps it.
+    """
     store, target = tmp_path / "store", tmp_path / "target"
-    for end in (signal.SIGKILL, signal.SIGTERM):
-        serve(store, target, end)
-    export(str(store), str(target), Asked())
-    assert json.loads((target / "_cairnmq" / "state.json").read_text())["exported"][0][0] == 0
-    log = open_journal(str(store))
-    found = rows_in(target, "parquet")
-    assert [row for row in found if row["lsn"] >= log.log.first_lsn] == expected(log)
+    for end, options in ((signal.SIGKILL, ("--export-format", kind)), (signal.SIGTERM, ())):
+        serve(store, target, end, *options)
+    done = export(str(store), str(target), Asked())
+    assert done.runs[0][0] == 0
+    journal = open_journal(str(store))
+    found = rows_in(target, kind)
+    assert len({row["lsn"] for row in found}) == len(found)
+    assert [row for row in found if row["lsn"] >= journal.log.first_lsn] == expected(journal)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_behind_an_archive_it_needs_no_bookmark(tmp_path: Path, kind: str) -> None:
+    """What left the log is found in the archive, also what left it before there was an export."""
+    store, archive, target = (tmp_path / name for name in ("store", "archive", "target"))
+    archive.mkdir()
+    kept = ("--archive-dir", str(archive))
+    with broker(store, "--port", "0", *kept) as running:
+        pass_through(running, 25)
+        until(lambda: any(archive.glob("*.cairn")))
+        running.stop()
+    options = ("--export-to", str(target), "--export-every", "1s", "--export-format", kind)
+    with broker(store, "--port", "0", *kept, *options) as running:
+        pass_through(running, 25)
+        running.wait_for(rf"\d+ records exported to {target}, which has come to LSN \d+")
+        assert read_bookmark(str(store), "export") is None
+        running.stop()
+    export(str(store), str(target), Asked(archive=str(archive)))
+    assert rows_in(target, kind) == all_of(store, archive)
+
+
+def pass_through(running: BrokerProcess, count: int) -> None:
+    """Messages that come and go, so that their containers leave the log."""
+    connection = BlockingConnection(f"127.0.0.1:{running.port}")
+    sender, receiver = connection.create_sender("orders"), connection.create_receiver("orders")
+    for _ in range(count):
+        sender.send(Message(body=b"x" * 100_000, durable=True))
+        receiver.receive()
+        receiver.accept()
+    connection.close()
 
 
 def test_it_waits_where_it_can_not_export(tmp_path: Path) -> None:
