@@ -153,6 +153,17 @@ class Journal:
         end_lsn = reading.selection.end_lsn
         return lives_of(facts, NEVER if end_lsn is None else end_lsn)
 
+    def first_lsn_since(self, time_us: int) -> int:
+        """The LSN of the first record, not counting copies, of that time or later; the durable end if there is none.
+
+        What stands in a container was there before the next one was begun, so few containers are read.
+        """
+        begun = [piece.slot_lsn for piece in self.log.pieces if 0 < piece.begun_us < time_us]
+        start_lsn = max(begun, default=self.log.first_lsn)
+        reading = Reading(selection=Selection(start_lsn, start_us=time_us), copies="none")
+        found = (int(batch["lsn"][0].as_py()) for batch in self.records(reading, ["lsn"]) if batch.num_rows)
+        return next(found, self.log.durable_lsn)
+
     def with_pieces(self, pieces: tuple[Piece, ...]) -> Journal:
         """The same with only *pieces* of the log: what a part of the work needs to travel."""
         log = replace(self.log, pieces=pieces, gaps=())

@@ -38,7 +38,7 @@ _SCHEMAS = {
     "places": PLACES, "transactions": TRANSACTIONS, "containers": CONTAINERS, "queues": QUEUES, "wiring": WIRING,
 }  # fmt: skip
 _DOCS = "see docs/SPARK.md"
-_RANGES = ("startingLsn", "endingLsn", "startingTimestamp", "endingTimestamp")
+_BATCH_RANGES = ("startingLsn", "endingLsn", "endingTimestamp")
 
 
 @dataclass(frozen=True)
@@ -204,10 +204,12 @@ def check_stream(options: Options) -> None:
     _check_sidecars(options)
     if options.view != "records":
         raise CairnError("option view", f"a stream has the view records, not {options.view}", "read that as a batch")
-    given = options.start_lsn, options.end_lsn, options.start_us, options.end_us
-    for value, name in zip(given, _RANGES, strict=True):
+    given = options.start_lsn, options.end_lsn, options.end_us
+    for value, name in zip(given, _BATCH_RANGES, strict=True):
         if value is not None:
             raise CairnError(f"option {name}", "it is for batches", "use startingOffsets")
+    if options.start_us is not None and options.starting_offsets:
+        raise CairnError("option startingTimestamp", "startingOffsets says where to begin, too", "leave one out")
 
 
 def _one_of(name: str, value: str, known: tuple[str, ...]) -> str:

@@ -49,8 +49,11 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         that was through. So a slot that is there already counts: it stands where that batch began.
         """
         options = self._options
-        log = options.open().log
+        journal = options.open()
+        log = journal.log
         begin = options.starting_offsets or "earliest"
+        if options.start_us is not None:
+            begin = str(journal.first_lsn_since(options.start_us))
         held_lsn = held_at(log, options.slot) if options.slot else None
         known = {"earliest": log.first_lsn, "latest": log.durable_lsn}
         if held_lsn is not None:

@@ -162,21 +162,39 @@ def test_wrong_options(spark: SparkSession, path: Path, why: str) -> None:
     assert why in str(raised.value)
 
 
-def test_what_is_no_store(spark: SparkSession, tmp_path: Path) -> None:
-    for name, why in (("gone", "no such directory"), ("empty", "directory is empty"), ("newer", "is newer than this")):
-        place = tmp_path / name
-        if name != "gone":
-            place.mkdir()
-        if name == "newer":
-            with open_store(str(place)):
-                pass
-            mark = place / "journal" / "log.mark"
-            data = bytearray(mark.read_bytes())
-            for at in (0, 4096):
-                newer_format(data, at)
-            mark.write_bytes(data)
-        with pytest.raises(PySparkException, match=why):
-            journal(spark, str(place)).count()
+NO_STORE = {
+    "a directory that is not there": "no such directory", "an empty directory": "directory is empty",
+    "a store of a newer format": "is newer than this", "a store without its mark": "log.mark is missing",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", NO_STORE)
+def test_what_is_no_store(spark: SparkSession, tmp_path: Path, what: str) -> None:
+    place = tmp_path / "store"
+    if what == "an empty directory":
+        place.mkdir()
+    elif what != "a directory that is not there":
+        open_store(str(place)).close()
+        mark = place / "journal" / "log.mark"
+        data = bytearray(mark.read_bytes())
+        for at in (0, 4096):
+            newer_format(data, at)
+        mark.write_bytes(data)
+        if "mark" in what:
+            mark.unlink()
+    with pytest.raises(PySparkException, match=NO_STORE[what]):
+        journal(spark, str(place)).count()
+
+
+def test_a_store_that_holds_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    """Every view of it has its columns, and no row of a message."""
+    open_store(str(tmp_path)).close()
+    for view in ("messages", "places", "transactions", "queues"):
+        assert journal(spark, str(tmp_path), view=view).count() == 0
+    assert {row.type for row in journal(spark, str(tmp_path), columns="type").collect()} <= {"log-open", "log-holes"}
+
+
+def test_what_lies_on_no_file_system(spark: SparkSession) -> None:
     with pytest.raises(PySparkException, match="journals are read from file systems only"):
         journal(spark, "s3a://bucket/store").count()
 
@@ -188,7 +206,7 @@ def newer_format(data: bytearray, at: int) -> None:
     data[at : at + 4] = crc32c(bytes(data[at + 4 : at + 88])).to_bytes(4, "little")
 
 
-def test_damage(spark: SparkSession, tmp_path: Path, fill: Fill) -> None:
+def test_a_damaged_container(spark: SparkSession, tmp_path: Path, fill: Fill) -> None:
     """FAILFAST names file and LSN; PERMISSIVE leaves out the block, and counts it."""
     fill(tmp_path, 1000)
     own = open_journal(str(tmp_path))
@@ -208,7 +226,7 @@ def test_damage(spark: SparkSession, tmp_path: Path, fill: Fill) -> None:
     assert {row.crc_ok for row in left} == {True}
 
 
-def test_what_was_reclaimed(spark: SparkSession, tmp_path: Path, fill: Fill) -> None:
+def test_a_reclaimed_range(spark: SparkSession, tmp_path: Path, fill: Fill) -> None:
     fill(tmp_path, 6000)
     with open_store(str(tmp_path), options=OPTIONS) as store:
         store.queue("staying").purge().result()
@@ -266,9 +284,19 @@ def test_where_a_stream_begins(spark: SparkSession, tmp_path: Path, fill: Fill) 
     run(spark, store, tmp_path / "json", startingOffsets=f'{{"lsn": {middle}}}')
     expected = [row["lsn"] for row in rows(open_journal(str(store))) if int(str(row["lsn"])) >= middle]
     assert streamed(spark, tmp_path / "json") == expected
+    own = rows(open_journal(str(store)), copies="none")
+    time = own[len(own) // 2]["time"]
+    begin = next(row["lsn"] for row in own if row["time"] >= time)  # type: ignore[operator]
+    assert begin > SMALL  # type: ignore[operator]
+    run(spark, store, tmp_path / "time", startingTimestamp=time.isoformat())  # type: ignore[attr-defined]
+    since = [row["lsn"] for row in rows(open_journal(str(store))) if row["lsn"] >= begin]  # type: ignore[operator]
+    assert streamed(spark, tmp_path / "time") == since
+    assert run(spark, store, tmp_path / "future", startingTimestamp="2999-01-01") == []
     for options, why in (
         ({"view": "messages"}, "a stream has the view records, not messages"),
         ({"startingLsn": "5"}, "it is for batches; use startingOffsets"),
+        ({"endingTimestamp": "2026-11-22"}, "it is for batches; use startingOffsets"),
+        ({"startingTimestamp": "2026-11-22", "startingOffsets": "latest"}, "startingOffsets says where to begin, too"),
         ({"startingOffsets": '{"lsn": 99999999}'}, "LSN 99999999 lies behind the log's durable end"),
         ({"startingOffsets": "soon"}, "'soon' is no offset"),
     ):
