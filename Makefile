@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 RUN = $(VENV)/bin/
 
-.PHONY: test setup lint check laws interop bench kills powercuts explore simulate cluster-runs fuzz guided clean
+.PHONY: test setup lint check laws interop bench kills stream-kills powercuts explore simulate cluster-runs fuzz guided clean
 
 test: setup lint check
 
@@ -41,6 +41,11 @@ KILLS ?= 1000
 SEED ?= 1
 kills: setup
 	CAIRN_KILLS=$(KILLS) CAIRN_SEED=$(SEED) $(RUN)pytest tests/kill --timeout=0
+
+# a stream into Parquet, whose query is killed as often, and the broker twice as often: make stream-kills KILLS=20 SEED=7
+stream-kills: KILLS = 20
+stream-kills: setup
+	CAIRN_QUERY_KILLS=$(KILLS) CAIRN_SEED=$(SEED) $(RUN)pytest tests/spark/test_exactly_once.py
 
 # more power cuts on real file systems, as root: make powercuts CUTS=50000 SEED=7
 CUTS ?= 2000

@@ -8,6 +8,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from cairnmq.spark.session import session
 
+COLUMNS = "lsn,type,message_id,moved,amqp_message_id"
 CONF = {
     "spark.driver.memory": "1g", "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1", "spark.sql.streaming.minBatchesToRetain": "5",
@@ -17,9 +18,9 @@ CONF = {
 
 def start(spark: object, store: str, target: str, *, available_now: bool) -> StreamingQuery:
     """The query; run again it goes on where it was."""
-    reader = spark.readStream.format("journal").option("slot", "parquet").option("maxBytesPerTrigger", "300k")  # type: ignore[attr-defined]
-    frame = reader.option("copies", "all").option("maxPartitionBytes", "64k").option("verify", "full").load(store)
-    writer = frame.select("lsn", "type", "message_id").writeStream.format("parquet")
+    reader = spark.readStream.format("journal").option("slot", "parquet").option("maxBytesPerTrigger", "2m")  # type: ignore[attr-defined]
+    reader = reader.option("copies", "all").option("maxPartitionBytes", "512k").option("verify", "full")
+    writer = reader.option("columns", COLUMNS).load(store).writeStream.format("parquet")
     writer = writer.option("checkpointLocation", f"{target}-checkpoint")
     when = {"availableNow": True} if available_now else {"processingTime": "0 seconds"}
     found: StreamingQuery = writer.trigger(**when).start(target)

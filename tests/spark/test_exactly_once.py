@@ -1,6 +1,9 @@
-"""A stream into Parquet has each record once, whatever is killed: the query, the process that owns the store, or both.
+"""A stream into Parquet has each record once, whatever is killed: the query, the broker that owns the store, or both.
 
-The archive tells the truth at the end. The query is not told of it: what it still wants is kept by its slot alone.
+Clients count what the broker confirmed to them, and the archive tells every record at the end. The query is not told of
+the archive: what it still wants is kept by its slot alone, while the broker uses containers again and relocates.
+
+`make stream-kills KILLS=20 SEED=7` is a longer run.
 """
 
 from __future__ import annotations
@@ -12,118 +15,165 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.captured import StreamingQueryException
 from pyspark.sql import SparkSession
 
+from cairnmq.columns.files import look_at
 from cairnmq.columns.journal import open_journal
 from cairnmq.columns.records import Reading
 from cairnmq.journal.archive import archived_lsn
+from cairnmq.spark.session import journal
 from cairnmq.store.bookmarks import read_bookmark
 
 from .query import start
+from .traffic import CONTAINER, Broker, Clients, wait_for
 
 HERE = Path(__file__).parent
 TOO_SLOW = "Python worker failed to connect back"
-DEADLINE_S = 450
 QUERY_KILLS = int(os.environ.get("CAIRN_QUERY_KILLS", "2"))
+SEED = int(os.environ.get("CAIRN_SEED", "1"))
+MOST_AHEAD = 8 * CONTAINER
 
 
-def wait_for(what: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not what():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+class Query:
+    """The program `query.py`, that is killed and started again."""
 
+    def __init__(self, store: Path, target: Path) -> None:
+        self._command = [sys.executable, str(HERE / "query.py"), str(store), str(target)]
+        self._commits = Path(f"{target}-checkpoint") / "commits"
+        self.start()
 
-class Killed:
-    """A program that is killed and started again."""
-
-    def __init__(self, program: str, *arguments: Path) -> None:
-        self._command = [sys.executable, str(HERE / program), *map(str, arguments)]
-        self.kills = 0
-        self._start()
-
-    def _start(self) -> None:
+    def start(self) -> None:
         self._process = subprocess.Popen(
             self._command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
         )
 
-    def kill(self) -> None:
-        """With all processes that it started."""
-        assert self.is_running()
-        os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.communicate()
-        self.kills += 1
+    def committed(self) -> int:
+        """Its last batch that is through; -1 if there is none."""
+        names = os.listdir(self._commits) if self._commits.is_dir() else []
+        return max((int(name) for name in names if name.isdecimal()), default=-1)
 
     def is_running(self) -> bool:
         """True; else the test fails with what it said. Spark may give up on a busy machine: as good as a kill."""
         if self._process.poll() is not None:
             said = self._process.communicate()[1].decode()
             assert TOO_SLOW in said, said[-3000:]
-            self._start()
+            self.start()
         return True
 
-    def stop(self) -> None:
-        """At the end, however that came."""
+    def kill(self) -> None:
+        """With all processes that it started."""
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.communicate()
 
-    def kill_and_restart(self) -> None:
-        self.kill()
-        self._start()
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    (tmp_path / "archive").mkdir()
+    made = Broker(tmp_path / "store", "--archive-dir", str(tmp_path / "archive"))
+    yield made
+    made.stop()
 
 
-def test_kills_of_the_query_and_of_the_store(tmp_path: Path, spark: SparkSession) -> None:
-    store, archive, target = tmp_path / "store", tmp_path / "archive", tmp_path / "parquet"
-    archive.mkdir()
-    commits = Path(f"{target}-checkpoint") / "commits"
-    rng = random.Random(1)
-    traffic = Killed("traffic.py", store, archive)
-    query = None
+@pytest.mark.timeout(600 + 300 * QUERY_KILLS)
+def test_kills_of_the_query_and_of_the_broker(tmp_path: Path, spark: SparkSession, broker: Broker) -> None:
+    store, target = tmp_path / "store", tmp_path / "parquet"
+    rng = random.Random(SEED)
+    query = Query(store, target)
+    clients = None
     try:
-        wait_for(lambda: (store / "journal").is_dir() and any((store / "journal").glob("*.cairn")))
-        wait_for(lambda: (store / "journal" / "log.mark").exists())
-
-        def committed() -> int:
-            return max((int(one.name) for one in commits.glob("[0-9]*")), default=-1) if commits.is_dir() else -1
-
-        query = Killed("query.py", store, target)
+        wait_for(lambda: query.is_running() and read_bookmark(str(store), "parquet"))
+        clients = Clients(broker.port, lambda: ahead(store) > MOST_AHEAD)
         for number in range(QUERY_KILLS):
             for _ in range(2):
-                goal = committed() + 3
-
-                def has_come(goal: int = goal, query: Killed = query) -> bool:
-                    return query.is_running() and traffic.is_running() and committed() >= goal
-
-                wait_for(has_come)
+                until_it_came_on(query, clients)
                 time.sleep(rng.random() / 5)
-                traffic.kill_and_restart()
+                broker.kill_and_restart()
             query.kill()
             if number + 1 < QUERY_KILLS:
-                query = Killed("query.py", store, target)
-        wait_for(lambda: traffic.is_running() and read_bookmark(str(store), "parquet"))
+                query.start()
+        clients.come_on()
+        reads_beside(spark, tmp_path, clients)
+        stream_what_there_is_beside(spark, store, target, clients)
     finally:
-        for process in (traffic, query):
-            if process is not None:
-                process.stop()
-    again = Killed("traffic.py", store, archive)  # a recovery proves what the kill left
-    wait_for(lambda: again.is_running() and open_journal(str(store)).log.durable_lsn > 40 * (64 << 10))
-    again.kill()
+        if clients is not None:
+            clients.stop()
+        query.kill()
+    assert broker.process.stop() == 0
     run = finish(spark, store, target)
-    everything = open_journal(str(store), archive=str(archive), history=True)
+    each_record_is_there_once(spark, tmp_path, run)
+    each_confirmed_message_is_there_once(spark, target, clients)
+
+
+def until_it_came_on(query: Query, clients: Clients) -> None:
+    """By two batches."""
+    goal = query.committed() + 2
+    wait_for(lambda: query.is_running() and clients.goes_on() and query.committed() >= goal)
+
+
+def ahead(store: Path) -> int:
+    """How far the log is ahead of the query, as far as it is known to be durable."""
+    held = read_bookmark(str(store), "parquet")
+    return 0 if held is None else look_at(str(store)).durable_lsn - held.lsn
+
+
+def reads_beside(spark: SparkSession, place: Path, clients: Clients) -> None:
+    """Batches while the broker writes: what stays is there, and nothing twice, though it is moved about.
+
+    Without the archive a batch may meet a container that is used again, and says so.
+    """
+    for archive in (place / "archive", None):
+        before = clients.staying
+        clients.come_on()
+        columns = "message_id,state,queue,amqp_message_id"
+        try:
+            rows = journal(spark, str(place / "store"), view="messages", columns=columns, archive=archive).collect()
+        except PySparkException as error:
+            if archive is not None or "was reclaimed while it was read; keep history in an archive" not in str(error):
+                raise
+            continue
+        names = [row.amqp_message_id for row in rows if row.amqp_message_id is not None]
+        assert len(set(names)) == len(names)
+        stay = {row.amqp_message_id for row in rows if (row.state, row.queue) == ("queued", "staying")}
+        assert stay >= set(map(str, before))
+
+
+def stream_what_there_is_beside(spark: SparkSession, store: Path, target: Path, clients: Clients) -> None:
+    """AvailableNow ends although the broker goes on, and has all that was confirmed before it began."""
+    before = list(clients.confirmed)
+    clients.come_on()
+    finish(spark, store, target)
+    assert clients.goes_on()
+    found = spark.read.parquet(str(target)).filter("type = 'start' and not moved").select("amqp_message_id").collect()
+    assert {row.amqp_message_id for row in found} >= set(map(str, before))
+
+
+def each_record_is_there_once(spark: SparkSession, place: Path, run: object) -> None:
+    everything = open_journal(str(place / "store"), archive=str(place / "archive"), history=True)
     begin_lsn, end_lsn = read_by(run)
     assert not everything.log.gaps
     every = [lsn for batch in everything.records(Reading(), ["lsn"]) for lsn in batch["lsn"].to_pylist()]
-    expected = [lsn for lsn in every if begin_lsn <= lsn < end_lsn]
-    found = sorted(row.lsn for row in spark.read.parquet(str(target)).select("lsn").collect())
-    assert found == expected
-    archived = [name for name in os.listdir(archive) if archived_lsn(name) is not None]
+    found = sorted(row.lsn for row in spark.read.parquet(str(place / "parquet")).select("lsn").collect())
+    assert found == [lsn for lsn in every if begin_lsn <= lsn < end_lsn]
+    archived = [name for name in os.listdir(place / "archive") if archived_lsn(name) is not None]
     assert len(archived) > 10, "no container was recycled"
-    assert everything.log.base_lsn > 10 * (64 << 10)
+    assert everything.log.base_lsn > CONTAINER
+
+
+def each_confirmed_message_is_there_once(spark: SparkSession, target: Path, clients: Clients) -> None:
+    """What was not confirmed, as the broker was killed, is there once or not at all."""
+    starts = spark.read.parquet(str(target)).filter("type = 'start'")
+    assert starts.filter("moved").count(), "nothing was relocated"
+    count = Counter(row.amqp_message_id for row in starts.filter("not moved").select("amqp_message_id").collect())
+    assert set(count.values()) == {1}
+    assert count.keys() >= set(map(str, clients.confirmed))
 
 
 def finish(spark: SparkSession, store: Path, target: Path) -> object:
