@@ -18,6 +18,7 @@ from ..cluster.group import Group
 from ..cluster.listening import Listening
 from ..cluster.member import GroupMember
 from ..cluster.solo import SoloGroup
+from ..store.aside import Aside
 from .options import ClusterOptions
 
 
@@ -47,10 +48,12 @@ class Membership:
         fail: Callable[[CairnError], None],
         alike: Mapping[str, Sequence[str]],
         places: Places,
+        aside: Aside | None = None,
     ) -> None:
         """*fail*: the broker can't be a member any more; *alike*: options that all members have to have alike.
 
-        *places*: where the broker listens, which is where clients reach it if nothing else is said.
+        *places*: where the broker listens, which is where clients reach it if nothing else is said. *aside*: where what
+        it has is kept when it gets what others have; None for nowhere.
         """
         group: Group
         self._listens = options.size != 1
@@ -62,6 +65,7 @@ class Membership:
             self.core = Core(SoloGroup(), options.name, lambda: 1, clock, fail)
             self.core.alone = True
         self.core.force = options.force
+        self.core.losers.aside = aside
         self.core.addresses.mine = reachable(places) if options.advertise is None else options.advertise
         self.handler = BrokerHandler(self.core)
         self._listening: Listening | None = None

@@ -56,6 +56,8 @@ class ClusterOptions:
     """An operator's word that those who are here are enough, majority or not."""
     advertise: Places | None = None
     """Where clients reach this member; None for where it listens."""
+    keep_aside: int = 2
+    """How many times what it had is kept when it gets what others have; 0 for never."""
 
 
 @dataclass(frozen=True)

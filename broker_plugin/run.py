@@ -19,6 +19,7 @@ from ..management.operations import serve
 from ..router.core import Core
 from ..router.dialler import check_targets
 from ..router.router import Router, RouterOptions
+from ..store.aside import Aside
 from ..store.journal_store import JournalStore
 from ..store.kinds import find_kind
 from ..store.metrics import measure
@@ -64,7 +65,11 @@ class RunningBroker:
         if options.cluster is not None:
             alike = {"--anycast": options.anycast, "--multicast": options.multicast}
             places = Places(self._router.places, self._router.tls_places)
-            self._membership = Membership(options.cluster, clock, self._core.fail, alike, places)
+            aside = None
+            if options.cluster.keep_aside and isinstance(self._store, JournalStore):
+                place = options.store
+                aside = Aside(options.store_dir, clock, options.cluster.keep_aside, place.connect, place.catalog)
+            self._membership = Membership(options.cluster, clock, self._core.fail, alike, places, aside)
             self._membership.core.addresses.on_change = lambda others: self._router.failover_to(*others)
         self._broker = Broker(
             self._store,

@@ -193,6 +193,11 @@ def _option(name: str, default: float, kind: click.ParamType[Any], text: str) ->
     metavar="[amqps://]HOST:PORT",
     help="Where clients of other members reach this one, if not where it listens.",
 )
+@click.option(
+    "--keep-aside",
+    type=click.IntRange(0, 100),
+    help="How many times a member keeps what it had when it gets what others have, in STORE/aside; 2, by default.",
+)
 @_option("--metrics-most-queues", 100, click.IntRange(0, 10_000), "How many have, at most.")
 @click.option("--log-format", default="text", show_default=True, type=click.Choice(["text", "json"]), help="The log's.")
 @click.option("-v", "--verbose", is_flag=True, help="Say more on standard error.")
@@ -264,6 +269,7 @@ def broker(
     cluster_name: str | None,
     cluster_size: int | None,
     cluster_force: bool,
+    keep_aside: int | None,
     advertise: tuple[str, ...],
     log_format: str,
     verbose: bool,
@@ -339,7 +345,7 @@ def broker(
         auto_links=tuple(auto_links_of(auto_link, targets)),
         secrets_dir=secrets_dir or "",
         container_id=container_id,
-        cluster=cluster_of(cluster_name, cluster_size, cluster_force, advertise),
+        cluster=cluster_of(cluster_name, cluster_size, cluster_force, advertise, keep_aside),
     )
     stop = _Stop()
     running = RunningBroker(options, RecoveryProgress(SystemClock()))

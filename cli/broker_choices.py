@@ -73,13 +73,16 @@ def tls_of(
     return TlsOptions(cert, key or cert, port, ca or "", clients or (OPTIONAL if ca else NONE), crl or "")
 
 
-def cluster_of(name: str | None, size: int | None, force: bool, advertise: Sequence[str]) -> ClusterOptions | None:
+def cluster_of(
+    name: str | None, size: int | None, force: bool, advertise: Sequence[str], keep_aside: int | None
+) -> ClusterOptions | None:
     """What the broker is a member of, if of anything. *size*: None for what corosync says."""
     if name is None:
-        if size is not None or force or advertise:
-            option = "--advertise" if advertise else "--cluster-..."
+        if size is not None or force or advertise or keep_aside is not None:
+            option = "--advertise" if advertise else "--keep-aside" if keep_aside is not None else "--cluster-..."
             raise CairnError(option, "no cluster is named", "name one with --cluster-name")
         return None
     plain = tuple([host_port("--advertise", text) for text in advertise if not text.startswith(_AMQPS)])
     tls = tuple([host_port("--advertise", text[len(_AMQPS) :]) for text in advertise if text.startswith(_AMQPS)])
-    return ClusterOptions(name, size or 0, force, Places(plain, tls) if advertise else None)
+    kept = ClusterOptions.keep_aside if keep_aside is None else keep_aside
+    return ClusterOptions(name, size or 0, force, Places(plain, tls) if advertise else None, kept)

@@ -39,6 +39,7 @@ from .founding import FOREIGN, Founding
 from .group import Configuration, Died, Event, Group, GroupError, MemberId, Messages, Quorum, Refused
 from .joining import Joining
 from .local_messages import NOTHING, Local, LocalMessageMap
+from .losers import Losers
 from .mark import NAME, Mark, Standing
 from .message_handler import MessageHandler
 from .parts import Saying
@@ -85,6 +86,7 @@ class Core:
         self.locals = LocalMessageMap()
         self.owners = QueueOwnerHandler(self)
         self.joining = Joining(self)
+        self.losers = Losers(self)
         self.founding = Founding(self)
         self.updater = Updater(self)
         self.wiring = Wiring(self)

@@ -7,8 +7,8 @@ and nothing is brought to newcomers. Everything else is said: accepts, releases,
 any more; and whoever is off for `STUCK_S` and gets nothing done meanwhile ends, if the others are enough without it.
 
 A member whose disk is full is off as well, since it can't refuse what it hears, and the room that is kept for accepts
-is not for that. After `FULL_S` it ends, if the others are enough without it: they go on. If not, all hold what clients
-send until there is room, and accepts make it.
+is not for that. What was set aside goes (`losers`). After `FULL_S` it ends, if the others are enough without it: they
+go on. If not, all hold what clients send until there is room, and accepts make it.
 
 What is done here and not on a majority's disks takes memory, too, on all members alike. So nobody says that: beyond the
 same limit each holds its own clients' messages. Newcomers are brought what they need meanwhile, as it may be they whose
@@ -209,6 +209,7 @@ class Flow:
             self._core.fail(why, "look at the disk, and at SQL; then start this broker again")
 
     def _watch_full(self) -> None:
+        self._core.losers.make_room()
         self._core.broker.timers.after(FULL_S, self._look_whether_full)
 
     def _look_whether_full(self) -> None:

@@ -48,6 +48,8 @@ class Joining:
         """The number of the update: the place of our sync in the order, so no other has it."""
         self._updater: MemberId | None = None
         self._unfinished: set[str] = set()
+        self._keep_lsn: int | None = None
+        """When this is durable, what is here can be set aside."""
         self._wipe_lsn: int | None = None
         self._whole_lsn: int | None = None
         """When this is durable, all that was brought is."""
@@ -60,7 +62,7 @@ class Joining:
     def lost(self) -> None:
         self.is_asked = False
         self._kept.clear()
-        self._updater = self._wipe_lsn = self._whole_lsn = None
+        self._updater = self._keep_lsn = self._wipe_lsn = self._whole_lsn = None
         self._unfinished.clear()
 
     # ---- what synced members do -----------------------------------------------------------------------------------
@@ -106,11 +108,27 @@ class Joining:
             self.wipe(about["cluster"])
 
     def wipe(self, cluster: str) -> None:
-        """Drop what is replicated here. The mark says so first: such a store is nobody's to learn from."""
+        """Drop what is replicated here, which is set aside before; then ask for what there is.
+
+        The mark says so before anything goes: such a store is nobody's to learn from.
+        """
         core = self._core
         core.phase = WIPING
         self._whole_lsn = None
         core.mark.cluster = cluster
+        if core.losers.has_anything():
+            self._keep_lsn = core.broker.store.next_lsn
+            self.durable()
+        else:
+            self._wipe()
+
+    def _kept_aside(self) -> None:
+        """Or there is no room for it; if the group was lost meanwhile, it is done again."""
+        if self._core.phase == WIPING and self._keep_lsn is None and self._wipe_lsn is None:
+            self._wipe()
+
+    def _wipe(self) -> None:
+        core = self._core
         core.mark.write(max(replace(core.mark.standing, synced=False), Standing(False, core.epoch, core.view, 0)))
         self._wipe_lsn = core.broker.store.next_lsn
         self.durable()
@@ -121,6 +139,9 @@ class Joining:
         if self._whole_lsn is not None and core.broker.store.durable_lsn >= self._whole_lsn:
             self._whole_lsn = None
             core.say(events.told("synced"))
+        if self._keep_lsn is not None and core.broker.store.durable_lsn >= self._keep_lsn:
+            self._keep_lsn = None
+            core.losers.keep(self._kept_aside)
         if self._wipe_lsn is not None and core.broker.store.durable_lsn >= self._wipe_lsn:
             self._wipe_lsn = None
             for replica in core.owners.replicas.values():

@@ -7,6 +7,7 @@ STORE/wiring.json       instead of it, if they are on a server: which one
 STORE/journal/          the log's containers and its mark
 STORE/bookmarks/        how far those have come that read the log as history, see `bookmarks`
 STORE/checkpoint/       the message map as of an LSN, in LMDB; a cache, made again when it is gone
+STORE/aside/            what it held before a cluster gave it what others have, see `aside`
 STORE/quarantine*       left by a salvage, for people
 """
 
@@ -31,6 +32,7 @@ JOURNAL_NAME = "journal"
 CHECKPOINT_NAME = "checkpoint"
 LOCK_NAME = "lock"
 HOLD_NAME = "hold"
+ASIDE_NAME = "aside"
 MANIFEST_NAME = "manifest.json"
 """It stands in a backup, which is no store."""
 _HOLDER_BYTES = 32
@@ -43,10 +45,10 @@ class StoreDirectory:
         """Create the directory if need be and lock it. Raises `StoreInUse`, `ForeignStore`, `DiskError`."""
         self.path = path
         root = RealDirectory(path, create=True)
-        known = {JOURNAL_NAME, CHECKPOINT_NAME, LOCK_NAME, HOLD_NAME, BOOKMARKS, "lost+found", *WIRING_NAMES}
+        known = {JOURNAL_NAME, CHECKPOINT_NAME, LOCK_NAME, HOLD_NAME, ASIDE_NAME, BOOKMARKS, *WIRING_NAMES}
         if MANIFEST_NAME in root.names():
             raise ForeignStore(path, "a backup, which must stay as it is", "`cairnmq restore` makes a store of it")
-        strangers = set(root.names()) - known
+        strangers = set(root.names()) - known - {"lost+found"}
         if strangers and not WIRING_NAMES & set(root.names()):
             raise ForeignStore(
                 path, f"not a CairnMQ store, and not empty (it holds {min(strangers)!r})", "name another directory"

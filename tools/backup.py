@@ -21,7 +21,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import NamedTuple
-from uuid import UUID
 
 from ..base.clock import Clock
 from ..base.errors import CairnError, CorruptJournal, ForeignStore
@@ -33,11 +32,8 @@ from ..journal.mark import Mark, MarkFile
 from ..journal.reader import Damage, LogReader
 from ..store.directory import JOURNAL_NAME, MANIFEST_NAME, Hold
 from ..store.kind import need_journal
-from ..store.sql import parse_address
 from ..store.wiring import FILE_NAME as WIRING_NAME
-from ..store.wiring import Wiring
-from ..store.wiring_copy import copy_rows, copy_wiring, read_queue_names, sync_file
-from ..store.wiring_place import has_sqlite, refuse_elsewhere
+from ..store.wiring_source import WiringSource
 from . import manifest
 from .checking import Progress, check_journal
 from .file_copies import checksum, copy
@@ -69,7 +65,7 @@ def back_up(
     if MANIFEST_NAME in RealDirectory(store).names():
         raise ForeignStore(store, "a backup, not a store", "copy its files as they are")
     _refuse_target(store, target)
-    wiring = _Wiring(store, connect, catalog)
+    wiring = WiringSource(store, connect, catalog)
     begun = datetime.fromtimestamp(clock.wall_us() / 1e6, UTC)
     with _Partial(target) as partial:
         journal = RealDirectory(os.path.join(partial.path, JOURNAL_NAME), create=True)
@@ -95,47 +91,6 @@ def back_up(
         manifest.write(partial.directory, made)
         partial.finish()
     return Made(made, checked.messages)
-
-
-class _Wiring:
-    """Where the wiring of a store is read from."""
-
-    def __init__(self, store: str, connect: str | None, catalog: str | None) -> None:
-        self._path = os.path.join(store, WIRING_NAME)
-        if connect is None:
-            refuse_elsewhere(store)
-            self._address = None
-        elif has_sqlite(store):
-            raise ForeignStore(self._path, "the wiring is in this file, not on a server", "leave --connect out")
-        else:
-            self._address = parse_address(connect, catalog)
-
-    def queue_names(self) -> dict[int, str]:
-        if self._address is None:
-            return read_queue_names(self._path, in_use=True)
-        wiring = Wiring.connect(self._address, alone=False)
-        try:
-            return wiring.queue_names() if wiring.is_identified() else {}
-        finally:
-            wiring.close()
-
-    def copy(self, target: str, uuid: UUID, before: dict[int, str]) -> None:
-        """Make *target* a copy; queues of *before* that are not there any more are going in it."""
-        if self._address is None:
-            copy_wiring(self._path, target, uuid)
-        else:
-            server = Wiring.connect(self._address, alone=False)
-            try:
-                copy_rows(server, target, uuid)
-            finally:
-                server.close()
-        made = Wiring.open(target)
-        try:
-            if before.keys() - made.queue_names().keys():
-                made.note_going(before)
-        finally:
-            made.close()
-        sync_file(target)
 
 
 class Copied(NamedTuple):

@@ -1,0 +1,80 @@
+"""Three real members, of which one comes back behind the others: what it had is in a store of its own, also if it is
+killed while that is made."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from proton import Message
+from proton.utils import BlockingConnection
+
+from cairnmq.tools.cluster_lab import why_not
+from cairnmq.tools.cluster_lab_conf import address
+
+from .real import PATIENCE_S, PORT, Life, a_life
+
+COUNT = 300
+BODY = bytes(20_000)
+MAIN = "from cairnmq.cli.main import main; main()"
+
+
+def kept(store: Path) -> list[Path]:
+    place = store / "aside"
+    return sorted(one for one in place.iterdir() if one.suffix != ".partial") if place.is_dir() else []
+
+
+def messages_in(place: Path) -> int:
+    """On the queue q, as of the end."""
+    words = [sys.executable, "-c", MAIN, "as-of", str(place), place.name.rpartition("-")[2], "--json", "--count", "1"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.returncode == 0, done.stderr
+    head = json.loads(done.stdout.splitlines()[0])["as_of"]
+    assert head["whole"]
+    return int(head["queues"]["q"])
+
+
+def accept(life: Life, count: int) -> None:
+    with life.lab.inside(1):
+        client = BlockingConnection(f"amqp://{address(1)}:{PORT}", timeout=PATIENCE_S, allowed_mechs="ANONYMOUS")
+    receiver = client.create_receiver("q", credit=10)
+    for _ in range(count):
+        receiver.receive()
+        receiver.accept()
+    client.close()
+
+
+@pytest.mark.timeout(900)
+def test_what_a_member_had_is_kept_aside(tmp_path: Path) -> None:  # rule 17
+    reason = why_not()
+    if reason:
+        pytest.skip(f"no corosync: {reason}")
+    store = tmp_path / "store3"
+    with a_life(tmp_path) as life:
+        with life.lab.inside(1):
+            client = BlockingConnection(f"amqp://{address(1)}:{PORT}", timeout=PATIENCE_S, allowed_mechs="ANONYMOUS")
+        sender = client.create_sender("q")
+        for _ in range(COUNT):
+            sender.send(Message(body=BODY, durable=True))
+        client.close()
+        life.wait(life.is_quiet, "they come to rest")
+        life.brokers[3].stop()
+        accept(life, COUNT - 10)
+        life.start_broker(3)
+        life.wait(lambda: os.path.isdir(store / "aside"), "the loser sets aside")
+        life.brokers[3].stop(signal.SIGKILL)
+        life.start_broker(3)
+        life.wait(life.all_serve, "all serve again")
+        life.wait(life.is_quiet, "they come to rest")
+        places = kept(store)
+        assert places
+        life.brokers[3].wait_for(f"is set aside in {places[-1]} .look into it: cairnmq as-of {places[-1]} [0-9]+")
+        assert messages_in(places[0]) == COUNT
+        contents = life.stopped()
+        assert [len(contents[node]["q"]) for node in life.lab.nodes] == [10, 10, 10]
+        assert messages_in(places[0]) == COUNT
