@@ -77,6 +77,8 @@ class Exchange:
         self.arguments = arguments
         self.alternate: str = str(arguments.get("alternate-exchange", ""))
         """The exchange that gets what no queue of this one gets."""
+        self.replicated: bool = arguments.get("replicated") is not False
+        """Whether all members of a cluster have it, if it lasts."""
         self.gone = False
         self.owner: object = None
         """The connection it goes away with."""

@@ -1,8 +1,9 @@
 """The nodes of a broker in a cluster: what is done to replicated ones is asked of all members, in the order of events.
 
 A change of the wiring that comes back is done by each member in its own SQL, and what comes behind it waits for that,
-so that a queue is there when the first message for it is heard (D58, D66). What only one member has (queues that do
-not last, and such with `replicated` false) is done at once, as without a cluster (D67).
+so that a queue is there when the first message for it is heard (D58, D66). What only one member has (nodes that do not
+last, and such with `replicated` false) is done at once, as without a cluster (D67). Queues that all have are not bound
+to such an exchange if it lasts: they go with all that leads to them where a member is brought up to date.
 
 A name is asked of one member, which may not know that another one has a node of its own by that name. Where all make
 one, that one makes room if it does not last. If it does, its member has no place for what the others have, and can be
@@ -28,13 +29,15 @@ _OWN = "it is each member's own"
 
 
 class TakenHere(StoreError):
-    """The cluster has a node by a name that a durable queue of this member's own has, or a copy: they can't both be."""
+    """The cluster has a node by a name that a durable one of this member's own has, or a copy: they can't both be."""
 
-    def __init__(self, name: str, *, is_copy: bool) -> None:
+    def __init__(self, name: str, kind: str) -> None:
+        """*kind*: queue, exchange or following."""
         super().__init__(
-            f"queue {name!r}", "the cluster has a node of that name, and this one is this member's own",
+            f"{'exchange' if kind == 'exchange' else 'queue'} {name!r}",
+            "the cluster has a node of that name, and this one is this member's own",
             "start this broker without a cluster, move away what is wanted of it, and delete it there: "
-            f"cairnmq ctl {'followings' if is_copy else 'queues'} delete {name}",
+            f"cairnmq ctl {kind}s delete {name}",
         )  # fmt: skip
 
 
@@ -58,8 +61,8 @@ class ClusterNodes(Nodes):
         gone: Gone,
     ) -> None:
         self._ordering = ordering
-        self._making_own: set[str] = set()
-        """Names of queues that only this member will have: who wants one meanwhile gets that."""
+        self._making_own: dict[str, str] = {}
+        """Names of nodes that only this member will have, with what they are: who wants one meanwhile gets that."""
         super().__init__(store, post, make_queue, gone)
 
     def set_template(self, pattern: str, arguments: Arguments, done: Done[None]) -> None:
@@ -78,15 +81,15 @@ class ClusterNodes(Nodes):
             done(error)
             return
         if not ordered:
-            self._making_own.add(name)
+            self._making_own[name] = "queue"
             super().create_queue(name, arguments, partial(self._made_own, name, done))
         elif (there is not None and not there.going) or name in self._making_own:
             super().create_queue(name, arguments, done)
         else:
             self._ordering.change({"do": "queue", "name": name, "arguments": {**arguments}}, done)
 
-    def _made_own(self, name: str, done: Done[Queue], made: Queue | Exception) -> None:
-        self._making_own.discard(name)
+    def _made_own(self, name: str, done: Done[Any], made: Any) -> None:
+        self._making_own.pop(name, None)
         done(made)
 
     def change_queue(self, queue: Queue, changes: Arguments, done: Done[None]) -> None:
@@ -103,8 +106,12 @@ class ClusterNodes(Nodes):
 
     def create_exchange(self, name: str, kind: str, arguments: Arguments, done: Done[Exchange]) -> None:
         there = self.exchanges.get(name)
-        if there is not None and _is_own(there):
+        if (there is not None and _is_own(there)) or name in self._making_own:
             super().create_exchange(name, kind, arguments, done)
+            return
+        if there is None and arguments.get("replicated") is False:
+            self._making_own[name] = "exchange"
+            super().create_exchange(name, kind, arguments, partial(self._made_own, name, done))
             return
         try:
             if there is None:
@@ -116,7 +123,7 @@ class ClusterNodes(Nodes):
         self._ordering.change(about, done)
 
     def delete_exchange(self, exchange: Exchange, done: Done[None], why: str = "it was deleted") -> None:
-        if exchange.exchange_id:
+        if exchange.exchange_id and not _is_own(exchange):
             self._ordering.change({"do": "no-exchange", "name": exchange.name, "why": why}, done)
         else:
             super().delete_exchange(exchange, done, why)
@@ -125,6 +132,9 @@ class ClusterNodes(Nodes):
         if self._is_ordered(exchange, queue):
             about = {"do": "binding", "exchange": exchange.name, "queue": queue.name, "key": key}
             self._ordering.change({**about, "arguments": {**arguments}}, done)
+        elif queue.replicated and exchange.exchange_id:
+            why = f"only this member has it, and all have queue {queue.name!r}"
+            done(StoreError(f"exchange {exchange.name!r}", why, "bind that to an exchange that all have"))
         else:
             super().bind(exchange, queue, key, arguments, done)
 
@@ -136,7 +146,7 @@ class ClusterNodes(Nodes):
             super().unbind(exchange, queue, key, done)
 
     def _is_ordered(self, exchange: Exchange, queue: Queue) -> bool:
-        return queue.replicated and (exchange.exchange_id > 0 or exchange.name in PREDECLARED)
+        return queue.replicated and not _is_own(exchange)
 
     def _written(
         self, exchange: Exchange | Exception, *, queue: Queue, key: str, arguments: Arguments, done: Done[None]
@@ -197,25 +207,34 @@ class ClusterNodes(Nodes):
                 raise StoreError(f"queue {name!r}", _OWN)
             if not is_queue:
                 check_type(name, about["type"])
+                if arguments.get("replicated") is False:
+                    raise StoreError(f"exchange {name!r}", _OWN)
         except Exception as error:
             done(error)
             return
         why = "the cluster has one of that name"
         if queue is not None and not queue.queue_id:
             super().delete_queue(queue, _nothing, why)
-        if exchange is not None and _is_own(exchange):
+        if exchange is not None and not exchange.exchange_id and _is_own(exchange):
             super().delete_exchange(exchange, _nothing, why)
 
         def made(result: Any) -> None:
-            there = self.queues.get(name)
-            is_copy = name in self.copies
-            is_taken = is_copy or (there is not None and not there.replicated)
-            done(TakenHere(name, is_copy=is_copy) if is_taken else result)
+            kind = self._taken_by(name)
+            done(TakenHere(name, kind) if kind else result)
 
         if is_queue:
             super().create_queue(name, arguments, made)
         else:
             super().create_exchange(name, about["type"], arguments, made)
+
+    def _taken_by(self, name: str) -> str:
+        """Which durable node of this member's own has that name; empty if none has."""
+        queue, exchange = self.queues.get(name), self.exchanges.get(name)
+        if name in self.copies:
+            return "following"
+        if queue is not None and not queue.replicated:
+            return "queue"
+        return "exchange" if exchange is not None and _is_own(exchange) else self._making_own.get(name, "")
 
     def snapshot(self, replicated: list[Queue]) -> list[dict[str, Any]]:
         """The changes that make these nodes, for a member that has none of them."""
@@ -225,12 +244,12 @@ class ClusterNodes(Nodes):
         ]
         found += [{"do": "queue", "name": queue.name, "arguments": {**queue.arguments}} for queue in replicated]
         for exchange in self.exchanges.values():
-            if exchange.exchange_id and exchange.name not in PREDECLARED:
+            if exchange.exchange_id and not _is_own(exchange) and exchange.name not in PREDECLARED:
                 about = {"do": "exchange", "name": exchange.name, "type": exchange.type}
                 found.append({**about, "arguments": {**exchange.arguments}})
         for exchange in self.exchanges.values():
             for binding in exchange.bindings():
-                if binding.queue in ordered:
+                if binding.queue in ordered and not _is_own(exchange):
                     about = {"do": "binding", "exchange": exchange.name, "queue": binding.queue.name}
                     found.append({**about, "key": binding.key, "arguments": {**binding.arguments}})
         return found
@@ -244,14 +263,14 @@ class ClusterNodes(Nodes):
         found += [
             {"do": "no-exchange", "name": one.name, "why": why}
             for one in self.exchanges.values()
-            if one.exchange_id and one.name not in PREDECLARED
+            if one.exchange_id and not _is_own(one) and one.name not in PREDECLARED
         ]
         return [*found, *[{"do": "no-template", "name": name} for name in self.templates]]
 
 
 def _is_own(exchange: Exchange) -> bool:
-    """Only this member has it, as it does not last."""
-    return not exchange.exchange_id and exchange.name not in PREDECLARED
+    """Only this member has it: it does not last, or that was asked for."""
+    return exchange.name not in PREDECLARED and not (exchange.exchange_id and exchange.replicated)
 
 
 def _nothing(_: Any) -> None:

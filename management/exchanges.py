@@ -81,9 +81,10 @@ class ExchangeType(Type):
         call.check(CREATE, name)
         if kind not in TYPES:
             raise Refusal(BAD_REQUEST, f"there is no type {shown(kind)}; there are {', '.join(TYPES)}")
-        only(settings, "alternate-exchange", *[key for key in settings if key.startswith("x-")])
+        only(settings, "alternate-exchange", "replicated", *[key for key in settings if key.startswith("x-")])
         if alternate := text(settings, "alternate-exchange", ""):
             call.check(SEND, alternate)
+        flag(settings, "replicated", True)
         there = self.find(name)
         if there is not None:
             if (there.type, self.attributes["durable"].read(there), there.arguments) != (kind, durable, settings):

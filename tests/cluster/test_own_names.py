@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cairnmq.base.errors import StoreError
-from cairnmq.cluster.cluster_nodes import ClusterNodes
+from cairnmq.cluster.cluster_nodes import ClusterNodes, TakenHere
 
 from .world import Sender, World
 
@@ -169,6 +169,69 @@ def test_what_comes_of_nothing_leaves_a_members_own() -> None:  # D67
     assert "q" in nodes.queues
     assert "e" in nodes.exchanges
     assert "other" not in nodes.queues
+
+
+def test_an_exchange_of_one_member_is_nobody_elses() -> None:  # D67
+    world = World().start()
+    own = asked(world, 1, "create_exchange", "e", "fanout", {"replicated": False})
+    assert own.exchange_id
+    make_own(world, 1, "mine")
+    assert asked(world, 1, "bind", own, nodes_of(world, 1).queues["mine"], "", {}) is None
+    sender = send(world, 1, range(3), "e")
+    assert world.until(lambda: len(sender.confirmed) == 3)
+    assert all("e" not in world[node].broker.nodes.exchanges for node in (2, 3))
+    replicated = asked(world, 1, "create_queue", "q", {})
+    refused = asked(world, 1, "bind", own, replicated, "", {})
+    assert "only this member has it, and all have queue 'q'" in str(refused)
+    sender.leave()
+    world[1].stop()  # the others go on, so it is brought up to date
+    world.run(0.5)
+    world[1].start()
+    assert world.until(lambda: world[1].serves), world.why()
+    again = nodes_of(world, 1).exchanges["e"]
+    assert [binding.queue.name for binding in again.bindings()] == ["mine"]
+    assert nodes_of(world, 1).queues["mine"].messages == 3
+    assert asked(world, 1, "delete_exchange", again) is None
+    assert "e" not in nodes_of(world, 1).exchanges
+
+
+@pytest.mark.parametrize("kind", ["queue", "exchange"])
+@pytest.mark.parametrize("comes_late", [False, True])
+def test_all_make_what_has_the_name_of_one_members_exchange(kind: str, comes_late: bool) -> None:  # D17, D67
+    world = World().start()
+    assert asked(world, 3, "create_exchange", "e", "fanout", {"replicated": False}).exchange_id
+    if comes_late:
+        world[3].stop()
+        world.run(0.5)
+    what: tuple[Any, ...] = ("create_queue", "e", {}) if kind == "queue" else ("create_exchange", "e", "direct", {})
+    asked(world, 1, *what)
+    if comes_late:
+        world[3].start()
+    why = why_it_ended(world, 3)
+    assert "exchange 'e': the cluster has a node of that name, and this one is this member's own" in why
+    assert "cairnmq ctl exchanges delete e" in why
+    assert all(world[node].serves for node in (1, 2))
+
+
+@pytest.mark.parametrize("own", ["queue", "exchange"])
+@pytest.mark.parametrize("kind", ["queue", "exchange"])
+def test_all_make_what_a_member_is_just_making_for_itself(own: str, kind: str) -> None:  # D17, D67
+    world = World().start()
+    nodes = nodes_of(world, 3)
+    came: list[Any] = []
+    heard = {"do": kind, "name": "n", "type": "topic", "arguments": {}}
+
+    def both() -> None:
+        if own == "queue":
+            nodes.create_queue("n", {"replicated": False}, print)
+        else:
+            nodes.create_exchange("n", "fanout", {"replicated": False}, print)
+        nodes.do(heard, came.append)
+
+    world[3].do(both)
+    assert world.until(lambda: bool(came))
+    assert isinstance(came[0], TakenHere)
+    assert f"{own} 'n'" in str(came[0])
 
 
 @pytest.mark.parametrize("fault", ["fill", "refuse_writing"])
