@@ -105,7 +105,8 @@ class Core:
         """How often the wiring made what is behind it wait."""
         self.lost_times = 0
         self._fail = fail
-        self._inbox: deque[Event | Heard] = deque()
+        self.inbox: deque[Event | Heard] = deque()
+        """What came and waits."""
         self._saying = Saying(group.multicast)
         self._stalled = False
         self._noted = 0
@@ -113,7 +114,7 @@ class Core:
         self.on_step: Callable[[], None] | None = None
         """Called when nothing more is to be done for now."""
         self._joined = False
-        self._failed = False
+        self.has_failed = False
 
     # ---- the start and the end ------------------------------------------------------------------------------------
 
@@ -163,16 +164,16 @@ class Core:
 
     def leave(self) -> None:
         """An orderly stop: the mark says how much of what was heard is done."""
-        if self._joined and self.phase == SYNCED and not self._failed:
+        if self._joined and self.phase == SYNCED and not self.has_failed:
             self.mark.move(self.deliver.position)
-        if not self._failed:
+        if not self.has_failed:
             self._joined = False
             self.group.close()
 
     def fail(self, reason: str, remedy: str = "") -> None:
         """This broker can't be a member any more; the others are not affected (D17)."""
-        if not self._failed:
-            self._failed = True
+        if not self.has_failed:
+            self.has_failed = True
             error = CairnError(f"cluster {self.name!r}", reason, remedy)
             log.error("%s", error)
             self.lost(reason)
@@ -196,7 +197,7 @@ class Core:
         return len(self.owners.synced | {*self.completion.floors})
 
     def why_not_serving(self) -> str:
-        if self._failed:
+        if self.has_failed:
             return "this broker is not a member of its cluster any more; its log says why"
         if self.phase == OUTSIDE or not self.primary or not self.quorate:
             return "this broker has no majority of its cluster"
@@ -250,9 +251,9 @@ class Core:
                 if not self.alone:
                     self.flow.came(last, event.payloads)
                 for at, payload in enumerate(event.payloads, event.position):
-                    self._inbox.append(Heard(event.sender, at, payload, event.seq, at == last))
+                    self.inbox.append(Heard(event.sender, at, payload, event.seq, at == last))
             else:
-                self._inbox.append(event)
+                self.inbox.append(event)
         did = self.work()
         self._note_done()
         did = self._answer() or did
@@ -264,21 +265,21 @@ class Core:
         return did
 
     def _look_at_flow(self) -> None:
-        if self.phase in (OUTSIDE, FOUNDING, WIPING, ASKING) and not self._inbox and not self.joining.is_asked:
+        if self.phase in (OUTSIDE, FOUNDING, WIPING, ASKING) and not self.inbox and not self.joining.is_asked:
             self.flow.nothing_lags()
         else:
             completion = self.completion
             done, safe = completion.done, completion.finished
-            if not self._inbox and done >= self.deliver.position:  # what comes behind it are acknowledgements
+            if not self.inbox and done >= self.deliver.position:  # what comes behind it are acknowledgements
                 safe = self.flow.end if safe == done else safe
                 done = self.flow.end
             self.flow.look(done, safe, self.deliver.parts.size_bytes)
 
     def work(self) -> bool:
         did, hear = False, self.deliver.hear
-        while self._inbox and not self._stalled:
+        while self.inbox and not self._stalled:
             did = True
-            event = self._inbox.popleft()
+            event = self.inbox.popleft()
             if isinstance(event, Heard):
                 hear(event)
             elif isinstance(event, Configuration):
@@ -301,7 +302,7 @@ class Core:
 
     def hear_again(self, kept: list[Event | Heard]) -> None:
         """What was kept comes before what is waiting."""
-        self._inbox.extendleft(reversed(kept))
+        self.inbox.extendleft(reversed(kept))
 
     # ---- members --------------------------------------------------------------------------------------------------
 

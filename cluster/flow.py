@@ -25,10 +25,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from . import events
-from .group import MemberId
+from .deliver import Heard
+from .group import Configuration, MemberId
 from .local_messages import Local
 
 if TYPE_CHECKING:
@@ -64,6 +66,8 @@ class Flow:
         """This member said so."""
         self.full = ""
         """Why this member can store nothing more, if it can't."""
+        self.unwritten = ""
+        """The same of a change of the wiring that waits for room, and all that is heard behind it."""
         self.waits_for_majority = False
         self.off: set[MemberId] = set()
         """Others that did."""
@@ -180,7 +184,7 @@ class Flow:
         self.waits_for_majority = self.unsafe_bytes > (self.limit_bytes // 4 if before else self.limit_bytes)
         if before and not self.waits_for_majority:
             self._on()
-        full, self.full = self.full, self._core.broker.store.full()
+        full, self.full = self.full, self._core.broker.store.full() or self.unwritten
         if self.full and not full:
             self._watch_full()
         lag_bytes = self.lag_bytes + parts_bytes
@@ -221,9 +225,21 @@ class Flow:
             self._watch_full()
 
     def _others_are_enough(self) -> bool:
-        """Those that do not lag themselves."""
-        others = {*self._core.members} - self.off - {self._core.me}
-        return len(others) >= self._core.completion.majority
+        """Those that do not lag themselves, by all that came, also if it waits behind a wiring that is not written."""
+        core = self._core
+        members, off = {*core.members}, {*self.off}
+        for event in core.inbox:
+            if isinstance(event, Configuration):
+                members = {*event.members}
+            elif isinstance(event, Heard) and event.payload[:1] == bytes((events.TOLD,)):
+                with suppress(events.BadEvent):
+                    self._note_off(off, event)
+        return len(members - off - {core.me}) >= core.completion.majority
+
+    def _note_off(self, off: set[MemberId], heard: Heard) -> None:
+        told = events.decode(heard.payload)
+        if isinstance(told, events.Told) and told.about["what"] == "flow":
+            (off.add if told.about["off"] else off.discard)(heard.sender)
 
     def say_again(self) -> None:
         """Somebody came who has not heard it."""

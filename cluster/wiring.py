@@ -1,7 +1,9 @@
 """What members tell each other about queues and wiring, and all do at the same place in the order.
 
 A change of the wiring is asked for by `change`, and made by each member when it hears of it, in its own SQL; what is
-behind it waits until that is written, so that a queue is there when its first message is heard (D58). Core only.
+behind it waits until that is written, so that a queue is there when its first message is heard (D58). Where the disk
+has no room for it, it is tried again and again: `flow` holds all meanwhile, and ends this member if others are enough.
+Core only.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..base.errors import DiskError, SqlDenied, SqlReadOnly, SqlUnreachable, StoreInUse, UnusableConnect
+from ..base.errors import DiskError, DiskFull, SqlDenied, SqlReadOnly, SqlUnreachable, StoreInUse, UnusableConnect
 from . import events
 from .cluster_nodes import TakenHere
 from .group import MemberId
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 ONLY_HERE = (DiskError, SqlDenied, SqlReadOnly, SqlUnreachable, StoreInUse, TakenHere, UnusableConnect)
 """Why one member can't do what the others do. What is wrong with a change itself, all of them say."""
+TRY_AGAIN_S = 1.0
+"""While the disk is full."""
 
 
 class Wiring:
@@ -63,13 +67,22 @@ class Wiring:
         core.stall()
         of = core.completion.now
 
+        def try_it() -> None:
+            if not core.has_failed:
+                core.nodes.do(change, done)
+
         def done(result: Any) -> None:
+            if isinstance(result, DiskFull) and not core.alone:
+                core.flow.unwritten = f"{result.place}: {result.reason}"
+                core.broker.timers.after(TRY_AGAIN_S, try_it)
+                return
+            core.flow.unwritten = ""
             core.go_on()
-            if isinstance(result, ONLY_HERE) and not (core.alone and isinstance(result, TakenHere)):
+            if isinstance(result, ONLY_HERE) and not (core.alone and isinstance(result, (DiskFull, TakenHere))):
                 core.fail(f"its wiring can't follow: {result}", "mend that, and start this broker again")
                 return
             if local is not None and local.answered is not None:
                 answered = local.answered
                 core.completion.when_safe(position, lambda: answered(result), of=of)
 
-        core.nodes.do(change, done)
+        try_it()

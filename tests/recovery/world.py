@@ -65,9 +65,9 @@ class MemoryWiring(Wiring):
     def refuse_writing(self, refuse: bool = True) -> None:
         self._sqlite.execute(f"PRAGMA query_only = {int(refuse)}")
 
-    def fill(self) -> None:
-        """Nothing more fits on its disk."""
-        self._sqlite.execute("PRAGMA max_page_count = 1")
+    def fill(self, fill: bool = True) -> None:
+        """Nothing more fits on its disk; or there is room again."""
+        self._sqlite.execute(f"PRAGMA max_page_count = {1 if fill else 1 << 30}")
 
     def hold(self) -> object:
         return self._sqlite.serialize()
