@@ -1,0 +1,109 @@
+"""A rejected message is once among the dead letters, or still on its queue, wherever members are killed meanwhile."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from cairnmq.disk.memory import MemoryDirectory
+
+from ..thorough import EVERY
+from .world import REJECT, Member, Receiver, Sender, World
+
+OPERATIONS = 2
+"""On the disk of each member for a reject: its block is written, and synced."""
+POWERS = [None, *range(0, 12, EVERY)]
+"""Seeds of what a power cut leaves of the sectors that the block is in; None for a kill."""
+SIZE_BYTES = 1500
+"""Of a message: what its place among the dead letters is written in has several sectors."""
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class KillableMember(Member):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.disk = MemoryDirectory()
+
+    left = -1
+    """So many operations on the disk until it is killed; never with less than none."""
+    power: random.Random | None = None
+    was_killed = False
+
+    def kill_after(self, operations: int, power: random.Random | None) -> None:
+        self.left, self.power = operations, power
+        self.disk.on_operation = self._count
+
+    def _count(self, _: str) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise Killed
+
+    def step(self) -> None:
+        try:
+            super().step()
+        except Killed:
+            self.was_killed = True
+            self.disk.on_operation = None
+            self.kill(self.power)
+
+
+def dead_and_alive(world: World, node: int) -> tuple[list[int], list[int]]:
+    found = [[number for _, number in world[node].contents(name)] for name in ("dead", "q")]
+    return found[0], found[1]
+
+
+@pytest.mark.parametrize("all_go", [False, True])
+@pytest.mark.parametrize("victim", [1, 2, 3])
+def test_who_is_killed_at_each_step_of_a_reject(victim: int, all_go: bool) -> None:
+    """Rule 16, D5, D77: *victim* is killed, member 2 has the client; with *all_go* the others are killed, too."""
+    became = set()
+    for power in POWERS:
+        for step in range(OPERATIONS + 1):
+            was_killed, dead = reject_and_kill(victim, all_go, power, step)
+            assert was_killed == (step < OPERATIONS)
+            became.add(bool(dead))
+    assert True in became
+
+
+def reject_and_kill(victim: int, all_go: bool, power: int | None, step: int) -> tuple[bool, list[int]]:
+    """Whether it came so far, and what is among the dead letters in the end."""
+    world = World(member=KillableMember).start()
+    nodes = world[1].broker.nodes
+    world[1].do(nodes.create_queue, "dead", {}, print)
+    world[1].do(nodes.create_queue, "q", {"dead-letter-address": "dead"}, print)
+    world.run(0.2)
+    sender, receiver = Sender(world[1]), Receiver(world[2])
+    world.run(0.2)
+    sender.send(range(3), size_bytes=SIZE_BYTES)
+    receiver.request(3)
+    assert world.until(lambda: len(sender.confirmed) == 3 and len(receiver.unsettled) == 3)
+    world.run(0.3)
+    member = world[victim]
+    assert isinstance(member, KillableMember)
+    member.kill_after(step, None if power is None else random.Random(power))
+    receiver.settle_as([1], REJECT)
+    world.until(lambda: member.was_killed, 1)
+    if all_go:
+        for other in world.members.values():
+            if other.running:
+                other.kill(None if power is None else random.Random(power + other.node))
+    else:
+        world.run(0.5)
+    for other in world.members.values():
+        other.disk.on_operation = None
+        if not other.running:
+            other.start()
+    assert world.until(lambda: all(one.serves for one in world.members.values()), 60), world.why()
+    world.run(0.3)
+    found = [dead_and_alive(world, node) for node in world.members]
+    assert found[0] == found[1] == found[2]
+    dead, alive = found[0]
+    assert sorted(dead + alive) == [0, 1, 2], "neither lost nor in two places"
+    assert dead in ([], [1])
+    assert not receiver.settled or dead == [1], "what was settled is done"
+    return member.was_killed, dead
