@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from ..base.errors import StoreError
-from ..broker.exchange import Exchange
+from ..broker.exchange import Binding, Exchange
 from ..broker.nodes import PREDECLARED, Arguments, Done, Gone, MakeQueue, Nodes, check_type
 from ..broker.policy import Policy, policy_of
 from ..broker.queue import Queue
@@ -26,6 +26,7 @@ from ..store.interface import MessageStore
 Answered = Callable[[Any], None]
 _OF_QUEUES = ("queue", "no-queue", "new-arguments", "binding", "no-binding")
 _OWN = "it is each member's own"
+_OTHERS = "this member gets the messages of the others"
 
 
 class TakenHere(StoreError):
@@ -243,10 +244,9 @@ class ClusterNodes(Nodes):
             {"do": "template", "name": name, "arguments": {**arguments}} for name, arguments in self.templates.items()
         ]
         found += [{"do": "queue", "name": queue.name, "arguments": {**queue.arguments}} for queue in replicated]
-        for exchange in self.exchanges.values():
-            if exchange.exchange_id and not _is_own(exchange) and exchange.name not in PREDECLARED:
-                about = {"do": "exchange", "name": exchange.name, "type": exchange.type}
-                found.append({**about, "arguments": {**exchange.arguments}})
+        for exchange in self._replicated_exchanges():
+            about = {"do": "exchange", "name": exchange.name, "type": exchange.type}
+            found.append({**about, "arguments": {**exchange.arguments}})
         for exchange in self.exchanges.values():
             for binding in exchange.bindings():
                 if binding.queue in ordered and not _is_own(exchange):
@@ -254,18 +254,42 @@ class ClusterNodes(Nodes):
                     found.append({**about, "key": binding.key, "arguments": {**binding.arguments}})
         return found
 
-    def own_wiring(self) -> list[dict[str, Any]]:
-        """The changes that take away what is replicated, for a member that gets that of the others."""
-        why = "this member gets the messages of the others"
+    def own_wiring(self, *, but_bound: bool = False) -> list[dict[str, Any]]:
+        """The changes that take away what is replicated, for a member that gets that of the others.
+
+        *but_bound*: not the exchanges that this member's own queues are bound to: the bindings would go with them.
+        """
         found = [
-            {"do": "no-queue", "name": queue.name, "why": why} for queue in self.queues.values() if queue.replicated
+            {"do": "no-queue", "name": queue.name, "why": _OTHERS} for queue in self.queues.values() if queue.replicated
         ]
         found += [
-            {"do": "no-exchange", "name": one.name, "why": why}
-            for one in self.exchanges.values()
-            if one.exchange_id and not _is_own(one) and one.name not in PREDECLARED
+            {"do": "no-exchange", "name": one.name, "why": _OTHERS}
+            for one in self._replicated_exchanges()
+            if not (but_bound and any(_is_bound_here(binding) for binding in one.bindings()))
         ]
         return [*found, *[{"do": "no-template", "name": name} for name in self.templates]]
+
+    def left_over(self, wiring: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The changes that take away exchanges that *wiring*, a snapshot, does not make."""
+        made = {change["name"]: change for change in wiring if change["do"] == "exchange"}
+        return [
+            {"do": "no-exchange", "name": one.name, "why": _OTHERS}
+            for one in self._replicated_exchanges()
+            if one.name not in made
+            or (one.type, {**one.arguments}) != (made[one.name]["type"], made[one.name]["arguments"])
+        ]
+
+    def _replicated_exchanges(self) -> list[Exchange]:
+        """Of those that clients made."""
+        return [
+            one for one in self.exchanges.values()
+            if one.exchange_id and not _is_own(one) and one.name not in PREDECLARED
+        ]  # fmt: skip
+
+
+def _is_bound_here(binding: Binding) -> bool:
+    """To a queue that only this member has, and that lasts."""
+    return binding.queue.queue_id > 0 and not binding.queue.replicated
 
 
 def _is_own(exchange: Exchange) -> bool:

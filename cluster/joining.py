@@ -147,7 +147,7 @@ class Joining:
             for replica in core.owners.replicas.values():
                 core.clients.take_back(replica)
             core.stall()
-            self._change_all(core.nodes.own_wiring(), self._ask)
+            self._change_all(core.nodes.own_wiring(but_bound=True), self._ask)
 
     def _change_all(self, changes: list[dict[str, Any]], then: Callable[[], None]) -> None:
         """One after the other."""
@@ -216,7 +216,8 @@ class Joining:
         core.epoch = about["epoch"]
         self._updater = sender
         core.stall()
-        self._change_all(about["wiring"], partial(self._wired, about))
+        wiring = about["wiring"]
+        self._change_all([*core.nodes.left_over(wiring), *wiring], partial(self._wired, about))
 
     def _wired(self, about: dict[str, Any]) -> None:
         """The queues are there: from here on what is heard is done."""

@@ -195,6 +195,32 @@ def test_an_exchange_of_one_member_is_nobody_elses() -> None:  # D67
     assert "e" not in nodes_of(world, 1).exchanges
 
 
+@pytest.mark.parametrize("meanwhile", ["nothing", "deleted", "another"])
+def test_a_members_own_queues_stay_bound_to_what_all_have(meanwhile: str) -> None:  # D67
+    """It is brought up to date, and *meanwhile* becomes of the exchange at the others."""
+    world = World().start()
+    for name in ("e", "unbound"):
+        asked(world, 1, "create_exchange", name, "fanout", {})
+    make_own(world, 1, "mine")
+    nodes = nodes_of(world, 1)
+    assert asked(world, 1, "bind", nodes.exchanges["e"], nodes.queues["mine"], "", {}) is None
+    world[1].stop()
+    world.run(0.5)
+    if meanwhile != "nothing":
+        assert asked(world, 2, "delete_exchange", nodes_of(world, 2).exchanges["e"]) is None
+    if meanwhile == "another":
+        asked(world, 2, "create_exchange", "e", "topic", {})
+    world[1].start()
+    assert world.until(lambda: world[1].serves), world.why()
+    there = nodes_of(world, 1).exchanges
+    assert {name: one.type for name, one in there.items()} == {
+        name: one.type for name, one in nodes_of(world, 2).exchanges.items()
+    }
+    bound = [binding.queue.name for binding in there["e"].bindings()] if "e" in there else []
+    assert bound == (["mine"] if meanwhile == "nothing" else [])
+    assert not world[1].failures
+
+
 @pytest.mark.parametrize("kind", ["queue", "exchange"])
 @pytest.mark.parametrize("comes_late", [False, True])
 def test_all_make_what_has_the_name_of_one_members_exchange(kind: str, comes_late: bool) -> None:  # D17, D67
