@@ -77,23 +77,22 @@ class Aside:
         before = wiring.queue_names()
         moment = datetime.fromtimestamp(self._clock.wall_us() / 1e6, UTC).strftime("%Y%m%dT%H%M%SZ")
         partial = os.path.join(self.path, f"{moment}-{durable_lsn}{PARTIAL}")
-        hold = Hold(self._store)
         try:
-            reader = LogReader(source)
-            self._find_room(source, len(reader.slots) * reader.container_bytes, reader.container_bytes)
-            target = RealDirectory(os.path.join(partial, JOURNAL_NAME), create=True)
-            end_lsn = link_log(reader, source, target, durable_lsn, self._clock)
-            wiring.copy(os.path.join(partial, WIRING_NAME), reader.log_uuid, before)
-            RealDirectory(partial).sync()
-            name = f"{moment}-{end_lsn}"
-            if name not in self.names():  # else a kill came just behind it
-                root.rename(os.path.basename(partial), name)
-                root.sync()
+            with Hold(self._store) as hold:
+                reader = LogReader(source)
+                self._find_room(source, len(reader.slots) * reader.container_bytes, reader.container_bytes)
+                target = RealDirectory(os.path.join(partial, JOURNAL_NAME), create=True)
+                end_lsn = link_log(reader, source, target, durable_lsn, self._clock)
+                wiring.copy(os.path.join(partial, WIRING_NAME), reader.log_uuid, before)
+                RealDirectory(partial).sync()
+                hold.check()  # what has its second name by now stays; before, it may have been used again
+                name = f"{moment}-{end_lsn}"
+                if name not in self.names():  # else a kill came just behind it
+                    root.rename(os.path.basename(partial), name)
+                    root.sync()
         except BaseException:
             self._clear_away()
             raise
-        finally:
-            hold.end()
         self._clear_away()
         for old in self.names()[: -self._most]:
             self.give_up(old, f"{self._most} are kept")
