@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 from hashlib import sha256
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,10 @@ from cairnmq.analysis.running import answer, job_named
 from cairnmq.analysis.views import Asked, Views
 from cairnmq.store.library import open_store
 
-from ..cluster.simulation import DEAD_LETTERS, Simulation
+from ..cluster.simulation import Simulation
 from ..cluster.world import Member
 from ..columns.logs import lay_out
 
-QUEUES = sorted(("q", "r", "once", DEAD_LETTERS))
 Held = dict[str, list[bytes]]
 
 
@@ -41,18 +41,20 @@ def laid_out(member: Member, path: Path) -> Path:
 def held(store: Path) -> Held:
     """What its queues hold, from head to tail, as it gives that out when it is opened."""
     copy = shutil.copytree(store, store.with_name(f"{store.name}-emptied"))
-    found: Held = {name: [] for name in QUEUES}
+    found: Held = {}
     with open_store(str(copy)) as opened:
-        for name in QUEUES:
-            while (message := opened.queue(name).take()) is not None:
-                found[name].append(message.content)
-                message.accept()
+        for queue in sorted(opened.queues(), key=attrgetter("name")):
+            if not queue.name.startswith("$"):
+                contents = found[queue.name] = []
+                while (message := queue.take()) is not None:
+                    contents.append(message.content)
+                    message.accept()
     return found
 
 
 def differences(here: Held, there: Held) -> list[tuple[object, ...]]:
     found: list[tuple[object, ...]] = []
-    for name in QUEUES:
+    for name in here:
         sides: list[dict[int, bytes]] = []
         for own, other in ((here[name], list(there[name])), (there[name], list(here[name]))):
             side = {}
@@ -83,7 +85,7 @@ def compare(spark: SparkSession, here: Path, there: Path) -> list[tuple[object, 
     return [tuple(row[name] for name in names) for row in rows]
 
 
-@pytest.mark.parametrize("seed", [7])
+@pytest.mark.parametrize("seed", [8])
 def test_members_after_a_life(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     simulation = Simulation(seed, steps=150)
     simulation.run()
