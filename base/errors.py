@@ -13,6 +13,10 @@ class CairnError(Exception):
         self.remedy = remedy
 
 
+class NotWhole(CairnError):
+    """All could be read that is there, and the answer is no, or not all that was asked for."""
+
+
 class DiskError(CairnError):
     """The operating system refused an operation on a file."""
 

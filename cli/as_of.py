@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 
 import click
@@ -18,8 +17,10 @@ from ..tools.restoring import restore_view
 from ..tools.selection import queue_ids
 from ..tools.sending import Outgoing, Sending
 from .connect import connect_options
+from .output import answering, output, remark
 from .sending import stoppable, target_of, target_options, tell_sent
-from .showing import Bars, console, line, output
+from .showing import Bars, console, line
+from .units import Finite
 
 Wanted = Callable[[int], bool]
 _SHOWN = 10
@@ -38,12 +39,13 @@ _CHANGES_SHOWN = 20
 @click.option("--restore", "target", type=click.Path(), metavar="DIR", help="Make a new store there that holds it.")
 @click.option("--resend", metavar="URL",
               help="Send the messages to a broker: to their queues, or to the address the URL ends in.")  # fmt: skip
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="So many a second at most.")
+@click.option("--rate", type=Finite(min=0, min_open=True), metavar="N", help="So many a second at most.")
 @click.option("--skip", type=click.IntRange(min=0), default=0, metavar="N",
               help="Leave out the first N messages of --resend, which were sent before.")  # fmt: skip
 @target_options
 @connect_options("The PostgreSQL server that the store's wiring is on")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@answering
 def as_of(
     arguments: tuple[str, ...],
     archives: tuple[str, ...],
@@ -60,14 +62,14 @@ def as_of(
     connect: str | None,
     catalog: str | None,
     as_json: bool,
-) -> None:
+) -> int:
     """Show the queues as they were, also while a broker runs on the store.
 
     STORE is a store directory, or several: a store and its archives, or archives alone. The moment is an LSN, and all
     records before it count; or a time like 2026-05-17T12:30:00Z, an age like 10m or 2h, or `end`. What is shown is what
     a crash then would have left. Nothing is written into the store.
 
-    The exit status is 1 if what is shown is not whole, or nothing can be shown.
+    The exit status is 1 if what is left of the history is not whole, or not all was sent, and 2 if there is no log.
     """
     paths = [*(arguments if diff else arguments[:-1]), *archives]
     if not paths or (not diff and not arguments[:-1] and not archives):
@@ -87,7 +89,7 @@ def as_of(
         with Bars() as bars:
             views = [past.view(moment, bars.show, partial=partial) for moment in moments]
         whole = all(view.is_whole for view in views)
-        with output(0 if whole else 1):
+        with output(lambda: 0 if whole else 1):
             if diff:
                 _show_difference(past, views, wanted, _CHANGES_SHOWN if count is None else count, as_json)
             else:
@@ -96,7 +98,7 @@ def as_of(
         if target:
             with Bars() as bars:
                 report = restore_view(past, views[0], target, wanted, SystemClock(), bars.show)
-            with output():
+            with output(lambda: 0 if whole else 1):
                 told = {"restored": {"store": target, "messages": report.messages, "queues": report.queues}}
                 line(told) if as_json else print(f"restored {report.messages} messages to {target}")
         if sending is not None:
@@ -106,13 +108,13 @@ def as_of(
                 run = Sending(where, messages, lambda done: bars.show("sending", done, 0))
                 with stoppable(run):
                     sent = run.run()
-            with output():
+            with output(lambda: 0 if whole and sent.is_complete else 1):
                 tell_sent(sent, lambda token: f"--skip {token} goes on there", {}, as_json)
         for view in views:
             view.close()
-        for remark in past.told():
-            print(f"cairnmq as-of: {remark}", file=sys.stderr)
-    sys.exit(0 if whole else 1)
+        for text in past.told():
+            remark("as-of", text)
+    return 0 if whole else 1
 
 
 def _head(past: Past, view: View, wanted: Wanted) -> dict[str, object]:

@@ -31,7 +31,7 @@ from .connect import connect_options
 from .connect_to import auto_links_of, targets_of
 from .log import begin_log
 from .recovery_progress import RecoveryProgress
-from .units import AGE, SIZE, SIZE_OR_NONE, host_port
+from .units import AGE, SIZE, SIZE_OR_NONE, Finite, host_port
 
 Command = Callable[..., Any]
 
@@ -155,7 +155,7 @@ def _option(name: str, default: float, kind: click.ParamType[Any], text: str) ->
 @_option("--max-frame-size", 64 << 10, click.IntRange(512, 16 << 20), "Bytes.")
 @_option("--max-message-size", 256 << 20, click.IntRange(1, 1 << 40), "Bytes.")
 @_option("--idle-timeout", 60, click.IntRange(0, 86_400), "Seconds of silence a connection survives; 0 for any number.")
-@_option("--transaction-timeout", 0, click.FloatRange(0), "Seconds until an open transaction is rolled back; 0: never.")
+@_option("--transaction-timeout", 0, Finite(0), "Seconds until an open transaction is rolled back; 0: never.")
 @_option("--max-transactions", 1000, click.IntRange(1, 1_000_000), "Open transactions of a connection.")
 @click.option(
     "--max-transaction-size",

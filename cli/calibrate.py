@@ -9,11 +9,12 @@ from ..tools.calibrate import ALLOCATED, WRITTEN, Calibration
 from ..tools.calibrate import calibrate as run_calibrate
 from ..tools.words import size_text
 from .output import answering, bars, console, print_json, printable
+from .units import Finite
 
 
 @click.command("calibrate")
 @click.argument("directory", metavar="DIR", type=click.Path())
-@click.option("--seconds", default=5.0, show_default=True, type=click.FloatRange(0.1, 3600), help="So long, about.")
+@click.option("--seconds", default=5.0, show_default=True, type=Finite(0.1, 3600), help="So long, about.")
 @click.option("--json", "as_json", is_flag=True, help="All of it as JSON.")
 @answering
 def calibrate(directory: str, seconds: float, as_json: bool) -> None:

@@ -13,6 +13,7 @@ import click
 
 from .ctl_client import Client, Unheard, Where
 from .ctl_tables import Printer
+from .units import Finite
 from .where import PASSWORD
 
 Command = Callable[..., Any]
@@ -65,7 +66,7 @@ class _Group(click.Group):
 @click.option("--url", default="amqp://127.0.0.1:5672", show_default=True, envvar="CAIRNMQ_URL", help="The broker.")
 @click.option("--user", help=f"Log in as that; the password is {PASSWORD} in the environment, or asked for.")
 @click.option("--ca", type=click.Path(exists=True, dir_okay=False), help="Whose certificates to trust, with amqps.")
-@click.option("--timeout", "timeout_s", default=10.0, show_default=True, type=click.FloatRange(0.1), help="Seconds.")
+@click.option("--timeout", "timeout_s", default=10.0, show_default=True, type=Finite(0.1), help="Seconds.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.pass_context
 def ctl(

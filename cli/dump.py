@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 
 import click
 
-from ..base.errors import CairnError
 from ..tools.dump import Totals
 from ..tools.dump import dump as run_dump
 from ..tools.evidence import Evidence, ask_server, directory_of_containers, open_evidence
@@ -18,6 +16,7 @@ from ..tools.past import rows_of, stores_of
 from ..tools.redaction import Redaction, Rules
 from ..tools.selection import Selection, checked_types, queue_ids
 from .connect import connect_options
+from .output import WrongCall, answering, output, remark
 
 
 class _Number(click.ParamType[int]):
@@ -36,7 +35,7 @@ class _Number(click.ParamType[int]):
         if not (text.isascii() and text.isdecimal()):
             option = param.opts[0] if param is not None else self.name
             also = "".join(f", or {word!r}" for word in self._words)
-            raise CairnError(f"{option} {text}", "not a number", f"give a whole number of at least 0{also}")
+            raise WrongCall(f"{option} {text}", "not a number", f"give a whole number of at least 0{also}")
         return int(text)
 
 
@@ -63,6 +62,7 @@ class _Number(click.ParamType[int]):
 @click.option("--blocks", is_flag=True, help="Also a line per block.")
 @connect_options("The PostgreSQL server that knows the queues' names")
 @click.option("--summary", is_flag=True, help="Only totals: records per type, bytes, LSNs, damage.")
+@answering
 def dump(
     paths: tuple[str, ...],
     from_lsn: int,
@@ -79,13 +79,13 @@ def dump(
     connect: str | None,
     catalog: str | None,
     summary: bool,
-) -> None:
+) -> int:
     """Show what stands in a journal, a record per line, also while a broker runs on it.
 
     STORE is a store directory or the directory of a journal, ARCHIVE what --archive-dir named; a store and its archive
     together show all there ever was. CONTAINER is one of a journal's or an archive's files. Nothing is ever
-    written. Damage is shown where it lies. The exit status is 1 if something that was once durable can't be read, and
-    0 otherwise, also if the end of the log is torn.
+    written. Damage is shown where it lies. The exit status is 1 if something that was once durable can't be read, 2 if
+    there is no journal or the command is wrong, and 0 otherwise, also if the end of the log is torn.
     """
     chosen = checked_types(types)
     evidence = open_evidence(list(paths))
@@ -103,24 +103,17 @@ def dump(
         else PeopleLines(names, 32 if payload is None else payload, redaction)
     )
     totals = Totals()
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
-    try:
+    with output(lambda: totals.exit_status):
         sys.stdout.write(wiring)
         run_dump(evidence, selection, lines, sys.stdout.write, totals, with_blocks=blocks, totals_only=summary)
         if summary:
             sys.stdout.write((totals.as_json() if as_json else totals.as_text()) + "\n")
         sys.stdout.flush()
-    except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is buffered must not fail again at exit
-        if isinstance(error, BrokenPipeError):  # `| head` has seen enough
-            sys.exit(totals.exit_status)
-        raise CairnError("standard output", f"write failed: {error.strerror}") from error
     opaque = f"{redaction.opaque} payloads are filler in whole or in part" if redaction and redaction.opaque else ""
-    for remark in dict.fromkeys((*evidence.remarks(), *wiring_remarks, opaque, totals.damage_text())):
-        if remark:
-            print(f"cairnmq dump: {remark}", file=sys.stderr)
-    sys.exit(totals.exit_status)
+    for told in dict.fromkeys((*evidence.remarks(), *wiring_remarks, opaque, totals.damage_text())):
+        if told:
+            remark("dump", told)
+    return totals.exit_status
 
 
 def _wiring(

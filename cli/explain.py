@@ -9,7 +9,7 @@ from ..tools.explain import Explanation, Pin, explain_tail
 from ..tools.explain_space import Space, explain_space
 from ..tools.words import age_text, size_text
 from .connect import connect_options
-from .output import FOUND, answering, bars, console, print_json, printable, store_argument
+from .output import FOUND, answering, bars, console, output, print_json, printable, store_argument
 
 _QUEUES = 20
 _NAMES = "The PostgreSQL server that knows the queues' names"
@@ -33,11 +33,10 @@ def tail(store: str, limit: int, connect: str | None, catalog: str | None, as_js
     """
     with bars() as progress:
         found = explain_tail(store, progress, connect, catalog, limit)
-    if as_json:
-        print_json(found.fields())
-    else:
-        _show_tail(found)
-    return 0 if found.complete else FOUND
+    status = 0 if found.complete else FOUND
+    with output(lambda: status):
+        print_json(found.fields()) if as_json else _show_tail(found)
+    return status
 
 
 def _show_tail(found: Explanation) -> None:
@@ -68,7 +67,7 @@ def _show_tail(found: Explanation) -> None:
     for remedy in found.remedies:
         shown.print(f"  {printable(remedy)}", soft_wrap=True)
     for note in found.notes:
-        shown.print(note)
+        shown.print(printable(note))
 
 
 def _row(pin: Pin) -> list[str]:
@@ -95,11 +94,10 @@ def space(store: str, queues_shown: int, connect: str | None, catalog: str | Non
     """
     with bars() as progress:
         found = explain_space(store, progress, connect, catalog)
-    if as_json:
-        print_json(found.fields())
-    else:
-        _show_space(found, queues_shown)
-    return 0 if found.complete else FOUND
+    status = 0 if found.complete else FOUND
+    with output(lambda: status):
+        print_json(found.fields()) if as_json else _show_space(found, queues_shown)
+    return status
 
 
 def _show_space(found: Space, queues_shown: int) -> None:
@@ -118,4 +116,4 @@ def _show_space(found: Space, queues_shown: int) -> None:
     if len(found.queues) > queues_shown:
         shown.print(f"and {len(found.queues) - queues_shown} more queues")
     for note in found.notes:
-        shown.print(note)
+        shown.print(printable(note))

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import sys
 from typing import IO
 
 import click
 
 from ..base.clock import SystemClock
 from ..tools.loading import load as run_load
-from .showing import Bars, line, output
-from .units import SIZE
+from .output import answering, remark
+from .showing import Bars, line
+from .units import BYTES
 
 
 @click.command("load")
 @click.argument("target", metavar="DIR", type=click.Path())
 @click.argument("source", metavar="[FILE]", type=click.File("rb"), default="-")
 @click.option("--plain", is_flag=True, help="Make the directory of a journal, without a wiring.")
-@click.option("--container-size", type=SIZE, default="1M", show_default=True, metavar="SIZE",
+@click.option("--container-size", type=BYTES, default="1M", show_default=True, metavar="SIZE",
               help="Of the new log's containers, at least 512K.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Tell the result as one JSON object.")
+@answering
 def load(target: str, source: IO[bytes], plain: bool, container_size: int, as_json: bool) -> None:
     """Make a store at DIR of what `cairnmq dump --whole` wrote, from FILE or standard input.
 
@@ -29,15 +30,14 @@ def load(target: str, source: IO[bytes], plain: bool, container_size: int, as_js
     """
     with Bars() as bars:
         made = run_load(source, target, SystemClock(), bars.show, plain=plain, container_bytes=container_size)
-    with output():
-        if as_json:
-            line({"loaded": {"store": target, **made._asdict()}})
-        else:
-            places = f"{made.messages} messages on {made.queues} queues" if not plain else "a plain journal"
-            print(f"loaded {made.records} records to {target}: {places}")
+    if as_json:
+        line({"loaded": {"store": target, **made._asdict()}})
+    else:
+        places = f"{made.messages} messages on {made.queues} queues" if not plain else "a plain journal"
+        print(f"loaded {made.records} records to {target}: {places}")
     if made.unknown:
         told = f"{made.unknown} LSNs that records refer to have no record, as in what was dumped"
-        print(f"cairnmq load: {told}", file=sys.stderr)
+        remark("load", told)
     if made.damaged:
         told = f"{made.damaged} lines tell of damage: what stood there is not loaded"
-        print(f"cairnmq load: {told}", file=sys.stderr)
+        remark("load", told)

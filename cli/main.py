@@ -19,6 +19,7 @@ from .dump import dump
 from .explain import explain
 from .export import export
 from .load import load
+from .output import UNREADABLE, WrongCall, printable
 from .perftest import perftest
 from .replay import replay
 from .salvage import salvage
@@ -47,9 +48,9 @@ for command in (
 
 
 def main() -> None:
-    """Run the command; an error CairnMQ can explain is one line on standard error and exit status 1."""
+    """Run the command; an error CairnMQ can explain is one line on standard error and exit status 1, or 2."""
     try:
         cairnmq()
     except CairnError as error:
-        print(f"cairnmq: {error}", file=sys.stderr)
-        sys.exit(1)
+        print(f"cairnmq: {printable(str(error))}", file=sys.stderr)
+        sys.exit(UNREADABLE if isinstance(error, WrongCall) else 1)

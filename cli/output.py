@@ -1,7 +1,8 @@
 """How the commands that look at a store answer: on standard output, with a status that scripts can tell apart.
 
-0: nothing is wrong. 1: something was found. 2: the command is wrong, or nothing could be read. 130: Ctrl-C.
-A closed pipe (`| head`) is no error. A full disk is one, and what was printed by then stays.
+0: nothing is wrong. 1: something was found, or the answer is not whole. 2: the command is wrong, or nothing could be
+read. 130: Ctrl-C; 143: SIGTERM. A closed pipe (`| head`) is no error: the status is what was found by then. A full disk
+is one, and what was printed by then stays.
 """
 
 from __future__ import annotations
@@ -23,8 +24,14 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
-from ..base.errors import CairnError
+from ..base.errors import CairnError, NotWhole
 from ..tools.checking import Progress
+from ..tools.lines import printable
+
+__all__ = [
+    "FOUND", "UNREADABLE", "WIDTH_IN_PIPES", "Shown", "WrongCall", "answering", "bars", "console", "output",
+    "print_json", "printable", "remark", "store_argument",
+]  # fmt: skip
 
 FOUND, UNREADABLE = 1, 2
 _INTERRUPTED = "cairnmq: interrupted"
@@ -33,38 +40,46 @@ WIDTH_IN_PIPES = 200
 _Command = Callable[..., Any]
 
 
-def answering(command: _Command) -> _Command:
-    """The command, ended as the module says. It returns its status, or None for 0."""
+class WrongCall(CairnError):
+    """An option is wrong, and that is told in one line; the status is 2."""
+
+
+def answering(command: _Command, failed: int = UNREADABLE) -> _Command:
+    """The command, ended as the module says. It returns its status, or None for 0.
+
+    *failed* is for what gives other things a status, and another one to errors than 2.
+    """
 
     def wrapped(*args: Any, **options: Any) -> Any:
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="backslashreplace")
-        with _ctrl_c() as came:
+        with _ctrl_c() as came, _sigterm():
             try:
                 status = command(*args, **options)
-                sys.stdout.flush()
+                with output(lambda: status or 0):
+                    sys.stdout.flush()
             except KeyboardInterrupt:
                 _end(_INTERRUPTED, 128 + signal.SIGINT)
             except Exception as error:
                 if came.is_set():
                     _end(_INTERRUPTED, 128 + signal.SIGINT)
-                _end_with(error)
+                _end_with(error, failed)
         sys.exit(status or 0)
 
     return update_wrapper(wrapped, command)
 
 
-def _end_with(error: Exception) -> None:
+def _end_with(error: Exception, failed: int) -> None:
     """As the module says; what is none of these errors is a defect, and raised again."""
     if isinstance(error, CairnError):
-        _end(f"cairnmq: {error}", UNREADABLE)
+        _end(f"cairnmq: {error}", FOUND if isinstance(error, NotWhole) else failed)
     elif isinstance(error, BrokenPipeError):
         _forget_output()
         sys.exit(0)
     elif isinstance(error, OSError):
         _forget_output()
         where = f"{error.filename}: " if error.filename else "standard output: "
-        _end(f"cairnmq: {where}{error.strerror}; what stands there is not all", UNREADABLE)
+        _end(f"cairnmq: {where}{error.strerror}; what stands there is not all", failed)
     raise error
 
 
@@ -88,12 +103,39 @@ def _ctrl_c() -> Iterator[Event]:
         signal.signal(signal.SIGINT, before)
 
 
+@contextmanager
+def _sigterm() -> Iterator[None]:
+    """SIGTERM ends it as Ctrl-C does, so that no temporary file and no process of its own is left."""
+    if current_thread() is not main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+
+    def terminate(number: int, frame: FrameType | None) -> None:
+        sys.exit(128 + signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+@contextmanager
+def output(status: Callable[[], int]) -> Iterator[None]:
+    """While something is printed: who reads it may have seen enough, which ends the program with *status*."""
+    try:
+        yield
+    except BrokenPipeError:
+        _forget_output()
+        sys.exit(status())
+
+
 def _end(text: str, status: int) -> None:
     try:
         sys.stdout.flush()
     except OSError:
         _forget_output()
-    print(text, file=sys.stderr)
+    print(printable(text), file=sys.stderr)
     sys.exit(status)
 
 
@@ -102,20 +144,28 @@ def _forget_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def remark(verb: str, text: str) -> None:
+    """What is worth knowing beside, on standard error."""
+    print(f"cairnmq {verb}: {printable(text)}", file=sys.stderr)
+
+
 def print_json(value: object) -> None:
     """One document."""
     json.dump(value, sys.stdout, ensure_ascii=False, indent=1)
     sys.stdout.write("\n")
 
 
+class Shown(Console):
+    """On standard output. A pipe that closes ends no program from inside of rich, with a status that means damage."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        _forget_output()
+
+
 def console() -> Console:
     """For tables on standard output."""
-    return Console(width=None if sys.stdout.isatty() else WIDTH_IN_PIPES, highlight=False, markup=False, emoji=False)
-
-
-def printable(text: str) -> str:
-    """Names and bodies are others': nothing in them may steer the terminal."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    return Shown(width=None if sys.stdout.isatty() else WIDTH_IN_PIPES, highlight=False, markup=False, emoji=False)
 
 
 @contextmanager

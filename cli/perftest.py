@@ -16,12 +16,16 @@ from ..perftest.running import Roles, Running
 from ..perftest.setting_up import set_up
 from .perftest_screen import Screen, write_out
 from .soak import DEFAULTS, Given, soak, soak_options
-from .units import BYTES
+from .units import BYTES, Finite
 from .where import PASSWORD, PORTS, checked_url, password_of
 
 INTERRUPTED = 130
 Command = Callable[..., Any]
 YES_NO = ("yes", "no")
+_MOST_MESSAGES = 1_000_000_000
+"""Of each publisher: some bytes are kept for each. No counter of AMQP's holds more than four times that."""
+_MOST_CLIENTS = 10_000
+_MOST_IN_QUEUE = 1 << 62
 
 
 def _flag(*names: str, default: bool, text: str) -> Callable[[Command], Command]:
@@ -31,8 +35,11 @@ def _flag(*names: str, default: bool, text: str) -> Callable[[Command], Command]
     )  # fmt: skip
 
 
-def _number(*names: str, default: int, least: int = 0, text: str) -> Callable[[Command], Command]:
-    return click.option(*names, default=default, show_default=True, type=click.IntRange(least), metavar="N", help=text)
+def _number(
+    *names: str, default: int, least: int = 0, most: int = _MOST_MESSAGES, text: str
+) -> Callable[[Command], Command]:
+    kind = click.IntRange(least, most)
+    return click.option(*names, default=default, show_default=True, type=kind, metavar="N", help=text)
 
 
 def _several(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
@@ -48,7 +55,7 @@ where_options = _several(
     click.option("--url", default="amqp://127.0.0.1:5672", show_default=True, envvar="CAIRNMQ_URL", help="The broker."),
     click.option("--user", help=f"Log in as that; the password is {PASSWORD} in the environment, or asked for."),
     click.option("--ca", type=click.Path(exists=True, dir_okay=False), help="Whose certificates to trust, with amqps."),
-    click.option("--timeout", "timeout_s", default=10.0, show_default=True, type=click.FloatRange(0.1),
+    click.option("--timeout", "timeout_s", default=10.0, show_default=True, type=Finite(0.1),
                  help="Seconds that the broker may take to answer a request."),
 )  # fmt: skip
 role_options = _several(
@@ -60,44 +67,44 @@ role_options = _several(
 load_options = _several(
     click.option("--mode", default=SHARED, show_default=True, type=click.Choice(MODES),
                  help="shared: --qt queues, --npubs and --nsubs on each; topic: so by topic; fanout: all get it."),
-    _number("--npubs", default=1, text="Publishers (of each queue or topic)."),
+    _number("--npubs", default=1, most=_MOST_CLIENTS, text="Publishers (of each queue or topic)."),
     _number("--count", default=500_000, least=1, text="Messages of each publisher."),
     click.option("--size", default="1024", show_default=True, type=BYTES, metavar="BYTES", help="Of a message's body."),
-    _number("--headers", default=0, text="Application properties of each message."),
+    _number("--headers", default=0, most=10_000, text="Application properties of each message."),
     _flag("--pub-confirms", "--pub-confirm", "confirms", default=True, text="Messages are sent unsettled."),
     _flag("--durable", default=False, text="Messages are durable, and queues."),
     _flag("--unique-data", default=False, text="Each message has bytes of its own."),
     _flag("--sync-publish", default=False, text="Each message waits for the outcome of the one before."),
     _number("--window", default=1000, least=1, text="Messages of a publisher without an outcome, at most."),
-    _number("--nsubs", default=1, text="Subscribers (of each queue or topic)."),
+    _number("--nsubs", default=1, most=_MOST_CLIENTS, text="Subscribers (of each queue or topic)."),
     _number("--sub-ack", default=100, text="Messages are accepted so many at a time; 0: they are sent settled."),
     _number("--credit", default=1000, least=1, text="Messages a subscriber has in hand, at most."),
-    _number("--qt", default=1, least=1, text="Queues or topics."),
+    _number("--qt", default=1, least=1, most=_MOST_CLIENTS, text="Queues or topics."),
     _flag("--single-connection", default=False, text="All clients of this process share a connection."),
     _number("--iterations", default=1, least=1, text="How often all of it is done."),
     click.option("-s", "--summary", is_flag=True, help="A line for each iteration: pubs/s subs/s transfers/s MB/s."),
-    _number("--queue-max-count", default=0, text="Queues hold so many messages; 0: any number."),
-    _number("--queue-max-size", default=0, text="Queues hold so many bytes; 0: any number."),
+    _number("--queue-max-count", default=0, most=_MOST_IN_QUEUE, text="Queues hold so many messages; 0: any number."),
+    _number("--queue-max-size", default=0, most=_MOST_IN_QUEUE, text="Queues hold so many bytes; 0: any number."),
     click.option("--base-name", default="perftest", show_default=True, help="What names begin with."),
     _flag("--queue-durable", default=False, text="Queues are durable, also if messages are not."),
-    click.option("--interval-sub", "--interval_sub", "interval_sub_ms", default=0.0, type=click.FloatRange(0),
+    click.option("--interval-sub", "--interval_sub", "interval_sub_ms", default=0.0, type=Finite(0),
                  metavar="MS", help="A pause for each message that was received."),
-    click.option("--interval-pub", "--interval_pub", "interval_pub_ms", default=0.0, type=click.FloatRange(0),
+    click.option("--interval-pub", "--interval_pub", "interval_pub_ms", default=0.0, type=Finite(0),
                  metavar="MS", help="A pause behind each message that was sent."),
-    click.option("--rate", "rate_per_s", default=0.0, type=click.FloatRange(0), metavar="N",
+    click.option("--rate", "rate_per_s", default=0.0, type=Finite(0), metavar="N",
                  help="Messages per second of all publishers together; times then begin when a message was due."),
     _number("--tx", default=0, text="Publish and consume in transactions of so many messages."),
     _number("--pub-tx", default=0, text="The same for publishers only."),
     _number("--sub-tx", default=0, text="The same for subscribers only."),
     _flag("--async-commit", default=False, text="Don't wait for a commit before going on."),
-    _number("--processes", default=0, text="For publishers, and as many for subscribers; 0: one per processor."),
+    _number("--processes", default=0, most=1000, text="For publishers, and as many for subscribers; 0: as processors."),
     click.option("--queue-address", default=Addresses().queue, show_default=True, metavar="TEMPLATE",
                  help="How the broker's queues are addressed, {name} being the name."),
     click.option("--topic-address", default=Addresses().topic, metavar="TEMPLATE", help="Its topics."),
     click.option("--fanout-address", default=Addresses().fanout, show_default=True, help="Its fanout exchange."),
     click.option("--setup-command", default="", metavar="TEMPLATE",
                  help="A shell command that makes a queue: {name}, {durable}, {max_count}, {max_size}."),
-    click.option("--patience", "patience_s", default=60.0, show_default=True, type=click.FloatRange(0),
+    click.option("--patience", "patience_s", default=60.0, show_default=True, type=Finite(0),
                  help="Seconds without any progress that end the test; 0: any time."),
 )  # fmt: skip
 output_options = _several(

@@ -14,11 +14,13 @@ from typing import Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from ..base.errors import DiskError
 from ..perftest.figures import Iteration, Report, mean, stdev, totals
 from ..perftest.plan import Options
 from ..perftest.running import View
+from .output import Shown, printable
 
 WIDTH_IN_PIPES = 120
 _SMOOTH = 0.5
@@ -96,7 +98,7 @@ class Screen:
             print("\t".join(f"{figure:.6g}" for figure in totals(iterations).values()))
 
     def _tables(self, iterations: list[Iteration], document: dict[str, Any]) -> None:
-        console = Console(width=None if sys.stdout.isatty() else WIDTH_IN_PIPES, highlight=False)
+        console = Shown(width=None if sys.stdout.isatty() else WIDTH_IN_PIPES, highlight=False)
         for one in iterations:
             found = one.as_json()
             stopped = " (partial)" if one.partial else ""
@@ -117,7 +119,7 @@ class Screen:
         if not iterations:
             console.print("nothing was measured")
         if document["stopped_by"]:
-            console.print(f"[yellow]not all of the test: {document['stopped_by']}[/]")
+            console.print(Text(f"not all of the test: {printable(document['stopped_by'])}", style="yellow"))
 
 
 def _rates(one: Iteration) -> Table:

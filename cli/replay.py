@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -17,8 +16,10 @@ from ..tools.past import Past
 from ..tools.selection import queue_ids
 from ..tools.sending import Outgoing, Sending
 from .connect import connect_options
+from .output import answering, output, remark
 from .sending import stoppable, target_of, target_options, tell_sent
-from .showing import Bars, output
+from .showing import Bars
+from .units import Finite
 
 MAX_SPEED = 0.0
 
@@ -47,7 +48,7 @@ class _Speed(click.ParamType[float]):
               help="The broker: messages go to their queues there, or to the address the URL ends in.")  # fmt: skip
 @click.option("--speed", type=_Speed(), default="1x", show_default=True, metavar="1x|10x|max",
               help="So much faster than they arrived, with the same spacing.")  # fmt: skip
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N",
+@click.option("--rate", type=Finite(min=0, min_open=True), metavar="N",
               help="Instead: so many a second, evenly.")  # fmt: skip
 @click.option("--from-lsn", metavar="LSN", help="What arrived from there on.")
 @click.option("--to-lsn", metavar="LSN", help="What arrived before.")
@@ -58,6 +59,7 @@ class _Speed(click.ParamType[float]):
 @target_options
 @connect_options("The PostgreSQL server that the store's wiring is on")
 @click.option("--json", "as_json", is_flag=True, help="Tell the result as one JSON object.")
+@answering
 def replay(
     paths: tuple[str, ...],
     archives: tuple[str, ...],
@@ -75,7 +77,7 @@ def replay(
     connect: str | None,
     catalog: str | None,
     as_json: bool,
-) -> None:
+) -> int:
     """Send what arrived in a journal to a broker again, byte for byte and in order, at a chosen speed.
 
     A message counts when it got on a queue, once for each; one of a transaction that was not committed never does. What
@@ -83,7 +85,7 @@ def replay(
     confirmed; Ctrl-C ends the replay and says with which --from-lsn it goes on. A running broker is not held up by it:
     keep an --archive-dir for what is to be replayed slowly.
 
-    The exit status is 1 if not everything that was meant was accepted.
+    The exit status is 1 if not everything that was meant was accepted, and 2 if there is no log.
     """
     if (from_lsn and from_time) or (to_lsn and to_time):
         raise click.UsageError("give an LSN or a time, not both")
@@ -111,11 +113,12 @@ def replay(
         if arrivals.unreadable:
             faults.append(f"of {len(arrivals.unreadable)} messages the content is not kept any more")
         faults += [f"{name}: {number} messages" for name, number in lost.items()]
-        for remark in dict.fromkeys((*past.remarks, *history.notes, *faults)):
-            print(f"cairnmq replay: {remark}", file=sys.stderr)
-        with output():
+        for told in dict.fromkeys((*past.remarks, *history.notes, *faults)):
+            remark("replay", told)
+        status = 1 if faults or not sent.is_complete else 0
+        with output(lambda: status):
             tell_sent(sent, lambda token: f"--from-lsn {token} goes on there", {"faults": faults}, as_json)
-    sys.exit(1 if faults else 0)
+    return status
 
 
 def _moment(lsn: str | None, time: str | None, now_us: int) -> Moment | None:

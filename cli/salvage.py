@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
-import sys
+from functools import partial
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from ..base.clock import SystemClock
@@ -16,10 +14,8 @@ from ..tools.in_place import salvage_in_place
 from ..tools.salvage import salvage as run_salvage
 from ..tools.salvage_report import LOST_STATUS, SalvageReport
 from .connect import connect_options
-from .showing import Bars
-
-_WIDTH = 160
-"""Of what goes to no terminal."""
+from .output import answering, output, printable
+from .showing import Bars, console
 
 
 @click.command("salvage")
@@ -28,9 +24,10 @@ _WIDTH = 160
 @click.option("--in-place", is_flag=True, help="Put the salvaged store in the place of the damaged one.")
 @connect_options("The PostgreSQL server that the damaged store's wiring is on; only with --to")
 @click.option("--json", "as_json", is_flag=True, help="The report as JSON.")
+@partial(answering, failed=1)
 def salvage(
     store: str, target: str | None, in_place: bool, connect: str | None, catalog: str | None, as_json: bool
-) -> None:
+) -> int:
     """Recover every message that is whole from a damaged STORE, on which no broker runs.
 
     With --to the damaged store is only read. With --in-place its journal and wiring are moved to
@@ -51,20 +48,16 @@ def salvage(
             )
         else:
             report = salvage_in_place(store, SystemClock(), bar.show)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
     if isinstance(report, dict):  # of an earlier run, which is completed now
         print(json.dumps(report, indent=1))
-        sys.exit(0 if report["whole"] else LOST_STATUS)
-    if as_json:
-        print(json.dumps(report.fields(), indent=1))
-    else:
-        _print(report)
-    sys.exit(report.exit_status)
+        return 0 if report["whole"] else LOST_STATUS
+    with output(lambda: report.exit_status):
+        print(json.dumps(report.fields(), indent=1)) if as_json else _print(report)
+    return report.exit_status
 
 
 def _print(report: SalvageReport) -> None:
-    console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else _WIDTH)
+    out = console()
     if report.findings:
         table = Table("container", "LSN", "what is wrong", "unknown records", title="Damage", title_justify="left")
         gaps = {gap.finding: gap for gap in report.gaps}
@@ -72,21 +65,21 @@ def _print(report: SalvageReport) -> None:
             gap = gaps.get(finding)
             lsns = f"{finding.first_lsn} to {finding.end_lsn}" if finding.end_lsn else ""
             unknown = f"at most {gap.unknown_records}" if gap is not None and gap.unknown else ""
-            table.add_row(finding.place or "none", lsns, f"{finding.kind}: {finding.why}", unknown)
-        console.print(table)
+            table.add_row(finding.place or "none", lsns, printable(f"{finding.kind}: {finding.why}"), unknown)
+        out.print(table)
     for remark in report.remarks:
-        console.print(remark, markup=False)
+        out.print(printable(remark))
     if not report.salvaged:
-        console.print("everything is whole, and in its place: nothing was changed")
+        out.print("everything is whole, and in its place: nothing was changed")
         return
     table = Table("queue", "salvaged", "lost", "doubtful", title="Messages", title_justify="left")
     for name, count in report.queues.items():
         lost = sum(name in map(report.name_of, message.queue_ids) for message in report.lost)
         doubtful = sum(message.queue == name for message in report.doubtful)
-        table.add_row(name, str(count), str(lost), str(doubtful))
-    console.print(table)
+        table.add_row(printable(name), str(count), str(lost), str(doubtful))
+    out.print(table)
     if report.unplaced:
-        console.print(f"{len(report.unplaced)} messages are in the quarantine: their queue is not known")
+        out.print(f"{len(report.unplaced)} messages are in the quarantine: their queue is not known")
     if report.doubtful:
-        console.print("a doubtful message may have been dequeued before; the report names each")
-    console.print(f"salvaged {report.messages} messages to {report.salvaged}", markup=False)
+        out.print("a doubtful message may have been dequeued before; the report names each")
+    out.print(f"salvaged {report.messages} messages to {report.salvaged}")

@@ -11,8 +11,9 @@ from urllib.parse import unquote
 
 import click
 
-from ..base.errors import CairnError
+from ..base.errors import NotWhole
 from ..tools.sending import Sending, Sent, Target
+from .output import printable
 from .showing import console, line
 from .where import PASSWORD, checked_url, password_of
 
@@ -56,7 +57,7 @@ def stoppable(sending: Sending) -> Iterator[None]:
 
 
 def tell_sent(sent: Sent, how_to_go_on: Callable[[int], str], more: dict[str, object], as_json: bool) -> None:
-    """What became of a sending. Raises `CairnError` if it is not complete."""
+    """What became of a sending. Raises `NotWhole` if it is not complete."""
     go_on = "" if sent.next_token is None else how_to_go_on(sent.next_token)
     rate = sent.outcomes.total() / sent.seconds if sent.seconds else 0.0
     percentiles = {f"p{share:g}": round(sent.percentile_ms(share / 100), 3) for share in (50, 90, 99, 99.9, 100)}
@@ -80,8 +81,8 @@ def tell_sent(sent: Sent, how_to_go_on: Callable[[int], str], more: dict[str, ob
         if sent.late_s >= 0.1:
             out.print(f"at most {sent.late_s:.1f} s behind the times that were asked for")
         for at, why in sent.refused:
-            out.print(f"{at}: {why}")
+            out.print(f"{at}: {printable(why)}")
     if sent.failure:
-        raise CairnError("sending", f"{sent.failure}; {sent.accepted} messages were accepted", go_on)
+        raise NotWhole("sending", f"{sent.failure}; {sent.accepted} messages were accepted", go_on)
     if not sent.is_complete:
-        raise CairnError("sending", "not all messages were accepted")
+        raise NotWhole("sending", "not all messages were accepted")

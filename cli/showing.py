@@ -1,18 +1,14 @@
-"""How commands show what they find: tables and bars by rich, and output that may be cut short."""
+"""How commands show what they find: tables and bars by rich, and objects as lines."""
 
 from __future__ import annotations
 
-import io
 import json
-import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from ..base.errors import CairnError
+from .output import Shown
 
 _WIDTH = 160
 """Of what goes to no terminal."""
@@ -22,25 +18,7 @@ _STEPS = 200
 
 def console() -> Console:
     """For tables, and for text that is not marked up."""
-    return Console(highlight=False, soft_wrap=True, markup=False, width=None if sys.stdout.isatty() else _WIDTH)
-
-
-@contextmanager
-def output(status: int = 0) -> Iterator[None]:
-    """While something is printed: who reads it may have seen enough, and the disk it goes to may be full.
-
-    Ends the program with *status* in the first case.
-    """
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
-    try:
-        yield
-        sys.stdout.flush()
-    except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is buffered must not fail again at exit
-        if isinstance(error, BrokenPipeError):
-            sys.exit(status)
-        raise CairnError("standard output", f"write failed: {error.strerror}", "it ends before the end") from error
+    return Shown(highlight=False, soft_wrap=True, markup=False, width=None if sys.stdout.isatty() else _WIDTH)
 
 
 def line(value: object) -> None:

@@ -11,7 +11,7 @@ from ..tools.stat import Stat, stat_store
 from ..tools.words import age_text, size_text
 from .connect import connect_options
 from .log_map import log_map
-from .output import FOUND, answering, bars, console, print_json, printable, store_argument
+from .output import FOUND, answering, bars, console, output, print_json, printable, store_argument
 
 _QUEUES = 20
 
@@ -34,11 +34,10 @@ def stat(
     """
     with bars() as progress:
         found = stat_store(store, progress, connect, catalog)
-    if as_json:
-        print_json(found.fields())
-    else:
-        _show(found, containers, queues_shown)
-    return 0 if found.complete else FOUND
+    status = 0 if found.complete else FOUND
+    with output(lambda: status):
+        print_json(found.fields()) if as_json else _show(found, containers, queues_shown)
+    return status
 
 
 def _show(found: Stat, containers: bool, queues_shown: int) -> None:
@@ -76,7 +75,7 @@ def _show(found: Stat, containers: bool, queues_shown: int) -> None:
             )  # fmt: skip
         shown.print(table)
     for note in found.notes:
-        shown.print(note)
+        shown.print(printable(note))
     if not found.complete:
         shown.print("some of it can't be read: the figures are of the rest; `cairnmq verify` tells what is wrong")
 

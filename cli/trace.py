@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -10,14 +9,15 @@ from uuid import UUID
 import click
 from rich.table import Table
 
-from ..base.errors import CairnError
+from ..base.errors import CairnError, NotWhole
 from ..tools.arrivals import Records
 from ..tools.lines import printable
 from ..tools.moments import time_words
 from ..tools.past import Past
 from ..tools.trace import Event, Life, Properties, find, life_of, message_at, properties_of
 from .connect import connect_options
-from .showing import Bars, console, line, output
+from .output import answering, output, remark
+from .showing import Bars, console, line
 
 _MOST = 20
 """So many messages are shown, if more have a property that was asked for."""
@@ -42,6 +42,7 @@ class _Traced(NamedTuple):
               help="Look in the store of another broker, too, for the same message-id. Repeatable.")  # fmt: skip
 @connect_options("The PostgreSQL server that the store's wiring is on")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@answering
 def trace(
     arguments: tuple[str, ...],
     message_id: str | None,
@@ -52,14 +53,15 @@ def trace(
     connect: str | None,
     catalog: str | None,
     as_json: bool,
-) -> None:
+) -> int:
     """Show the life of a message, from its arrival to the reason why it left, also while a broker runs on the store.
 
     STORE is a store directory, or a store and its archives. MESSAGE is the store's id for it, or the LSN of any record
     about it; or name it by what its sender said. A message that was moved is followed to its copy, and from it back to
     the original. Nothing is written.
 
-    The exit status is 1 if there is no such message, or the log is damaged where its life may stand.
+    The exit status is 1 if there is no such message, or the log is damaged where its life may stand, and 2 if there is
+    no log.
     """
     chosen = _chosen(message_id, correlation_id, own)
     if chosen is None and (len(arguments) + len(archives) < 2 or not arguments[-1].isdecimal()):
@@ -89,16 +91,16 @@ def trace(
     finally:
         for past in opened:
             past.close()
-    for remark in told:
-        print(f"cairnmq trace: {remark}", file=sys.stderr)
+    for text in told:
+        remark("trace", text)
     if not traced or not any(one.life.events for one in traced):
         what = arguments[-1] if chosen is None else message_id or correlation_id or own
-        raise CairnError(f"message {what}", "what is kept of the log tells nothing of it", "name its archive, too")
+        raise NotWhole(f"message {what}", "what is kept of the log tells nothing of it", "name its archive, too")
     status = 1 if any(one.life.damage for one in traced) else 0
-    with output(status):
+    with output(lambda: status):
         for one in traced:
             _show_json(one, len(traced) > 1 or bool(also)) if as_json else _show(one, bool(also))
-    sys.exit(status)
+    return status
 
 
 def _chosen(
@@ -108,6 +110,8 @@ def _chosen(
     given = [one for one in (message_id, correlation_id, own) if one is not None]
     if not given:
         return None
+    if message_id == "" or correlation_id == "":
+        raise click.UsageError("an empty id is that of no message")
     if len(given) > 1:
         raise click.UsageError("give one of --message-id, --correlation-id and --property")
     if own is not None:
@@ -117,7 +121,7 @@ def _chosen(
         return lambda found: found.properties.get(name) == value, name.encode()
     if message_id is not None:
         return lambda found: found.message_id == message_id, _needle(message_id)
-    return lambda found: found.correlation_id == correlation_id, _needle(correlation_id or "")
+    return lambda found: found.correlation_id == correlation_id, _needle(str(correlation_id))
 
 
 def _needle(text: str) -> bytes:

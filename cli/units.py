@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from typing import Any
 
 import click
 
@@ -48,6 +50,16 @@ class Said(Quantity):
 
 BYTES = Said("size", _SIZES, "give bytes, or a number with K, M or G, like 16K")
 TIME = Said("time", _TIMES, "give a number with s, m, h, d or w, like 10m")
+
+
+class Finite(click.FloatRange):
+    """A number within bounds; `nan` and `inf`, which Python calls floats, are none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        found = float(super().convert(value, param, ctx))
+        if not math.isfinite(found):
+            self.fail(f"{value!r} is no number", param, ctx)
+        return found
 
 
 def host_port(option: str, text: str) -> tuple[str, int]:

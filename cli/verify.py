@@ -10,7 +10,7 @@ from ..tools.verdicts import Verdict, VerifyReport
 from ..tools.verify_store import verify_archive, verify_store
 from ..tools.words import size_text
 from .connect import connect_options
-from .output import answering, bars, console, print_json, printable, store_argument
+from .output import answering, bars, console, output, print_json, printable, store_argument
 
 _STYLES = {"corrupt": "bold red", "torn": "yellow", "note": "dim"}
 
@@ -41,7 +41,8 @@ def verify(store: str, archive_dir: str | None, connect: str | None, catalog: st
         if report.records:
             _show(report, as_json)
         raise
-    _show(report, as_json)
+    with output(lambda: report.exit_status):
+        _show(report, as_json)
     return report.exit_status
 
 

@@ -13,6 +13,8 @@ SHARED, FANOUT, TOPIC = "shared", "fanout", "topic"
 OURS = "CairnMQ"
 """What a broker of ours calls itself."""
 MODES = (SHARED, FANOUT, TOPIC)
+MOST_BYTES = 1 << 30
+MOST_CLIENTS = 10_000
 CONTROL = ("ready", "pub_start", "pub_done", "sub_done", "sub_iteration")
 """Queues by which the roles meet."""
 
@@ -110,6 +112,11 @@ class Options:
 def checked(options: Options) -> tuple[Options, list[str]]:
     """The options as they can be used, and what had to be changed. Raises `CairnError` if nothing helps."""
     warnings: list[str] = []
+    if options.size_bytes > MOST_BYTES:
+        raise CairnError(f"--size {options.size_bytes}", f"a message may have {MOST_BYTES} bytes")
+    if options.all_pubs + options.all_subs > MOST_CLIENTS:
+        clients = options.all_pubs + options.all_subs
+        raise CairnError(f"{clients} clients", f"one test has at most {MOST_CLIENTS}", "lower --qt, --npubs or --nsubs")
     if options.size_bytes < MIN_BYTES:
         options = replace(options, size_bytes=MIN_BYTES)
         warnings.append(f"--size is now {MIN_BYTES}: the numbers in each message take that")

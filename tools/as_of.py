@@ -14,7 +14,7 @@ import numpy as np
 
 from ..amqp import sections
 from ..amqp.codec import Malformed
-from ..base.errors import CairnError, JournalError
+from ..base.errors import CairnError, JournalError, NotWhole
 from ..journal.block import Block
 from ..journal.record import HEAD_BYTES, TABLE, Flag, RecordType
 from ..recovery.survey import Survey
@@ -57,12 +57,12 @@ class View:
     """The queues as of a cut. Close it."""
 
     def __init__(self, history: History, cut: Cut, progress: Progress, *, partial: bool = False) -> None:
-        """Raises `CairnError` unless all that is needed is kept, or *partial* is asked for."""
+        """Raises `NotWhole` unless all that is needed is kept, or *partial* is asked for."""
         self.history = history
         self.cut = cut
         self.is_kept = history.is_whole_at(cut)
         if not self.is_kept and not partial:
-            raise CairnError(
+            raise NotWhole(
                 f"as of LSN {cut.lsn}", "containers that the log then had are not kept any more",
                 f"{history.whole_from_words()}; --partial shows what is left of it",
             )  # fmt: skip

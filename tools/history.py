@@ -20,7 +20,7 @@ from uuid import UUID
 
 import numpy as np
 
-from ..base.errors import CairnError, DiskError, ForeignStore
+from ..base.errors import DiskError, ForeignStore, NotWhole
 from ..disk.seam import SECTOR_BYTES, Directory, File
 from ..journal import block, container, mark
 from ..journal.archive import archived_lsn
@@ -189,12 +189,12 @@ class History:
         return self.first_lsn
 
     def lsn_at(self, time_us: int) -> int:
-        """The first record that was appended after that time, or the end. Raises `CairnError` for one before all."""
+        """The first record that was appended after that time, or the end. Raises `NotWhole` for one before all."""
         known = [slot for slot in self.slots if self.kept[slot].head.time_us]
         times = [self.kept[slot].head.time_us for slot in known]
         at = bisect_right(times, time_us) - 1
         if at < 0 and known and known[0] > 0:
-            raise CairnError("that time", "the log and its archive begin later", self._begins())
+            raise NotWhole("that time", "the log and its archive begin later", self._begins())
         begin = known[max(0, at - 1)] if known else 0  # the block before a new container was filled a little earlier
         end = self.first_lsn
         for found in self.scan(begin * self.container_bytes):
@@ -211,7 +211,7 @@ class History:
         return f"what is kept begins at LSN {self.first_lsn}"
 
     def cut_at(self, lsn: int) -> Cut:
-        """The log cut at *lsn*, which lies in what is kept, or at its end. Raises `CairnError` if it does not."""
+        """The log cut at *lsn*, which lies in what is kept, or at its end. Raises `NotWhole` if it does not."""
         size = self.container_bytes
         at = bisect_left(self.slots, -(-lsn // size)) - 1
         while at >= 0:
@@ -248,7 +248,7 @@ class History:
     def _cut_behind_opening(self, slot: int, lsn: int) -> Cut:
         """Slots in which a broker only started are not archived: a cut behind where it ended is one behind the next.
 
-        Between the two stand only records of the log's own. Raises `CairnError` if *lsn* lies elsewhere in what is
+        Between the two stand only records of the log's own. Raises `NotWhole` if *lsn* lies elsewhere in what is
         missing.
         """
         first = next(self.scan(slot * self.container_bytes), None)
@@ -257,7 +257,7 @@ class History:
         if isinstance(first, Block) and any(one.type == RecordType.LOG_OPEN and one.extra <= lsn for one in own):
             return self._cut(first, first.record_lsn(len(own) - 1) + 1)
         gone = f"what stood up to LSN {slot * self.container_bytes} is not kept any more"
-        raise CairnError(f"LSN {lsn}", gone, self.whole_from_words())
+        raise NotWhole(f"LSN {lsn}", gone, self.whole_from_words())
 
     def _cut(self, last: Block, lsn: int) -> Cut:
         """Behind the records of *last* that stand below *lsn*."""

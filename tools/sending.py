@@ -111,13 +111,16 @@ class Sending(MessagingHandler):  # type: ignore[misc]
         container = self._container = Container(self)
         container.timeout = _LOOK_S
         container.start()
-        while container.process():
-            if self._is_interrupted and not self._is_over:
-                self._is_over = True
-                self.result.failure = "interrupted"
-                self._close_if_over()
-        container.stop()
-        container.process()
+        try:
+            while container.process():
+                if self._is_interrupted and not self._is_over:
+                    self._is_over = True
+                    self.result.failure = "interrupted"
+                    self._close_if_over()
+            container.stop()
+            container.process()
+        except OSError as error:  # where the name of a host is looked up, say
+            self.result.failure = self.result.failure or f"{self._target.url}: {error.strerror or error}"
         self._finish()
         return self.result
 

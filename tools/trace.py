@@ -20,7 +20,7 @@ import numpy as np
 
 from ..amqp import sections
 from ..amqp.codec import Malformed
-from ..base.errors import CairnError
+from ..base.errors import CairnError, JournalError, NotWhole
 from ..journal.block import ACQUISITIONS, Block
 from ..journal.reader import Damage
 from ..journal.record import TABLE, Flag, RecordHead, RecordType
@@ -94,17 +94,17 @@ def _words(value: object) -> str:
 
 
 def message_at(history: History, lsn: int) -> int:
-    """The message that the record at *lsn* is about; *lsn* itself if that is a message's id. Raises `CairnError`."""
+    """The message that the record at *lsn* is about; *lsn* itself if that is a message's id. Raises `NotWhole`."""
     records = Records(history)
     try:
         head = records.record(lsn).head
         if not head.message_id:
-            raise CairnError(f"LSN {lsn}", "the record there is about no message", "name a message's id")
+            raise NotWhole(f"LSN {lsn}", "the record there is about no message", "name a message's id")
         return head.message_id
-    except CairnError:
+    except (JournalError, NotWhole) as error:
         if any(lsn in _ids_in(block) for block in history.scan(lsn) if isinstance(block, Block)):
             return lsn  # its first record is gone, others are there
-        raise
+        raise NotWhole(error.place, error.reason, error.remedy) from error
     finally:
         records.close()
 

@@ -119,5 +119,5 @@ def test_archives_of_two_logs_are_not_mixed(archived: Archived, dump: Dump, tmp_
     other = type(archived.store)(tmp_path / "other", log=8)
     shutil.copy(other.file_of(0), archived.path / "00000000000000524288-00000000.cairn")
     result = dump(archived.path)
-    assert (result.status, result.out) == (1, "")
+    assert (result.status, result.out) == (2, "")
     assert "dump one log at a time" in result.err

@@ -38,8 +38,8 @@ def test_head_ends_it_quietly(store: Store) -> None:
 
 def test_a_full_disk_behind_it_is_told(store: Store) -> None:
     result = shell(f"{RUN} . > /dev/full", store.path)
-    assert result.stderr == "cairnmq: standard output: write failed: No space left on device\n"
-    assert result.returncode == 1
+    assert result.stderr == "cairnmq: standard output: No space left on device; what stands there is not all\n"
+    assert result.returncode == 2
 
 
 def test_queue_names_survive_a_terminal_that_lacks_their_letters(store: Store) -> None:

@@ -151,7 +151,7 @@ def test_what_is_no_journal_is_refused_in_one_line(
 def test_two_logs_are_not_mixed(store: Store, dump: Dump, tmp_path: Path) -> None:
     other = type(store)(tmp_path / "other", log=8)
     result = dump(store.file_of(0), other.file_of(0))
-    assert (result.status, result.out) == (1, "")
+    assert (result.status, result.out) == (2, "")
     assert "dump one log at a time" in result.err
 
 
@@ -170,6 +170,6 @@ def test_two_logs_are_not_mixed(store: Store, dump: Dump, tmp_path: Path) -> Non
 def test_wrong_arguments_are_told_in_one_line(store: Store, dump: Dump, arguments: list[str], complaint: str) -> None:
     store.name_queues("orders")
     result = dump(store.path, *arguments)
-    assert (result.status, result.out) == (1, "")
+    assert (result.status, result.out) == (2, "")
     assert result.err.startswith(f"cairnmq: {complaint}")
     assert result.err.count("\n") == 1
