@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import update_wrapper
-from threading import Event, current_thread, main_thread
+from threading import current_thread, main_thread
 from types import FrameType
 from typing import Any
 
@@ -30,7 +30,7 @@ from ..tools.lines import printable
 
 __all__ = [
     "FOUND", "UNREADABLE", "WIDTH_IN_PIPES", "Shown", "WrongCall", "answering", "bars", "console", "output",
-    "print_json", "printable", "remark", "store_argument",
+    "print_json", "printable", "remark", "status_of", "store_argument", "terminable",
 ]  # fmt: skip
 
 FOUND, UNREADABLE = 1, 2
@@ -53,16 +53,16 @@ def answering(command: _Command, failed: int = UNREADABLE) -> _Command:
     def wrapped(*args: Any, **options: Any) -> Any:
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="backslashreplace")
-        with _ctrl_c() as came, _sigterm():
+        with _signals() as came:
             try:
                 status = command(*args, **options)
                 with output(lambda: status or 0):
                     sys.stdout.flush()
-            except KeyboardInterrupt:
-                _end(_INTERRUPTED, 128 + signal.SIGINT)
+            except KeyboardInterrupt as error:
+                _end(_INTERRUPTED, status_of(error))
             except Exception as error:
-                if came.is_set():
-                    _end(_INTERRUPTED, 128 + signal.SIGINT)
+                if came:
+                    _end(_INTERRUPTED, status_of(came[0]))
                 _end_with(error, failed)
         sys.exit(status or 0)
 
@@ -83,41 +83,62 @@ def _end_with(error: Exception, failed: int) -> None:
     raise error
 
 
-@contextmanager
-def _ctrl_c() -> Iterator[Event]:
-    """Ctrl-C does what it did before, and is remembered: out of C code it may come as any other error."""
-    came = Event()
-    before = signal.getsignal(signal.SIGINT)
-    if not callable(before) or current_thread() is not main_thread():  # nobody wants it, or it does not come here
-        yield came
-        return
+class Ended(KeyboardInterrupt):
+    """A signal that is heard as Ctrl-C is, and has a status of its own."""
 
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        came.set()
-        before(number, frame)
 
-    signal.signal(signal.SIGINT, interrupt)
-    try:
-        yield came
-    finally:
-        signal.signal(signal.SIGINT, before)
+def status_of(error: KeyboardInterrupt) -> int:
+    """What a shell expects of a program that ended so."""
+    return 128 + (error.args[0] if isinstance(error, Ended) else signal.SIGINT)
 
 
 @contextmanager
-def _sigterm() -> Iterator[None]:
-    """SIGTERM ends it as Ctrl-C does, so that no temporary file and no process of its own is left."""
-    if current_thread() is not main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+def terminable() -> Iterator[None]:
+    """SIGTERM and SIGHUP raise `Ended`, so that nothing is left behind; unless they mean something else already."""
+    if current_thread() is not main_thread():
         yield
         return
 
-    def terminate(number: int, frame: FrameType | None) -> None:
-        sys.exit(128 + signal.SIGTERM)
+    def end(number: int, frame: FrameType | None) -> None:
+        raise Ended(number)
 
-    signal.signal(signal.SIGTERM, terminate)
+    heard = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) == signal.SIG_DFL]
+    for number in heard:
+        signal.signal(number, end)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for number in heard:
+            signal.signal(number, signal.SIG_DFL)
+
+
+@contextmanager
+def _signals() -> Iterator[list[KeyboardInterrupt]]:
+    """Ctrl-C and SIGTERM raise, and are remembered: out of C code they may come as any other error."""
+    came: list[KeyboardInterrupt] = []
+    if current_thread() is not main_thread():
+        yield came
+        return
+    with terminable():
+        before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
+
+        def remember(number: int, frame: FrameType | None) -> None:
+            handler = before[signal.Signals(number)]
+            try:
+                assert callable(handler)
+                handler(number, frame)
+            except KeyboardInterrupt as error:
+                came.append(error)
+                raise
+
+        heard = [one for one, handler in before.items() if callable(handler)]  # what is ignored stays so
+        for number in heard:
+            signal.signal(number, remember)
+        try:
+            yield came
+        finally:
+            for number in heard:
+                signal.signal(number, before[number])
 
 
 @contextmanager

@@ -14,12 +14,12 @@ from ..perftest.entering import Where
 from ..perftest.plan import MODES, SHARED, Addresses, Options, checked
 from ..perftest.running import Roles, Running
 from ..perftest.setting_up import set_up
-from .perftest_screen import Screen, write_out
+from .output import status_of, terminable
+from .perftest_screen import Screen, check_writable, write_out
 from .soak import DEFAULTS, Given, soak, soak_options
 from .units import BYTES, Finite
 from .where import PASSWORD, PORTS, checked_url, password_of
 
-INTERRUPTED = 130
 Command = Callable[..., Any]
 YES_NO = ("yes", "no")
 _MOST_MESSAGES = 1_000_000_000
@@ -141,6 +141,8 @@ def perftest(
     With --soak, it starts a broker itself, kills it under its clients again and again, and says whether what was
     confirmed was kept: exit status 0 if it was, 1 if it was not, 2 if it was called wrongly.
     """
+    if output is not None:
+        check_writable("--output", output)
     if seconds is not None:
         given = Given(
             seconds, kill_every_s, power_cut, store_dir, broker_options, start_command, kill_command, stop_command,
@@ -184,10 +186,10 @@ def _run(
     failure: CairnError | None = None
     status = 0
     try:
-        with screen:
+        with screen, terminable():
             running.run(screen.look, patience_s)
-    except KeyboardInterrupt:
-        status = INTERRUPTED
+    except KeyboardInterrupt as error:
+        status = status_of(error)
         running.stop()
     except CairnError as error:
         failure = error

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from types import TracebackType
 from typing import Any, Self
 
+import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -159,6 +160,20 @@ def put(printing: Callable[[], None]) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at the very end
         if not isinstance(error, BrokenPipeError):
             raise DiskError("standard output", f"the result can't be written: {error.strerror}") from error
+
+
+def check_writable(option: str, path: str) -> None:
+    """Raises `click.UsageError` if no result could be written there: better before a test than behind it."""
+    try:
+        if os.path.exists(path) and not os.path.isfile(path):
+            return  # a pipe, whose reader may come later
+        is_there = os.path.lexists(path)
+        with open(path, "a"):
+            pass
+        if not is_there:
+            os.unlink(path)
+    except OSError as error:
+        raise click.UsageError(f"{option} {path}: it can't be written: {error.strerror}") from error
 
 
 def write_out(path: str, document: dict[str, Any]) -> None:

@@ -26,13 +26,13 @@ from ..perftest.plot import check_png, in_terminal, write_png
 from ..perftest.servers import Commands, Server, free_port
 from ..perftest.soak import Soak, Soaked, Ways
 from ..perftest.soak_wire import Settings
-from .perftest_screen import WIDTH_IN_PIPES, put, write_out
+from .output import Shown, printable, status_of, terminable
+from .perftest_screen import WIDTH_IN_PIPES, check_writable, put, write_out
 from .units import TIME, host_port
 
 _DISK_BYTES = 512 * MIB
 _QUIET_S = 2.0
 _MAIN = "from cairnmq.cli.main import main; main()"
-_INTERRUPTED = 130
 DEFAULTS = {"npubs": 2, "nsubs": 2, "qt": 3, "size": 20_000, "rate_per_s": 1000.0}
 """Of options that a load has other defaults for."""
 
@@ -119,16 +119,16 @@ def soak(given: Given, load: dict[str, Any], user: str | None, password: str, as
             ended.set()
 
     thread = threading.Thread(target=in_private_mounts(work) if given.power_cut else work)
-    interrupted = False
-    with screen:
+    interrupted = 0
+    with screen, terminable():
         thread.start()
         while not ended.is_set():
             try:
-                ended.wait(0.2)
-            except KeyboardInterrupt:
-                interrupted = True
-                for one in soaks:
+                for one in soaks if interrupted else ():
                     one.stop()
+                ended.wait(0.2)
+            except KeyboardInterrupt as error:  # the broker has to end before this does
+                interrupted = interrupted or status_of(error)
     thread.join()
     if failures:
         raise failures[0]
@@ -136,14 +136,16 @@ def soak(given: Given, load: dict[str, Any], user: str | None, password: str, as
     try:
         screen.result(result)
     finally:
-        if output is not None:
-            write_out(output, result.as_json())
-        if given.plot is not None:
-            write_png(result, given.plot)
+        try:
+            if output is not None:
+                write_out(output, result.as_json())
+        finally:
+            if given.plot is not None:
+                write_png(result, given.plot)
     if not result.whole:
         return 1
     if interrupted:
-        return _INTERRUPTED
+        return interrupted
     return 1 if result.stopped_by else 0
 
 
@@ -175,6 +177,7 @@ def _check(given: Given, load: dict[str, Any]) -> None:
             check_png(given.plot)
         except CairnError as error:
             raise click.UsageError(str(error)) from error
+        check_writable("--plot", given.plot)
 
 
 def _our_command(given: Given) -> str:
@@ -229,16 +232,16 @@ class _Screen:
             put(lambda: self._tell(found))
 
     def _tell(self, found: Soaked) -> None:
-        console = Console(width=None if sys.stdout.isatty() else WIDTH_IN_PIPES, highlight=False)
+        console = Shown(width=None if sys.stdout.isatty() else WIDTH_IN_PIPES)
         chart = in_terminal(found, console.width)
         if chart:
             print(chart)
         for story in found.stories:
-            print(story)
+            print("\n".join(map(printable, story.split("\n"))))
         for text in sorted({trouble.text for trouble in found.verdict.troubles})[:5]:
-            print(f"the broker said: {text}")
+            print(f"the broker said: {printable(text)}")
         if found.unchecked:
             print("the last histories were not brought to an end: what is lost of them is not known")
         if self.kept:
             print(f"histories and the broker's output: {self.kept}")
-        print(found.line())
+        print(printable(found.line()))

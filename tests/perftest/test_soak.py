@@ -136,22 +136,41 @@ def test_all_clients_that_ended_by_themselves_are_known(tmp_path: Path) -> None:
     assert sorted(crew.failed) == [client.settings.name for client in crew.clients[1:]]
 
 
-def test_ctrl_c_gives_what_there_is(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_gives_what_there_is_and_leaves_no_broker(tmp_path: Path, number: signal.Signals) -> None:
     running = begin("--soak", "10m", "--work-dir", str(tmp_path))
     deadline_s = time.monotonic() + PATIENCE_S
     while not any("Confirmed" in path.read_text() for path in tmp_path.glob("*/epoch1/*.jsonl")):
         assert time.monotonic() < deadline_s
         time.sleep(0.1)
-    running.send_signal(signal.SIGINT)
+    assert processes_about(tmp_path)
+    running.send_signal(number)
     output, errors = running.communicate(timeout=PATIENCE_S)
-    assert running.returncode == 130, (output, errors)
+    assert running.returncode == 128 + number, (output, errors)
     assert "Traceback" not in errors
+    assert not processes_about(tmp_path)
     assert output.splitlines()[-1].startswith("WHOLE (partial: interrupted): ")
+
+
+def processes_about(place: Path) -> list[str]:
+    """The commands that name *place*: a broker by its store, clients by their notebooks."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if f"{place}/" in words:
+            found.append(words)
+    return found
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
+        (("--soak", "10s", "--output", "/nowhere/soak.json"), "--output /nowhere/soak.json: it can't be written"),
+        (("--soak", "10s", "--output", "/proc/soak.json"), "--output /proc/soak.json: it can't be written"),
+        (("--soak", "10s", "--plot", "/proc/soak.png"), "--plot /proc/soak.png: it can't be written"),
         (("--soak", "10s", "--durable", "no"), "say --durable yes"),
         (("--soak", "ten"), "--soak ten: it is no time"),
         (("--soak", "10s", "--publish"), "leave out the roles"),
