@@ -25,6 +25,8 @@ class Totals:
     block_bytes: int = 0
     records: Counter[int] = field(default_factory=Counter)
     """By type and flags, see `lines.full_label_of_kind`; only counted if a summary is wanted."""
+    shown: int = 0
+    """Records that were written as lines."""
     payload_bytes: Counter[int] = field(default_factory=Counter)
     first_lsn: int = 0
     last_lsn: int = 0
@@ -96,7 +98,10 @@ def dump(
     with_blocks: bool = False,
     totals_only: bool = False,
 ) -> None:
-    """Give *write* a text of whole lines per block, and add to *totals* what was met, also if *write* raises."""
+    """Give *write* a text of whole lines per block, and add to *totals* what was met, also if *write* raises.
+
+    The last line of one in JSON says so: without it something was cut off.
+    """
 
     def tell(finding: Finding) -> None:
         totals.findings.append(finding)
@@ -122,10 +127,14 @@ def dump(
         else:
             shown = [lines.block(block, container)] if with_blocks else []
             shown += lines.records(block, container, rows, bad)
+            totals.shown += len(rows)
             if shown:
                 write("\n".join(shown) + "\n")
         for lsn in sorted(bad):
             tell(Finding("corrupt", lsn, lsn + HEAD_BYTES, container, "its payload does not match its checksum"))
+    end = lines.end(totals.shown, len(totals.of_kind("corrupt")), len(totals.of_kind("torn")))
+    if end and not totals_only:
+        write(end + "\n")
 
 
 def bad_payloads(block: Block, rows: list[Row]) -> set[int]:

@@ -135,6 +135,10 @@ class Lines(Protocol):
 
     def damage(self, finding: Finding) -> str: ...
 
+    def end(self, records: int, corrupt: int, torn: int) -> str:
+        """What tells that nothing was cut off: how many records and findings there were. Empty if nothing does."""
+        ...
+
 
 class PeopleLines:
     """Columns in a fixed order: LSN, type, message, queue, time, size; then what is not zero, and the payload."""
@@ -200,9 +204,12 @@ class PeopleLines:
     def damage(self, finding: Finding) -> str:
         return f"{finding.first_lsn:>12}  {f'** {finding.kind} **':<14}  {finding.sentence()}"
 
+    def end(self, records: int, corrupt: int, torn: int) -> str:
+        return ""
+
 
 class JsonLines:
-    """A JSON object per line. A record is one with the key `lsn`; all others have one key: `block`, `damage`, ..."""
+    """A JSON object per line. A record is one with the key `lsn`; others have one key: `block`, `damage`, `end`, ..."""
 
     def __init__(
         self, queue_names: dict[int, str], payload_bytes: int | None = None, redact: Redact | None = None
@@ -272,6 +279,9 @@ class JsonLines:
 
     def damage(self, finding: Finding) -> str:
         return _json({"damage": finding.fields()})
+
+    def end(self, records: int, corrupt: int, torn: int) -> str:
+        return _json({"end": {"records": records, "corrupt": corrupt, "torn": torn}})
 
 
 def _kind_fields(type: int, flags: int) -> str:

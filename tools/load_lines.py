@@ -2,7 +2,8 @@
 
 A line is what `lines.JsonLines` writes. Of a record are needed `lsn`, `type` and the payload, as `payload_base64` or
 as `payload_text` in UTF-8; `flags`, `reason`, `queue` and numbers that are 0 may be left out. `size_bytes`, if it is
-there, must be the payload's size. What a dump says of blocks, containers and totals is passed over.
+there, must be the payload's size. The last line
+says how many records there were. What a dump says of blocks, containers and totals is passed over.
 """
 
 from __future__ import annotations
@@ -86,6 +87,13 @@ class Wired(NamedTuple):
     rows: Rows
 
 
+class Ended(NamedTuple):
+    """The line that ends a dump."""
+
+    records: int | None
+    """Lines of records before it, as it says; None in what was written by hand."""
+
+
 class Told(NamedTuple):
     """A line that loads nothing: what it tells of, "damage" above all."""
 
@@ -96,7 +104,7 @@ def wrong(number: int, reason: str, remedy: str = "") -> CairnError:
     return CairnError(f"line {number}", reason, remedy or "nothing was made")
 
 
-def parse(number: int, line: bytes) -> Loaded | Wired | Told:
+def parse(number: int, line: bytes) -> Loaded | Wired | Ended | Told:
     """What line *number* says. Raises `CairnError` with its number."""
     try:
         fields = json.loads(line)
@@ -108,11 +116,20 @@ def parse(number: int, line: bytes) -> Loaded | Wired | Told:
         return _record(number, fields)
     if "wiring" in fields:
         return Wired(_rows(number, fields["wiring"]))
+    if "end" in fields:
+        return Ended(_ended(number, fields["end"]))
     if "damage" in fields:
         return Told("damage")
     if any(key in fields for key in _PASSED_OVER):
         return Told("")
     raise wrong(number, "it is neither a record nor a wiring", "lines are those of `cairnmq dump --whole`")
+
+
+def _ended(number: int, said: Any) -> int | None:
+    if not isinstance(said, dict) or type(said.get("records", 0)) is not int:
+        raise wrong(number, "it is no end of a dump")
+    found: int | None = said.get("records")
+    return found
 
 
 def _record(number: int, fields: dict[str, Any]) -> Loaded:

@@ -36,7 +36,7 @@ from ..store.outcomes import UNPLACED
 from ..store.wiring import FILE_NAME as WIRING_NAME
 from ..store.wiring import QueueRow, Rows, Wiring
 from .checking import Progress, check_journal
-from .load_lines import MAX_LINE_BYTES, OWN, Loaded, Told, Wired, parse, wrong
+from .load_lines import MAX_LINE_BYTES, OWN, Ended, Loaded, Told, Wired, parse, wrong
 
 _FLUSH_BYTES = 4 << 20
 _STEP = 2
@@ -54,6 +54,8 @@ class Result(NamedTuple):
     """LSNs that records refer to, and no line has."""
     damaged: int
     """Lines that told of damage in what was dumped."""
+    left_out: int
+    """So many records fewer than the dump's end says it had; negative if there are more."""
 
 
 @dataclass
@@ -68,9 +70,17 @@ class _Lines:
     queue_ids: set[int] = field(default_factory=set)
     rows: Rows | None = None
     damaged: int = 0
+    read: int = 0
+    """Lines of records."""
+    end: Ended | None = None
 
-    def take(self, number: int, found: Loaded | Wired | Told) -> None:
-        if isinstance(found, Told):
+    def take(self, number: int, found: Loaded | Wired | Ended | Told) -> None:
+        if self.end is not None:
+            raise wrong(number, "it stands behind the end of the dump", "put it before that line")
+        self.read += isinstance(found, Loaded)
+        if isinstance(found, Ended):
+            self.end = found
+        elif isinstance(found, Told):
             self.damaged += found.what == "damage"
         elif isinstance(found, Wired):
             if self.rows is not None:
@@ -112,9 +122,11 @@ class _Lines:
 
 def load(
     lines: IO[bytes], target: str, clock: Clock, progress: Progress, *, plain: bool = False,
-    container_bytes: int = 1 << 20, log_uuid: UUID | None = None,
+    container_bytes: int = 1 << 20, log_uuid: UUID | None = None, without_end: bool = False,
 ) -> Result:  # fmt: skip
     """Make a store at *target*, where nothing may be yet; with *plain* the directory of a journal without a wiring.
+
+    Lines that no end line follows were cut, unless *without_end* says that they never had one.
 
     Raises `CairnError`, for a line with its number, and then leaves nothing.
     """
@@ -127,6 +139,7 @@ def load(
         root = RealDirectory(building, create=True)
         spool = os.path.join(building, "lines")
         found = _first_time(lines, spool, progress)
+        _check_end(found, without_end)
         rows = found.wiring()
         journal = RealDirectory(os.path.join(building, JOURNAL_NAME), create=True)
         _Writing(journal, clock, uuid, container_size(container_bytes), found).run(_again(spool), progress)
@@ -146,7 +159,19 @@ def load(
     finally:
         shutil.rmtree(building, ignore_errors=True)
     queues = 0 if plain else len(rows.queues)
-    return Result(len(found.known), checked.messages, queues, len(found.strays), found.damaged)
+    said = found.end.records if found.end is not None else None
+    left_out = 0 if said is None else said - found.read
+    return Result(len(found.known), checked.messages, queues, len(found.strays), found.damaged, left_out)
+
+
+def _check_end(found: _Lines, without_end: bool) -> None:
+    if found.end is None and not found.read and found.rows is None:
+        raise CairnError("the lines", "there are none", "nothing was made; dump with --whole")
+    if found.end is None and not without_end:
+        raise CairnError(
+            "the lines", "they have no end, so the dump was cut",
+            "nothing was made; dump again, or say --without-end for lines by hand, or of a dump before there were ends",
+        )  # fmt: skip
 
 
 def _first_time(lines: IO[bytes], spool: str, progress: Progress) -> _Lines:

@@ -184,7 +184,7 @@ def test_blocks_and_summary(store: Store, dump: Dump) -> None:
     store.journal.flush()
     second = store.put_flushed(b"defg")[0]
     shown = dump(store.path, "--json", "--blocks").objects
-    assert [next(iter(found)) for found in shown] == ["block", "lsn", "block", "lsn", "lsn", "block", "lsn"]
+    assert [next(iter(found)) for found in shown] == ["block", "lsn", "block", "lsn", "lsn", "block", "lsn", "end"]
     assert [found["block"] for found in shown if "block" in found] == [
         {
             "lsn": found.lsn, "container": "00000001.cairn", "records": found.head.records,

@@ -61,6 +61,7 @@ def dumped(path: str, selection: Selection | None = None) -> str:
 
 
 def loaded(lines: str, target: str, **options: Any) -> Result:
+    options.setdefault("without_end", '{"end":' not in lines)
     return load(io.BytesIO(lines.encode()), target, ManualClock(), no_progress, log_uuid=LOG, **options)
 
 
@@ -213,7 +214,9 @@ def test_the_wiring_comes_along_and_a_store_can_be_written_by_hand(tmp_path: Pat
     lines = dumped(path)
     by_hand = {"lsn": 10, "type": "start", "flags": ["enqueue"], "message_id": 10, "queue_id": orders.id,
                "payload_text": "by häñd", "time_us": 5}  # fmt: skip
-    loaded(lines + json.dumps(by_hand), str(tmp_path / "2"))
+    *before, end = lines.splitlines()
+    made_by_hand = loaded("\n".join([*before, json.dumps(by_hand), end]), str(tmp_path / "2"))
+    assert made_by_hand.left_out == -1
     with Past([path]) as one, Past([str(tmp_path / "2")]) as two:
         assert one.rows == two.rows
         assert two.rows.queues[0].arguments == {"max-messages": 7}
@@ -295,6 +298,30 @@ def test_nothing_is_replaced_and_damage_is_told(tmp_path: Path) -> None:
         (tmp_path / name).rmdir()
     made = loaded(_start() + '\n{"damage": {}}\n{"summary": {}}\n{"block": {}}', str(tmp_path / "new"))
     assert (made.records, made.messages, made.damaged) == (1, 1, 1)
+
+
+def test_a_dump_that_was_cut_anywhere_makes_nothing(tmp_path: Path) -> None:
+    path = str(tmp_path / "1")
+    store = opened(path)
+    for number in range(20):
+        store.put(queue(store, f"q{number}"), b"%d" % number, NOW_US)
+    store.close()
+    whole = dumped(path)
+    for end in {0, 1, *range(0, len(whole) - 1, 97), whole.rindex("\n", 0, -1), whole.rindex("\n", 0, -1) + 1}:
+        with pytest.raises(CairnError):
+            load(io.BytesIO(whole[:end].encode()), str(tmp_path / "new"), ManualClock(), no_progress)
+        assert not (tmp_path / "new").exists()
+    assert loaded(whole, str(tmp_path / "new")).left_out == 0
+    cut = whole[: whole.rindex("\n", 0, -1) + 1]
+    assert loaded(cut, str(tmp_path / "asked for"), without_end=True).messages == 20
+    for nothing in ("", "\n \n"):
+        with pytest.raises(CairnError, match="there are none"):
+            loaded(nothing, str(tmp_path / "none"), without_end=True)
+    without_one = "".join(line for line in whole.splitlines(keepends=True) if '"queue":"q7"' not in line)
+    made = loaded(without_one, str(tmp_path / "by hand"))
+    assert (made.left_out, made.messages) == (1, 19)
+    with pytest.raises(CairnError, match="behind the end of the dump"):
+        loaded(whole + cut, str(tmp_path / "two"))
 
 
 def test_every_type_of_record_is_known() -> None:
