@@ -1,4 +1,4 @@
-"""What it takes to ask a store: verify all of it, and tell its space by the heads of its records alone.
+"""What it takes to ask a store: verify all of it, tell its space by the heads of its records alone, dump it as JSON.
 
 A store is filled once, in each round half of its messages are taken off again, and is closed; its files are in the page
 cache. Rates are MB of journal per second of CPU time of one thread, as the machine may be busy; what verify has
@@ -17,6 +17,10 @@ from cairnmq.base.clock import SystemClock
 from cairnmq.recovery.recover import open_store
 from cairnmq.store.options import StoreOptions
 from cairnmq.store.wiring import QueueRow
+from cairnmq.tools.dump import Totals, dump
+from cairnmq.tools.evidence import open_evidence
+from cairnmq.tools.lines import JsonLines
+from cairnmq.tools.selection import Selection
 from cairnmq.tools.stat import stat_store
 from cairnmq.tools.verdicts import VerifyReport
 from cairnmq.tools.verify_store import verify_store
@@ -25,9 +29,11 @@ from .running import now_us
 from .table import BenchError, Row, row, show_size
 
 SECTION = "questions to a store, MB of journal per second of CPU"
+DUMP = "dump --json, records per second of CPU"
 SIZES = (1 << 10, 16 << 10)
 _GUESSES = {"verify": 1000, "stat": 3000}
 _GOAL_VERIFY_PER_S = 1000
+_GOAL_DUMP_PER_S, _GUESS_DUMP_PER_S = 300_000, 400_000
 _BATCH = 50
 _CHUNK_BYTES = 1 << 20
 
@@ -39,6 +45,8 @@ def measure(path: str, rounds: int, total_bytes: int) -> list[Row]:
         store = os.path.join(path, str(size_bytes))
         _fill(store, size_bytes, max(_BATCH, total_bytes // size_bytes))
         rates: dict[str, list[float]] = {"verify": [], "stat": [], "read": []}
+        dumps: list[float] = []
+        reads: list[float] = []
         read_share = 0.0
         for _ in range(rounds):
             journal_bytes = 0
@@ -52,14 +60,34 @@ def measure(path: str, rounds: int, total_bytes: int) -> list[Row]:
             log = stat_store(store, _ignore).log
             rates["stat"].append(journal_bytes / max(1e-9, time.process_time() - begun_s) / 1e6)
             read_share = float(str(log["read_bytes"])) / journal_bytes
-            rates["read"].append(journal_bytes / _cpu_s(lambda: _read_all(store)) / 1e6)  # noqa: B023
+            read_s = _cpu_s(lambda: _read_all(store))  # noqa: B023
+            rates["read"].append(journal_bytes / read_s / 1e6)
+            begun_s = time.process_time()
+            records = _dump(store)
+            dumps.append(records / max(1e-9, time.process_time() - begun_s))
+            reads.append(records / read_s)
         for what in ("verify", "stat"):
             rows.append(row(
                 SECTION, f"{what}, {show_size(size_bytes)}", rates[what], _GUESSES[what], "read + crc32c",
                 rates["read"], goal_per_s=_GOAL_VERIFY_PER_S if what == "verify" else None,
                 note="" if what == "verify" else f"{read_share:.1%} of the log was read",
             ))  # fmt: skip
+        if size_bytes == SIZES[0]:
+            rows.append(row(
+                DUMP, f"dump --json, {show_size(size_bytes)}", dumps, _GUESS_DUMP_PER_S, "read + crc32c", reads,
+                goal_per_s=_GOAL_DUMP_PER_S,
+            ))  # fmt: skip
     return rows
+
+
+def _dump(path: str) -> int:
+    """The records of a store as lines, which go nowhere; how many."""
+    totals = Totals()
+    with open(os.devnull, "w") as nowhere:
+        dump(open_evidence([path]), Selection(), JsonLines({}), nowhere.write, totals)
+    if totals.findings:
+        raise BenchError(f"{totals.findings[:3]}")
+    return totals.shown
 
 
 def _fill(path: str, size_bytes: int, messages: int) -> None:

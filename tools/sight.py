@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from ..base.errors import CairnError, JournalError
-from ..disk.real import RealDirectory
 from ..journal import mark
 from ..journal.block import Block
 from ..journal.reader import Damage, LogReader
@@ -29,6 +28,7 @@ from ..store.wiring import Wiring
 from ..store.wiring_copy import read_queue_names
 from ..store.wiring_place import told_place
 from .checking import Progress
+from .counted import CountedDirectory
 from .heads_only import HeadsReader
 from .verify_store import journal_of
 
@@ -46,16 +46,20 @@ class Sight:
     """As of the end."""
     state: State
     queue_names: dict[int, str]
+    directory: CountedDirectory
     end_lsn: int = 0
     checkpoint_lsn: int = 0
     """0 if there was none to begin with."""
     checkpoint_time_s: float = 0.0
     """When it was written."""
-    read_bytes: int = 0
-    """What this process asked the operating system for meanwhile."""
     notes: list[str] = field(default_factory=list)
     complete: bool = True
     """Whether nothing was in the way."""
+
+    @property
+    def read_bytes(self) -> int:
+        """Of containers and mark, until now."""
+        return self.directory.read_bytes
 
     @property
     def container_bytes(self) -> int:
@@ -72,14 +76,14 @@ def look(
 
     Raises `CairnError` if it is none, or of a newer version.
     """
-    journal, before = journal_of(path), _read_so_far()
-    directory = RealDirectory(journal)
+    journal = journal_of(path)
+    directory = CountedDirectory(journal)
     identity = identify(directory)
     shown = b"" if identity.finding is None else mark.encode(identity.mark)
     mended = MendedDirectory(directory, identity.mark, shown_mark=shown)
     reader = HeadsReader(mended)
     state = State(reader.container_bytes)
-    sight = Sight(path, reader, state, _queue_names(path, connect, catalog))
+    sight = Sight(path, reader, state, _queue_names(path, connect, catalog), directory)
     if journal != path:
         _restore(sight, reader, os.path.join(path, CHECKPOINT_NAME))
     if reader.resumed_lsn and visit is not None:
@@ -95,15 +99,7 @@ def look(
     told = [identity.finding, *mended.findings.values()]
     sight.notes += [f"{finding.place}: {finding.why}" for finding in told if finding is not None]
     sight.notes += list(dict.fromkeys([*mended.remarks, *now.remarks]))
-    sight.read_bytes = _read_so_far() - before
     return sight
-
-
-def _read_so_far() -> int:
-    """By all threads of this process; 0 where that is not told."""
-    with suppress(OSError, ValueError, IndexError), open("/proc/self/io", encoding="ascii") as file:
-        return int(file.readline().split()[1])
-    return 0
 
 
 def _queue_names(path: str, connect: str | None, catalog: str | None) -> dict[int, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import subprocess
 from collections.abc import Callable, Iterator
@@ -128,6 +129,23 @@ def test_damage_is_passed_by_and_told(store: Store, command: Dump) -> None:
         found = command(*verb, store.path)
         assert found.status == 1, verb
         assert f"to {lsn + 60_416}: can't be read (nothing was written there)" in found.out, found.out
+
+
+def test_what_was_read_is_told_exactly(store: Store, command: Dump, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that the system was asked for of the journal's files, and nothing of what Python itself reads."""
+    store.fill(3)
+    store.journal.close()
+    real, got = os.pread, [0]
+
+    def counted(fd: int, size: int, offset: int) -> bytes:
+        found: bytes = real(fd, size, offset)
+        got[0] += len(found) if os.readlink(f"/proc/self/fd/{fd}").startswith(str(store.journal_path)) else 0
+        return found
+
+    monkeypatch.setattr(os, "pread", counted)
+    told = [json.loads(command("stat", store.path, "--json").out)["log"]["read_bytes"] for _ in range(2)]
+    monkeypatch.undo()
+    assert 0 < told[0] == told[1] == got[0] / 2
 
 
 def test_what_is_no_store(tmp_path: Path, command: Dump) -> None:
