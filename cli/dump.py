@@ -7,11 +7,13 @@ import sys
 
 import click
 
-from ..tools.dump import Totals
+from ..base.clock import SystemClock
+from ..tools.dump import Totals, last_of
 from ..tools.dump import dump as run_dump
 from ..tools.evidence import Evidence, ask_server, directory_of_containers, open_evidence
 from ..tools.lines import WHOLE_PAYLOAD, JsonLines, Lines, PeopleLines
 from ..tools.load_lines import wiring_line
+from ..tools.moments import time_of
 from ..tools.past import rows_of, stores_of
 from ..tools.redaction import Redaction, Rules
 from ..tools.selection import Selection, checked_types, queue_ids
@@ -43,6 +45,9 @@ class _Number(click.ParamType[int]):
 @click.argument("paths", nargs=-1, metavar="STORE|ARCHIVE|CONTAINER...")
 @click.option("--from-lsn", type=_Number("LSN"), default=0, help="Leave out what stands before this LSN.")
 @click.option("--to-lsn", type=_Number("LSN"), help="Stop before this LSN.")
+@click.option("--since", metavar="TIME", help="Leave out what is older: a time, or an age like 10m.")
+@click.option("--until", metavar="TIME", help="Leave out what is younger.")
+@click.option("--last", type=click.IntRange(1, 10_000_000), metavar="N", help="Only the last N of what is meant.")
 @click.option("--type", "types", multiple=True, metavar="NAME",
               help="Only records of this type, like start, enqueue, dequeue, chunk, delete, log-open; `enqueue` finds "
               "start+enqueue too. Repeatable.")  # fmt: skip
@@ -67,6 +72,9 @@ def dump(
     paths: tuple[str, ...],
     from_lsn: int,
     to_lsn: int | None,
+    since: str | None,
+    until: str | None,
+    last: int | None,
     types: tuple[str, ...],
     queues: tuple[str, ...],
     messages: tuple[int, ...],
@@ -92,7 +100,11 @@ def dump(
     if connect is not None:
         ask_server(evidence, connect, catalog)
     names = evidence.queue_names
-    selection = Selection(from_lsn, to_lsn, chosen, queue_ids(queues, names), frozenset(messages))
+    now_us = SystemClock().wall_us()
+    times = [None if text is None else time_of(text, now_us) for text in (since, until)]
+    selection = Selection(from_lsn, to_lsn, chosen, queue_ids(queues, names), frozenset(messages), *times)
+    if last is not None:
+        selection = last_of(evidence, selection, last)
     redaction = Redaction(Rules(rules, (redact_key or "").encode())) if rules else None
     wiring, wiring_remarks = _wiring(evidence, paths, connect, catalog) if whole and not summary else ("", [])
     if whole:

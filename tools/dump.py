@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from crc32c import crc32c
 
@@ -135,6 +135,33 @@ def dump(
     end = lines.end(totals.shown, len(totals.of_kind("corrupt")), len(totals.of_kind("torn")))
     if end and not totals_only:
         write(end + "\n")
+
+
+def last_of(evidence: Evidence, selection: Selection, count: int) -> Selection:
+    """The same selection of the last *count* records that it means, as the log is now; of all, if there are fewer.
+
+    It is read from the end, by ever more containers, until there are so many.
+    """
+    begins = evidence.begins()
+    back = 1
+    while True:
+        from_lsn = max(selection.from_lsn, begins[-back] if back <= len(begins) else 0)
+        found: deque[int] = deque(maxlen=count)
+        end_lsn = 0
+        some = replace(selection, from_lsn=from_lsn)
+        for one in evidence.scan(from_lsn):
+            if isinstance(one, Finding):
+                end_lsn = max(end_lsn, one.end_lsn)
+                continue
+            if selection.end_lsn is not None and one[1].lsn >= selection.end_lsn:
+                break
+            found.extend(lsn for lsn, _ in some.rows(one[1]))
+            end_lsn = one[1].end_lsn
+        if len(found) == count:
+            return replace(selection, from_lsn=found[0], end_lsn=min(end_lsn, selection.end_lsn or end_lsn))
+        if back > len(begins) or from_lsn == selection.from_lsn:
+            return selection
+        back *= 4
 
 
 def bad_payloads(block: Block, rows: list[Row]) -> set[int]:

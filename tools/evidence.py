@@ -70,6 +70,15 @@ class Evidence:
                 yield found
         yield from reversed(waiting)
 
+    def begins(self) -> list[int]:
+        """Where the slots of the log begin, as known by now, rising."""
+        return sorted(
+            slot * source.reader.container_bytes
+            for source in self.sources
+            for slot in source.reader.slots
+            if slot >= source.first_slot
+        )
+
     def remarks(self) -> list[str]:
         """What is worth knowing beside, each once, as known by now."""
         found = [*self.notes]

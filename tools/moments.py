@@ -41,6 +41,14 @@ def parse_moment(text: str, now_us: int) -> Moment:
     return Moment(text, time_us=(time - _EPOCH) // timedelta(microseconds=1))
 
 
+def time_of(text: str, now_us: int) -> int:
+    """The same of what has to be a time or an age, in microseconds since 1970."""
+    moment = parse_moment(text, now_us)
+    if moment.time_us is None:
+        raise CairnError(text, "it is no time", "give a time like 2026-05-17T12:30:00Z, or an age like 10m or 2h")
+    return moment.time_us
+
+
 def time_words(time_us: int) -> str:
     """RFC 3339 with microseconds; the number where no calendar reaches."""
     try:

@@ -1,4 +1,4 @@
-"""Which records are meant: a range of LSNs, types, queues, messages; what is not given admits all."""
+"""Which records are meant: a range of LSNs, times, types, queues, messages; what is not given admits all."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from ..journal.record import HEAD, HEAD_BYTES, RecordType, type_name
 from .lines import Cache, Row, acquired_in, label_of_kind
 
 _QUEUES_LISTED = 10
+_TIME = 10
+"""Which field of a head that is."""
 
 
 @dataclass
@@ -24,6 +26,9 @@ class Selection:
     """Names as `lines.label` gives them. One part names a fused type too: `enqueue` means `start+enqueue` as well."""
     queue_ids: frozenset[int] = frozenset()
     message_ids: frozenset[int] = frozenset()
+    since_us: int | None = None
+    until_us: int | None = None
+    """Records of times from the one to the other, both included; a relocated one has the time of what it copies."""
     _kinds: Cache[int, bool] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -32,7 +37,8 @@ class Selection:
     @property
     def all_in_range(self) -> bool:
         """Whether nothing but the range selects."""
-        return not (self.types or self.queue_ids or self.message_ids)
+        times = self.since_us is not None or self.until_us is not None
+        return not (self.types or self.queue_ids or self.message_ids or times)
 
     def overlaps(self, first_lsn: int, end_lsn: int) -> bool:
         return end_lsn > self.from_lsn and (self.end_lsn is None or first_lsn < self.end_lsn)
@@ -47,6 +53,10 @@ class Selection:
         )
         if first < self.from_lsn or (self.end_lsn is not None and end > self.end_lsn):
             rows = [row for row in rows if self.overlaps(row[0], row[0] + 1)]
+        if self.since_us is not None:
+            rows = [row for row in rows if row[1][_TIME] >= self.since_us]
+        if self.until_us is not None:
+            rows = [row for row in rows if row[1][_TIME] <= self.until_us]
         if self.queue_ids:
             rows = [row for row in rows if row[1][8] in self.queue_ids]
         if self.message_ids:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,6 +11,12 @@ from hypothesis.strategies import DrawFn, composite, integers, sampled_from, set
 
 from cairnmq.journal.log import OWN_LSN
 from cairnmq.journal.record import Flag, RecordType
+from cairnmq.tools.dump import Totals, last_of
+from cairnmq.tools.dump import dump as dump_lines
+from cairnmq.tools.evidence import open_evidence
+from cairnmq.tools.lines import JsonLines
+from cairnmq.tools.moments import time_words
+from cairnmq.tools.selection import Selection
 
 if TYPE_CHECKING:
     from tests.tools.conftest import Dump, Store
@@ -78,6 +85,68 @@ def test_filters_show_what_they_name_and_nothing_else(mixed: Store, dump: Dump, 
     result = dump(mixed.path, "--json", *arguments)
     assert result.lsns == wanted
     assert (result.status, result.damage) == (0, [])
+
+
+@pytest.fixture
+def timed(store: Store) -> Store:
+    """Two messages a second, each with its second in it, over several containers."""
+    store.name_queues("orders")
+    for second in range(40):
+        for _ in range(2):
+            store.put(b"%05d" % second * 9000)
+            store.journal.flush()
+        store.clock.advance(1)
+    return store
+
+
+@pytest.mark.parametrize(("since", "until"), [(0, 100), (3, 3), (None, 7), (31, None), (50, None), (9, 8)])
+def test_a_range_of_times(timed: Store, dump: Dump, since: int | None, until: int | None) -> None:
+    everything = dump(timed.path, "--json").records
+    begin_us = everything[1]["time_us"]
+    arguments: list[object] = []
+    for option, second in (("--since", since), ("--until", until)):
+        if second is not None:
+            arguments += [option, time_words(begin_us + second * 1_000_000)]
+    least, most = since or 0, 1 << 30 if until is None else until
+    wanted = [
+        one["lsn"] for one in everything if least <= (one["time_us"] - begin_us) / 1_000_000 <= most
+        or (since is None and one["time_us"] < begin_us)
+    ]  # fmt: skip
+    assert dump(timed.path, "--json", *arguments).lsns == wanted
+    assert dump(timed.path, "--json", "--since", "17").status == 2
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 17, 79, 80, 5000])
+def test_the_last_of_what_is_meant(timed: Store, dump: Dump, count: int) -> None:
+    everything = dump(timed.path, "--json")
+    last = dump(timed.path, "--json", "--last", count)
+    assert last.lsns == everything.lsns[-count:]
+    assert last.objects[-1] == {"end": {"records": min(count, len(everything.lsns)), "corrupt": 0, "torn": 0}}
+    puts = dump(timed.path, "--json", "--type", "enqueue", "--to-lsn", everything.lsns[60]).lsns
+    assert dump(
+        timed.path, "--json", "--type", "enqueue", "--to-lsn", everything.lsns[60], "--last", count
+    ).lsns == puts[-count:]  # fmt: skip
+    assert dump(timed.path, "--last", "0").status == 2
+
+
+def test_the_last_of_a_damaged_store_with_the_damage_among_them(timed: Store, dump: Dump) -> None:
+    lsns = dump(timed.path, "--json").lsns
+    timed.flip(lsns[-3] + 100)
+    found = dump(timed.path, "--json", "--last", 4)
+    assert found.lsns == [*lsns[-5:-3], *lsns[-2:]]
+    assert (len(found.damage), found.status) == (1, 1)
+    assert (dump(timed.path, "--last", 2).status, dump(timed.path, "--json", "--last", 2).lsns) == (0, lsns[-2:])
+
+
+def test_the_last_while_the_log_grows_are_so_many(timed: Store) -> None:
+    """Between looking for them and showing them a broker may append, and use old containers again."""
+    evidence = open_evidence([str(timed.path)])
+    selection = last_of(evidence, Selection(), 5)
+    before = timed.record_lsns()[-5:]
+    timed.put_flushed(b"later", b"later still")
+    shown: list[str] = []
+    dump_lines(evidence, selection, JsonLines({}), shown.append, Totals())
+    assert [json.loads(line)["lsn"] for line in "".join(shown).splitlines()[:-1]] == before
 
 
 def test_a_queue_is_named_or_numbered(mixed: Store, dump: Dump) -> None:
