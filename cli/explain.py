@@ -7,6 +7,7 @@ from rich.table import Table
 
 from ..tools.explain import Explanation, Pin, explain_tail
 from ..tools.explain_space import Space, explain_space
+from ..tools.moments import time_words
 from ..tools.words import age_text, size_text
 from .connect import connect_options
 from .output import FOUND, answering, bars, console, output, print_json, printable, store_argument
@@ -72,9 +73,12 @@ def _show_tail(found: Explanation) -> None:
 
 def _row(pin: Pin) -> list[str]:
     details = dict(pin.details)
+    taken = details.pop("acquired", None)
     size, age = details.pop("size_bytes", None), details.pop("age_s", None)
     more = [f"{name.replace('_', ' ')} {value}" for name, value in details.items()
             if value not in (False, None) and name not in ("persistence_id", "queues", "xid", "state")]  # fmt: skip
+    if isinstance(taken, dict):
+        more.append(f"handed to {taken['container']}/{taken['link']} at {time_words(taken['time_us'])}")
     sizes = size_text(size) if isinstance(size, int) else ""
     ages = age_text(age) if isinstance(age, float) else ""
     return [printable(pin.name), sizes, ages, printable(", ".join(more))]

@@ -24,6 +24,7 @@ from ..store.victims import WORTH_LEVEL, allowed_bytes, level
 from .checking import Progress
 from .queue_totals import head_at, record_at
 from .sight import Sight, look
+from .takers import last_takers
 from .words import size_text
 
 _LISTED = 20
@@ -86,6 +87,7 @@ def explain_tail(
     slot = next((slot for slot in reader.slots if sight.state.pins.is_needed(slot)), reader.slots[-1])
     found.slot, found.file = slot, f"{reader.heads[slot].number:08d}.cairn"
     _fill(found, sight, slot, listed)
+    _name_takers(found, sight, progress)
     found.freed_bytes = size * len(freed_with(sight.state.pins, slot)) if sight.state.pins.is_needed(slot) else 0
     found.by_itself = _by_itself(found, sight, slot)
     return found
@@ -117,6 +119,13 @@ def _fill(found: Explanation, sight: Sight, slot: int, listed: int) -> None:
             remedies.update(dict.fromkeys(pin.remedies))
     found.by_queue = dict(queues.most_common())
     found.remedies = list(remedies)[:10]
+
+
+def _name_takers(found: Explanation, sight: Sight, progress: Progress) -> None:
+    """Which consumers the messages were handed to, where that is written down."""
+    about = {pin.details["persistence_id"]: pin.details for pin in found.pins if pin.kind == "message"}
+    for message_id, taker in last_takers(sight, [int(str(one)) for one in about], progress).items():
+        about[message_id]["acquired"] = taker._asdict()
 
 
 def _message(sight: Sight, holder: MessageHolds) -> Pin:

@@ -7,6 +7,8 @@ that says something of the log itself is read, and checked by its own checksum.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
@@ -33,9 +35,14 @@ class HeadsReader(LogReader):
     """Gives blocks whose body ends with the last record head, where that is all that matters."""
 
     def __init__(
-        self, directory: Directory, *, known: Heads | None = None, whole_below_bytes: int = _LARGE_BYTES
-    ) -> None:
-        """*whole_below_bytes*: of smaller blocks nothing is left out if one of their payloads is needed."""
+        self, directory: Directory, *, known: Heads | None = None, whole_below_bytes: int = _LARGE_BYTES,
+        also: Iterable[RecordType] = (),
+    ) -> None:  # fmt: skip
+        """*whole_below_bytes*: of smaller blocks nothing is left out if one of their payloads is needed.
+
+        *also*: other types whose payloads are.
+        """
+        self._speaking = _SPEAKING + bytes(also)
         self._whole_below_bytes = whole_below_bytes
         self._heads_of: tuple[int, File] | None = None
         self._seen, self._seen_at = memoryview(b""), 0  # what was read last, and the LSN it begins at
@@ -68,8 +75,8 @@ class HeadsReader(LogReader):
         if int(words[:, _SIZE_WORD].sum()) + size != head.size_bytes:
             return None
         kinds = bytes(body[::HEAD_BYTES])
-        if len(kinds.translate(None, _SPEAKING)) < len(kinds):
-            speaking = np.isin(np.frombuffer(kinds, np.uint8), np.frombuffer(_SPEAKING, np.uint8))
+        if len(kinds.translate(None, self._speaking)) < len(kinds):
+            speaking = np.isin(np.frombuffer(kinds, np.uint8), np.frombuffer(self._speaking, np.uint8))
             if head.size_bytes < self._whole_below_bytes:
                 return None
             whole = self._with_payloads(lsn, body, words[speaking], head.size_bytes - BLOCK_HEAD_BYTES)

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from proton import Message
+from proton import Delivery, Message
 from proton.utils import BlockingConnection
 
 from cairnmq.cli.log_map import COLUMNS, ROWS, log_map
@@ -29,6 +30,7 @@ from cairnmq.tools.heads_only import HeadsReader
 from cairnmq.tools.queue_totals import queue_totals
 from cairnmq.tools.sight import look
 from cairnmq.tools.stat import SlotStat
+from tests.clients.peers import Peer
 from tests.process import CAIRNMQ, DEADLINE_S, broker
 from tests.recovery.shards import begin
 
@@ -280,3 +282,35 @@ def test_the_sight_of_a_store_is_what_a_start_finds(tmp_path: Path) -> None:
             if name == "checkpoint":
                 (tmp_path / "store" / "checkpoint").rename(tmp_path / "aside")
         (tmp_path / "aside").rename(tmp_path / "store" / "checkpoint")
+
+
+def test_the_consumer_of_what_pins_the_log_is_named_where_it_is_written_down(tmp_path: Path, command: Dump) -> None:
+    """The last one since the broker started; nobody once it has started again, or where nothing is written."""
+    place = tmp_path / "data"
+
+    def takers() -> list[tuple[str, str] | None]:
+        found = json.loads(command("explain", "tail", place, "--json").out)
+        by = [pin.get("acquired") for pin in found["pins"] if pin["kind"] == "message"]
+        return [None if one is None else (one["container"], one["link"]) for one in by]
+
+    with broker(place, "--journal-acquisitions") as running:
+        first, second = Peer(running.port, container="depot"), Peer(running.port, container="shop")
+        first.send(first.sender("orders"), *[Message(id=f"m{n}", body=n, durable=True) for n in range(3)])
+        first.take(first.receiver("orders", 2, name="one"), 2)[1].settle(Delivery.RELEASED)
+        first.settle_down()
+        second.take(second.receiver("orders", 1, name="two"), 1)
+        second.settle_down()
+        limit_s = time.monotonic() + DEADLINE_S
+        while takers() != [("depot", "one"), ("shop", "two"), None]:  # they are written within a second
+            assert time.monotonic() < limit_s, takers()
+            time.sleep(0.05)
+        assert "handed to depot/one at 2" in command("explain", "tail", place).out
+        first.cut()
+        second.cut()
+        assert running.stop() == 0
+    with broker(place, "--journal-acquisitions") as running:
+        assert running.stop() == 0
+    assert takers() == [None] * 3
+    with broker(place) as running:
+        assert running.stop() == 0
+    assert takers() == [None] * 3
