@@ -1,0 +1,63 @@
+"""`cairnmq trace` tells a message's life on each member of a real cluster, beside the brokers and without one."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from proton import Message
+from proton.utils import BlockingConnection
+
+from cairnmq.tools.cluster_lab_conf import address
+
+from ..process import CAIRNMQ, DEADLINE_S
+from .real import PORT, Life
+
+
+def traced(life: Life, message_id: str) -> dict[int, list[str]]:
+    """What happened, by member; nothing of one that knows nothing of it."""
+    first, *others = (str(life.directory / f"store{node}") for node in life.lab.nodes)
+    also = [word for other in others for word in ("--also", other)]
+    command = [CAIRNMQ, "trace", first, "--message-id", message_id, *also, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
+    assert "Traceback" not in done.stderr
+    told: dict[int, list[str]] = {node: [] for node in life.lab.nodes}
+    for line in done.stdout.splitlines():
+        found = json.loads(line)
+        if "event" in found:
+            why = f" ({found['reason']})" if "reason" in found else ""
+            told[int(found["store"][-1])].append(found["event"] + why)
+    return told
+
+
+@contextmanager
+def client(life: Life, node: int) -> Iterator[BlockingConnection]:
+    with life.lab.inside(node):
+        connection = BlockingConnection(f"{address(node)}:{PORT}", timeout=DEADLINE_S, allowed_mechs="ANONYMOUS")
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+@pytest.mark.timeout(600)
+def test_a_message_is_traced_across_the_members(life: Life) -> None:
+    with client(life, 1) as one:
+        sender = one.create_sender("q")
+        for name in ("taken", "stays"):
+            sender.send(Message(id=name, body=name, durable=True))
+    there = {node: ["arrived"] for node in life.lab.nodes}
+    life.wait(lambda: traced(life, "stays") == there, "all members have what was confirmed")
+    assert traced(life, "taken") == there
+    life.brokers[3].stop(signal.SIGKILL)
+    with client(life, 2) as two:
+        receiver = two.create_receiver("q", credit=1)
+        assert receiver.receive(timeout=DEADLINE_S).id == "taken"
+        receiver.accept()
+    gone = ["arrived", "dequeued (accepted)"]
+    life.wait(lambda: traced(life, "taken") == {1: gone, 2: gone, 3: ["arrived"]}, "it went off both that live")
+    assert traced(life, "stays") == there
