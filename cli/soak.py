@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 import sys
@@ -172,6 +173,13 @@ def _check(given: Given, load: dict[str, Any]) -> None:
     store = Path(given.store_dir) if given.store_dir is not None else None
     if store is not None and store.exists() and any(store.iterdir()):
         raise click.UsageError(f"--store-dir {store} is not empty: what is in it would count as never sent")
+    for option, place in (("--work-dir", given.work_dir), ("--store-dir", given.store_dir)):
+        try:
+            if place is not None:
+                os.makedirs(place, exist_ok=True)
+                tempfile.TemporaryFile(dir=place).close()
+        except OSError as error:
+            raise click.UsageError(f"{option} {place}: it can't be written: {error.strerror}") from error
     if given.plot is not None:
         try:
             check_png(given.plot)

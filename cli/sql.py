@@ -13,7 +13,7 @@ from ..base.errors import CairnError
 from .connect import connect_options
 from .output import answering, console, print_json, store_argument
 from .row_writers import ArrowWriter, CsvWriter, JsonWriter, RowWriter, TableWriter
-from .units import SIZE
+from .units import BYTES
 
 
 @click.command("sql")
@@ -25,7 +25,7 @@ from .units import SIZE
 @click.option("--arrow", type=click.Path(dir_okay=False), metavar="FILE", help="Write an Arrow stream.")
 @click.option("--archive-dir", type=click.Path(), help="Also what the store has in this archive.")
 @click.option("--skip-damaged", is_flag=True, help="Leave out what can't be read.")
-@click.option("--memory-limit", type=SIZE, default="1G", show_default=True, help="For sorting and joining.")
+@click.option("--memory-limit", type=BYTES, default="1G", show_default=True, help="For sorting and joining.")
 @connect_options("The PostgreSQL server that the store's wiring is on")
 @answering
 def sql(

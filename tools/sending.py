@@ -104,7 +104,7 @@ class Sending(MessagingHandler):  # type: ignore[misc]
         self._connection: Any = None
         self._container: Any = None
         self._begun_s = self._heard_s = monotonic()
-        self._is_scheduled = self._is_interrupted = False
+        self._is_scheduled = self._is_interrupted = self._was_open = False
         self._tasks: dict[str, Any] = {}
 
     def run(self) -> Sent:
@@ -152,6 +152,7 @@ class Sending(MessagingHandler):  # type: ignore[misc]
         self._tasks["watch"] = event.container.schedule(1.0, self._Watch(self))
 
     def on_connection_opened(self, event: Any) -> None:
+        self._was_open = True
         self._begun_s = self._heard_s = monotonic()
         self._pump()
 
@@ -170,7 +171,7 @@ class Sending(MessagingHandler):  # type: ignore[misc]
 
     def on_disconnected(self, event: Any) -> None:
         if not self._is_over or self._waiting or self._next is not None:
-            self._end("the broker went away")
+            self._end("the broker went away" if self._was_open else "it can't be reached; is a broker running there?")
 
     def on_link_error(self, event: Any) -> None:
         condition = event.link.remote_condition

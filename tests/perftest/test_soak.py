@@ -170,6 +170,8 @@ def processes_about(place: Path) -> list[str]:
     [
         (("--soak", "10s", "--output", "/nowhere/soak.json"), "--output /nowhere/soak.json: it can't be written"),
         (("--soak", "10s", "--output", "/proc/soak.json"), "--output /proc/soak.json: it can't be written"),
+        (("--soak", "10s", "--work-dir", "/proc"), "--work-dir /proc: it can't be written"),
+        (("--soak", "10s", "--store-dir", "/proc/x"), "--store-dir /proc/x: it can't be written"),
         (("--soak", "10s", "--plot", "/proc/soak.png"), "--plot /proc/soak.png: it can't be written"),
         (("--soak", "10s", "--durable", "no"), "say --durable yes"),
         (("--soak", "ten"), "--soak ten: it is no time"),

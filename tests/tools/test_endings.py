@@ -153,6 +153,17 @@ def test_a_host_that_nobody_knows_is_told(store: Store, command: Dump) -> None:
     assert "0 messages were accepted" in found.err
 
 
+def test_where_nobody_listens_no_broker_went_away(store: Store, command: Dump) -> None:
+    filled(store)
+    for words in (("replay", store.path, "--to"), ("as-of", store.path, "end", "--resend")):
+        found = command(*words, "127.0.0.1:1")
+        assert (found.status, "it can't be reached; is a broker running there?" in found.err) == (1, True), found
+
+
+def test_a_size_that_is_none_is_a_wrong_call(store: Store, command: Dump) -> None:
+    assert command("sql", store.path, "select 1", "--memory-limit", "x").status == 2
+
+
 @contextmanager
 def small_disk(place: Path, size: str) -> Iterator[Path]:
     place.mkdir()
