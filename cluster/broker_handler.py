@@ -81,7 +81,8 @@ class BrokerHandler:
         self.core.owners.consuming(queue.name)
 
     def not_consuming(self, queue: Queue) -> None:
-        if queue.name in self.core.owners.replicas:
+        replica = self.core.owners.replicas.get(queue.name)
+        if replica is not None and replica.queue is queue:
             self.core.owners.not_consuming(queue.name)
 
     def deletes(self, queue: Queue) -> bool:

@@ -105,6 +105,7 @@ class Founding:
         if me in same:
             core.mark.cluster = best.cluster or core.mark.cluster
             core.synced(Standing(True, epoch, core.view, 0))
+            core.owners.past = 0  # nobody hears again what was said before; newcomers get it from here
             for replica in core.owners.replicas.values():
                 replica.owner = None
                 if core.force:  # messages may be lost, and their positions given again: nobody goes on with that

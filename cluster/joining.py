@@ -231,9 +231,10 @@ class Joining:
         owners.synced = {MemberId(*member) for member in about["synced"]}
         for member, floor in about["floors"]:
             core.completion.floors.setdefault(MemberId(*member), floor)
-        for name, last, owner, interested, acquired, (purged_below, kept) in about["queues"]:
+        owners.past = about["past"]
+        for name, first, last, owner, interested, acquired, (purged_below, kept) in about["queues"]:
             replica = owners.replicas[name]
-            replica.begin_update(last)
+            replica.begin_update(first, last)
             replica.owner = None if owner is None else MemberId(*owner)
             replica.interested = {MemberId(*member) for member in interested}
             replica.acquired = {position: MemberId(*member) for position, member in acquired}

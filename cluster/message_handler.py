@@ -210,7 +210,7 @@ class MessageHandler:
         replica.purged_below, replica.kept = replica.last + 1, kept
         for watch in replica.watches:
             watch.purged(replica.last, kept)
-        replica.tombstones |= {one for one in range(1, replica.base + 1) if one not in kept}
+        replica.tombstones |= {one for one in range(replica.first, replica.base + 1) if one not in kept}
         wanted = [position for position in keep if position not in replica.held]  # consumers elsewhere have those
         stays = [entry for entry in map(replica.find, wanted) if entry is not None]
         held = {*stays, *replica.held.values()}
@@ -243,7 +243,7 @@ class MessageHandler:
 
     def has(self, replica: Replica, sender: MemberId, position: int) -> bool:
         """Whether it is *sender* who says what becomes of that message: all members know, those that lack it, too."""
-        if position < replica.purged_below and position not in replica.kept:
+        if position < replica.first or (position < replica.purged_below and position not in replica.kept):
             return False
         acquirer = replica.acquired.get(position)
         return sender == (self._owners.decider(replica) if acquirer is None else acquirer)
@@ -257,7 +257,12 @@ class MessageHandler:
         *,
         bury: bool = True,
     ) -> list[Entry]:
-        """The messages at *positions* that *sender* has; with *bury* those that are still to come, never will."""
+        """The messages at *positions* that *sender* has; with *bury* those that are still to come, never will.
+
+        What *sender* is us and said of a queue that was deleted since concerns none that was made by its name.
+        """
+        if local is not None and local.queue is not replica.queue:
+            local = None
         if local is not None and not replica.acquired and sender == replica.owner and not replica.queue.away:
             return [entry for entry in local.entries if not entry.gone]  # an owner's, as nearly always
         entries: list[Entry] = []

@@ -46,6 +46,8 @@ class QueueOwnerHandler:
         """Those who have all messages: only they can own a queue."""
         self._consumers: dict[str, int] = {}
         """Of ours, as told to the others: how many."""
+        self.past = 0
+        """No queue that is gone had a position above it."""
         self.moves = 0
         """How often a queue has changed hands."""
 
@@ -55,13 +57,16 @@ class QueueOwnerHandler:
     def made(self, replica: Replica) -> None:
         assert self._timers is not None
         replica.queue.stopped = True
+        replica.begin_at(self.past + 1)
         self.replicas[replica.name] = replica
         self._ownership[replica.name] = QueueOwnership(replica, self._timers, self._release)
         self.decide(replica)
 
     def gone(self, name: str) -> None:
         """The queue was deleted, and all that was known of it goes (D49)."""
-        self.replicas.pop(name, None)
+        replica = self.replicas.pop(name, None)
+        if replica is not None and not self._speaking.alone:
+            self.past = max(self.past, replica.last + 1)  # one more, as there may have been none
         self._ownership.pop(name, None)
         self._consumers.pop(name, None)
 
@@ -71,7 +76,7 @@ class QueueOwnerHandler:
         """The first consumer of a queue is told to all (D47)."""
         count = self._consumers[name] = self._consumers.get(name, 0) + 1
         if count == 1:
-            self._speaking.say(events.told("consume", queue=name))
+            self._speaking.say(events.told("consume", queue=name, first=self.replicas[name].first))
 
     def not_consuming(self, name: str) -> None:
         """And that the last one has gone; with it the queue is released, if it was ours."""
@@ -81,7 +86,7 @@ class QueueOwnerHandler:
         self._consumers[name] = count
         if count == 0:
             self._ownership[name].stop()
-            self._speaking.say(events.told("cancel", queue=name, acquired=self._acquired(self.replicas[name])))
+            self._cancel(name, self._acquired(self.replicas[name]))
 
     def forget_consumers(self) -> None:
         """All clients are being sent away: this member wants nothing any more."""
@@ -89,10 +94,14 @@ class QueueOwnerHandler:
         self._consumers.clear()
         for name in names:
             self._ownership[name].stop()
-            self._speaking.say(events.told("cancel", queue=name, acquired=[]))
+            self._cancel(name, [])
+
+    def _cancel(self, name: str, acquired: list[tuple[int, int]]) -> None:
+        self._speaking.say(events.told("cancel", queue=name, first=self.replicas[name].first, acquired=acquired))
 
     def _release(self, replica: Replica) -> None:
-        self._speaking.say(events.told("release-queue", queue=replica.name, acquired=self._acquired(replica)))
+        acquired = self._acquired(replica)
+        self._speaking.say(events.told("release-queue", queue=replica.name, first=replica.first, acquired=acquired))
 
     def _acquired(self, replica: Replica) -> list[tuple[int, int]]:
         """What our consumers have: positions, and deliveries that failed before."""
@@ -111,8 +120,13 @@ class QueueOwnerHandler:
 
     # ---- what is heard --------------------------------------------------------------------------------------------
 
-    def consume(self, sender: MemberId, position: int, about: dict[str, Any]) -> None:
+    def _meant(self, about: dict[str, Any]) -> Replica | None:
+        """The queue, unless it was deleted since; one that was made by its name is another one."""
         replica = self.replicas.get(about["queue"])
+        return None if replica is None or replica.first != about["first"] else replica
+
+    def consume(self, sender: MemberId, position: int, about: dict[str, Any]) -> None:
+        replica = self._meant(about)
         if replica is None:
             return
         others = replica.interested - {sender}
@@ -128,14 +142,14 @@ class QueueOwnerHandler:
             self._ownership[replica.name].contest()
 
     def release_queue(self, sender: MemberId, position: int, about: dict[str, Any]) -> None:
-        replica = self.replicas.get(about["queue"])
+        replica = self._meant(about)
         if replica is None or replica.owner != sender:  # from before it had to pass it on
             return
         self._acquire(replica, sender, about["acquired"])
         self._pass_on(replica, self._next(replica, sender), position)
 
     def cancel(self, sender: MemberId, position: int, about: dict[str, Any]) -> None:
-        replica = self.replicas.get(about["queue"])
+        replica = self._meant(about)
         if replica is None:
             return
         replica.interested.discard(sender)
@@ -183,7 +197,7 @@ class QueueOwnerHandler:
 
     def _take(self, replica: Replica, term: int) -> None:
         """A majority has heard that it is ours."""
-        if term == replica.term and replica.owner == self.me and self._ownership.get(replica.name) is not None:
+        if term == replica.term and replica.owner == self.me and self.replicas.get(replica.name) is replica:
             self._ownership[replica.name].take(contested=len(replica.interested) > 1)
 
     def decider(self, replica: Replica) -> MemberId | None:

@@ -38,6 +38,9 @@ class Replica:
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
         self.name = queue.name
+        self.first = 1
+        """The first position that is given here. A queue that is made anew begins above all that one of its name had:
+        so it tells which of them is meant by a member that has not heard of that yet (D49)."""
         self.owner: MemberId | None = None
         """Only its consumers get messages."""
         self.term = 0
@@ -76,9 +79,14 @@ class Replica:
         """The position given last."""
         return next(copy(self.queue.positions)) - 1
 
-    def begin_update(self, last: int) -> None:
-        """The messages up to *last* are still to come."""
-        self.base = last
+    def begin_at(self, first: int) -> None:
+        """It is new, and empty."""
+        self.first = first
+        self.queue.positions = count(first)
+
+    def begin_update(self, first: int, last: int) -> None:
+        """The messages from *first* up to *last* are still to come."""
+        self.first, self.base = first, last
         self.queue.positions = count(last + 1)
 
     # ---- what comes -----------------------------------------------------------------------------------------------

@@ -12,6 +12,9 @@ from .local_messages import Local
 class Speaking(Protocol):
     """What they need of the core of the cluster."""
 
+    alone: bool
+    """It is a cluster of one, and never more."""
+
     @property
     def broker(self) -> Broker: ...
 

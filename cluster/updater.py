@@ -118,6 +118,7 @@ class Updater:
         queues: list[Any] = [
             (
                 replica.name,
+                replica.first,
                 replica.last,
                 replica.owner,
                 list(replica.interested),
@@ -133,6 +134,7 @@ class Updater:
             epoch=core.mark.standing.epoch,
             wiring=core.nodes.snapshot([replica.queue for replica in replicas]),
             queues=queues,
+            past=core.owners.past,
             synced=list(core.owners.synced),
             floors=list(core.completion.floors.items()),
             lines={replica.name: replica.line for replica in replicas if replica.line},

@@ -132,7 +132,7 @@ def answers_a_new_queue() -> None:
 def tells_of_every_consumer(patch: pytest.MonkeyPatch) -> None:
     def consuming(self: QueueOwnerHandler, name: str) -> None:
         self._consumers[name] = self._consumers.get(name, 0) + 1
-        self._speaking.say(events.told("consume", queue=name))
+        self._speaking.say(events.told("consume", queue=name, first=self.replicas[name].first))
 
     patch.setattr(QueueOwnerHandler, "consuming", consuming)
 
