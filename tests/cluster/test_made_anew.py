@@ -1,4 +1,4 @@
-"""A queue is deleted and made anew while a member does not hear it: what that says meanwhile is of the old one (D49)."""
+"""A queue is deleted and made anew while a member does not hear it: what that one says is of the old one (D49)."""
 
 from __future__ import annotations
 
