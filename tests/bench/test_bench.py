@@ -127,6 +127,7 @@ def test_everything_is_measured(report: dict[str, Any]) -> None:
         (questions.SECTION, f"{what}, {size}", "read + crc32c")
         for what, size in product(("verify", "stat"), ("1 KiB", "16 KiB"))
     ]
+    wanted.append((questions.DUMP, "dump --json, 1 KiB", "read + crc32c"))
     wanted += [(sidecars.SECTION, what, "without") for what in ("taken", "kept")]
     wanted += [
         (cluster.SECTION, f"{kind}, {window} in flight", "none")

@@ -12,16 +12,17 @@ from typing import Any
 from tests.process import CAIRNMQ, DEADLINE_S
 
 
-def hear_ctrl_c() -> None:
-    """A shell has what it runs in the background ignore Ctrl-C, and so would a test's processes."""
+def hear_signals() -> None:
+    """A shell has what it runs in the background ignore Ctrl-C, nohup has it ignore SIGHUP, and so would a test's."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def start(port: int, *options: str, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [CAIRNMQ, "perftest", "--url", f"127.0.0.1:{port}", *options],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment},
-        preexec_fn=hear_ctrl_c,
+        preexec_fn=hear_signals,
     )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from cairnmq.perftest.errors import BrokerError
 from cairnmq.perftest.soak_wire import Settings
 from tests.process import CAIRNMQ
 
-from .commands import hear_ctrl_c, kept
+from .commands import hear_signals, kept
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 240.0
@@ -30,7 +30,7 @@ POWER = pytest.mark.skipif(bool(why_not("ext4")), reason=why_not("ext4"))
 
 def begin(*options: str, **more: Any) -> subprocess.Popen[str]:
     command = [CAIRNMQ, "perftest", "--durable", "yes", "--rate", "300", "--kill-every", "2s", *options]
-    more = {"preexec_fn": hear_ctrl_c, **more}
+    more = {"preexec_fn": hear_signals, **more}
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, **more)
 
 
