@@ -20,6 +20,7 @@ from cairnmq.perftest.errors import BrokerError
 from cairnmq.perftest.soak_wire import Settings
 from tests.process import CAIRNMQ
 
+from .. import rabbitmq
 from .commands import hear_signals, kept
 
 ROOT = Path(__file__).parents[2]
@@ -98,6 +99,27 @@ def test_a_broker_that_loses_messages_is_found(tmp_path: Path) -> None:
     assert any(line.startswith("lost: ") for line in lines)
     [place] = [line.rpartition(": ")[2] for line in lines if line.startswith("histories and the broker's output: ")]
     assert list(Path(place).glob("epoch*/*.jsonl"))
+
+
+@pytest.mark.skipif(bool(rabbitmq.why_not()), reason=rabbitmq.why_not())
+def test_another_broker_is_put_to_the_same_test(tmp_path: Path, tell: Any) -> None:
+    """RabbitMQ: killed, started again, and its clients' histories judged. What it keeps of its promise is its own."""
+    other = rabbitmq.RabbitMq(tmp_path / "node")
+    options = ("--ready-address", f"127.0.0.1:{other.port}", "--user", rabbitmq.USER, "--queue-durable", "yes")
+    running = begin(
+        "--json", "--soak", "25s", "--kill-every", "6s", "--rate", "100", "--queue-address", rabbitmq.QUEUE_ADDRESS,
+        "--start-command", other.command(), "--work-dir", str(tmp_path), *options,
+        env={**os.environ, "CAIRNMQ_PASSWORD": rabbitmq.PASSWORD},
+    )  # fmt: skip
+    output, errors = running.communicate(timeout=PATIENCE_S)
+    other.end_mapper()
+    assert running.returncode in (0, 1), errors
+    found = json.loads(output)
+    assert found["complete"], found["stopped_by"]
+    assert found["kills"]["running"] >= 1
+    assert found["confirmed"] > 100
+    assert found["consumed"] > 100
+    tell(f"soak of RabbitMQ: {found['verdict']}, {found['confirmed']} messages confirmed, {defects(found)}")
 
 
 def test_a_broker_that_does_not_come_back_is_told_and_the_part_is_kept(tmp_path: Path) -> None:

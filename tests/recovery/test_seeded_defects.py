@@ -59,6 +59,7 @@ ELSEWHERE: dict[str, Callable[[], None]] = {
     "a_cut_is_forgotten_when_its_messages_were_looked_at": (
         test_purging.test_a_checkpoint_with_pages_from_before_knows_what_was_cut
     ),
+    "a_relocated_cut_keeps_nothing": lambda: test_transaction_histories.test_any_history_with_purges(1),
     "a_copied_cut_ends_only_what_is_looked_at_again": (
         lambda: test_transaction_histories.test_any_history_with_purges(41)
     ),
