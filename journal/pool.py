@@ -40,6 +40,7 @@ T = TypeVar("T")
 
 
 _ZEROS = bytes(1 << 20)
+_FULL = "no container can be made: nothing more is stored"
 
 
 class Pool:
@@ -247,7 +248,7 @@ class Pool:
         try:
             made = self._make()
         except DiskFull as error:
-            self._is_full_by(error)
+            self._say(_FULL, self._is_full_by(error))
             return False
         with self._lock:
             self._free.append(made)
@@ -261,17 +262,21 @@ class Pool:
         try:
             return self._make()
         except DiskFull as error:
-            self._is_full_by(error)
+            is_news = self._is_full_by(error)
             self.settle()
             with self._lock:
-                if len(self._free) > left_alone:
-                    return self._free.popleft()
-            raise
+                number = self._free.popleft() if len(self._free) > left_alone else None
+            if number is None:
+                raise  # which says it all
+            self._say(_FULL, is_news)
+            return number
 
-    def _is_full_by(self, error: DiskFull) -> None:
-        self._say("no container can be made: nothing more is stored", self.full is None)
+    def _is_full_by(self, error: DiskFull) -> bool:
+        """Whether that is news."""
+        is_news = self.full is None
         self.full = error
         self._refused = True
+        return is_news
 
     def _lacks_first(self) -> bool:
         return not self._free or len(self._free) + len(self._used) < self._keep

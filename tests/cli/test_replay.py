@@ -72,7 +72,7 @@ def test_arrivals_come_again(tmp_path: Path) -> None:
         assert bare(taken(two.port, "orders", 6)) == expected
         assert len(taken(two.port, "left", 3)) == len(taken(two.port, "right", 3)) == 3
         lines = cairnmq("dump", tmp_path / "one", "--json", "--type", "start", "--queue", "orders").stdout.splitlines()
-        found = list(map(json.loads, lines))
+        *found, _ = map(json.loads, lines)
         third = found[1]["lsn"]  # of those that are one record: the fourth message
         again = ("replay", tmp_path / "one", "--to", f"{to}/elsewhere", "--queue", "orders", "--from-lsn", third)
         cairnmq(*again, "--count", "2", "--rate", "1000")

@@ -26,10 +26,10 @@ def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[s
     return result
 
 
-def refused(*arguments: object) -> str:
+def refused(*arguments: object, status: int = 1) -> str:
     """The line that it is refused with."""
     result = run(*arguments)
-    assert result.returncode == 1, result
+    assert result.returncode == status, result
     assert result.stderr.count("\n") == 1, result.stderr
     return result.stderr
 
@@ -174,7 +174,7 @@ def test_dump_shows_names_if_it_is_told_where_they_are(store: Path, where: tuple
     assert result.returncode == 0
     assert "queue 2 bills" in result.stdout
     assert result.stderr == ""
-    assert "the wiring is of store None" in refused("dump", store, *where[:3], "none")
+    assert "the wiring is of store None" in refused("dump", store, *where[:3], "none", status=2)
 
 
 def test_a_backup_becomes_a_store_with_sqlite_or_on_a_server(
