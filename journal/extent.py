@@ -26,6 +26,8 @@ class Extent:
         """The last slot that was begun."""
         self.most_holes = holes.most(container_bytes)
         """With so many a slot stays that is dead, until it joins one, or the base passes it."""
+        self.most_of_openings = holes.most_of_openings(container_bytes)
+        """The same where it held nothing but openings."""
         self.filled: dict[int, int] = {}
         """How far each slot was written to, in bytes, if this life left it for the next one."""
         self.base_lsn = next(iter(slots), current_slot) * container_bytes
@@ -42,11 +44,12 @@ class Extent:
         self.slots[slot] = prev_lsn
         self.current_slot = slot
 
-    def retire(self, slots: Iterable[int]) -> tuple[list[int], list[int]]:
+    def retire(self, slots: Iterable[int], *, are_openings: bool = False) -> tuple[list[int], list[int]]:
         """No record in *slots* is needed any more: those that the base has passed now, and those that became holes.
 
         The holes have to be told in a record, see `told`. The last slot, and what is not there, is passed over. With as
-        many holes as there may be, slots that join none stay; they leave with a later call.
+        many holes as there may be, slots that join none stay; they leave with a later call. *are_openings*: they hold
+        nothing else, and there may be some more.
         """
         gone: list[int] = []
         new = sorted(slot for slot in slots if slot in self.slots and slot < self.current_slot)
@@ -58,14 +61,14 @@ class Extent:
         if first * self.container_bytes > self.base_lsn:
             self.base_lsn = first * self.container_bytes
             self.holes = holes.from_slot(self.holes, first)
-        return gone, self._punch(new)
+        return gone, self._punch(new, self.most_of_openings if are_openings else self.most_holes)
 
     def waits(self, slot: int) -> bool:
         """Whether *slot* is dead, and there are too many holes for one more. Any thread."""
         return slot in self._dead
 
-    def _punch(self, new: Iterable[int]) -> list[int]:
-        """Make holes of what is dead, of which *new* was not before: as many as there may be, the longest ones."""
+    def _punch(self, new: Iterable[int], most: int) -> list[int]:
+        """Make holes of what is dead, of which *new* was not before: so many at *most*, the longest ones."""
         punched: list[int] = []
         waiting = list(new)
         while waiting:  # what joins a hole needs none, and may be what others waited for
@@ -73,10 +76,10 @@ class Extent:
             if slot in self._dead and self._becomes_hole(slot, len(self.holes)):
                 punched.append(slot)
                 waiting += self._beside(slot)
-        if self._dead and len(self.holes) < self.most_holes:
+        if self._dead and len(self.holes) < most:
             for run in sorted(self._runs(), key=len, reverse=True):
-                punched += [slot for slot in run if self._becomes_hole(slot, self.most_holes)]
-                if len(self.holes) >= self.most_holes:
+                punched += [slot for slot in run if self._becomes_hole(slot, most)]
+                if len(self.holes) >= most:
                     break
         return sorted(punched)
 

@@ -19,12 +19,16 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from .record import MAX_PAYLOAD_BYTES
+
 _HOLE = struct.Struct("<QQQ")
 HOLE_BYTES = _HOLE.size
 MAX_HOLES = 2048
 """So that the record stays below 64 KiB."""
 _SHARE = 64
 """A container begins with a record of all holes, which takes no more of it than one part of so many."""
+_MORE_OF_OPENINGS = 4
+"""So many times as many there may be where openings are what leaves: those of starts in a row are one hole."""
 
 
 class Hole(NamedTuple):
@@ -56,6 +60,11 @@ def _first(hole: Hole) -> int:
 def most(container_bytes: int) -> int:
     """How many holes there are at most; a slot that would need one more stays in the log."""
     return min(MAX_HOLES, container_bytes // (_SHARE * HOLE_BYTES))
+
+
+def most_of_openings(container_bytes: int) -> int:
+    """The same for slots that hold nothing but openings: if they stayed, each kill took a container."""
+    return min(_MORE_OF_OPENINGS * most(container_bytes), MAX_PAYLOAD_BYTES // HOLE_BYTES)
 
 
 def encode(holes: Iterable[Hole]) -> bytes:

@@ -314,15 +314,16 @@ class Journal:
         self.seal()
         return self.write_out()
 
-    def retire(self, slots: Iterable[int]) -> list[int]:
+    def retire(self, slots: Iterable[int], *, are_openings: bool = False) -> list[int]:
         """No record in *slots* is needed any more, by records that are durable (checklist E8, E9, E25).
 
         The base moves up to the first slot that is left; slots behind it become holes. Their containers are free for
         reuse when a record that says so is durable. The last slot, also if it is full to the last byte, and what is not
         there, is passed over.
-        What left the log is returned: with too many holes a slot stays until the base passes it.
+        What left the log is returned: with too many holes a slot stays until the base passes it. *are_openings*: see
+        `Extent.retire`.
         """
-        passed, punched = self.extent.retire(slots)
+        passed, punched = self.extent.retire(slots, are_openings=are_openings)
         if punched:
             self.extent.told(self._append_holes(), punched)
         return passed + punched

@@ -240,7 +240,7 @@ def _resume(
         block_flags=block_flags,
     )  # fmt: skip
     with abandoned_on_failure(journal):
-        journal.retire([*empty, *late])
+        journal.retire([*empty, *late], are_openings=True)
         journal.append_own(RecordType.LOG_OPEN, extra=reader.end_lsn)
         journal.flush()
     return journal

@@ -16,7 +16,7 @@ from cairnmq.journal.block import Block
 from cairnmq.journal.holes import Hole
 from cairnmq.journal.log import Journal
 from cairnmq.journal.reader import Damage, LogReader
-from cairnmq.journal.record import RecordType
+from cairnmq.journal.record import MAX_PAYLOAD_BYTES, RecordType
 
 from .logs import (
     BIG,
@@ -220,9 +220,28 @@ def test_the_longest_runs_become_holes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert messages(reopen(directory.after_kill())[2]) == alive(lsns, *range(2, 12), 13, 14)
 
 
+def test_starts_in_a_row_take_one_container_though_there_are_as_many_holes_as_there_may_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those that wrote nothing else are one hole, and there are some more for those. Others wait as ever."""
+    monkeypatch.setattr(holes, "MAX_HOLES", 4)
+    directory, journal, lsns = log_of(14)
+    retire(journal, 1, 3, 5, 7)
+    assert journal.retire([9]) == []
+    used = []
+    for _ in range(8):
+        journal.abandon()
+        journal, _, found = reopen(directory)
+        assert messages(found) == alive(lsns, 1, 3, 5, 7)
+        used.append(journal.pool.used_count)
+    assert used == [used[0]] * len(used)
+    assert len(journal.extent.holes) == holes.MAX_HOLES + 1 <= holes.most_of_openings(SIZE)
+    assert journal.retire([11]) == []
+
+
 def test_the_record_of_most_holes_fits() -> None:
     """In a record; and it takes no more than a small part of what is written."""
-    assert holes.HOLE_BYTES * holes.MAX_HOLES <= 64 << 10
+    assert holes.HOLE_BYTES * holes.most_of_openings(1 << 30) <= MAX_PAYLOAD_BYTES
     for container_bytes in (512 << 10, 1 << 20, 64 << 20):
         assert 300 < holes.most(container_bytes) <= min(holes.MAX_HOLES, container_bytes / 64 / holes.HOLE_BYTES)
 

@@ -72,7 +72,7 @@ class Traffic:
     def check_size(self) -> None:
         """At rest: the contract."""
         journal, pins = self.store.journal, self.store.state.pins
-        assert len(journal.extent.holes) <= journal.extent.most_holes
+        assert len(journal.extent.holes) <= journal.extent.most_of_openings
         assert len(journal.extent.slots) * SIZE <= 2 * pins.live_bytes + 4 * SIZE
 
     def check(self) -> None:
