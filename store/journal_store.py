@@ -44,6 +44,8 @@ _BATCH_FROM = 4
 """Fewer records than this are appended faster one by one."""
 _DISCARDED_AT_ONCE = 1024
 """So many messages are deleted before it is asked again whether there is room for the records."""
+_FOR_STARTS = FOR_OPENINGS + 3
+"""More free containers than these let a start that is in need go on: emptying takes some before it gives one back."""
 _FLAG_ENQUEUE, _FLAG_DELETE, _FLAG_MORE = int(Flag.ENQUEUE), int(Flag.DELETE), int(Flag.MORE)
 
 
@@ -109,12 +111,15 @@ class JournalStore(WiringCalls, JournalReading):
     def make_room(self) -> None:
         """On a full disk, empty slots until the next opening is sure of its containers. Before `start`.
 
-        Else starts that are killed before relocation gets to anything would use up what is left to openings.
+        Else starts that are killed before relocation gets to anything would use up what is left to openings, and
+        what relocation needs to get it back.
         """
         journal, pool = self.journal, self.journal.pool
+        if pool.unclaimed <= _FOR_STARTS:
+            pool.find_room()  # only who has tried knows that the disk is full
         if pool.in_need:
             self.became_durable(journal.durable_lsn)
-        while pool.in_need and pool.unclaimed < FOR_OPENINGS:
+        while pool.in_need and pool.unclaimed <= _FOR_STARTS:
             if journal.has_unsealed:
                 self.kick()
             elif self.relocation.is_at_work:

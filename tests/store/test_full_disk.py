@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -122,13 +123,19 @@ def test_what_only_fits_badly_is_not_copied(tmp_path: Path, size_bytes: int) -> 
     assert store.journal.pool.unclaimed > 5
 
 
-def test_starts_that_are_killed_after_their_first_dequeue(tmp_path: Path) -> None:
-    """Each leaves a container with a record that is needed, and no time to do anything about it."""
+@pytest.mark.parametrize(
+    "end", [lambda store: store.journal.abandon(), lambda store: store.close()], ids=["kill", "close"]
+)
+def test_starts_that_end_after_their_first_dequeue(tmp_path: Path, end: Callable[[JournalStore], None]) -> None:
+    """Each leaves a container with a record that is needed, and no time to do anything about it.
+
+    A start after a close has nothing to copy or to try, so it does not know by itself that the disk is full.
+    """
     world = World(tmp_path / "wiring")
     there = world.fill(5000, 4)
     world.disk.capacity_bytes = world.disk.used_bytes()
     for message in there[0][:100]:
-        world.store.journal.abandon()
+        end(world.store)
         world.store, _ = recover(world.disk, Wiring.open(str(world.place)), ManualClock(), OPTIONS)
         world.store.run_inline(lambda lsn: None)
         world.store.dequeue(message, world.queues[0], 1)
