@@ -20,6 +20,8 @@ REMEDY = (
 )
 _TOLD = 3
 """So many of each kind are named; the report of a salvage names all."""
+_SUSPECTS = 8
+"""Files are named of which one may be what is missing: a small log has them all named."""
 
 
 def explained(error: CorruptJournal, directory: Directory, queue_names: Mapping[int, str]) -> CorruptJournal:
@@ -47,7 +49,8 @@ def _suspects(found: Survey) -> list[str]:
     names = [container.file_name(number) for number in sorted(numbers)]
     if not names:
         return []
-    return [f"no part of the log is in {', '.join(names[:_TOLD])}" + (", ..." if len(names) > _TOLD else "")]
+    more = ", ..." if len(names) > _SUSPECTS else ""
+    return [f"no part of the log is in {', '.join(names[:_SUSPECTS])}{more}"]
 
 
 def _with(error: CorruptJournal, place: str, reason: str) -> CorruptJournal:
