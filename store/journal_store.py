@@ -115,8 +115,8 @@ class JournalStore(WiringCalls, JournalReading):
         what relocation needs to get it back.
         """
         journal, pool = self.journal, self.journal.pool
-        if pool.unclaimed <= _FOR_STARTS:
-            pool.find_room()  # only who has tried knows that the disk is full
+        if pool.unclaimed <= _FOR_STARTS < len(journal.extent.slots):
+            pool.find_room()  # only who has tried knows that the disk is full; a small log has nothing to empty
         if pool.in_need:
             self.became_durable(journal.durable_lsn)
         while pool.in_need and pool.unclaimed <= _FOR_STARTS:
