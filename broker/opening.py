@@ -94,7 +94,9 @@ class Opening:
             )
 
     def _answer(self, found: Place | Exception, wish: Open, terminal: TerminalEnd) -> None:
-        if isinstance(found, Queue):
+        if isinstance(found, Queue) and found.gone:  # it was made and deleted before a cluster had answered
+            terminal.failure("amqp:not-found", f"the queue {found.name!r} is gone")
+        elif isinstance(found, Queue):
             self._open_on(found, wish, terminal)
         elif isinstance(found, ExchangePlace):
             self._open_through(found, wish, terminal)

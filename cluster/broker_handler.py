@@ -78,7 +78,9 @@ class BrokerHandler:
         self.core.streaming.open(queue, said, terminal)
 
     def consuming(self, queue: Queue) -> None:
-        self.core.owners.consuming(queue.name)
+        replica = self.core.owners.replicas.get(queue.name)
+        if replica is not None and replica.queue is queue:
+            self.core.owners.consuming(queue.name)
 
     def not_consuming(self, queue: Queue) -> None:
         replica = self.core.owners.replicas.get(queue.name)
