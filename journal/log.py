@@ -20,7 +20,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from itertools import accumulate, repeat
-from typing import NamedTuple
 
 from crc32c import crc32c
 
@@ -36,6 +35,7 @@ from .meters import Meters, Written
 from .pool import Pool
 from .record import HEAD, HEAD_BYTES, MAX_PAYLOAD_BYTES, RecordType
 from .room import FOR_OPENINGS
+from .sealed import Sealed
 from .stored import Stored
 from .writing import Writing
 
@@ -51,27 +51,6 @@ _pack_shared = struct.Struct("<QQQQ").pack
 _pack_last = struct.Struct("<HHI8xQQ24sQ").pack
 """A head of `append_last`: type and flags, number, place, the message, that again, what all share, and once more."""
 _pack_shared_last = struct.Struct("<QQQ").pack
-
-
-class _Sealed(NamedTuple):
-    lsn: int
-    prev_lsn: int
-    heads: list[bytes]
-    payloads: list[bytes]
-    payload_bytes: int
-    base_lsn: int
-    """As it was when the block was sealed: never behind the holes that the block tells of."""
-    moved_bytes: int
-    own_bytes: int
-    flags: int
-
-    @property
-    def record_bytes(self) -> int:
-        return HEAD_BYTES * len(self.heads) + self.payload_bytes
-
-    @property
-    def end_lsn(self) -> int:
-        return self.lsn + padded(BLOCK_HEAD_BYTES + self.record_bytes)
 
 
 class Journal:
@@ -118,7 +97,7 @@ class Journal:
         self._mark = mark
         self._clock = clock
         self._max_sealed = max_write_buffers
-        self._sealed: deque[_Sealed] = deque()
+        self._sealed: deque[Sealed] = deque()
         self._write_lock = threading.Lock()
         self._writing = Writing(pool, clock, self.meters, incarnation, syncers)
         self._marked_slot = slot
@@ -291,7 +270,7 @@ class Journal:
             return False
         if self.failure is not None:
             raise self.failure
-        sealed = _Sealed(
+        sealed = Sealed(
             self._begin, self._prev_lsn, self._heads, self._payloads, self._place, self.extent.base_lsn,
             self._moved_bytes, self._own_bytes, self._flags,
         )  # fmt: skip

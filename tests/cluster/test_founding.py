@@ -10,16 +10,7 @@ from cairnmq.cluster import events
 from cairnmq.cluster.completion import Completion
 from cairnmq.cluster.group import MemberId
 
-from .world import ACCEPT, Receiver, Sender, World
-
-
-def send(world: World, node: int, numbers: range) -> None:
-    """A client of that node does, and hears that they are safe."""
-    sender = Sender(world[node])
-    assert world.until(lambda: sender.driver is not None)
-    sender.send(numbers)
-    assert world.until(lambda: len(sender.confirmed) == len(numbers)), world.why()
-    sender.leave()
+from .world import ACCEPT, Receiver, Sender, World, send
 
 
 def test_who_has_all_messages_goes_before_any_was_brought_and_comes_back() -> None:  # D19, rules 12 and 17

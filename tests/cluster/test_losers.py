@@ -14,7 +14,7 @@ from cairnmq.store.aside import Kept
 
 from ..broker.world import number_of
 from ..recovery.world import OPTIONS, MemoryWiring
-from .world import ACCEPT, Member, Receiver, Sender, World
+from .world import ACCEPT, Member, Receiver, World, send
 
 
 class MemoryAside:
@@ -61,14 +61,6 @@ def aside_of(world: World, node: int) -> MemoryAside:
     member = world[node]
     assert isinstance(member, KeepingMember)
     return member.aside
-
-
-def send(world: World, node: int, numbers: range) -> None:
-    sender = Sender(world[node])
-    assert world.until(lambda: sender.driver is not None)
-    sender.send(numbers)
-    assert world.until(lambda: len(sender.confirmed) == len(numbers)), world.why()
-    sender.leave()
 
 
 def with_a_loser() -> World:

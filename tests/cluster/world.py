@@ -389,3 +389,12 @@ class World:
 
 
 __all__ = ["ACCEPT", "FAIL", "REJECT", "RELEASE", "Client", "Member", "Receiver", "Sender", "World"]
+
+
+def send(world: World, node: int, numbers: range) -> None:
+    """A client of that node does, and hears that they are safe."""
+    sender = Sender(world[node])
+    assert world.until(lambda: sender.driver is not None)
+    sender.send(numbers)
+    assert world.until(lambda: len(sender.confirmed) == len(numbers)), world.why()
+    sender.leave()

@@ -11,7 +11,7 @@ import pytest
 
 from cairnmq.tools.cluster_lab import why_not
 from cairnmq.tools.cluster_lab_conf import address
-from tests.cluster.real import PORT, Life, a_lab, die_with_me
+from tests.cluster.real import PORT, a_life, die_with_me
 
 from .programs import HERE, Program
 
@@ -24,27 +24,22 @@ def goes_on(program: Program, arguments: list[str], directory: Path) -> None:
     if reason:
         pytest.skip(f"no corosync: {reason}")
     command, environment = program
-    with a_lab(directory / "lab") as lab:
-        life = Life(lab, 1, directory)
-        try:
-            for member in lab.nodes:
-                life.start_broker(member)
-            life.wait(life.all_serve, "the members serve")
-            with subprocess.Popen(
-                lab.command(3, [*command, *arguments]), env={**os.environ, **environment}, stdout=subprocess.PIPE,
-                text=True, preexec_fn=die_with_me,
-            ) as client:  # fmt: skip
-                assert client.stdout is not None
-                said = []
-                for line in client.stdout:
-                    said.append(line)
-                    if line == "at 200\n":
-                        life.brokers[1].stop(signal.SIGKILL)
-            assert said[0] == "others 2\n"
-            assert said[-1] == "got 600\n", said
-            assert client.returncode == 0
-        finally:
-            life.end()
+    with (
+        a_life(directory) as life,
+        subprocess.Popen(
+            life.lab.command(3, [*command, *arguments]), env={**os.environ, **environment}, stdout=subprocess.PIPE,
+            text=True, preexec_fn=die_with_me,
+        ) as client,
+    ):  # fmt: skip
+        assert client.stdout is not None
+        said = []
+        for line in client.stdout:
+            said.append(line)
+            if line == "at 200\n":
+                life.brokers[1].stop(signal.SIGKILL)
+    assert said[0] == "others 2\n"
+    assert said[-1] == "got 600\n", said
+    assert client.returncode == 0
 
 
 @pytest.mark.interop
