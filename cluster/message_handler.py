@@ -259,7 +259,7 @@ class MessageHandler:
     ) -> list[Entry]:
         """The messages at *positions* that *sender* has; with *bury* those that are still to come, never will.
 
-        What *sender* is us and said of a queue that was deleted since concerns none that was made by its name.
+        What was said here of a queue that was deleted since concerns none that was made by its name.
         """
         if local is not None and local.queue is not replica.queue:
             local = None
