@@ -85,6 +85,9 @@ class Journal:
         """Every byte below it is on the disk."""
         self.extent = Extent(pool.container_bytes, slots, log_holes, slot)
         """What the log consists of. The appender's."""
+        first_bytes = BLOCK_HEAD_BYTES + 2 * HEAD_BYTES + holes.HOLE_BYTES * self.extent.most_of_openings
+        self.most_payload_bytes = min(MAX_PAYLOAD_BYTES, self.container_bytes - DATA_OFFSET - first_bytes)
+        """What a record takes: a container has room for it behind the holes."""
         self.durable_block = (0, 0, durable_lsn)
         """The last durable block: its LSN, its checksum, and its end."""
         self.stored = Stored(pool, self.log_id)
@@ -415,10 +418,10 @@ class Journal:
 
     def _make_room(self, payload_bytes: int) -> None:
         """Seal the block, and go on to the next container if the record does not fit behind it."""
-        if payload_bytes > MAX_PAYLOAD_BYTES:
+        if payload_bytes > self.most_payload_bytes:
             raise JournalError(
                 "journal",
-                f"a payload of {payload_bytes} bytes, a record takes {MAX_PAYLOAD_BYTES}",
+                f"a payload of {payload_bytes} bytes, a record takes {self.most_payload_bytes}",
                 "write it in chunks",
             )
         if self._at and self.seal():

@@ -21,7 +21,8 @@ them again.
 While a slot with operations of a committed transaction is in the log, and one of these still counts, its tx-commit must
 be there too (E40); and any outcome while its tx-prepare is. Relocation copies it then. A copied tx-commit lists the
 operations that still count, by their LSNs, 1 more for a Start record whose message is not on its queue any more: what
-ended the others stands before the copy. Where an outcome is missing there was none, or it had nothing to say (E41).
+ended the others stands before the copy. Where they are more than a record takes there are several copies. Where an
+outcome is missing there was none, or it had nothing to say (E41).
 
 tx-end is a decision that was made without the coordinator; it is kept until tx-delete.
 """
@@ -262,6 +263,8 @@ class Outcomes:
                 listed = array("Q", bytes(payload()))
                 unplaced = {at & ~UNPLACED for at in listed if at & UNPLACED}
                 places = {at & ~UNPLACED for at in listed}  # also those that a checkpoint knows were done
+                if rest := [step for step in steps if step.lsn not in places]:
+                    self._steps[txn_id] = rest  # another copy may list some of them
             if kind == TX_COMMIT:
                 for step in steps:
                     if step.lsn in places:

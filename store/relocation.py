@@ -20,7 +20,7 @@ from concurrent.futures import Executor, Future
 from ..base.errors import CairnError
 from ..journal.block import Block
 from ..journal.log import Journal
-from ..journal.record import HEAD_BYTES, MAX_PAYLOAD_BYTES, RecordHead
+from ..journal.record import HEAD_BYTES, RecordHead
 from .cuts import Cut
 from .outcomes import DTX_START, FLAG_PREPARED, TX_COMMIT, TX_DELETE, TX_END, TX_PREPARE, TX_ROLLBACK, UNPLACED
 from .state import (
@@ -40,8 +40,6 @@ from .victims import Victims
 
 log = logging.getLogger(__name__)
 
-_LISTED = MAX_PAYLOAD_BYTES // 8
-"""So many operations a copied tx-commit lists at most."""
 _STEP_BYTES = 256 << 10
 """A step goes through so much of the log, a quarter of a container if that is less, or a block."""
 
@@ -255,8 +253,9 @@ class Relocation:
         listed = [step | mark for step, mark in marked.items()]
         if not listed and not prepare_lsn:
             return
-        for at in range(0, max(1, len(listed)), _LISTED):
-            some = listed[at : at + _LISTED]
+        most = journal.most_payload_bytes // 8
+        for at in range(0, max(1, len(listed)), most):
+            some = listed[at : at + most]
             copy = journal.append(
                 head.type, array("Q", some).tobytes(), time_us=head.time_us, flags=FLAG_MOVED | head.flags,
                 undo_prev=head.undo_prev, txn_id=head.txn_id, extra=prepare_lsn,

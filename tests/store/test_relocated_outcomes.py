@@ -28,13 +28,13 @@ STEPS = 200
 class Home:
     """A store with a commit in a container of which nothing else is left, and its operations in full ones."""
 
-    def __init__(self) -> None:
+    def __init__(self, operations: int = STEPS) -> None:
         self.files, self.wiring = MemoryDirectory(), MemoryWiring()
         self.store = self.open()
         self.q = queue(self.store)
         first, _ = self.store.put(self.q, bytes(900), NOW_US)
         txn = self.store.transactions.begin(NOW_US)
-        for _ in range(STEPS):
+        for _ in range(operations):
             txn.put(self.q, bytes(100), NOW_US)
         txn.commit(NOW_US)
         self.store.kick()
@@ -57,7 +57,7 @@ class Home:
     def traffic(self) -> None:
         """What makes the log too long, so that slots are emptied, until that of the commit is looked at."""
         store = self.store
-        for _ in range(100):
+        for _ in range(1000):
             for _ in range(6):
                 store.dequeue(store.put(self.q, bytes(3000), NOW_US)[0], self.q, NOW_US)
                 store.kick()
@@ -85,6 +85,16 @@ def test_the_commit_moves(home: Home) -> None:
     assert home.slot not in home.store.journal.extent.slots
     home.store.journal.abandon()
     home.store = home.open()
+
+
+def test_a_commit_of_more_than_a_container_lists() -> None:
+    """It becomes several copies, and none passes the end of its container."""
+    home = Home(operations=2 * SIZE // 8)
+    home.traffic()
+    assert home.slot not in home.store.journal.extent.slots
+    home.store.journal.abandon()
+    home.store = home.open()
+    assert shown(home.store) == {home.q: home.kept}
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,9 @@ def reasons(path: Path) -> dict[str, list[str | None]]:
     )
     assert done.returncode == 0, done.stderr
     found: dict[str, list[str | None]] = {}
-    for record in map(json.loads, done.stdout.splitlines()):
+    *records, end = map(json.loads, done.stdout.splitlines())
+    assert end["end"]["corrupt"] == 0
+    for record in records:
         assert not [name for name in record["flags"] if name.startswith("flag-")]
         found.setdefault(record["queue"], []).append(record.get("reason"))
     return found
