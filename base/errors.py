@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class CairnError(Exception):
     """Something CairnMQ can explain: `str()` of it is a sentence fit for a user."""
@@ -11,6 +13,16 @@ class CairnError(Exception):
         self.place = place
         self.reason = reason
         self.remedy = remedy
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """So that it passes between processes: what its constructor takes is not what `Exception` keeps."""
+        return _again, (type(self), str(self), self.__dict__)
+
+
+def _again(kind: type[CairnError], said: str, fields: dict[str, Any]) -> CairnError:
+    error = kind.__new__(kind, said)
+    error.__dict__.update(fields)
+    return error
 
 
 class NotWhole(CairnError):

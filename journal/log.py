@@ -87,7 +87,7 @@ class Journal:
         """What the log consists of. The appender's."""
         first_bytes = BLOCK_HEAD_BYTES + 2 * HEAD_BYTES + holes.HOLE_BYTES * self.extent.most_of_openings
         self.most_payload_bytes = min(MAX_PAYLOAD_BYTES, self.container_bytes - DATA_OFFSET - first_bytes)
-        """What a record takes: a container has room for it behind the holes."""
+        """What a record takes wherever it is: a container has room for it behind as many holes as there may be."""
         self.durable_block = (0, 0, durable_lsn)
         """The last durable block: its LSN, its checksum, and its end."""
         self.stored = Stored(pool, self.log_id)
@@ -418,16 +418,14 @@ class Journal:
 
     def _make_room(self, payload_bytes: int) -> None:
         """Seal the block, and go on to the next container if the record does not fit behind it."""
-        if payload_bytes > self.most_payload_bytes:
-            raise JournalError(
-                "journal",
-                f"a payload of {payload_bytes} bytes, a record takes {self.most_payload_bytes}",
-                "write it in chunks",
-            )
+        if payload_bytes > MAX_PAYLOAD_BYTES:
+            raise _too_long(payload_bytes, MAX_PAYLOAD_BYTES)
         if self._at and self.seal():
             self._wait_for_room()
         if self._at + self._place + payload_bytes > self._limit:
             self._begin_slot(-(-self._begin // self.container_bytes), self._prev_lsn)
+            if self._at + self._place + payload_bytes > self._limit:
+                raise _too_long(payload_bytes, self.most_payload_bytes)
 
     def _begin_slot(self, slot: int, prev_lsn: int) -> None:
         """Go on in *slot*; it begins with the holes there are."""
@@ -482,3 +480,8 @@ class Journal:
         took_s = self._clock.monotonic_s() - begun_s
         self.meters.flushed(Written(1, blocks, records, record_bytes, moved_bytes, own_bytes, block_bytes), took_s)
         return end, base, last
+
+
+def _too_long(payload_bytes: int, most_bytes: int) -> JournalError:
+    reason = f"a payload of {payload_bytes} bytes, a record takes {most_bytes}"
+    return JournalError("journal", reason, "write it in chunks")
