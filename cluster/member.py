@@ -112,8 +112,12 @@ class GroupMember:
         return self._outbox.put(payload)
 
     def flush(self) -> None:
-        if self._told is None:
-            self._blocked = self._outbox.flush()
+        if self._told is not None:
+            return
+        outbox = self._outbox
+        self._blocked = outbox.flush()
+        if self._quiet_at is None and outbox.heard < outbox.last_seq:  # it may be lost, and its repetition, too
+            self._quiet_at = self._clock.monotonic_s() + self._quiet_s
 
     def force(self) -> None:
         if self._membership:
@@ -125,13 +129,14 @@ class GroupMember:
     def wait_s(self) -> float | None:
         if self._told is not None:
             return None
-        if self._more:
+        if self._more or not (self._blocked or self._outbox.idle):
             return 0.0
-        now = self._clock.monotonic_s()
-        timers = (self._hello_at, self._quiet_at) if self._held is None else (self._held_until,)
-        waits = [at - now for at in timers if at is not None]
-        if self._blocked:
-            waits.append(RETRY_S)
+        if self._blocked:  # whatever is due is said behind what is waiting
+            waits = [RETRY_S]
+        else:
+            now = self._clock.monotonic_s()
+            timers = (self._hello_at, self._quiet_at) if self._held is None else (self._held_until,)
+            waits = [at - now for at in timers if at is not None]
         bus_s = self._bus.wait_s()
         if bus_s is not None:
             waits.append(bus_s)
@@ -371,12 +376,9 @@ class GroupMember:
             self._kept = None
             self._outbox.say(membership.hello())
             self._hello_at = now + self._hello_s
-        outbox = self._outbox
-        if self._quiet_at is None and outbox.heard < outbox.last_seq:
-            self._quiet_at = now + self._quiet_s
-        elif self._quiet_at is not None and now >= self._quiet_at and outbox.idle:
+        if self._quiet_at is not None and now >= self._quiet_at and self._outbox.idle:
             self._quiet_at = None
-            outbox.say_where()
+            self._outbox.say_where()
 
     def _die(self, reason: str, events: list[Event], remedy: str = "") -> None:
         self._told = reason

@@ -10,8 +10,8 @@ import pytest
 from cairnmq.base.clock import ManualClock
 from cairnmq.cluster.bus import Address, BusChange, BusEvent, BusMessage, RingId
 from cairnmq.cluster.frame import VERSION, Entry, Events, Frame, Hello, Lost, Refusal, Welcome, decode, digest, encode
-from cairnmq.cluster.group import Configuration, Died, Event, MemberId, Messages, Refused
-from cairnmq.cluster.member import HELLO_S, KEPT_BYTES, QUIET_S, GroupMember
+from cairnmq.cluster.group import BATCH_BYTES, Configuration, Died, Event, MemberId, Messages, Refused
+from cairnmq.cluster.member import HELLO_S, KEPT_BYTES, QUIET_S, RETRY_S, GroupMember
 
 ME, TWO, THREE = Address(1, 11), Address(2, 22), Address(3, 33)
 ALL = frozenset((ME, TWO, THREE))
@@ -26,6 +26,8 @@ class ScriptedBus:
         self.inbox: list[BusEvent] = []
         self.sent: list[Frame] = []
         self.rejoined = 0
+        self.refuse = 0
+        """So often it says try again."""
 
     def join(self, name: str) -> None:
         pass
@@ -34,6 +36,9 @@ class ScriptedBus:
         self.rejoined += 1
 
     def send(self, frame: bytes) -> bool:
+        if self.refuse:
+            self.refuse -= 1
+            return False
         self.sent.append(decode(frame))
         return True
 
@@ -308,6 +313,57 @@ def test_where_i_stand_is_repeated_when_it_is_quiet(member: Script) -> None:
     for _ in range(10):
         member.passes(QUIET_S)
     assert len(member.bus.sent) == count, "once"
+
+
+def test_what_was_given_asks_for_a_step(member: Script) -> None:
+    """Whoever waits as long as it may, sends it."""
+    member.passes(QUIET_S)
+    assert member.member.wait_s() is None
+    assert member.member.multicast(b"one")
+    assert member.member.wait_s() == 0
+    member.member.step()
+    assert isinstance(member.bus.sent[-1], Events)
+    assert member.member.wait_s() == QUIET_S
+
+
+def test_a_full_batch_that_the_bus_does_not_take_asks_for_a_step(member: Script) -> None:
+    member.bus.refuse = 1
+    assert member.member.multicast(bytes(BATCH_BYTES))
+    assert not any(isinstance(frame, Events) for frame in member.bus.sent)
+    assert member.member.wait_s() == 0
+    member.member.step()
+    assert isinstance(member.bus.sent[-1], Events)
+
+
+def test_a_bus_that_takes_nothing_is_tried_again_and_not_all_the_time(member: Script) -> None:
+    member.bus.refuse = 10**6
+    assert member.member.multicast(b"one")
+    for _ in range(3):
+        member.passes(QUIET_S)
+        assert member.member.wait_s() == RETRY_S
+    member.bus.refuse = 0
+    member.passes(RETRY_S)
+    assert [frame.payloads for frame in member.bus.sent[-2:] if isinstance(frame, Events)] == [[b"one"], []]
+
+
+@pytest.mark.parametrize("repeats_lost", [0, 1, 5])
+@pytest.mark.parametrize("size_bytes", [3, BATCH_BYTES])
+def test_a_frame_that_does_not_come_back_is_looked_for(member: Script, size_bytes: int, repeats_lost: int) -> None:
+    """Also if what tells of it is lost, too; and when nobody says anything else, nor takes a step before its time."""
+    member.passes(QUIET_S)
+    assert member.member.multicast(bytes(size_bytes))
+    member.member.flush()
+    for _ in range(repeats_lost + 1):
+        wait_s = member.member.wait_s()
+        assert wait_s is not None
+        assert wait_s <= QUIET_S
+        assert member.passes(wait_s) == []
+    member.member.flush()
+    repeat = member.bus.sent[-1]
+    assert isinstance(repeat, Events)
+    assert (repeat.seq, repeat.heard, repeat.payloads) == (1, 0, [])
+    member.hear(ME, repeat)
+    assert member.bus.rejoined == 1
 
 
 def test_who_is_in_founds_nothing_with_one_who_asks_again(member: Script) -> None:
