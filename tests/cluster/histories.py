@@ -52,6 +52,8 @@ class Histories:
         self.sizes: dict[int, int] = {}
         self.where: dict[Key, set[str]] = {}
         """The queues on which it may be, or have been."""
+        self._moves: Counter[tuple[str, str]] = Counter()
+        """From which queue to which something may be moved just now."""
         self.excused: set[Key] = set()
         """They may be gone, though nobody took them."""
         self.accepted: set[Key] = set()
@@ -80,7 +82,7 @@ class Histories:
 
     def sends(self, queue: str, numbers: Iterable[int], size_bytes: int, sender: Sender | None = None) -> None:
         for key in keys(queue, numbers):
-            self.where.setdefault(key, {queue})
+            self._may_be_on(key, queue)
             self.sizes[key[1]] = size_bytes
             self.epochs[key[1]] = self.epoch
             if sender is not None:
@@ -97,8 +99,12 @@ class Histories:
             self.accepted.update(some)
             return
         self.rejected.update(some)
-        for key in some:
-            self.where.setdefault(key, set()).add(DEAD_LETTERS[queue])
+        self.may_be_rejected(queue, some)
+
+    def may_be_rejected(self, queue: str, some: Collection[Key]) -> None:
+        """They may be dead letters, before anybody is told so."""
+        for key in some if queue in DEAD_LETTERS else ():
+            self._may_be_on(key, DEAD_LETTERS[queue])
 
     def is_final(self, some: Collection[Key], member: Member) -> None:
         """A client of *member* was told that these are off their queue for good."""
@@ -107,10 +113,24 @@ class Histories:
             self.final_in.setdefault(key, (member.core.view, member.core.members))
 
     def may_move(self, queue: str, to: str) -> None:
-        """Somebody asked for it, and does not know that it is over."""
-        for queues in self.where.values():
+        """Somebody asks for it. Until `moved` whatever is on *queue*, or comes to it, may go on to *to*."""
+        self._moves[queue, to] += 1
+        for key, queues in self.where.items():
             if queue in queues:
-                queues.add(to)
+                self._may_be_on(key, to)
+
+    def moved(self, queue: str, to: str) -> None:
+        """Such a move is over."""
+        self._moves[queue, to] -= 1
+
+    def _may_be_on(self, key: Key, queue: str) -> None:
+        """On that queue, and on those that it may be moved to from there."""
+        queues = self.where.setdefault(key, set())
+        if queue not in queues:
+            queues.add(queue)
+            for (source, to), count in self._moves.items():
+                if source == queue and count:
+                    self._may_be_on(key, to)
 
     def may_be_gone(self, queue: str) -> None:
         """What is on *queue* by now may go."""
@@ -139,9 +159,11 @@ class Histories:
     def forwarded(self, member: Member, queue: str, number: int, *, marked: bool, presettled: bool) -> None:
         (key,) = keys(queue, [number])
         self.seen.add(key)
+        if queue not in self.where.get(key, ()):
+            raise Broken(f"{number} came from a queue on which it can't be: {queue}")
         if key in self.final and not self._was_left_behind(member, key):
             raise Broken(f"{number} was accepted for good, and handed out again by node {member.node}: {queue}")
-        if not marked and len(self.where.get(key, ())) < 2:  # dead letters begin anew
+        if not marked and len(self.where[key]) < 2:  # dead letters begin anew
             self.unmarked[key] += 1
             if self.unmarked[key] > 1:
                 raise Broken(f"{number} was handed out twice, and none of the two says so: {queue}")

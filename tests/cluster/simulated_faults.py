@@ -47,8 +47,7 @@ class Faults:
             if member.running and member.core.me is not None and not network.daemons[node].paused:
                 self.note(f"drop {node} at {at}")
                 network.drop(node, at)
-                member.core.say(told("nothing"))
-                member.core.group.flush()
+                member.do(member.core.say, told("nothing"))
         elif choice < 0.85:
             self.note(f"slow-disk {node}")
             member.is_disk_slow = True

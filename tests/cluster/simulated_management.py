@@ -72,7 +72,6 @@ class Operations:
         draw = self.random.random()
         if draw < 0.25:
             queue = self.random.choice(_PURGED)
-            self._spread()
             goes = frozenset(self.histories.stands_on(queue, unseen=True))
             self._ask(member, "PURGE", "queue", queue, queue=queue, goes=goes)
         elif draw < 0.55:
@@ -125,6 +124,8 @@ class Operations:
         self.open.append(Asked(f"{what} {type}", manager, member.lives, queue, to, goes, self._number, is_sure))
         if what == "DELETE":
             self._last_deletion = self._number
+        if (what, type) == ("MOVE", "queue"):
+            self.histories.may_move(queue, to)
         manager.ask(what, type, name, body)
 
     def look(self) -> None:
@@ -132,7 +133,6 @@ class Operations:
         for asked in [*self.open]:
             answers = asked.manager.answers
             if answers:
-                self._spread()
                 self._over(asked, answers[0])
             elif asked.is_lost:
                 self.lost.append(asked)
@@ -140,17 +140,12 @@ class Operations:
                 continue
             self.open.remove(asked)
 
-    def _spread(self) -> None:
-        """What may be moved just now is perhaps where it is moved to, or on from there."""
-        moves = [asked for asked in (*self.open, *self.lost) if asked.what == "MOVE queue"]
-        for _ in moves:
-            for asked in moves:
-                self.histories.may_move(asked.queue, asked.to)
-
     def _over(self, asked: Asked, answer: Answer) -> None:
         histories, what, done = self.histories, asked.what, answer.status < 300
         self.note(f"{what.lower().replace(' ', '-')}-{'done' if done else 'refused'} {asked.queue} {answer}")
-        if what in ("PURGE queue", "DELETE queue"):
+        if what == "MOVE queue":
+            histories.moved(asked.queue, asked.to)
+        elif what in ("PURGE queue", "DELETE queue"):
             histories.may_be_gone(asked.queue)
             if done:
                 goes = asked.goes - histories.seen if what == "PURGE queue" else asked.goes
@@ -178,7 +173,6 @@ class Operations:
         self.look()
         self.lost += self.open
         self.open.clear()
-        self._spread()
         for asked in self.lost:
             if asked.what in ("PURGE queue", "DELETE queue"):
                 self.histories.may_be_gone(asked.queue)

@@ -140,13 +140,20 @@ class Simulation:
         elif draw < 0.39 and self.workers:
             self.random.choice(self.workers).client.leave(lost=self.random.random() < 0.5)
         elif draw < 0.52 and self.workers:
-            self.random.choice(self.workers).work(self.random, self.fresh, self.histories.sends)
+            self.work()
         elif draw < 0.57:
             self.operations.ask(self.member())
         elif draw < 0.77 and self.senders:
             self.send()
         elif self.receivers:
             self.receive()
+
+    def work(self) -> None:
+        worker = self.random.choice(self.workers)
+        worker.work(self.random, self.fresh, self.histories.sends)
+        attempt = worker.attempt
+        if attempt is not None and attempt.commits:
+            self.histories.may_be_rejected("q", keys("q", attempt.of_rejected))
 
     def member(self) -> Member:
         running = [member for member in self.world.members.values() if member.running]

@@ -76,6 +76,45 @@ def test_a_message_that_was_shown_twice_says_so_once() -> None:
         histories.forwarded(world[1], "f", 0, marked=False, presettled=False)
 
 
+def test_a_dead_letter_begins_anew_before_anybody_is_told_that_it_is_one() -> None:
+    """A transaction that rejects is done, and a consumer of the dead letters faster than the answer."""
+    world = World(1)
+    histories, _ = told(range(2), "q")
+    for number in range(2):
+        histories.forwarded(world[1], "q", number, marked=False, presettled=False)
+    histories.may_be_rejected("q", keys("q", [0]))
+    histories.forwarded(world[1], "dead", 0, marked=False, presettled=False)
+    with pytest.raises(Broken, match="1 was handed out twice"):
+        histories.forwarded(world[1], "q", 1, marked=False, presettled=False)
+
+
+def test_what_may_be_moved_may_come_from_there_and_from_nowhere_else() -> None:
+    world = World(1)
+    histories, sender = told(range(2), "q")
+
+    def comes(number: int, queue: str) -> None:
+        histories.forwarded(world[1], queue, number, marked=True, presettled=False)
+
+    def can_not_come(number: int, queue: str) -> None:
+        with pytest.raises(Broken, match=f"{number} came from a queue on which it can't be: {queue}"):
+            comes(number, queue)
+
+    comes(0, "q")
+    can_not_come(0, "dead")
+    histories.may_move("dead", "r")
+    can_not_come(0, "r")
+    histories.may_move("q", "dead")  # and on, by the other one
+    comes(0, "dead")
+    comes(0, "r")
+    histories.sends("q", [2], 50, sender)  # while they are under way
+    comes(2, "r")
+    histories.moved("dead", "r")
+    histories.sends("q", [3], 50, sender)
+    comes(3, "dead")
+    can_not_come(3, "r")
+    comes(2, "r")  # it may have been moved before
+
+
 def test_a_letter_tells_what_it_is() -> None:
     sent = letters.written(7, 50)
     assert letters.read(sent) == (7, 50, False, True)

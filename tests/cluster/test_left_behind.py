@@ -88,6 +88,7 @@ def test_only_who_was_left_behind_may_hand_out_what_was_accepted_for_good() -> N
     def forwarded(receiver: Receiver, number: int) -> None:
         histories.forwarded(receiver.member, "q", number, marked=True, presettled=False)
 
+    histories.sends("q", (7, 8), 10)
     histories.is_final({("q", 7)}, world[2])
     for receiver in receivers.values():
         with pytest.raises(Broken, match="7 was accepted for good"):
