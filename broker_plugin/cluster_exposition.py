@@ -61,7 +61,9 @@ CLUSTER_FAMILIES = (
         "cluster_brought_messages_total", "counter", "Messages brought to newcomers.",
         lambda core: core.updater.brought,
     ),
-    ClusterFamily("cluster_lost_total", "counter", "How often the group was lost.", lambda core: core.lost_times),
+    ClusterFamily(
+        "cluster_lost_total", "counter", "How often the group was lost.", lambda core: core.belonging.lost_times
+    ),
     ClusterFamily(
         "cluster_wiring_stalls_total", "counter", "How often the wiring made what is behind it wait.",
         lambda core: core.stalls,

@@ -19,15 +19,14 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 
 from ..base.clock import Clock
 from ..base.errors import CairnError
 from ..broker.broker import Broker
 from ..broker.queue import Queue
 from ..store.transaction import TxState
-from . import events
 from .addresses import Addresses
+from .belonging import Belonging
 from .clients import Clients
 from .clocks import Clocks
 from .cluster_nodes import ClusterNodes
@@ -43,7 +42,8 @@ from .losers import Losers
 from .mark import NAME, Mark, Standing
 from .message_handler import MessageHandler
 from .parts import Saying
-from .phases import ASKING, FOUNDING, OUTSIDE, SYNCED, UPDATING, WIPING
+from .phases import FOUNDING, OUTSIDE, SYNCED
+from .progress import Progress
 from .purging import Purging
 from .queue_owner import QueueOwnerHandler
 from .reports import Reports
@@ -71,8 +71,6 @@ class Core:
         self.name = name
         self.clock = clock
         self.phase = OUTSIDE
-        self.primary = False
-        self.quorate = False
         self._size = size
         self.size = 1
         """Of the whole cluster, those that are not here included."""
@@ -99,18 +97,15 @@ class Core:
         self.clients = Clients(self)
         self.deliver = Deliver(self)
         self.echo = Echo(self)
-        self.members: tuple[MemberId, ...] = ()
-        self.view = 0
+        self.belonging = Belonging(self)
+        self.progress = Progress(self)
         self.stalls = 0
         """How often the wiring made what is behind it wait."""
-        self.lost_times = 0
         self._fail = fail
         self.inbox: deque[Event | Heard] = deque()
         """What came and waits."""
-        self._saying = Saying(group.multicast)
+        self.saying = Saying(group.multicast)
         self._stalled = False
-        self._noted = 0
-        self._recorded_lsn = 0
         self.on_step: Callable[[], None] | None = None
         """Called when nothing more is to be done for now."""
         self._joined = False
@@ -176,7 +171,7 @@ class Core:
             self.has_failed = True
             error = CairnError(f"cluster {self.name!r}", reason, remedy)
             log.error("%s", error)
-            self.lost(reason)
+            self.belonging.lost(reason)
             self._joined = False
             self.group.close()
             self._fail(error)
@@ -188,6 +183,16 @@ class Core:
         return self.owners.me
 
     @property
+    def members(self) -> tuple[MemberId, ...]:
+        """All in the group."""
+        return self.belonging.members
+
+    @property
+    def view(self) -> int:
+        """The number of the last configuration."""
+        return self.belonging.view
+
+    @property
     def owned_queues(self) -> int:
         return sum([replica.owner == self.me is not None for replica in [*self.owners.replicas.values()]])
 
@@ -196,10 +201,16 @@ class Core:
         """How many do what they hear."""
         return len(self.owners.synced | {*self.completion.floors})
 
+    def synced(self, standing: Standing) -> None:
+        """This member has all messages."""
+        self.phase = SYNCED
+        self.mark.write(standing)
+        log.info("cluster %s: this member has all messages", self.name)
+
     def why_not_serving(self) -> str:
         if self.has_failed:
             return "this broker is not a member of its cluster any more; its log says why"
-        if self.phase == OUTSIDE or not self.primary or not self.quorate:
+        if self.phase == OUTSIDE or not self.belonging.has_majority:
             return "this broker has no majority of its cluster"
         if self.phase == FOUNDING:
             return "those members of the cluster that are here may not have all messages"
@@ -219,7 +230,7 @@ class Core:
         self.locals.add(local or NOTHING)
         if self.group.me != self.me:
             return  # the group knows already what is still to be heard here: this member is out, or in as a new one
-        self._saying.say(event)
+        self.saying.say(event)
 
     def when_safe(self, position: int, action: Callable[[], None]) -> None:
         self.completion.when_safe(position, action)
@@ -227,14 +238,14 @@ class Core:
     @property
     def is_sending(self) -> bool:
         """The group takes no more for now."""
-        return self._saying.waits
+        return self.saying.waits
 
     def _send(self) -> None:
         if self.group.me != self.me:
             return
-        self._saying.go_on()
+        self.saying.go_on()
         self.flow.go_on()
-        if not self._saying.waits and self.updater.is_busy and not self.flow.somebody_lags:
+        if not self.saying.waits and self.updater.is_busy and not self.flow.somebody_lags:
             self.updater.go_on()
 
     # ---- hearing --------------------------------------------------------------------------------------------------
@@ -255,25 +266,14 @@ class Core:
             else:
                 self.inbox.append(event)
         did = self.work()
-        self._note_done()
+        self.progress.note()
         did = self._answer() or did
         if not self.alone:
-            self._look_at_flow()
+            self.progress.look_at_flow()
             self.echo.look()
         if not did and self.on_step is not None:
             self.on_step()
         return did
-
-    def _look_at_flow(self) -> None:
-        if self.phase in (OUTSIDE, FOUNDING, WIPING, ASKING) and not self.inbox and not self.joining.is_asked:
-            self.flow.nothing_lags()
-        else:
-            completion = self.completion
-            done, safe = completion.done, completion.finished
-            if not self.inbox and done >= self.deliver.position:  # what comes behind it are acknowledgements
-                safe = self.flow.end if safe == done else safe
-                done = self.flow.end
-            self.flow.look(done, safe, self.deliver.parts.size_bytes)
 
     def work(self) -> bool:
         did, hear = False, self.deliver.hear
@@ -283,9 +283,9 @@ class Core:
             if isinstance(event, Heard):
                 hear(event)
             elif isinstance(event, Configuration):
-                self._configured(event)
+                self.belonging.configured(event)
             elif isinstance(event, Quorum):
-                self._quorum(event.quorate)
+                self.belonging.quorum(quorate=event.quorate)
             elif isinstance(event, Refused):
                 log.warning("cluster %s: node %d is not let in: %s", self.name, event.node, event.reason)
             elif isinstance(event, Died):
@@ -304,132 +304,16 @@ class Core:
         """What was kept comes before what is waiting."""
         self.inbox.extendleft(reversed(kept))
 
-    # ---- members --------------------------------------------------------------------------------------------------
-
-    def _quorum(self, quorate: bool) -> None:
-        was, self.quorate = self.quorate, quorate
-        if was and not quorate:
-            self.clients.expel()
-
-    def _configured(self, config: Configuration) -> None:
-        me = self.group.me
-        self.view = config.view
-        for member in config.left:
-            self.deliver.parts.left(member)
-        self.flow.left(config.left)
-        mine = next((member for member in config.joined if member == me), None)
-        self.addresses.configured(config)
-        if config.joined:
-            self._saying.somebody_came()
-            self.flow.say_again()
-            self.addresses.say()
-        if mine is None and (self.me not in config.members or not config.primary):
-            self.lost("the majority of the cluster is not there")
-            return
-        self.addresses.left(config.left)
-        if self.phase == ASKING and self.joining.is_asked and mine is None and not config.left:
-            self.joining.keep(config)
-            self.members = config.members
-            self.completion.members(config.members)
-            return
-        self.members = config.members
-        if mine is not None:
-            self._entered(mine, config)
-            self.addresses.say()
-            return
-        self.completion.members(config.members)
-        self.owners.members_are(config.members)
-        self._note_view()
-        self.updater.members_are(config.members)
-        self.joining.members_are(config.members)
-        self.purging.members_are(config.left)
-        is_asking = self.phase == ASKING and self.joining.is_asked
-        if self.phase == FOUNDING or is_asking or not self.owners.synced:
-            self.begin_founding()
-
-    def _entered(self, me: MemberId, config: Configuration) -> None:
-        """This is a new member, whatever it was before."""
-        if self.me is not None:
-            self.lost("it came back to the cluster as a new member")
-        self.primary = config.primary
-        self.owners.me = me
-        self.owners.members = config.members
-        self.completion.begin(me, config.position, config.members)
-        self.deliver.position = self._noted = config.position
-        self.flow.begin()
-        self.begin_founding()
-
-    def begin_founding(self) -> None:
-        """Nobody is known to have all messages, or the one who was to bring them may be gone."""
-        self.phase = FOUNDING
-        self.joining.lost()
-        self.founding.begin()
-
-    def synced(self, standing: Standing) -> None:
-        """This member has all messages."""
-        self.phase = SYNCED
-        self.mark.write(standing)
-        log.info("cluster %s: this member has all messages", self.name)
-
-    def _note_view(self) -> None:
-        if self.phase in (UPDATING, SYNCED):
-            self.mark.write(replace(self.mark.standing, view=self.view, position=self.deliver.position))
-
-    def lost(self, why: str) -> None:
-        """Out of the group, or in a minority: nothing is completed nor owned from here on (rule 4)."""
-        if self.me is None:
-            return
-        log.warning("cluster %s: clients are sent away: %s", self.name, why)
-        self.lost_times += 1
-        self.phase = OUTSIDE
-        self.primary = False
-        self._saying.lost()
-        self.deliver.parts.lost()
-        self.joining.lost()
-        self.purging.lost()
-        self.updater.lost()
-        self.owners.lost()
-        for replica in self.owners.replicas.values():
-            if replica.queue.gate is not None:
-                replica.queue.gate.nothing_leaves()
-        for action in self.completion.lost():
-            action()
-        for local in [*self.locals.lost(), *self.flow.lost()]:
-            self.clients.lose(local)
-        self.broker.transactions.lost()
-        self.reports.lost()
-        self.streaming.lost(why)
-        self.clients.expel()
-
     # ---- what is done ---------------------------------------------------------------------------------------------
-
-    def _note_done(self) -> None:
-        """The end of a step: what it did is to be durable, and then the others are told."""
-        position = self.deliver.position
-        if self.phase not in (UPDATING, SYNCED) or (position == self._noted and not self.completion.ended_one):
-            return
-        self._noted = position
-        store = self.broker.store
-        if store.next_lsn != self._recorded_lsn:
-            self.mark.move(position)
-        self._recorded_lsn = store.next_lsn
-        self.completion.applied(store.next_lsn, position)
-        self.durable()
 
     def durable(self) -> None:
         """The store's durable LSN has moved."""
-        if not self._joined:
-            return
-        if self.phase in (WIPING, UPDATING):
-            self.joining.durable()
-        self.completion.durable(self.broker.store.durable_lsn)
-        if self.completion.has_news and self.phase in (UPDATING, SYNCED) and len(self.members) > 1:
-            self.completion.has_news = False
-            self.say(events.ack(self.completion.numbers))
+        if self._joined:
+            self.progress.durable()
 
     def _answer(self) -> bool:
         """Do what waited for what is safe now."""
-        if not self.primary or not self.quorate:
+        if not self.belonging.has_majority:
             return False
         actions = self.completion.safe()
         for action in actions:

@@ -129,7 +129,7 @@ def test_who_was_excluded_while_it_slept_wipes_and_is_updated() -> None:  # rule
     sender.send(range(5, 8))
     assert world.until(lambda: len(sender.confirmed) == 8)
     world.network.resume_daemon(1)
-    assert world.until(lambda: world[1].core.lost_times > 0)
+    assert world.until(lambda: world[1].core.belonging.lost_times > 0)
     assert world.until(lambda: all(member.serves for member in world.members.values()), 60), world.why()
     assert not mute.confirmed
     assert [number for _, number in world[1].contents("q")] == [*range(8)]
