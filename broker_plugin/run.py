@@ -33,6 +33,7 @@ from .metrics_server import MetricsServer
 from .options import BrokerOptions
 from .process_beside import processes_beside, sidecar_dir
 from .reloading import Reloading
+from .service_manager import ServiceManager
 
 log = logging.getLogger(__name__)
 
@@ -40,8 +41,10 @@ log = logging.getLogger(__name__)
 class RunningBroker:
     """A broker in this process, with threads of its own. Any thread."""
 
-    def __init__(self, options: BrokerOptions, progress: Progress | None = None) -> None:
-        """Recover the store and start. Raises `CairnError`, and then nothing runs."""
+    def __init__(
+        self, options: BrokerOptions, progress: Progress | None = None, manager: ServiceManager | None = None
+    ) -> None:
+        """Recover the store and start. Raises `CairnError`, and then nothing runs. *manager*: is told how it goes."""
         clock = SystemClock()
         check_targets(options.connect_to)
         open_store = find_kind(options.store_kind)
@@ -111,6 +114,10 @@ class RunningBroker:
         self._options = options
         self._beside = processes_beside(options)
         self._durable(self._store.durable_lsn)  # what recovery left without anything in it goes, also without traffic
+        self._manager = manager
+        if manager is not None:
+            manager.ready(f"listening on {self.address or self.tls_address}")
+            self._post(manager.keep_alive, self._broker.timers)
 
     @property
     def address(self) -> str:
@@ -166,6 +173,8 @@ class RunningBroker:
     def stop(self) -> None:
         """Shut down cleanly: clients are told, all that was recorded is made durable, or `JournalFailed` is raised."""
         self._health.stopping()
+        if self._manager is not None:
+            self._manager.stopping()
         self._router.stop()
         for process in self._beside:
             process.stop()
@@ -176,6 +185,8 @@ class RunningBroker:
             self._membership.stop(self._core.post)
         self._core.run()
         self._store.close()
+        if self._manager is not None:
+            self._manager.close()
         if self.failure is not None:
             raise self.failure
 

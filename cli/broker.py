@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from ..broker_plugin.options import (
     parse_link_route,
 )
 from ..broker_plugin.run import RunningBroker
+from ..broker_plugin.service_manager import service_manager
 from ..router.tls import NONE, OPTIONAL, REQUIRED
 from .broker_choices import cluster_of, export_of, lets_nameless_in, sidecars_of, tls_of
 from .connect import connect_options
@@ -348,7 +350,8 @@ def broker(
         cluster=cluster_of(cluster_name, cluster_size, cluster_force, advertise, keep_aside),
     )
     stop = _Stop()
-    running = RunningBroker(options, RecoveryProgress(SystemClock()))
+    manager = service_manager(os.environ, os.getpid())
+    running = RunningBroker(options, RecoveryProgress(SystemClock()), manager)
     stop.started = True
     if running.address:
         print(f"listening on {running.address}")

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,15 +25,19 @@ class BrokerProcess:
         *options: str,
         within: Callable[[list[str]], list[str]] = list,
         preexec: Callable[[], None] | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
-        """*within*: makes of its command one that runs it somewhere else, such as in a network namespace."""
+        """*within*: makes of its command one that runs it somewhere else, such as in a network namespace.
+
+        *environment*: what it has besides that of the tests.
+        """
         self.process = subprocess.Popen(
             within([CAIRNMQ, "broker", "--store-dir", str(store_dir), *options]),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             preexec_fn=preexec,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            env={**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})},
         )
         self.lines: list[str] = []
         self._changed = threading.Condition()
