@@ -169,9 +169,9 @@ class _Mover:
         self._moved += 1
 
     def _done(self) -> Entry:
-        """The first one is its own no longer."""
+        """The first one is its own no longer; a purge may have taken it before (`Queue.forget`)."""
         entry = self._mine.popleft()
-        del self.unsettled[entry]
+        self.unsettled.pop(entry, None)
         return entry
 
     def _end(self, error: CairnError | None = None) -> None:

@@ -88,6 +88,27 @@ def test_move_while_others_take() -> None:  # D12, D54, D61
     assert {*moved, *left, *taken} == {*range(500)}
 
 
+@pytest.mark.parametrize("purges", [1, 3])
+@pytest.mark.parametrize("ticks", range(6))
+def test_a_purge_takes_what_a_move_has_in_hand(ticks: int, purges: int) -> None:  # D54, D61, rule 16
+    """Whichever comes first: each is counted by one of the two, and moved or gone."""
+    world = started("q", "r")
+    filled(world, "q", range(300))
+    mover, purger = Manager(world[3]), Manager(world[purges])
+    world.run(0.1)
+    mover.ask("MOVE", "queue", "q", {"to": "r"})
+    for _ in range(ticks):
+        world.tick()
+    purger.ask("PURGE", "queue", "q")
+    assert world.until(lambda: bool(mover.answers and purger.answers)), world.why()
+    [moved], [purged] = mover.answers, purger.answers
+    assert (moved.status, purged.status) == (200, 200)
+    assert numbers_on(world, "q") == []
+    there = numbers_on(world, "r")
+    assert len(there) == moved.body["moved"]
+    assert len(there) + purged.body["purged"] == 300
+
+
 def test_who_moves_and_dies_has_moved_each_once() -> None:  # D5, D54, D61
     world = started("q", "r")
     filled(world, "q", range(500))
