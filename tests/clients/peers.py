@@ -56,6 +56,7 @@ class Peer:
         idle_timeout_s: float = 0,
         sasl: bool = False,
         container: str = "",
+        host: str = "127.0.0.1",
     ) -> None:
         self.connection = Connection()
         self.connection.container = container or f"peer-{next(_names)}"
@@ -73,7 +74,7 @@ class Peer:
         if sasl:
             self.transport.sasl().allowed_mechs("ANONYMOUS")
         self.transport.bind(self.connection)
-        self.sock = socket.create_connection(("127.0.0.1", port))
+        self.sock = socket.create_connection((host, port))
         self.sock.setblocking(False)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.ended = False

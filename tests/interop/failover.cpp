@@ -1,8 +1,5 @@
-// A client on proton's C++ library that leaves fail-over to the library's own reconnecting:
-//     failover QUEUE COUNT HOST:PORT...
-// With one place it goes on with the other members that the broker tells of in its open. It sends, and sends again what
-// was not confirmed; the second half it sends only when it has been connected again. It says `others N` once, how many it
-// was told of, `at N` for each hundred confirmed, and `got N` when it has received that many different messages, which are all.
+// A client on proton's C++ library that leaves fail-over to the library's own reconnecting. See test_failover.py for what it
+// is asked to do and says. With one place it goes on with the other members that the broker tells of in its open.
 
 #include <proton/connection.hpp>
 #include <proton/connection_options.hpp>
@@ -24,6 +21,7 @@
 #include <deque>
 #include <iostream>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -31,6 +29,7 @@
 namespace {
 
 const size_t WINDOW = 20;
+const size_t KEPT = 10;
 
 class Failover : public proton::messaging_handler {
   public:
@@ -46,40 +45,15 @@ class Failover : public proton::messaging_handler {
         container.connect(places_.front(), options);
     }
 
-    // Again after each reconnecting, when the links of before are gone.
+    // Again after each reconnecting, when the library has opened the links of before by itself.
     void on_connection_open(proton::connection& connection) override {
         std::vector<std::string> others = told(connection);
         if (places_.size() == 1 && !others.empty())  // the library does not look there itself
             connection.update_options(proton::connection_options().failover_urls(others));
-        if (!connection.reconnected()) std::cout << "others " << others.size() << std::endl;
+        std::cout << "open " << others.size() << std::endl;
         allowed_ = connection.reconnected() ? count_ : count_ / 2;
-        again_.insert(again_.begin(), under_way_.begin(), under_way_.end());
-        under_way_.clear();
-        sender_ = connection.open_sender(queue_);
-        if (confirmed_.size() == count_) receive(connection);
-    }
-
-    void on_sendable(proton::sender& sender) override {
-        if (sender == sender_) go();
-    }
-
-    void on_tracker_accept(proton::tracker& tracker) override {
-        if (tracker.sender() != sender_) return;
-        std::string tag(tracker.tag());
-        size_t number = std::stoul(tag);
-        under_way_.erase(number);
-        confirmed_.insert(number);
-        if (confirmed_.size() % 100 == 0) std::cout << "at " << confirmed_.size() << std::endl;
-        if (confirmed_.size() == count_) receive(tracker.connection());
-        go();
-    }
-
-    void on_message(proton::delivery& delivery, proton::message& message) override {
-        got_.insert(proton::coerce<uint64_t>(message.id()));
-        if (got_.size() < count_ || done_) return;
-        done_ = true;
-        std::cout << "got " << got_.size() << std::endl;
-        delivery.connection().close();
+        again();
+        if (!connection.reconnected()) begin(connection);
     }
 
     void on_transport_error(proton::transport& transport) override {
@@ -91,6 +65,18 @@ class Failover : public proton::messaging_handler {
     void on_error(const proton::error_condition& error) override { fail(error.what()); }
 
     int status() const { return done_ && !failed_ ? 0 : 1; }
+
+  protected:
+    virtual void begin(proton::connection connection) = 0;
+    virtual void again() = 0;  // what was under way on the connection before is not any more
+
+    void done(proton::connection connection) {
+        done_ = true;
+        connection.close();
+    }
+
+    std::string queue_;
+    size_t count_, allowed_ = 0;
 
   private:
     static std::vector<std::string> told(proton::connection& connection) {
@@ -107,6 +93,36 @@ class Failover : public proton::messaging_handler {
         return found;
     }
 
+    void fail(const std::string& why) {
+        std::cout << "failed: " << why << std::endl;
+        failed_ = true;
+    }
+
+    std::vector<std::string> places_;
+    bool done_ = false, failed_ = false;
+};
+
+class Send : public Failover {
+  public:
+    using Failover::Failover;
+
+    void begin(proton::connection connection) override { sender_ = connection.open_sender(queue_); }
+
+    void again() override {
+        again_.insert(again_.begin(), under_way_.begin(), under_way_.end());
+        under_way_.clear();
+    }
+
+    void on_sendable(proton::sender&) override { go(); }
+
+    void on_tracker_accept(proton::tracker& tracker) override {
+        under_way_.erase(std::stoul(std::string(tracker.tag())));
+        if (++confirmed_ % 100 == 0) std::cout << "at " << confirmed_ << std::endl;
+        if (confirmed_ == count_) done(tracker.connection());
+        go();
+    }
+
+  private:
     void go() {
         while (sender_.credit() > 0 && under_way_.size() < WINDOW && (!again_.empty() || next_ < allowed_)) {
             size_t number = again_.empty() ? next_++ : again_.front();
@@ -119,31 +135,53 @@ class Failover : public proton::messaging_handler {
         }
     }
 
-    void receive(proton::connection connection) {
-        connection.open_receiver(queue_, proton::receiver_options().credit_window(50));
-    }
-
-    void fail(const std::string& why) {
-        std::cout << "failed: " << why << std::endl;
-        failed_ = true;
-    }
-
-    std::string queue_;
-    size_t count_, next_ = 0, allowed_ = 0;
-    std::vector<std::string> places_;
+    size_t next_ = 0, confirmed_ = 0;
     std::deque<size_t> again_;
-    std::set<size_t> under_way_, confirmed_, got_;
+    std::set<size_t> under_way_;
     proton::sender sender_;
-    bool done_ = false, failed_ = false;
+};
+
+class Receive : public Failover {
+  public:
+    using Failover::Failover;
+
+    void begin(proton::connection connection) override {
+        connection.open_receiver(queue_, proton::receiver_options().credit_window(WINDOW).auto_accept(false));
+    }
+
+    void again() override { kept_.clear(); }
+
+    void on_message(proton::delivery& delivery, proton::message& message) override {
+        auto number = proton::coerce<uint64_t>(message.id());
+        bool first = message.first_acquirer() && message.delivery_count() == 0;
+        std::cout << "got " << number << (first ? " first" : " again") << std::endl;
+        got_.insert(number);
+        kept_.push_back(delivery);
+        bool all = got_.size() == count_;
+        while (kept_.size() > (all ? 0 : KEPT)) {
+            kept_.front().accept();
+            kept_.pop_front();
+        }
+        if (all) done(delivery.connection());
+    }
+
+  private:
+    std::set<uint64_t> got_;
+    std::deque<proton::delivery> kept_;
 };
 
 }  // namespace
 
 int main(int argc, char** argv) {
     try {
-        Failover client(argv[1], std::stoul(argv[2]), {argv + 3, argv + argc});
-        proton::container(client, "failover").run();
-        return client.status();
+        std::string verb(argv[1]), queue(argv[2]);
+        size_t count = std::stoul(argv[3]);
+        std::vector<std::string> places(argv + 4, argv + argc);
+        std::unique_ptr<Failover> client;
+        if (verb == "send") client = std::make_unique<Send>(queue, count, places);
+        else client = std::make_unique<Receive>(queue, count, places);
+        proton::container(*client, "failover").run();
+        return client->status();
     } catch (const std::exception& error) {
         std::cout << "failed: " << error.what() << std::endl;
     }

@@ -1,55 +1,212 @@
-"""Clients of other libraries whose member is killed: they go on with the others, and what was confirmed is there."""
+"""Clients of other libraries whose member is killed, or stopped: they go on with the others, as promised.
+
+A program for each library is given one place, or all, and learns of the others as it is let in:
+
+    send ADDRESS COUNT HOST:PORT...       says `at N` for each hundred confirmed; sends again what was not confirmed
+    receive ADDRESS COUNT HOST:PORT...    says `got N first|again` for each message, `settled N` where it hears of that
+
+Messages are numbered by their id. Both say `open N` on each connection, which tells of so many others. A sender sends
+the second half only on another connection than the first one, and ends when all is confirmed. A receiver accepts each
+message ten later, on the connection that brought it, and ends when it has got and accepted that many different ones.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
 import subprocess
-from pathlib import Path
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
 
 import pytest
+from proton import Message
 
 from cairnmq.tools.cluster_lab import why_not
 from cairnmq.tools.cluster_lab_conf import address
-from tests.cluster.real import PORT, a_life, die_with_me
+from tests.clients.peers import Peer
+from tests.cluster.real import PORT, Life, a_life, die_with_me
 
 from .programs import HERE, Program
 
-NODES = (1, 2, 3)
+pytestmark = pytest.mark.timeout(900)
+
+COUNT = 300
+STOPPED_AT = 100
+MOST_UNDER_WAY = 20
+HERS, OURS = 1, 3
+"""The member that the client knows, and the one that the test looks through; the client runs there."""
 
 
-def goes_on(program: Program, arguments: list[str], directory: Path) -> None:
-    """A client sends 600 durable messages to the first member, which is killed after 200; then it receives all."""
+@pytest.fixture(scope="module")
+def one_life(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Life]:
     reason = why_not()
     if reason:
         pytest.skip(f"no corosync: {reason}")
+    with a_life(tmp_path_factory.mktemp("life")) as made:
+        yield made
+
+
+@pytest.fixture
+def life(one_life: Life) -> Life:
+    """All its members serve, also the one that the test before stopped."""
+    one_life.wait(one_life.serve_again, "they serve again")
+    return one_life
+
+
+@pytest.fixture
+def cpp_client(cpp_failover: Program) -> Program:
+    return cpp_failover
+
+
+def on_node(rhea: Program, source: str) -> Program:
+    (node, _), environment = rhea
+    return [node, str(HERE / source)], environment
+
+
+@pytest.fixture
+def rhea_client(rhea: Program) -> Program:
+    return on_node(rhea, "failover.js")
+
+
+@pytest.fixture
+def rhea_promise_client(rhea: Program) -> Program:
+    return on_node(rhea, "failover_promise.js")
+
+
+@pytest.fixture
+def rabbitmq_client() -> Program:
+    pytest.importorskip("rabbitmq_amqp_python_client", reason="pip install 'cairnmq[interop]'")
+    return [sys.executable, str(HERE / "failover_rabbitmq.py")], {}
+
+
+@pytest.fixture
+def azure_client() -> Program:
+    pytest.importorskip("azure.servicebus._pyamqp", reason="pip install 'cairnmq[interop]'")
+    return [sys.executable, str(HERE / "failover_azure.py")], {}
+
+
+@pytest.fixture(
+    params=[
+        "cpp",
+        pytest.param("rhea", marks=pytest.mark.interop),
+        pytest.param("rhea_promise", marks=pytest.mark.interop),
+        "rabbitmq",
+        "azure",
+    ]
+)
+def client(request: pytest.FixtureRequest) -> Program:
+    chosen: Program = request.getfixturevalue(f"{request.param}_client")
+    return chosen
+
+
+@pytest.fixture
+def queue(request: pytest.FixtureRequest) -> str:
+    """A queue of the test's own, as RabbitMQ's client has it."""
+    return f"/queues/{request.node.name}"
+
+
+@contextmanager
+def started(life: Life, program: Program, *arguments: object) -> Iterator[subprocess.Popen[str]]:
+    """The program, run beside a member; it ends well."""
     command, environment = program
-    with (
-        a_life(directory) as life,
-        subprocess.Popen(
-            life.lab.command(3, [*command, *arguments]), env={**os.environ, **environment}, stdout=subprocess.PIPE,
-            text=True, preexec_fn=die_with_me,
-        ) as client,
-    ):  # fmt: skip
-        assert client.stdout is not None
-        said = []
-        for line in client.stdout:
-            said.append(line)
-            if line == "at 200\n":
-                life.brokers[1].stop(signal.SIGKILL)
-    assert said[0] == "others 2\n"
-    assert said[-1] == "got 600\n", said
+    with subprocess.Popen(
+        life.lab.command(OURS, [*command, *map(str, arguments)]), env={**os.environ, **environment},
+        stdout=subprocess.PIPE, text=True, preexec_fn=die_with_me,
+    ) as client:  # fmt: skip
+        try:
+            yield client
+        except BaseException:
+            client.kill()
+            raise
     assert client.returncode == 0
 
 
-@pytest.mark.interop
-@pytest.mark.timeout(900)
-def test_rhea_goes_on_with_members_that_it_was_told_of(rhea: Program, tmp_path: Path) -> None:  # D1, D28, D36
-    (node, _), environment = rhea
-    goes_on(([node, str(HERE / "failover.js")], environment), [f"{address(1)}:{PORT}", "q", "600"], tmp_path)
+@contextmanager
+def connected(life: Life) -> Iterator[Peer]:
+    with life.lab.inside(OURS):
+        peer = Peer(PORT, host=address(OURS))
+    yield peer
+    peer.close()
 
 
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("known", [3, 1], ids=["it knows all", "it is told of the others"])
-def test_proton_for_cpp_goes_on(cpp_failover: Program, tmp_path: Path, known: int) -> None:  # D1, D28, D36
-    goes_on(cpp_failover, ["q", "600", *[f"{address(node)}:{PORT}" for node in NODES[:known]]], tmp_path)
+def numbered(numbers: range) -> list[Message]:
+    """Messages; RabbitMQ's client looks for annotations."""
+    return [
+        Message(id=number, durable=True, first_acquirer=True, body=b"", annotations={"x-opt-n": number})
+        for number in numbers
+    ]
+
+
+def sends(life: Life, program: Program, queue: str, known: int) -> None:
+    """*known*: how many places it is given."""
+    places = [f"{address(node)}:{PORT}" for node in (1, 2, 3)[:known]]
+    with started(life, program, "send", queue, COUNT, *places) as client:
+        assert client.stdout is not None
+        said = []
+        for line in client.stdout:
+            said.append(line.strip())
+            if line == f"at {STOPPED_AT}\n":
+                life.brokers[HERS].stop(signal.SIGKILL)
+    assert [line for line in said if line.startswith("at")] == [f"at {at}" for at in range(100, COUNT + 1, 100)]
+    assert said[0] == "open 2"
+    assert sum(line.startswith("open") for line in said) == 2, said
+    with connected(life) as peer:
+        found = [received.message.id for received in peer.drain(peer.receiver(queue), 2 * COUNT)]
+    once = list(dict.fromkeys(found))
+    assert once == list(range(COUNT))
+    assert len(found) - len(once) <= MOST_UNDER_WAY
+
+
+def test_it_sends_on(life: Life, client: Program, queue: str) -> None:  # D1, D28, D36
+    """All is confirmed, and there in order; what was under way may be there twice."""
+    sends(life, client, queue, 1)
+
+
+def test_it_sends_on_if_it_knows_all(life: Life, cpp_client: Program, queue: str) -> None:  # D1, D28
+    sends(life, cpp_client, queue, 3)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "stopped"])
+def test_it_receives_on(life: Life, client: Program, queue: str, how: signal.Signals) -> None:  # D2, D3, D4, D36
+    """All comes, in order on each connection; what comes again says so, and is none that was settled."""
+    said = []
+    with connected(life) as peer:
+        sender = peer.sender(queue)
+        peer.send(sender, *numbered(range(COUNT // 2)))
+        with started(life, client, "receive", queue, COUNT, f"{address(HERS)}:{PORT}") as running:
+            assert running.stdout is not None
+            got = 0
+            for line in running.stdout:
+                said.append(line.split())
+                got += line.startswith("got")
+                if got == STOPPED_AT and line.startswith("got"):
+                    life.brokers[HERS].stop(how)
+                    peer.send(sender, *numbered(range(COUNT // 2, COUNT)))
+        assert peer.drain(peer.receiver(queue), COUNT) == []
+    hold_to_the_promises(said)
+
+
+def hold_to_the_promises(said: list[list[str]]) -> None:
+    lives: list[list[int]] = []
+    """What came on each connection."""
+    seen: set[int] = set()
+    settled: set[int] = set()
+    for verb, *words in said:
+        number = int(words[0])
+        if verb == "open":
+            lives.append([])
+        elif verb == "settled":
+            settled.add(number)
+        else:
+            assert verb == "got"
+            lives[-1].append(number)
+            assert number not in settled
+            assert number not in seen or words[1] == "again"
+            seen.add(number)
+    assert said[0] == ["open", "2"]
+    assert len(lives) == 2, said
+    assert seen == set(range(COUNT))
+    for numbers in lives:
+        assert all(before < after for before, after in pairwise(numbers)), numbers

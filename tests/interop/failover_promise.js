@@ -1,0 +1,90 @@
+// A client on rhea-promise. See test_failover.py for what it is asked to do and says. Of the promises of what was under way
+// none is settled when the connection breaks, but after a time-out, so it does not leave fail-over to rhea: where a connection
+// ends it makes another one, in turns to all that the broker told of, and sends again what was not confirmed.
+'use strict';
+
+const {Connection} = require('rhea-promise');
+
+const [verb, address, count, place] = [process.argv[2], process.argv[3], Number(process.argv[4]), process.argv[5]];
+const WINDOW = 20;
+const KEPT = 10;
+const first = {host: place.split(':')[0], port: Number(place.split(':')[1])};
+let places = [first];
+let opened = 0;
+
+function say(what) {
+    process.stdout.write(what + '\n');
+}
+
+// Runs `work` on a connection; false if that broke before it was done.
+async function once(where, work) {
+    const connection = new Connection({...where, reconnect: false, operationTimeoutInSeconds: 10, idle_time_out: 4000, username: 'anonymous'});
+    let done = false;
+    const lost = new Promise(resolve => {  // where the broker says goodbye, there is no `disconnected`
+        for (const event of ['disconnected', 'connection_close']) connection.once(event, () => done || resolve(false));
+    });
+    connection.on('connection_error', () => {});
+    const attempt = async () => {
+        await connection.open();
+        const others = (connection.properties || {})['failover-server-list'] || [];
+        if (others.length) places = [first, ...others.map(one => ({host: one['network-host'], port: one.port}))];
+        ++opened;
+        say(`open ${others.length}`);
+        await work(connection);
+        done = true;
+        await connection.close();
+        return true;
+    };
+    return await Promise.race([lost, attempt().catch(() => lost)]);
+}
+
+function sending() {
+    let left = Array.from({length: count}, (_, number) => number);
+    let confirmed = 0;
+    return async connection => {
+        const sender = await connection.createAwaitableSender({target: {address}});
+        const underWay = new Set();
+        const sendable = () => new Promise(resolve => sender.once('sendable', resolve));
+        while (left.length) {
+            while (!sender.sendable()) await sendable();
+            const batch = left.slice(0, Math.min(WINDOW, sender.credit, (opened > 1 ? count : count / 2) - confirmed));
+            if (!batch.length) await new Promise(() => {});  // until that connection ends
+            await Promise.all(batch.map(async number => {
+                await sender.send({message_id: number, durable: true, body: 'x'.repeat(100)});
+                left = left.filter(other => other !== number);
+                if (++confirmed % 100 === 0) say(`at ${confirmed}`);
+            }));
+        }
+    };
+}
+
+function receiving() {
+    const got = new Set();
+    return async connection => {
+        const receiver = await connection.createReceiver({source: {address}, credit_window: 0, autoaccept: false});  // until somebody listens
+        const kept = [];
+        const all = new Promise(resolve => receiver.on('message', ({message, delivery}) => {
+            const firstTime = !message.delivery_count && message.first_acquirer;
+            say(`got ${message.message_id} ${firstTime ? 'first' : 'again'}`);
+            receiver.addCredit(1);
+            got.add(message.message_id);
+            kept.push(delivery);
+            while (kept.length > (got.size === count ? 0 : KEPT)) kept.shift().accept();
+            if (got.size === count) resolve();
+        }));
+        receiver.addCredit(WINDOW);
+        await all;
+    };
+}
+
+async function main() {
+    const work = {send: sending, receive: receiving}[verb]();
+    for (let attempt = 0; !await once(places[attempt % places.length], work); ++attempt) {
+        await new Promise(resolve => setTimeout(resolve, 50));
+    }
+}
+
+main().then(() => process.exit(0), error => {
+    say(`failed: ${error}`);
+    process.exit(1);
+});
