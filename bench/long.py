@@ -2,9 +2,10 @@
 
 One durable message is streamed in and then out again, each by a client of its own, while small durable messages go one
 at a time over other connections. Told are the 99th percentile of these, sent until settled, beside an idle broker,
-beside the long message coming and beside it going, and how much memory the broker took meanwhile; what the long message
+beside the long message coming and beside it going, and how much memory the broker took meanwhile; what the long one
 gets on beside them of what it gets on alone. A yardstick for the disk: the same while a file is written and synced as
-fast as the long message came, with no broker in between.
+fast as that came, with no broker in between. And one for the machine: the same while the long message passes through
+another broker; only what is above that is this one's doing.
 """
 
 from __future__ import annotations
@@ -111,7 +112,10 @@ class Found(NamedTuple):
     in_p99_us: float
     disk_p99_us: float
     """Beside a file being written."""
+    far_in_p99_us: float
+    """Beside another broker that the long message comes to."""
     out_p99_us: float
+    far_out_p99_us: float
     in_share: float
     """The rate at which the long message came beside small ones, of that at which it came alone."""
     out_share: float
@@ -149,8 +153,10 @@ def _timed(pipe: Connection, work: Callable[..., None], *args: Any) -> None:
     pipe.send(time.monotonic() - begun_s)
 
 
-def measure_once(broker: Broker, clients: Clients, path: str, size_bytes: int, messages: int, number: int) -> Found:
-    """One round. Small messages go *messages* at a time, for as long as the long one is on its way."""
+def measure_once(
+    broker: Broker, far: Broker, clients: Clients, path: str, size_bytes: int, messages: int, number: int
+) -> Found:
+    """One round. Small messages go to *broker*, *messages* at a time, for as long as the long one is on its way."""
     names = (f"small-{number}-{name}" for name in count())
     address = f"long-{number}"
 
@@ -173,23 +179,34 @@ def measure_once(broker: Broker, clients: Clients, path: str, size_bytes: int, m
     idle_us = median([p99_us(lambda: True) for _ in range(3)])
     in_us, in_s = beside(stream_in, broker.port, address, size_bytes)
     disk_us, _ = beside(write_beside, os.path.join(path, "beside"), size_bytes, size_bytes / in_s)
+    far_in_us, _ = beside(stream_in, far.port, address, size_bytes)
     out_us, out_s = beside(stream_out, broker.port, address, size_bytes)
+    far_out_us, _ = beside(stream_out, far.port, address, size_bytes)
     grown_bytes = broker.peak_bytes() - before_bytes
-    return Found(idle_us, in_us, disk_us, out_us, alone_in_s / in_s, alone_out_s / out_s, grown_bytes)
+    shares = alone_in_s / in_s, alone_out_s / out_s
+    return Found(idle_us, in_us, disk_us, far_in_us, out_us, far_out_us, *shares, grown_bytes)
 
 
 def measure(path: str, rounds: int, size_bytes: int, messages: int) -> list[Row]:
     """Rounds with one message of that length each, on a broker whose store is in *path*."""
-    with Broker(path, "--max-message-size", str(size_bytes * 2)) as broker, Clients() as clients:
-        found = [measure_once(broker, clients, path, size_bytes, messages, number) for number in range(rounds)]
+    options = "--max-message-size", str(size_bytes * 2)
+    beside = os.path.join(path, "far")
+    os.makedirs(beside)
+    with Broker(path, *options) as broker, Broker(beside, *options) as far, Clients() as clients:
+        found = [measure_once(broker, far, clients, path, size_bytes, messages, number) for number in range(rounds)]
     idle = [1e6 / one.idle_p99_us for one in found]
     size = show_size(size_bytes)
-    shares = [f"{median(shares):.0%} of its rate alone" for shares in zip(*[one[4:6] for one in found], strict=True)]
+    shares = [
+        f"{median(shares):.0%} of its rate alone"
+        for shares in zip(*[(one.in_share, one.out_share) for one in found], strict=True)
+    ]
     grown = f"the broker's memory grew by {max(one.grown_bytes for one in found) / (1 << 20):.0f} MiB at most"
     kinds = (
         (f"{size} coming", 1, _GOAL, f"it keeps {shares[0]}; {grown}"),
         ("a file written at that rate", 2, None, ""),
-        (f"{size} going", 3, _GOAL, f"it keeps {shares[1]}"),
+        (f"{size} coming to another broker", 3, None, ""),
+        (f"{size} going", 4, _GOAL, f"it keeps {shares[1]}"),
+        (f"{size} going from another broker", 5, None, ""),
     )
     return [
         row(
