@@ -3,8 +3,9 @@
 The newest `duplicate-window` ids are remembered, whatever has become of the messages. They are messages of a queue
 of their own, `$duplicates:` and the name, so they last as messages do: an id is recorded right behind its message, and
 both are durable before the sender is told. A crash between the two can let that one message in again, never lose it.
-Messages without a message-id are always taken, and long ones that arrive in pieces are not looked at. With the queue
-goes what it remembered: at the next start, if a crash came between the two.
+Messages without a message-id are always taken; of a long one it has to stand in the first 64 KiB. Of what comes in a
+transaction ids are remembered with the commit; till then they count in that transaction alone. With the queue goes what
+it remembered: at the next start, if a crash came between the two.
 """
 
 from __future__ import annotations
@@ -102,11 +103,14 @@ class Duplicates:
             before = before[len(loaded) :]
 
     def knows(self, content: bytes) -> bool:
-        key = _key(content)
+        key = key_of(content)
         return key is not None and key in self._keys
 
     def remember(self, entries: Sequence[Entry]) -> None:
-        keys = [key for entry in entries if isinstance(entry.content, bytes) and (key := _key(entry.content))]
+        keys = [key for entry in entries if (key := key_of(_beginning(entry)))]
+        if not self._queue.policy.is_shaped:  # then nobody else asks, and it is long
+            for entry in entries:
+                entry.beginning = b""
         if not keys:
             return
         store, now_us = self._broker.store, self._broker.clock.wall_us()
@@ -120,7 +124,6 @@ class Duplicates:
                     store.dequeue(message_id, self._kept_on, now_us)
                 except StoreError:  # somebody has purged them
                     pass
-
 
     def _keep(self, keys: Sequence[bytes]) -> Sequence[int]:
         """The ids of the messages that keep them; 0 for none, without room: they are remembered while the broker runs.
@@ -150,7 +153,11 @@ def _ignore(result: object) -> None:
     """Nobody waits to hear how that went; the log tells what went wrong."""
 
 
-def _key(content: bytes) -> bytes | None:
+def _beginning(entry: Entry) -> bytes:
+    return entry.content if isinstance(entry.content, bytes) else getattr(entry, "beginning", b"")
+
+
+def key_of(content: bytes) -> bytes | None:
     """What tells a message from others: its message-id, and of what type that is."""
     try:
         found = sections.properties(content, sections.find(content, sections.PROPERTIES)).message_id

@@ -1,6 +1,8 @@
 """A queue's gate: it looks at each message before the queue takes it, if the policy has limits or wants no duplicates.
 
-Core only. A queue without such a policy has no gate, and its messages are taken a batch at a time.
+Core only. A queue without such a policy has no gate, and its messages are taken a batch at a time. What open
+transactions will put on the queue counts where a limit refuses or drops messages, else a commit would go beyond it.
+Where it blocks it does not: a sender would wait in the middle of its transaction for room that nobody can make.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..channel.words import TerminalEnd
 from ..store.why import Why
-from .duplicates import Duplicates
+from .duplicates import Duplicates, key_of
 from .entry import ARRIVAL_MASK, Entry
 from .policy import Policy
 
@@ -20,6 +22,15 @@ if TYPE_CHECKING:
 
 LOW_MARK = 0.75
 """Senders that were blocked get credit again when so much of a limit is in use."""
+
+
+class Staged:
+    """What one open transaction will put on a queue that has a gate."""
+
+    def __init__(self) -> None:
+        self.messages = self.bytes = 0
+        self.keys: set[bytes] = set()
+        """Of its messages' ids, if they are remembered."""
 
 
 class Gate:
@@ -40,6 +51,8 @@ class Gate:
         self._withheld: dict[TerminalEnd, int] = {}
         self._leaving = self._leaving_bytes = 0
         """Of a replicated ring: what is on its way out."""
+        self._staged = self._staged_bytes = 0
+        """What open transactions will add."""
 
     def recovered(self, ids: Sequence[int]) -> None:
         """These were on the queue when the store was opened, at the positions from 1 on."""
@@ -82,17 +95,43 @@ class Gate:
 
     # ---- messages that come ---------------------------------------------------------------------------------------
 
-    def look_at(self, content: bytes) -> str | None:
-        """Whether to take it: an empty text. Else why it is refused, or None to drop it without a word."""
-        if self._most_bytes and len(content) > self._most_bytes:
-            return f"the queue {self._queue.name!r} has room for {self._most_bytes} bytes"
-        if self._overflow in ("reject", "drop") and self._use(1, len(content)) > 1:
+    def look_at(self, content: bytes, size_bytes: int, staged: Staged | None = None) -> str | None:
+        """Whether to take it: an empty text. Else why it is refused, or None to drop it without a word.
+
+        *content*: how it begins, if it has more bytes than that; *staged*: what its transaction will put here, too.
+        """
+        if why := self.too_long(size_bytes):
+            return why
+        more = 1 + self._staged, size_bytes + self._staged_bytes
+        if self._overflow in ("reject", "drop") and self._use(*more) > 1:
             if self._overflow == "drop":
                 return None
             return f"the queue {self._queue.name!r} is full: {self._shown_use()}"
-        if self.duplicates is not None and not self._queue.replicated and self.duplicates.knows(content):
-            return None
+        if self.duplicates is not None and not self._queue.replicated:
+            key = key_of(content) if staged is not None and staged.keys else None
+            if self.duplicates.knows(content) or (staged is not None and key in staged.keys):
+                return None
         return ""
+
+    def too_long(self, size_bytes: int) -> str:
+        """Why a message that has so many bytes, and perhaps more, is refused, whatever is on the queue; or nothing."""
+        if 0 < self._most_bytes < size_bytes:
+            return f"the queue {self._queue.name!r} has room for {self._most_bytes} bytes"
+        return ""
+
+    def stage(self, staged: Staged, content: bytes, size_bytes: int) -> None:
+        """It is in a transaction, which will put it here. *content* may be the beginning of it."""
+        staged.messages += 1
+        staged.bytes += size_bytes
+        self._staged += 1
+        self._staged_bytes += size_bytes
+        if self.duplicates is not None and (key := key_of(content)) is not None:
+            staged.keys.add(key)
+
+    def unstage(self, staged: Staged) -> None:
+        """That transaction is over: what it has put counts as what is on the queue does."""
+        self._staged -= staged.messages
+        self._staged_bytes -= staged.bytes
 
     def put(self, entries: Sequence[Entry]) -> None:
         """These were recorded."""
@@ -199,6 +238,8 @@ class Gate:
             shown.append(f"{self._queue.messages} of {self._most_messages} messages")
         if self._most_bytes:
             shown.append(f"{self.bytes} of {self._most_bytes} bytes")
+        if self._staged:
+            shown.append(f"and {self._staged} in open transactions")
         return ", ".join(shown)
 
     def _size_of(self, entry: Entry) -> int:

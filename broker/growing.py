@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 from ..amqp import header
@@ -40,13 +40,17 @@ class Growing:
         """What arrived since the last piece."""
         self.queues: Sequence[Queue] | None = None
         """Known once enough has arrived to tell; then pieces are stored, or held if they need no storing."""
+        self.size_bytes = 0
+        """What has arrived of it."""
+        self.unwanted: Collection[Queue] = ()
+        """Those of its queues that let it pass by."""
         self.homeless = False
         """Enough has arrived, and where it goes is not known yet: all of it is held until its end, or it is refused."""
         self.transaction: Transaction | None = None
         """The one that it began to arrive for."""
         self._broker = broker
         self._held: list[bytes] = []
-        self._beginning = b""
+        self.beginning = b""
         """The first piece, where one of its queues wants to know what is in it."""
         self._message_id = 0
         self._stores = False
@@ -60,6 +64,7 @@ class Growing:
         """Until it is stored or on a queue it counts in the memory budget, on no queue's account."""
         if not (self.homeless and self.full):
             self._held.append(data)
+            self.size_bytes += len(data)
             self.held_bytes += len(data)
             self._broker.memory.used_bytes += len(data)
 
@@ -68,7 +73,7 @@ class Growing:
         scarce = self._broker.memory.free_bytes <= 0
         if self.homeless:
             if scarce and not self.full:
-                self._refuse(NO_MEMORY)
+                self.refuse(NO_MEMORY)
             return False
         return self.held_bytes >= (LEAST_PIECE_BYTES if scarce else PIECE_BYTES)
 
@@ -95,9 +100,9 @@ class Growing:
             if lives or may_have_times(piece, head):
                 piece = stamped(piece, head, self._broker.clock.wall_us(), always=lives)
                 self._held = [piece]
-                self._beginning = piece
-            elif any(queue.policy.is_shaped for queue in queues):
-                self._beginning = piece
+                self.beginning = piece
+            elif any(queue.policy.looks_inside for queue in queues):
+                self.beginning = piece
             self._stores = head.durable and any(queue.queue_id for queue in queues)
         except Malformed as error:
             self.malformed = str(error)
@@ -125,7 +130,7 @@ class Growing:
         lsn = 0
         shown: Shown = []
         for queue in self.queues:
-            if queue.going:
+            if queue.going or queue in self.unwanted:
                 continue
             if self._is_held_for(queue):
                 size_bytes = sum(map(len, self._pieces)) + ENTRY_BYTES
@@ -149,22 +154,25 @@ class Growing:
             transaction.fail(self.full)
             return
         for queue in self.queues:
-            times = times_of(self._beginning, queue.policy.message_ttl_ms) if self._beginning else None
+            if queue in self.unwanted:
+                continue
+            times = times_of(self.beginning, queue.policy.message_ttl_ms) if self.beginning else None
             if self._is_held_for(queue):
-                transaction.hold(queue, HeldContent(self._pieces), sum(map(len, self._pieces)), times)
+                held_bytes = sum(map(len, self._pieces))
+                transaction.hold(queue, HeldContent(self._pieces), held_bytes, times, self.beginning)
             else:
-                transaction.enqueue(queue, self._message_id, times, self._beginning)
+                transaction.enqueue(queue, self._message_id, times, self.beginning)
         if self._message_id:  # unless the transaction has it
             self._broker.store.transactions.store.discard((self._message_id,), now_us)
 
     def _entry(self, queue: Queue, message_id: int, content: HeldContent | None, held_bytes: int) -> Entry:
-        times = times_of(self._beginning, queue.policy.message_ttl_ms) if self._beginning else None
+        times = times_of(self.beginning, queue.policy.message_ttl_ms) if self.beginning else None
         entry = Entry(message_id, next(queue.positions), content, held_bytes)
         if times is not None:
             queue.begin_timing()
             entry = TimedEntry(message_id, entry.position, content, held_bytes, times)
-        if queue.policy.is_shaped:
-            entry.beginning = self._beginning
+        if queue.policy.looks_inside:
+            entry.beginning = self.beginning
         return entry
 
     def drop(self) -> None:
@@ -184,7 +192,7 @@ class Growing:
         if self._stores:
             full = store.full(len(piece), 1 + (len(self.queues or ()) if last else 0))
             if full:
-                self._refuse(f"the store is full: {full}")
+                self.refuse(f"the store is full: {full}")
                 return
             if self._message_id:
                 store.append_content(self._message_id, piece, now_us, last=last)
@@ -197,14 +205,14 @@ class Growing:
         assert self.queues is not None
         holding = [queue for queue in self.queues if self._is_held_for(queue)]
         if any(len(piece) > queue.spare_bytes() for queue in holding):
-            self._refuse(NO_MEMORY)
+            self.refuse(NO_MEMORY)
             return
         self._pieces.append(piece)
         self._pieces_bytes += len(piece)
         for queue in holding:
             queue.hold(len(piece))
 
-    def _refuse(self, why: str) -> None:
+    def refuse(self, why: str) -> None:
         """No more is taken of it, and what there is of it goes."""
         self.full = why
         self.drop()

@@ -71,6 +71,11 @@ class Policy(NamedTuple):
         return self.message_groups or self.single_active_consumer
 
     @property
+    def looks_inside(self) -> bool:
+        """Whether the queue wants to know how a message begins that it does not hold."""
+        return self.is_shaped or self.duplicate_window > 0
+
+    @property
     def has_gate(self) -> bool:
         """Whether messages are looked at before they are taken."""
         return bool(self.max_messages or self.max_bytes or self.duplicate_window)

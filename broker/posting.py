@@ -12,6 +12,7 @@ from ..channel.words import Content, Delivery, Fragment, TerminalEnd
 from ..store.transaction import MAX_HELD_BYTES
 from ..store.transaction import Transaction as StoreTransaction
 from .entry import Entry
+from .gate import Gate, Staged
 from .line import Shown
 from .memory import ENTRY_BYTES
 from .queue import Queue
@@ -61,10 +62,20 @@ class Posting:
         self._posts: list[Post] = []
         self._transient_bytes = 0
         self._counted_bytes = 0
+        self._staged: dict[Gate, Staged] = {}
 
     def roll_back(self, condition: str, why: str) -> int:
         """Nothing of it is to be, for that reason; the LSN to wait for. Again has no effect."""
         raise NotImplementedError
+
+    def staged_at(self, gate: Gate) -> Staged | None:
+        """What it will put on the queue with that gate."""
+        return self._staged.get(gate)
+
+    def stage(self, gate: Gate, content: bytes, size_bytes: int) -> None:
+        """The gate has let in a message for it, of so many bytes; *content* may be the beginning of it."""
+        if self.failure is None:
+            gate.stage(self._staged.setdefault(gate, Staged()), content, size_bytes)
 
     def post(self, queues: Sequence[Queue], fragments: Sequence[Fragment]) -> None:
         """Whole messages, each for all of *queues*."""
@@ -97,14 +108,16 @@ class Posting:
             if queue not in lasting:
                 self.hold(queue, content, len(content), times_of(content, queue.policy.message_ttl_ms))
 
-    def hold(self, queue: Queue, content: bytes | Content, size_bytes: int, times: Times | None) -> None:
+    def hold(
+        self, queue: Queue, content: bytes | Content, size_bytes: int, times: Times | None, beginning: bytes = b""
+    ) -> None:
         """A message that is not stored."""
         held_bytes = size_bytes + ENTRY_BYTES
         if self._has_room(held_bytes):
             if held_bytes > queue.spare_bytes():
                 self.fail("no memory is left for messages that are not durable; see --memory-limit")
                 return
-            self._posts.append(Post(queue, content, held_bytes, times))
+            self._posts.append(Post(queue, content, held_bytes, times, beginning))
             self._transient_bytes += held_bytes
             self._count()
 
@@ -155,7 +168,7 @@ class Posting:
         elif len(queues) == 1:
             queue, queue_id = queues[0], queues[0].queue_id
             self._do(lambda inner, now_us: inner.put_all(queue_id, contents, now_us))
-            if timed or queue.policy.is_shaped:
+            if timed or queue.policy.looks_inside:
                 self._posts += [stored_on(queue, content, timed=timed) for content in contents]
             else:
                 self._posts += [Post(queue)] * len(contents)
@@ -222,6 +235,9 @@ class Posting:
 
     def _drop(self) -> None:
         self._posts = []
+        for gate, staged in self._staged.items():
+            gate.unstage(staged)
+        self._staged = {}
         self.controller.size_bytes -= self.size_bytes
         self.size_bytes = self._transient_bytes = 0
         self._count()
@@ -230,4 +246,4 @@ class Posting:
 def stored_on(queue: Queue, content: bytes, *, timed: bool) -> Post:
     """A message that the store puts on *queue*."""
     times = times_of(content, queue.policy.message_ttl_ms) if timed else None
-    return Post(queue, None, 0, times, content[:BEGINNING_BYTES] if queue.policy.is_shaped else b"")
+    return Post(queue, None, 0, times, content[:BEGINNING_BYTES] if queue.policy.looks_inside else b"")

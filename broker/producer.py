@@ -146,7 +146,7 @@ class Producer:
         for fragment in fragments:
             wanted: list[Queue] = []
             for queue in queues:
-                verdict = "" if queue.gate is None else queue.gate.look_at(fragment[1])
+                verdict = self._look_at(queue, fragment[1], len(fragment[1]))
                 if verdict is None:
                     continue
                 if verdict:
@@ -155,9 +155,24 @@ class Producer:
                 wanted.append(queue)
             else:
                 if wanted:
+                    self._stage(wanted, fragment[1], len(fragment[1]))
                     self._record(tuple(wanted), (fragment,))
                 else:
                     self._put_nowhere((fragment,))
+
+    def _look_at(self, queue: Queue, start: bytes, size_bytes: int) -> str | None:
+        """What the queue's gate says of a message that begins so, as `Gate.look_at` has it."""
+        if queue.gate is None:
+            return ""
+        staged = None if self._transaction is None else self._transaction.staged_at(queue.gate)
+        return queue.gate.look_at(start, size_bytes, staged)
+
+    def _stage(self, queues: Sequence[Queue], start: bytes, size_bytes: int) -> None:
+        """Gates have let it in: if that is for a transaction, it counts at them until that is over."""
+        if self._transaction is not None:
+            for queue in queues:
+                if queue.gate is not None:
+                    self._transaction.stage(queue.gate, start, size_bytes)
 
     def _record(self, queues: Queues, fragments: Sequence[Fragment]) -> None:
         """Record whole messages, and confirm and show them once all of them are durable."""
@@ -312,6 +327,9 @@ class Producer:
                     return
                 growing.settle_on(queues)
             growing.end_piece()
+            for queue in growing.queues or ():
+                if not growing.full and queue.gate is not None and (why := queue.gate.too_long(growing.size_bytes)):
+                    growing.refuse(why)
 
     def _drop_growing(self) -> None:
         growing, self._growing = self._growing, None
@@ -328,6 +346,8 @@ class Producer:
             growing.drop()
             self._finish_unwanted(delivery, flags)
             return
+        if not self._pass_gates(growing, queues, delivery, flags):
+            return
         if self._transaction is not None:
             growing.finish_in(self._transaction, self._broker.clock.wall_us())
             self._answer_in(self._transaction, queues, ((delivery, b"", flags),))
@@ -341,6 +361,27 @@ class Producer:
         else:
             confirmed, unwanted = ([], [delivery]) if settled else ([delivery], [])
             self._broker.line.show_long(lsn, shown, self._answer, queues, confirmed, unwanted)
+
+    def _pass_gates(self, growing: Growing, queues: Queues, delivery: Delivery, flags: int) -> bool:
+        """Whether any queue takes the long message that is complete; if none does, all is said and done."""
+        if growing.full or all(queue.gate is None for queue in queues):
+            return True
+        wanted: list[Queue] = []
+        for queue in queues:
+            verdict = self._look_at(queue, growing.beginning, growing.size_bytes)
+            if verdict:
+                growing.drop()
+                self._refuse(queues, (delivery,), verdict)
+                return False
+            if verdict is not None:
+                wanted.append(queue)
+        if not wanted:
+            growing.drop()
+            self._put_nowhere(((delivery, b"", flags),))
+            return False
+        growing.unwanted = {*queues}.difference(wanted)
+        self._stage(wanted, growing.beginning, growing.size_bytes)
+        return True
 
     def _put_grown(self, growing: Growing, now_us: int) -> tuple[int, Shown]:
         """A long message is complete: the LSN to wait for, and what is on which queue then."""

@@ -93,7 +93,7 @@ def put(broker: Broker, place: Queue | ExchangePlace, content: bytes) -> None:
         if queue.going or queue.spare_bytes() < size_bytes:
             about = {"queue": queue.name}
             log.warning("queue %s: a response of management is dropped for lack of room", queue.name, extra=about)
-        elif queue.gate is None or queue.gate.look_at(content) == "":
+        elif queue.gate is None or queue.gate.look_at(content, len(content)) == "":
             entry = Entry(0, next(queue.positions), content, size_bytes)
             broker.line.show(0, [(queue, [entry])], _nothing)
 

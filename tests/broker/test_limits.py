@@ -1,0 +1,197 @@
+"""Limits of queues: by messages and by bytes, with each overflow, for short messages and those that come in pieces.
+
+What is on a queue after a restart, and what transactions put there, counts like all else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from proton import Message
+
+from cairnmq.amqp.proton import ACCEPTED
+from cairnmq.channel.words import MORE
+
+from .test_policies import either
+from .test_transactions_and_policies import Transacting
+
+ROOM = 3
+"""Messages that a queue has room for."""
+SIZES = {"short": 100, "long": 150_000}
+PIECE_BYTES = 70_000
+
+
+class Limited(Transacting):
+    """Messages of one size, whole or in pieces, in a transaction or not; a queue `q` with room for three of them."""
+
+    def __init__(self, size: str, by: str, overflow: str) -> None:
+        super().__init__()
+        self.world.broker.memory.limit_bytes = 16 << 20
+        self.body_bytes = SIZES[size]
+        room = {"messages": ROOM, "bytes": ROOM * len(self.encoded(0, True)) + 40}[by]
+        self.make("q", overflow=overflow, **{f"max_{by}": room})
+
+    def encoded(self, number: int, durable: bool, **fields: Any) -> bytes:
+        return bytes(Message(body=str(number).rjust(self.body_bytes), durable=durable, **fields).encode())
+
+    def put(self, number: int, durable: bool = True, txn_id: bytes = b"", **fields: Any) -> str:
+        """Send one message; what became of it."""
+        if "q" not in self.senders:
+            self.senders["q"] = self.world.open(to_client=False)
+        terminal, content = self.senders["q"], self.encoded(number, durable, **fields)
+        self.number += 1
+        ends = range(0, len(content), PIECE_BYTES)
+        pieces = [
+            (self.number, content[at : at + PIECE_BYTES], MORE if at + PIECE_BYTES < len(content) else 0) for at in ends
+        ]
+        if txn_id:
+            self.world.do(terminal.driver.post_in, self.connection, txn_id, pieces)
+        else:
+            self.world.send(terminal, *pieces)
+        told = {one for _, one in terminal.accepted_in} if txn_id else {*terminal.confirmed}
+        return terminal.rejected.get(self.number, "accepted" if self.number in told else "unsettled")
+
+    def numbers(self, credit: int = 100) -> list[int]:
+        """Take what is there."""
+        return [int(body) for body in (message.body for message in self.take("q", credit))]
+
+    def look(self) -> Sequence[int]:
+        """What is there, as a browser sees it."""
+        looker = self.world.open(to_client=True, browse=True)
+        self.world.do(looker.driver.request, 100, False)
+        self.world.read_all()
+        found = [int(self.decode(content).body) for _, content in looker.forwarded]
+        self.world.do(looker.driver.close, (), False, False)
+        return found
+
+    @staticmethod
+    def decode(content: Any) -> Message:
+        message = Message()
+        message.decode(content if isinstance(content, bytes) else b"".join(map(content.piece, range(content.pieces))))
+        return message
+
+
+REFUSED = "amqp:resource-limit-exceeded"
+by = pytest.mark.parametrize("by", ["messages", "bytes"])
+size = pytest.mark.parametrize("size", [*SIZES])
+
+
+@either
+@by
+@size
+@pytest.mark.parametrize("overflow", ["reject", "drop", "ring"])
+def test_a_queue_never_has_more_than_it_may(size: str, by: str, overflow: str, durable: bool) -> None:
+    queue = Limited(size, by, overflow)
+    told = [queue.put(number, durable) for number in range(5)]
+    assert told == ["accepted"] * ROOM + (["accepted"] if overflow != "reject" else [REFUSED]) * 2
+    there = [2, 3, 4] if overflow == "ring" else [0, 1, 2]
+    assert queue.look() == there
+    if durable:
+        queue.restart()
+        assert queue.look() == there
+    assert queue.put(5, durable) == (REFUSED if overflow == "reject" else "accepted")
+    there = [3, 4, 5] if overflow == "ring" else there
+    assert queue.numbers(credit=1) == there[:1]
+    assert queue.put(6, durable) == "accepted"
+    assert queue.numbers() == [*there[1:], 6]
+    assert queue.world.queue().messages == 0
+    gate = queue.world.queue().gate
+    assert gate is not None
+    assert gate.bytes == 0
+
+
+@either
+@by
+@size
+def test_where_it_blocks_credit_comes_back_when_there_is_room(size: str, by: str, durable: bool) -> None:
+    queue = Limited(size, by, "block")
+    assert [queue.put(number, durable) for number in range(ROOM + 1)] == ["accepted"] * (ROOM + 1)
+    sender = queue.senders["q"]
+    spent = 1000 - (sender.credit - (ROOM + 1))
+    assert spent > 0, "the sender gets no credit back for what was too much"
+    assert sender.granted == []
+    taker = queue.open("q", ROOM)
+    for tag, _ in taker.forwarded:
+        queue.world.settle(taker, tag, ACCEPTED)
+    assert sum(sender.granted) == spent
+    if durable:
+        for number in range(ROOM):
+            queue.put(number)
+        queue.restart()
+        late = queue.world.open(to_client=False)
+        assert late.credit == 0, "a sender that comes to a full queue waits"
+        queue.numbers()
+        assert sum(late.granted) > 0
+
+
+@either
+@by
+@size
+@pytest.mark.parametrize("overflow", ["reject", "drop", "ring", "block"])
+def test_what_a_transaction_puts_counts(size: str, by: str, overflow: str, durable: bool) -> None:
+    queue = Limited(size, by, overflow)
+    txn_id = queue.declare()
+    told = [queue.put(number, durable, txn_id) for number in range(ROOM + 1)]
+    assert told[:ROOM] == ["accepted"] * ROOM
+    assert told[ROOM] == (REFUSED if overflow == "reject" else "accepted")
+    assert queue.discharge(txn_id) == ("amqp:transaction:rollback" if overflow == "reject" else "")
+    there = {"reject": [], "drop": [0, 1, 2], "ring": [1, 2, 3], "block": [0, 1, 2, 3]}[overflow]
+    if durable:
+        queue.restart()
+    assert queue.numbers() == there
+
+
+@by
+@size
+def test_open_transactions_share_the_room(size: str, by: str) -> None:
+    """Until they are over: then it is there again, or what they put is."""
+    queue = Limited(size, by, "reject")
+    lost, kept = queue.declare(), queue.declare()
+    assert [queue.put(number, True, lost) for number in (1, 2)] == ["accepted"] * 2
+    assert queue.put(3, True, kept) == "accepted"
+    assert queue.put(4) == REFUSED
+    assert queue.discharge(lost, fail=True) == ""
+    assert queue.put(5) == "accepted"
+    assert queue.discharge(kept) == ""
+    assert queue.put(6) == "accepted"
+    assert queue.put(7) == REFUSED
+    assert sorted(queue.numbers()) == [3, 5, 6]
+
+
+@size
+@pytest.mark.parametrize("overflow", ["reject", "drop", "ring", "block"])
+def test_what_can_never_be_there_is_refused(size: str, overflow: str) -> None:
+    queue = Limited(size, "bytes", overflow)
+    queue.put(1)
+    queue.body_bytes *= 5
+    assert queue.put(2) == REFUSED
+    assert queue.look() == [1]
+    assert not queue.world.broker.memory.used_bytes > 2 * SIZES["long"], "nothing is kept of it"
+
+
+@either
+@size
+def test_an_id_is_taken_once_however_it_comes(size: str, durable: bool) -> None:
+    """In pieces, in a transaction, behind a restart."""
+    queue = Limited(size, "messages", "ring")
+    queue.make("once", duplicate_window=100)
+    queue.senders["q"] = queue.world.open(to_client=False, address="once")
+    there = queue.world.queue("once")
+    assert [queue.put(number, durable, id="a") for number in range(2)] == ["accepted"] * 2
+    assert there.messages == 1
+    txn_id, lost = queue.declare(), queue.declare()
+    for number, name in enumerate(("a", "b", "b", "c")):
+        assert queue.put(number, durable, txn_id, id=name) == "accepted"
+    queue.put(9, durable, lost, id="d")
+    assert queue.discharge(txn_id) == ""
+    assert queue.discharge(lost, fail=True) == ""
+    assert there.messages == 3
+    if durable:
+        queue.restart()
+        queue.senders["q"] = queue.world.open(to_client=False, address="once")
+        there = queue.world.queue("once")
+    for name in "abcd":
+        assert queue.put(1, durable, id=name) == "accepted"
+    assert there.messages == 4, "what was rolled back never came"
