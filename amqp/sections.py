@@ -17,7 +17,7 @@ may be smuggled past who reads only the first properties (A15).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -270,8 +270,10 @@ def _entries(entries: dict[str, Any]) -> list[bytes]:
     return [part for name, of in entries.items() for part in (encode.symbol(name), encode.value(of))]
 
 
-def annotated(content: bytes, entries: dict[str, Any]) -> bytes:
+def annotated(content: bytes, entries: dict[str, Any], without: Collection[str] = ()) -> bytes:
     """*content* with these message annotations added or replaced, and everything else byte for byte as it was.
+
+    But those *without* which it is to be.
 
     *content* may be the beginning of a message, if its annotations end there. Raises `Malformed`.
     """
@@ -285,7 +287,7 @@ def annotated(content: bytes, entries: dict[str, Any]) -> bytes:
         last, at = section.code, section.end
         if section.code == MESSAGE_ANNOTATIONS:
             begin, end = section.begin, section.end
-            names = {name.encode("ascii") for name in entries}
+            names = {name.encode("ascii") for name in (*entries, *without)}
             for key, name, rest in decode.raw_entries(content, section.value):
                 if name not in names:
                     kept += (key, rest)

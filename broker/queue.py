@@ -46,6 +46,18 @@ class Queue(Following):
             self.gate.begin()
         self._broker.touch(self)
 
+    def recovered(self, ids: Sequence[int]) -> None:
+        super().recovered(ids)
+        if len(ids) and (self.policy.message_ttl_ms or self.policy.expiry_address):
+            self._broker.later(self._look_at_times)
+
+    def _look_at_times(self) -> None:
+        """What was there before the broker started is over when its time is, whether anybody receives or not."""
+        if not self.gone:
+            self.begin_timing()
+            assert self.timing is not None
+            self.timing.walk()
+
     def begin_timing(self) -> None:
         """There is a message with a time."""
         if self.timing is None:

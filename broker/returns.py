@@ -3,13 +3,13 @@
 A message that is moved is taken off its queue and put where it goes in one transaction: after a crash it is in one of
 the two places. It then says in its annotations where it came from and why: `x-opt-deaths` is a list of maps, the oldest
 first, with `queue`, `reason`, `count`, `first-time` and `last-time`; `x-opt-first-death-queue` and -`reason`, and
-`x-opt-last-death-queue` and -`reason`, save looking there. Core only.
+`x-opt-last-death-queue` and -`reason`, save looking there. What times it had are `times`' to say. Core only.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..amqp import header, sections
@@ -21,10 +21,11 @@ from .cluster import Kept
 from .entry import Entry
 from .exchange import queues_through
 from .line import Shown
-from .memory import ENTRY_BYTES
 from .places import ExchangePlace, Place
 from .policy import EXPIRY, REJECTION, TOO_OFTEN
+from .producer import entries_of
 from .queue import Queue
+from .times import DELIVERY_DELAY, DELIVERY_TIME, ENQUEUED, carried
 
 if TYPE_CHECKING:
     from .broker import Broker
@@ -95,7 +96,7 @@ class Returns:
     ) -> None:
         """Where *entry* is to be moved for that reason, with that count of failures; nothing is done yet."""
         address = queue.policy.dead_letter_address
-        now_ms = self._broker.clock.wall_us() // 1000
+        now_us = self._broker.clock.wall_us()
 
         def loaded(contents: Sequence[bytes | CairnError]) -> None:
             content = contents[0]
@@ -109,7 +110,7 @@ class Returns:
                 then(found)
             else:
                 targets = self._targets(queue, found, content)
-                then((targets, _with_obituary(queue, failures, reason, content, now_ms)))
+                then((targets, _shown(queue, failures, reason, targets, content, now_us)))
 
         if not address:
             then(([], b""))
@@ -193,9 +194,7 @@ class Returns:
         assert cluster is not None
         ordered = [target for target in targets if target.replicated]
         others = [target for target in targets if not target.replicated]
-        shown = content
-        if reason and targets:
-            shown = _with_obituary(queue, entry.failures, reason, content, self._broker.clock.wall_us() // 1000)
+        shown = _shown(queue, entry.failures, reason, targets, content, self._broker.clock.wall_us())
         queue.away[entry] = None
         if queue.replicated:
             lsn, placed = self._keep_here(others, shown, entry.message_id > 0)
@@ -228,10 +227,7 @@ class Returns:
             transaction.rollback(now_us)
             raise
         ids = {target: message_id for target, (message_id, _) in zip(lasting, transaction.stored(), strict=True)}
-        held_bytes = len(content) + ENTRY_BYTES
-        return lsn, [
-            (target, [Entry(ids.get(target, 0), next(target.positions), content, held_bytes)]) for target in targets
-        ]
+        return lsn, _placed(targets, ids, content)
 
     def _targets(self, queue: Queue, found: Place | Exception, content: bytes) -> list[Queue]:
         if isinstance(found, Queue):
@@ -250,8 +246,7 @@ class Returns:
             return self._take_off(queue, entry, reason)
         broker = self._broker
         now_us = broker.clock.wall_us()
-        if reason:
-            content = _with_obituary(queue, entry.failures, reason, content, now_us // 1000)
+        content = _shown(queue, entry.failures, reason, targets, content, now_us)
         lasting = [target for target in targets if entry.message_id and target.queue_id]
         lsn = 0
         ids: list[int] = []
@@ -267,31 +262,41 @@ class Returns:
                 raise
             ids = transaction.message_ids
         queue.took([entry])
-        stored = dict(zip(lasting, ids, strict=True))
-        shown: Shown = [
-            (
-                target,
-                [Entry(stored.get(target, 0), next(target.positions), content, len(content) + ENTRY_BYTES)],
-            )
-            for target in targets
-        ]
-        broker.line.show(lsn, shown, _nothing)
+        broker.line.show(lsn, _placed(targets, dict(zip(lasting, ids, strict=True)), content), _nothing)
         return lsn
 
 
-def _with_obituary(queue: Queue, failures: int, reason: str, content: bytes, now_ms: int) -> bytes:
+def _placed(targets: Sequence[Queue], ids: Mapping[Queue, int], content: bytes) -> Shown:
+    """The message on each of its new queues; *ids*: where it is stored."""
+    return [
+        (target, entries_of(target, [(content, target in ids)], [ids[target]] if target in ids else (), True))
+        for target in targets
+    ]
+
+
+def _shown(
+    queue: Queue, failures: int, reason: str, targets: Sequence[Queue], content: bytes, now_us: int
+) -> bytes:
+    """What is on *targets* of a message that leaves *queue* for that reason, or by an operator's hand."""
+    if not targets:
+        return content
     try:
-        head = header.parse(content)
-        count = head.delivery_count + failures
-        ttl_ms = None if reason is EXPIRY else head.ttl_ms
-        content = (
-            sections.header_section(head._replace(delivery_count=count, ttl_ms=ttl_ms))
-            + content[head.size_bytes :]
-        )
-        before = sections.annotations_of(content, sections.find(content, sections.MESSAGE_ANNOTATIONS))
-        return sections.annotated(content, _obituary(before, queue.name, reason, now_ms))
+        if reason:
+            content = _with_obituary(queue, failures, reason, content, now_us // 1000)
+        return carried(content, now_us, always=any(target.policy.message_ttl_ms for target in targets))
     except Malformed:  # whatever its sender meant by it, it is passed on
         return content
+
+
+def _with_obituary(queue: Queue, failures: int, reason: str, content: bytes, now_ms: int) -> bytes:
+    head = header.parse(content)
+    content = (
+        sections.header_section(head._replace(delivery_count=head.delivery_count + failures, ttl_ms=None))
+        + content[head.size_bytes :]
+    )
+    before = sections.annotations_of(content, sections.find(content, sections.MESSAGE_ANNOTATIONS))
+    times = (ENQUEUED, DELIVERY_TIME, DELIVERY_DELAY)
+    return sections.annotated(content, _obituary(before, queue.name, reason, now_ms), without=times)
 
 
 def _obituary(before: dict[Any, Any], queue: str, reason: str, now_ms: int) -> dict[str, Any]:

@@ -1,10 +1,12 @@
 """The times of messages: when one expires, and before when it is not delivered.
 
 A message expires by its header's `ttl`, its properties' `absolute-expiry-time`, or its queue's `message-ttl-ms`,
-whichever is soonest; one that was moved away because it had expired does so no more. It is held back until
-its annotation `x-opt-delivery-time` (milliseconds since 1970), or `x-opt-delivery-delay` (milliseconds from now), says.
-So that a restart knows since when it counts, a message with a time that is not absolute is annotated with
-`x-opt-enqueued-time`.
+whichever is soonest. It is held back until its annotation `x-opt-delivery-time` (milliseconds since 1970), or
+`x-opt-delivery-delay` (milliseconds from now), says. So that a restart knows since when it counts, a message with a
+time that is not absolute is annotated with `x-opt-enqueued-time`.
+
+A message that dies loses its own times, for somebody is to look at it: only the queue where it goes says how long it
+may stay, from when it comes there. One that an operator moves keeps them, less what has passed.
 """
 
 from __future__ import annotations
@@ -18,7 +20,6 @@ from ..amqp.header import Header, parse
 from ..amqp.values import Timestamp
 from ..channel.words import Content
 from .entry import Entry
-from .policy import EXPIRY
 
 ENQUEUED, DELIVERY_TIME, DELIVERY_DELAY = "x-opt-enqueued-time", "x-opt-delivery-time", "x-opt-delivery-delay"
 LAST_DEATH = "x-opt-last-death-reason"
@@ -98,6 +99,29 @@ def stamped(content: bytes, head: Header, now_us: int, *, always: bool) -> bytes
     return content
 
 
+def carried(content: bytes, now_us: int, *, always: bool) -> bytes:
+    """*content*, which was `stamped` on another queue, with what is left of its times now. Raises `Malformed`.
+
+    *always*: the queue where it goes has a time, too, which begins now.
+    """
+    head = parse(content)
+    if not (always or may_have_times(content, head)):
+        return content
+    told = sections.annotations_of(content, sections.find(content, sections.MESSAGE_ANNOTATIONS))
+    delay_ms = _number(told.get(DELIVERY_DELAY))
+    if not (always or head.ttl_ms is not None or delay_ms or DELIVERY_TIME in told):
+        return content
+    now_ms = now_us // 1000
+    begin_ms = _number(told.get(ENQUEUED)) or now_ms
+    if head.ttl_ms is not None:
+        left_ms = max(0, head.ttl_ms - max(0, now_ms - begin_ms))
+        content = sections.header_section(head._replace(ttl_ms=left_ms)) + content[head.size_bytes :]
+    entries = {ENQUEUED: Timestamp(now_ms)}
+    if delay_ms and DELIVERY_TIME not in told:
+        entries[DELIVERY_TIME] = Timestamp(begin_ms + delay_ms)
+    return sections.annotated(content, entries)
+
+
 def times_of(content: bytes, queue_ttl_ms: int) -> Times | None:
     """The times of a message that was `stamped`, or None; *content* may be the beginning of one."""
     try:
@@ -110,7 +134,7 @@ def times_of(content: bytes, queue_ttl_ms: int) -> Times | None:
         return None
     begin_ms = _number(told.get(ENQUEUED))
     due_ms, ends_ms = 0, list[int]()
-    if absolute_ms is not None and told.get(LAST_DEATH) != EXPIRY:
+    if absolute_ms is not None and LAST_DEATH not in told:
         ends_ms.append(min(max(absolute_ms, 1), MOST_MS))
     if begin_ms:
         ends_ms += [begin_ms + ttl_ms for ttl_ms in (head.ttl_ms, queue_ttl_ms or None) if ttl_ms is not None]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from ..amqp.proton import ACCEPTED, MODIFIED, REJECTED
 from ..base.errors import CairnError, StoreError
 from ..channel.words import Outcome
-from ..store.transaction import Dequeue, TxState
+from ..store.transaction import Dequeue, Enqueue, TxState
 from ..store.transaction import Transaction as StoreTransaction
 from ..store.why import Why
 from .acquiring import Acquiring
@@ -31,7 +31,9 @@ from .posting import TIMEOUT as TIMEOUT
 from .posting import UNKNOWN_ID as UNKNOWN_ID
 from .posting import Post, stored_on
 from .queue import Queue
+from .reading import BEGINNING_BYTES
 from .returns import WHY, Found
+from .times import times_of
 
 if TYPE_CHECKING:
     from .consumer import Consumer
@@ -210,9 +212,9 @@ class Transaction(Acquiring):
             if self.failure is not None:
                 return
             if target in lasting:
-                self._posts.append(stored_on(target, content, timed=False))
+                self._posts.append(stored_on(target, content, timed=True))
             else:
-                self.hold(target, content, len(content), None)
+                self.hold(target, content, len(content), times_of(content, target.policy.message_ttl_ms))
         taken.is_off = True
         self._count()
 
@@ -292,12 +294,21 @@ class Transaction(Acquiring):
             queue = queues.get(operation.queue_id)
             if queue is None:
                 continue
-            if not isinstance(operation, Dequeue):
-                self._posts.append(Post(queue))
-            else:
+            if isinstance(operation, Enqueue):
+                self._posts.append(self._stored_before(queue, operation.message_id))
+            elif isinstance(operation, Dequeue):
                 for entry in queue.take_stored((operation.message_id,)):
                     queue.locked[entry] = None
                     self._locked[entry] = queue
+
+    def _stored_before(self, queue: Queue, message_id: int) -> Post:
+        """What it puts there: the queue may want to know how it begins, and its times count as those of others."""
+        try:
+            beginning = self._broker.store.load_piece(message_id, 0)[:BEGINNING_BYTES]
+        except CairnError:  # whoever receives it is told
+            return Post(queue)
+        times = times_of(beginning, queue.policy.message_ttl_ms)
+        return Post(queue, None, 0, times, beginning if queue.policy.looks_inside else b"")
 
     def _durable(self, then: Callable[[], None]) -> None:
         """It is settled where the client has not; what goes back does so when nothing more is heard of it."""
