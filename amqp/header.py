@@ -35,6 +35,12 @@ class Header(NamedTuple):
 NO_HEADER = Header()
 _NO_HEADER_ANNOTATED = Header(annotated=True)
 _ANNOTATIONS = (b"\x00Sq", b"\x00Sr", b"\x00Ss")
+_MESSAGE_ANNOTATIONS, _PROPERTIES = 0x72, 0x73
+_JMS_DESTINATION = b"\xa3\x0ex-opt-jms-dest\x51"
+"""The name of an annotation, as a symbol, and the type of its value, a byte."""
+_JMS_KINDS: dict[bytes | None, tuple[str, ...]] = {
+    b"\x00": ("queue",), b"\x01": ("topic",), b"\x02": ("temporary-queue",), b"\x03": ("temporary-topic",),
+}  # fmt: skip
 _cache: dict[bytes, Header] = {}
 _redelivered: dict[tuple[bytes, int], bytes] = {}
 
@@ -129,13 +135,31 @@ def address_of(content: bytes) -> str | None:
     return _property(content, 2)
 
 
+def addressed(content: bytes) -> tuple[str | None, tuple[str, ...]]:
+    """The `to` field, and as a capability what a JMS client says of it. Raises `Malformed`.
+
+    JMS clients have one name space for queues and one for topics, and note with each message in which they mean `to`.
+    """
+    kind = None
+    at = 0
+    while at < len(content):
+        section, start = descriptor(content, at)
+        if section >= _PROPERTIES:
+            break
+        end = extent(content, start)[2]
+        if section == _MESSAGE_ANNOTATIONS and (found := content.find(_JMS_DESTINATION, start, end)) >= 0:
+            kind = content[found + len(_JMS_DESTINATION) : found + len(_JMS_DESTINATION) + 1]
+        at = end
+    to = _property(content, 2, at)
+    return to, _JMS_KINDS.get(kind, ())
+
+
 def subject_of(content: bytes) -> str:
     """The `subject` field, which is a key where the address has none. Raises `Malformed`."""
     return _property(content, 3) or ""
 
 
-def _property(content: bytes, number: int) -> str | None:
-    at = 0
+def _property(content: bytes, number: int, at: int = 0) -> str | None:
     while at < len(content):
         section, start = descriptor(content, at)
         if section == 0x73:

@@ -43,13 +43,18 @@ class Address(NamedTuple):
         return self.name.partition("/")[2]
 
 
+def is_topic(capabilities: Iterable[str]) -> bool:
+    """Whether a node that is made on the fly with these *capabilities* is to be a topic."""
+    return not _TOPICS.isdisjoint(capabilities)
+
+
 def parse(address: str, capabilities: Iterable[str] = ()) -> Address:
     """What *address* means together with the *capabilities* of its terminus. A scheme goes before them."""
     if address.startswith(QUEUE_SCHEME):
         return Address(Kind.QUEUE, address[len(QUEUE_SCHEME) :])
     if address.startswith(TOPIC_SCHEME):
         return Address(Kind.TOPIC, address[len(TOPIC_SCHEME) :])
-    if not _TOPICS.isdisjoint(capabilities):
+    if is_topic(capabilities):
         return Address(Kind.TOPIC, address)
     if not _QUEUES.isdisjoint(capabilities):
         return Address(Kind.QUEUE, address)

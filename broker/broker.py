@@ -25,7 +25,7 @@ from .consumer import Consumer
 from .direct import DirectAddresses
 from .duplicates import forget_orphans
 from .entry import Entry
-from .exchange import Exchange
+from .exchange import Exchange, FanoutExchange
 from .finding import Finding
 from .followings import Followings
 from .former import Former
@@ -36,14 +36,14 @@ from .memory import DEFAULT_LIMIT_BYTES, Memory
 from .network import Network
 from .nodes import Arguments, Nodes
 from .opening import Opening
-from .places import Endpoint
+from .places import Endpoint, ExchangePlace
 from .policy import policy_of
 from .queue import Queue
 from .reading import Reader, Submit
 from .returns import Returns
 from .shaped import ShapedQueue
 from .streams import STREAM, Streams
-from .subscriptions import Subscriptions
+from .subscriptions import Subscriptions, subscribers
 from .suspended import LinkEnds
 from .timers import Timers
 from .transactions import TransactionLimits, Transactions
@@ -166,6 +166,18 @@ class Broker(Finding):
             self._owned.setdefault(wish.connection, []).append(queue)
         return queue
 
+    def make_topic(self, name: str, wish: Open) -> ExchangePlace:
+        """The same for a topic: all who subscribe to it get what is sent there. It goes with the link."""
+        exchange = self.nodes.add_exchange(name, FanoutExchange.type, {})
+        exchange.owner, exchange.private = wish.connection, wish.to_client
+        self._owned.setdefault(wish.connection, []).append(exchange)
+        return ExchangePlace(exchange)
+
+    def maker_closed(self, driver: DriverEnd, exchange: Exchange) -> None:
+        """A link has gone, and perhaps the topic that was made for it."""
+        if exchange.maker is driver and not exchange.gone:
+            self.nodes.delete_exchange(exchange, _ignore, "it went with what it was made for")
+
     def driver_closed(self, driver: DriverEnd, queue: Queue, *, for_good: bool) -> None:
         """A link has gone, and perhaps the queue goes with it."""
         if queue.replicated and self.cluster is not None and isinstance(driver, Consumer):
@@ -175,7 +187,7 @@ class Broker(Finding):
         elif queue.policy.auto_delete:
             self.touch(queue)
         elif isinstance(driver, Consumer):
-            self.subscriptions.channel_closed(queue, for_good=for_good)
+            self.subscriptions.channel_closed(driver, queue, for_good=for_good)
 
     def _look_whether_over(self, queue: Queue) -> None:
         queue.was_filled = queue.was_filled or queue.messages > 0
@@ -226,7 +238,7 @@ class Broker(Finding):
             drivers = [*node.consumers, *node.browsers, *node.producers]
             self._purge(node)
         else:
-            drivers = [*node.producers]
+            drivers = [*node.producers, *subscribers(node)]
         for driver in drivers:
             driver.terminal.failure("amqp:resource-deleted", f"the {kind} {node.name!r} is gone: {why}")
 

@@ -84,6 +84,8 @@ class Exchange:
         """The connection it goes away with."""
         self.maker: object = None
         """The driver it goes away with, if it was made for one channel."""
+        self.private = False
+        """Only its owner may subscribe to it."""
         self.producers: dict[Driver, None] = {}
         self.routed = 0
         """Messages that at least one queue got."""

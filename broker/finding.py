@@ -13,6 +13,7 @@ from . import addresses
 from .access import BROWSE, CONNECT, CREATE, RECEIVE, SEND, Access, Forbidden
 from .addresses import Kind
 from .direct import DirectAddresses
+from .exchange import Exchange
 from .nodes import MAX_NAME_BYTES, CopyLocked, Nodes
 from .places import ExchangePlace, Place
 from .queue import Queue
@@ -53,7 +54,10 @@ class Finding:
         exchange = nodes.exchanges.get(asked.exchange) if asked.key else None
         if exchange is not None:
             return ExchangePlace(exchange, asked.key)
-        return ExchangePlace(nodes.exchanges[addresses.TOPICS], name) if kind is Kind.TOPIC else self.direct.find(name)
+        if kind is not Kind.TOPIC:
+            return self.direct.find(name)
+        was_made = name.startswith(DYNAMIC_PREFIX)  # and is gone: nobody subscribes to it any more
+        return None if was_made else ExchangePlace(nodes.exchanges[addresses.TOPICS], name)
 
     def find(
         self,
@@ -110,10 +114,11 @@ class Finding:
         """
         if operation == BROWSE and isinstance(place, ExchangePlace):
             operation = RECEIVE
-        if isinstance(place, Queue) and place.owner is not None:
-            if place.owner is connection:
+        node = place.exchange if isinstance(place, ExchangePlace) else place
+        if isinstance(node, Queue | Exchange) and node.owner is not None:
+            if node.owner is connection:
                 return ""
-            if operation != SEND and place.private:
+            if operation != SEND and node.private:
                 return f"{name!r} belongs to another connection"
         return self.why_not(user, operation, name)
 

@@ -10,6 +10,7 @@ from ..amqp.codec import Malformed
 from ..channel.words import DriverEnd, Open, TerminalEnd
 from . import lifetimes
 from .access import CREATE, RECEIVE, SEND
+from .addresses import is_topic
 from .browser import Browser
 from .consumer import Consumer
 from .coordinator import CREDIT, Coordinator
@@ -66,8 +67,12 @@ class Opening:
             name = f"{DYNAMIC_PREFIX}{uuid4()}"
             if why := broker.why_not(wish.user, CREATE, name):
                 terminal.failure("amqp:unauthorized-access", why)
-            else:
+            elif not is_topic(terminus.capabilities):
                 self._open_on(broker.make_dynamic(name, wish), wish, terminal, made=True)
+            elif lifetimes.asked_for(terminus.properties) == lifetimes.CLOSE:
+                self._open_through(broker.make_topic(name, wish), wish, terminal)
+            else:
+                terminal.failure("amqp:not-implemented", "a topic that is made for a link goes with it")
         elif terminus.address is None:
             if wish.to_client and terminus.absent:
                 broker.subscriptions.find(wish, terminal)
@@ -184,13 +189,18 @@ class Opening:
 
     def _open_through(self, place: ExchangePlace, wish: Open, terminal: TerminalEnd) -> None:
         broker = self._broker
-        if not wish.to_client and wish.claims is not None and broker.cluster is None:
+        lasts = wish.claims is not None and broker.cluster is None and not wish.terminus.dynamic
+        if not wish.to_client and lasts:
             make = partial(RememberingExchangeProducer, broker, terminal, place, wish.container, wish.user)
             broker.suspended.open_from(wish, terminal, make, lambda: broker.credit(terminal, self._credit))
         elif not wish.to_client:
             driver = ExchangeProducer(broker, terminal, place, wish.container, wish.user)
             driver.vouches = broker.vouch and not wish.relayed
-            terminal.opened(driver, None, broker.credit(terminal, self._credit, replicated=True))
+            made = wish.terminus.dynamic
+            if made:
+                place.exchange.maker = driver
+            credit = broker.credit(terminal, self._credit, replicated=True)
+            terminal.opened(driver, place.exchange.name if made else None, credit)
         else:
             broker.subscriptions.open(place, wish, terminal)
 

@@ -122,6 +122,7 @@ class ExchangeProducer(RoutingProducer):
     def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
         super().close(returned, lost, for_good)
         self._exchange.producers.pop(self, None)
+        self._broker.maker_closed(self, self._exchange)
 
     def _accept(self, fragments: list[Fragment]) -> None:
         if self._exchange.gone:
@@ -190,7 +191,7 @@ class AnonymousProducer(RoutingProducer):
         given = self._transaction
         while self._held and not self._asking:
             try:
-                address = header.address_of(self._held[0][1])
+                address, capabilities = header.addressed(self._held[0][1])
             except Malformed as error:
                 self._refuse_first("amqp:decode-error", str(error))
                 continue
@@ -198,7 +199,7 @@ class AnonymousProducer(RoutingProducer):
                 self._refuse_first("amqp:not-found", "the message names no queue in its `to`")
                 continue
             self._asking = True
-            self._broker.find(address, self._found, user=self._user)
+            self._broker.find(address, self._found, capabilities, user=self._user)
         self._routing = False
         self._transaction = given
 
@@ -267,8 +268,8 @@ class AnonymousProducer(RoutingProducer):
         if self._held:
             return None
         try:
-            address = header.address_of(start)
-            place = self._broker.place_of(address or "")
+            address, capabilities = header.addressed(start)
+            place = self._broker.place_of(address or "", capabilities)
             if place is not None and self._broker.why_not(self._user, SEND, place.name):
                 return None  # refused when it is complete
             if isinstance(place, ExchangePlace):

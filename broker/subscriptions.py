@@ -26,14 +26,16 @@ from ..amqp import filters
 from ..amqp.codec import Malformed
 from ..amqp.link import Terminus
 from ..base.errors import CairnError, StoreError
-from ..channel.words import Open, TerminalEnd
+from ..channel.words import DriverEnd, Open, TerminalEnd
 from .access import RECEIVE
 from .conditions import NOT_FROM, SELECTOR
 from .consumer import Consumer
+from .exchange import Exchange
 from .nodes import MAX_NAME_BYTES
 from .places import ExchangePlace
 from .queue import Queue
 from .selector import Selector
+from .takers import Selecting, Taker
 
 if TYPE_CHECKING:
     from .broker import Broker
@@ -59,6 +61,8 @@ class _Asked(NamedTuple):
     durable: bool
     shared: bool
     queue: str
+    made: bool
+    """The topic was made for it: the client is told of its name, and it goes with the link."""
 
     @property
     def terms(self) -> dict[str, Any]:
@@ -125,8 +129,10 @@ class Subscriptions:
                 return queue, terms["exchange"] + (f"/{terms['key']}" if terms["key"] else "")
         return None
 
-    def channel_closed(self, queue: Queue, *, for_good: bool) -> None:
+    def channel_closed(self, driver: DriverEnd, queue: Queue, *, for_good: bool) -> None:
         """A link on it is gone: with *for_good* the client gives a durable one up, if nobody shares it."""
+        if (exchange := self._broker.nodes.exchanges.get((_terms_of(queue) or {}).get("exchange", ""))) is not None:
+            self._broker.maker_closed(driver, exchange)
         if SUBSCRIPTION in queue.arguments and not queue.consumers and not queue.going and (
             for_good or not queue.queue_id
         ):
@@ -171,6 +177,7 @@ class Subscriptions:
             self._attach(queue, asked, wish, terminal)
 
     def _attach(self, queue: Queue, asked: _Asked, wish: Open, terminal: TerminalEnd) -> None:
+        exchange = asked.place.exchange
         if queue.consumers and not asked.shared:
             for taker in list(queue.consumers):  # the same client, which has not noticed that its old link is gone
                 taker.terminal.failure("amqp:link:stolen", "the subscription was attached to anew")
@@ -178,7 +185,18 @@ class Subscriptions:
             self._broker.suspended.open_to(wish, terminal, queue, asked.applied)
             return
         consumer = Consumer(self._broker, terminal, queue, presettled=wish.presettled)
-        terminal.opened(consumer, None, 0, filters=asked.applied)
+        if asked.made:
+            exchange.maker = consumer
+        terminal.opened(consumer, exchange.name if asked.made else None, 0, filters=asked.applied)
+
+
+def subscribers(exchange: Exchange) -> list[Taker | Selecting]:
+    """Those who receive what comes through *exchange*, and nothing else."""
+    queues = dict.fromkeys(binding.queue for binding in exchange.bindings() if SUBSCRIPTION in binding.queue.arguments)
+    takers: list[Taker | Selecting] = []
+    for queue in queues:
+        takers += [*queue.consumers, *queue.selecting]
+    return takers
 
 
 def _terms_of(queue: Queue) -> Mapping[str, Any] | None:
@@ -201,7 +219,7 @@ def _asked(place: ExchangePlace, wish: Open) -> _Asked:
     if asked.no_local and wish.container:
         arguments[NOT_FROM] = wish.container
     shared = "shared" in terminus.capabilities
-    durable = terminus.lasts
+    durable = terminus.lasts and not terminus.dynamic
     if durable or shared:
         queue = _durable_name(wish, shared=shared)
         if not durable:
@@ -211,7 +229,7 @@ def _asked(place: ExchangePlace, wish: Open) -> _Asked:
     if len(queue.encode()) > MAX_NAME_BYTES:
         raise StoreError("subscription", f"its name takes more than {MAX_NAME_BYTES} bytes", "shorten the link's name")
     applied = filters.accepted(asked, no_local=True)
-    return _Asked(place, key, arguments, applied, durable, shared, queue)
+    return _Asked(place, key, arguments, applied, durable, shared, queue, terminus.dynamic)
 
 
 def _durable_name(wish: Open, *, shared: bool) -> str:

@@ -1,0 +1,142 @@
+"""Destinations as JMS clients use them: temporary queues and topics, and producers that name theirs in each message.
+
+qpid-jms makes a temporary one with a sending link to a dynamic target; it says which kind by a capability, and in each
+message by `x-opt-jms-dest`. Producers without a destination of their own use the anonymous relay.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+from proton import Delivery, Described, Message, byte, symbol, ulong
+
+from .conftest import NewPeer
+from .peers import Peer
+
+QUEUE, TOPIC, TEMPORARY_QUEUE, TEMPORARY_TOPIC = map(byte, range(4))
+DELETE_ON_CLOSE = ulong(0x2B)
+
+
+def temporary(peer: Peer, kind: str, lifetime: ulong = DELETE_ON_CLOSE) -> Any:
+    """As qpid-jms makes it."""
+    link = peer.session.sender(f"qpid-jms:{kind}-creator:{id(peer)}")
+    link.target.capabilities.put_object(symbol(f"temporary-{kind}"))
+    link.target.properties.put_object({symbol("lifetime-policy"): Described(lifetime, [])})
+    return peer.attach(link, None, dynamic=True)
+
+
+def consumer(peer: Peer, address: str, kind: str, name: str) -> Any:
+    link = peer.session.receiver(name)
+    link.source.capabilities.put_object(symbol(kind))
+    attached = peer.attach(link, address)
+    attached.flow(10)
+    return attached
+
+
+def producer(peer: Peer, address: str, kind: str) -> Any:
+    link = peer.session.sender(f"producer-{kind}-{address}")
+    link.target.capabilities.put_object(symbol(kind))
+    return peer.attach(link, address)
+
+
+def told(address: str, kind: byte, body: Any) -> Message:
+    return Message(address=address, body=body, annotations={symbol("x-opt-jms-dest"): kind})
+
+
+def bodies(peer: Peer, link: Any, count: int) -> list[Any]:
+    return [received.body for received in peer.take(link, count)]
+
+
+def test_all_consumers_of_a_temporary_topic_get_all(new_peer: NewPeer) -> None:
+    """From producers of its own, from those that name it in each message, and from other connections that reply."""
+    client, server = new_peer(), new_peer()
+    address = temporary(client, "topic").remote_target.address
+    ours = [consumer(client, address, "temporary-topic", name) for name in ("first", "second")]
+    client.send(producer(client, address, "temporary-topic"), Message(body="own"))
+    relay = server.sender(None)
+    server.send(relay, told(address, TEMPORARY_TOPIC, "reply"), Message(address=address, body="untold"))
+    for link in ours:
+        assert bodies(client, link, 3) == ["own", "reply", "untold"]
+
+
+def test_a_temporary_topic_goes_with_its_connection_or_link(new_peer: NewPeer) -> None:
+    """Then who subscribed is told, and nothing can be sent there: it is no other topic by that name."""
+    client, other = new_peer(), new_peer()
+    link = temporary(client, "topic")
+    address = link.remote_target.address
+    subscribed = consumer(other, address, "temporary-topic", "theirs")
+    sender = producer(other, address, "temporary-topic")
+    client.detach(link)
+    assert other.refusal(subscribed) == "amqp:resource-deleted"
+    assert other.refusal(sender) == "amqp:resource-deleted"
+    second = temporary(client, "topic").remote_target.address
+    assert second != address
+    client.cut()
+    for gone in (address, second):
+        other.wait(partial(is_gone, other, gone), "the topic to be gone")
+
+
+def is_gone(peer: Peer, address: str) -> bool:
+    delivery = peer.post(peer.sender(None), told(address, TEMPORARY_TOPIC, "late"))
+    peer.wait(lambda: delivery.settled)
+    return bool(delivery.remote_state == Delivery.REJECTED and delivery.remote.condition.name == "amqp:not-found")
+
+
+def test_a_receiver_may_have_a_topic_made(new_peer: NewPeer) -> None:
+    peer, other = new_peer(), new_peer()
+    link = peer.session.receiver("mine")
+    link.source.capabilities.put_object(symbol("temporary-topic"))
+    peer.attach(link, None, dynamic=True)
+    address = link.remote_source.address
+    link.flow(10)
+    again = consumer(peer, address, "temporary-topic", "again")
+    other.send(other.sender(None), told(address, TEMPORARY_TOPIC, "both"))
+    assert bodies(peer, link, 1) == bodies(peer, again, 1) == ["both"]
+    assert other.refusal(consumer(other, address, "temporary-topic", "theirs")) == "amqp:unauthorized-access"
+    peer.detach(link)
+    assert peer.refusal(again) == "amqp:resource-deleted"
+
+
+def test_a_topic_that_is_to_outlast_its_link_is_refused(new_peer: NewPeer) -> None:
+    peer = new_peer()
+    link = peer.session.sender("lasting")
+    link.target.capabilities.put_object(symbol("temporary-topic"))
+    link.target.properties.put_object({symbol("lifetime-policy"): Described(ulong(0x2C), [])})
+    assert peer.refusal(peer.attach(link, None, dynamic=True)) == "amqp:not-implemented"
+
+
+def test_a_temporary_queue_gives_each_message_to_one(new_peer: NewPeer) -> None:
+    client, server = new_peer(), new_peer()
+    link = temporary(client, "queue")
+    address = link.remote_target.address
+    ours = consumer(client, address, "temporary-queue", "ours")
+    server.send(server.sender(None), told(address, TEMPORARY_QUEUE, "reply"))
+    client.send(producer(client, address, "temporary-queue"), Message(body="own"))
+    assert bodies(client, ours, 2) == ["reply", "own"]
+    client.detach(link)
+    assert client.refusal(ours) == "amqp:resource-deleted"
+
+
+@pytest.mark.parametrize("size", [10, 200_000])
+def test_a_message_says_whether_its_address_is_a_queue_or_a_topic(new_peer: NewPeer, size: int) -> None:
+    """JMS has a name space for each: the same name may be both, in messages of one producer."""
+    peer = new_peer()
+    name = "news"
+    subscribed, relay = consumer(peer, name, "topic", "subscribed"), peer.sender(None)
+    body = "x" * size
+    kinds = [TOPIC, QUEUE, TOPIC, QUEUE, QUEUE]
+    peer.send(relay, *(told(name, kind, f"{n}{body}") for n, kind in enumerate(kinds)))
+    queued = consumer(peer, name, "queue", "queued")
+    assert [found[0] for found in bodies(peer, queued, 3)] == ["1", "3", "4"]
+    assert [found[0] for found in bodies(peer, subscribed, 2)] == ["0", "2"]
+    peer.settle_down()
+
+
+@pytest.mark.parametrize("said", ["topic", 1, byte(7), None, byte(-1)])
+def test_what_says_nothing_that_is_known_is_passed_by(new_peer: NewPeer, said: Any) -> None:
+    peer = new_peer()
+    message = Message(address="q", body="here", annotations={symbol("x-opt-jms-dest"): said})
+    peer.send(peer.sender(None), message)
+    assert bodies(peer, peer.receiver("q", 1), 1) == ["here"]
