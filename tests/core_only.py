@@ -2,8 +2,8 @@
 
 The guide marks such functions by their names (`_CT`) and trusts the reader. Here a run-time check does it: always on
 where it costs nothing that can be measured (`Terminal.note` and the end of each step), and thorough in tests: `guard`
-wraps every public method of the broker floor's classes. A thread of the broker's that calls one must play the core;
-threads of tests may, since where there is no core (`tests/broker`) they are it.
+wraps every public method of the classes of the broker, of management and of the cluster. A thread of the broker's that
+calls one must play the core; threads of tests may, since where there is no core (`tests/broker`) they are it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,14 @@ from types import FunctionType
 from typing import Any
 
 import cairnmq.broker
+import cairnmq.cluster
+import cairnmq.management
 from cairnmq.router.core import Core
 
 FREE = {"Access", "Selector", "StoredContent", "HeldContent", "RedeliveredContent", "LookedAtContent", "Feed"}
 """What any thread may use: content is read by workers, a feed by the reader, a selector is a pure function."""
+FLOORS = (cairnmq.broker, cairnmq.management, cairnmq.cluster)
+"""Whose classes are the core's."""
 FREE_METHODS = {"due_s", "is_routed", "may_fit", "resumes", "why_not", "why_not_in"}
 """What any thread may ask a class of the core's."""
 _playing = threading.local()
@@ -34,16 +38,18 @@ def guard() -> int:
     """Check all of it from now on; how many methods that are."""
     _mark_steps()
     wrapped = 0
-    for module_info in pkgutil.iter_modules(cairnmq.broker.__path__):
-        module = importlib.import_module(f"cairnmq.broker.{module_info.name}")
-        for kind in list(vars(module).values()):
-            if isinstance(kind, type) and kind.__module__ == module.__name__ and _is_core_only(kind):
-                wrapped += _wrap(kind)
+    for floor in FLOORS:
+        for module_info in pkgutil.iter_modules(floor.__path__):
+            module = importlib.import_module(f"{floor.__name__}.{module_info.name}")
+            for kind in list(vars(module).values()):
+                if isinstance(kind, type) and kind.__module__ == module.__name__ and _is_core_only(kind):
+                    wrapped += _wrap(kind)
     return wrapped
 
 
 def _is_core_only(kind: type) -> bool:
-    plain = kind.__bases__ == (object,) or all(base.__module__.startswith("cairnmq.broker") for base in kind.__bases__)
+    floors = tuple(floor.__name__ for floor in FLOORS)
+    plain = kind.__bases__ == (object,) or all(base.__module__.startswith(floors) for base in kind.__bases__)
     return plain and kind.__name__ not in FREE and not getattr(kind, "_is_protocol", False)
 
 

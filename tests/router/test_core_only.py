@@ -9,6 +9,9 @@ import pytest
 
 from cairnmq.broker.queue import Queue
 from cairnmq.broker_plugin.run import RunningBroker
+from cairnmq.cluster.message_handler import MessageHandler
+from cairnmq.cluster.replica import Replica
+from cairnmq.management.node import Management
 from cairnmq.router.core import Core
 from cairnmq.router.terminal import Terminal
 from tests import core_only
@@ -62,6 +65,11 @@ def test_a_worker_off_the_core_is_caught(broker: RunningBroker, peer: Peer) -> N
     (terminal,) = broker._router._workers[0]._by_terminal
     assert isinstance(terminal, Terminal)
     assert isinstance(on_thread("anybody", lambda: terminal.note(print)), AssertionError)
+
+
+@pytest.mark.parametrize("method", [Management.post, MessageHandler.move, Replica.took])
+def test_the_check_covers_management_and_the_cluster(method: Any) -> None:
+    assert isinstance(on_thread("cairnmq-worker-9", method), core_only.OffTheCore)
 
 
 @pytest.mark.parametrize("name", ["dispatch", "add", "give_back", "hold"])
