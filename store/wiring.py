@@ -13,7 +13,7 @@ A queue goes in two steps, because the journal has to learn of it in between (`b
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -272,14 +272,24 @@ class Wiring:
         journal's name taken away, and SQLite calls it done also if it can't open the directory to sync that.
         """
         _check_name("queue", name)
-        q = schema.queue.c
         with self._writing(f"queue {name!r} can't be created") as sql:
-            row = sql.execute(select(q.id, q.name, q.arguments).where(q.name == name)).one_or_none()
-            if row is not None:
-                return QueueRow(*row)
-            made = QueueRow(self._next_id(sql), name, dict(arguments or {}))
-            sql.execute(insert(schema.queue).values(**vars(made)))
-            return made
+            return self._create_queue(sql, name, arguments)
+
+    def create_queues(self, asked: Sequence[tuple[str, Arguments | None]]) -> list[QueueRow]:
+        """The same for several names with their arguments, in one transaction: all of them, or none."""
+        for name, _ in asked:
+            _check_name("queue", name)
+        with self._writing(f"{len(asked)} queues can't be created") as sql:
+            return [self._create_queue(sql, *one) for one in asked]
+
+    def _create_queue(self, sql: Connection, name: str, arguments: Arguments | None) -> QueueRow:
+        q = schema.queue.c
+        row = sql.execute(select(q.id, q.name, q.arguments).where(q.name == name)).one_or_none()
+        if row is not None:
+            return QueueRow(*row)
+        made = QueueRow(self._next_id(sql), name, dict(arguments or {}))
+        sql.execute(insert(schema.queue).values(**vars(made)))
+        return made
 
     def change_queue(self, queue_id: int, arguments: Arguments) -> None:
         """Give the queue these arguments, in place of those it has. Raises `StoreError` if it is not there."""

@@ -2,21 +2,26 @@
 
 All of them are done one after the other, in the order in which they were asked for, on the thread *sql*. *done* gets
 the result or the error there, once; a server that went away costs each call its error, and the next one is tried
-afresh.
+afresh. Queues that are to be made and wait one behind the other are made in one transaction: a commit takes
+milliseconds, and where many clients come at once each would wait for all before it.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from ..base.errors import CairnError
+from ..base.errors import CairnError, SqlUnreachable
 from .wiring import Arguments, BindingRow, ConfigRow, ExchangeRow, QueueRow, Wiring
 
 log = logging.getLogger(__name__)
 _Found = TypeVar("_Found")
+_AT_ONCE = 256
+"""Queues that are made in one transaction, at most."""
+_Creation = tuple[str, Arguments | None, Callable[[QueueRow | Exception], None]]
 
 
 class WiringCalls:
@@ -28,6 +33,9 @@ class WiringCalls:
         self._known = wiring.rows()
         self._names = {row.id: row.name for row in self._known.queues}
         self._sql: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
+        self._creations: list[_Creation] | None = None
+        """Queues to be made, which the last task that waits is about; None if that is another one."""
 
     def start_sql(self) -> None:
         self._sql = ThreadPoolExecutor(1, "cairnmq-sql")
@@ -69,12 +77,43 @@ class WiringCalls:
     def create_queue(
         self, name: str, done: Callable[[QueueRow | Exception], None], arguments: Arguments | None = None
     ) -> None:
-        def work() -> QueueRow:
-            row = self._wiring.create_queue(name, arguments)
-            self._names[row.id] = row.name
-            return row
+        creation = (name, arguments, done)
+        if self._sql is None:
+            self._create((creation,))
+            return
+        with self._lock:
+            if self._creations is not None and len(self._creations) < _AT_ONCE:
+                self._creations.append(creation)
+                return
+            creations = self._creations = [creation]
+            self._sql.submit(self._create_all, creations)
 
-        self._ask(work, done)
+    def _create_all(self, creations: list[_Creation]) -> None:
+        with self._lock:
+            if self._creations is creations:
+                self._creations = None
+        self._create(creations)
+
+    def _create(self, creations: Sequence[_Creation]) -> None:
+        rows: list[QueueRow] = []
+        try:
+            if len(creations) == 1:
+                name, arguments, _ = creations[0]
+                rows.append(self._wiring.create_queue(name, arguments))
+            else:
+                rows = self._wiring.create_queues([(name, arguments) for name, arguments, _ in creations])
+        except Exception as error:
+            if len(creations) > 1 and not isinstance(error, SqlUnreachable):
+                for creation in creations:  # one of them is at fault, perhaps
+                    self._create((creation,))
+                return
+            _warn(error)
+            for _, _, done in creations:
+                done(error)
+            return
+        for row, (_, _, done) in zip(rows, creations, strict=True):
+            self._names[row.id] = row.name
+            done(row)
 
     def change_queue(self, queue_id: int, arguments: Arguments, done: Callable[[Exception | None], None]) -> None:
         self._ask(lambda: self._wiring.change_queue(queue_id, arguments), done)
@@ -118,7 +157,7 @@ class WiringCalls:
             try:
                 found = work()
             except Exception as error:
-                log.warning("wiring: %s", error, exc_info=not isinstance(error, CairnError))
+                _warn(error)
                 done(error)
             else:
                 done(found)
@@ -126,4 +165,10 @@ class WiringCalls:
         if self._sql is None:
             answer()
         else:
-            self._sql.submit(answer)
+            with self._lock:
+                self._creations = None
+                self._sql.submit(answer)
+
+
+def _warn(error: Exception) -> None:
+    log.warning("wiring: %s", error, exc_info=not isinstance(error, CairnError))
