@@ -1,8 +1,8 @@
 """Many connections and many queues that nothing happens on: what they take of memory, and of the rate of one in use.
 
 Each round measures the rate of one queue, one sender and one receiver, on a fresh broker; then it opens connections, or
-makes queues, and measures again. Queues are made by attaching to each. The note has
-the memory of each, from what the broker had before and after.
+makes queues, and measures again. Queues are made by attaching to each, many at a time. The note has the memory of each,
+from what the broker had before and after.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from .wire import Wire
 
 SECTION = "scale: durable, 256 B, 100 in flight"
 CONNECTIONS, QUEUES = 5_000, 10_000
+AT_ONCE = 200
+"""Links on which queues are made together."""
 _GUESS_PER_S = 1e6 / 15
 _GOAL_RATIO = 0.9
 _FREE_FILES = 64
@@ -84,10 +86,9 @@ def _connect(port: int, number: int) -> list[Wire]:
 
 def _make_queues(port: int, number: int) -> list[Wire]:
     """So many queues, made by attaching to each; the links are closed again with their connection."""
-    for begin in range(0, number, 200):
+    for begin in range(0, number, AT_ONCE):
         wire = Wire(socket.create_connection(("127.0.0.1", port)), "maker")
-        for index in range(begin, min(begin + 200, number)):
-            wire.attach(f"idle-{index}", f"link-{index}", sender=True)
+        wire.attach_all([f"idle-{index}" for index in range(begin, min(begin + AT_ONCE, number))])
         wire.close()
         wire.free()
     return []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 import socket
+from collections.abc import Sequence
 
 from cairnmq.amqp.proton import NULL, REMOTE_CLOSED, Pointer, condition_text, ffi, lib
 
@@ -58,6 +59,20 @@ class Wire:
         lib.pn_link_open(self.link)
         while not lib.pn_link_state(self.link) & _REMOTE_ACTIVE:
             self.turn()
+
+    def attach_all(self, addresses: Sequence[str]) -> None:
+        """Open a sender to each of *addresses* in one session, all at once, and wait for all answers."""
+        session = lib.pn_session(self._connection)
+        lib.pn_session_open(session)
+        links = []
+        for number, address in enumerate(addresses):
+            link = lib.pn_sender(session, f"link-{number}".encode())
+            lib.pn_terminus_set_address(lib.pn_link_target(link), address.encode())
+            lib.pn_link_open(link)
+            links.append(link)
+        for self.link in links:
+            while not lib.pn_link_state(self.link) & _REMOTE_ACTIVE:
+                self.turn()
 
     def coordinator(self) -> Pointer:
         """A link to the coordinator, attached, in the same session."""
