@@ -44,8 +44,8 @@ class Facts(NamedTuple):
     extra: Longs
     payloads: dict[int, bytes]
     """By LSN, of those where the payload says something of messages or transactions."""
-    damaged: int
-    """Stretches that can't be read."""
+    breaks: Longs
+    """Where stretches begin that can't be read, or are lost: ascending LSNs."""
 
     def where(self, chosen: Flags) -> Facts:
         """Those that are chosen."""
@@ -72,18 +72,18 @@ def gather(log: Log, pieces: Iterable[Piece], reading: Reading, ids: tuple[int, 
     """
     parts: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in ("lsn", *_FIELDS)}
     payloads: dict[int, bytes] = {}
-    damaged = 0
+    breaks = [gap.first_lsn for gap in log.gaps]
     scanner = scanner_of(log, reading, _tells_more)
     for piece in pieces:
         for window in scan_piece(log, piece, reading, scanner):
             if isinstance(window, Damaged):
-                damaged += 1
+                breaks.append(window.first_lsn)
                 continue
             chosen = _about(window, ids)
             heads = window.heads if chosen is None else window.heads[chosen]
             parts["lsn"].append(window.lsns if chosen is None else window.lsns[chosen])
             for name in _FIELDS:
-                values = np.ascontiguousarray(heads[name])
+                values = heads[name].copy()  # the buffer is used again; one value alone is contiguous as it stands
                 parts[name].append(values.view(np.int64) if values.itemsize == 8 else values)
             kinds, flags = parts["type"][-1], parts["flags"][-1]
             told = np.flatnonzero(
@@ -95,7 +95,7 @@ def gather(log: Log, pieces: Iterable[Piece], reading: Reading, ids: tuple[int, 
                     window.payloads(told if chosen is None else chosen[told]).to_pylist(), strict=True,
                 ))  # fmt: skip
     joined = {name: _joined(parts.pop(name), np.dtype(kind)) for name, kind in _KINDS.items()}
-    return Facts(**joined, payloads=payloads, damaged=damaged)
+    return Facts(**joined, payloads=payloads, breaks=np.array(sorted(breaks), np.int64))
 
 
 def _tells_more(heads: npt.NDArray[np.void]) -> bool:

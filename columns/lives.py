@@ -51,6 +51,10 @@ class Messages(NamedTuple):
     end_lsn: Longs
     """Of the record that says that it is gone; `NEVER` if there is none."""
     end_us: Longs
+    taken: Flags
+    """That record is a Dequeue, and no Delete."""
+    flags: Bytes
+    """Its flags, if so."""
 
 
 class Places(NamedTuple):
@@ -99,7 +103,10 @@ def lives_of(facts: Facts, as_of: int = NEVER) -> Lives:
         starts = starts.where((starts.message_id < as_of) & ~_copies(starts, starts.message_id, outcomes))
     gone = _ends(dequeues, deletes)
     messages = _messages(facts, starts, outcomes, gone, as_of)
-    enqueues = done(RecordType.ENQUEUE)
+    enqueues = facts.of_type(RecordType.ENQUEUE)
+    enqueues = enqueues.where(
+        ~enqueues.has(Flag.PREPARED) & (outcomes.counts(enqueues) | is_in(enqueues.lsn, dequeues.extra))
+    )
     if as_of < NEVER:
         enqueues = enqueues.where(~_copies(enqueues, enqueues.extra, outcomes))
     places = _places(enqueues, starts, outcomes, dequeues.message_id, as_of)
@@ -162,12 +169,12 @@ def _messages(facts: Facts, starts: Facts, outcomes: Outcomes, gone: _Ends, as_o
     np.add.at(pieces, whose, 1)
     ends = ~chunks.has(Flag.MORE)
     last[whose[ends]] = chunks.extra[ends]
-    end_lsn, end_us, *_ = gone.of(ids)
+    end_lsn, end_us, by_delete, flags = gone.of(ids)
     fate = outcomes.fate_of(original.txn_id)
     fate[end_lsn < NEVER] = 0
     return Messages(
         ids, newest, original.time_us, size, pieces, pieces == last + 1, original.txn_id, fate,
-        _in_doubt(facts, ids, as_of), end_lsn, end_us,
+        _in_doubt(facts, ids, as_of), end_lsn, end_us, (end_lsn < NEVER) & ~by_delete, flags,
     )  # fmt: skip
 
 
@@ -235,14 +242,17 @@ def _end(places: Places, dequeues: Facts, gone: _Ends, cuts: list[_Cut]) -> Plac
     end_lsn, end_us, flags = _dequeued(places, dequeues)
     how = np.where(end_lsn < NEVER, np.uint8(DEQUEUED), np.uint8(0))
     message_end, message_us, by_delete, message_flags = gone.of(places.message_id)
-    earlier = message_end < end_lsn
+    is_copy = (flags & Flag.MOVED) != 0  # of a Dequeue that is gone: only its time says what it stood before
+    earlier = (message_end < end_lsn) & ~(is_copy & (end_us <= message_us))
     end_lsn = np.where(earlier, message_end, end_lsn)
     end_us = np.where(earlier, message_us, end_us)
     how = np.where(earlier, np.where(by_delete, np.uint8(DELETED), np.uint8(DEQUEUED)), how)
     flags = np.where(earlier, message_flags, flags)
+    is_copy = (flags & Flag.MOVED) != 0
     for cut in cuts:
         taken = (places.queue_id == cut.queue_id) & (places.position < cut.position) & (end_lsn > cut.lsn)
-        taken &= ~is_in(places.message_id, cut.kept)
+        taken &= ~is_in(places.message_id, cut.kept) & ~(is_copy & (end_us < cut.time_us))
+        is_copy &= ~taken
         end_lsn, end_us, how = (
             np.where(taken, new, old)
             for new, old in ((cut.lsn, end_lsn), (cut.time_us, end_us), (np.uint8(cut.how), how))
@@ -362,8 +372,10 @@ def states_of(lives: Lives) -> States:
     state[live] = _QUEUED
     over = (had & ~live & ~messages.in_doubt) | (is_deleted & ~live)
     state[over] = _GONE
+    how[messages.taken], flags = DEQUEUED, np.where(messages.taken, messages.flags, flags)
+    by_place = (how > 0) & ~messages.taken  # else the record that says that it was the last place is the end
     reason[over] = _REASON_OF_HOW[how[over]]
-    end_lsn = np.where(over, np.where(how > 0, last_lsn, messages.end_lsn), NEVER)
+    end_lsn = np.where(over, np.where(by_place, last_lsn, messages.end_lsn), NEVER)
     end_lsn[end_lsn == FORGOTTEN] = NEVER
-    end_us = np.where(over, np.where(how > 0, last_us, messages.end_us), 0)
+    end_us = np.where(over, np.where(by_place, last_us, messages.end_us), 0)
     return States(state, reason, end_lsn, end_us, np.where(over, flags, np.uint8(0)))

@@ -86,9 +86,12 @@ def outcomes_of(facts: Facts, as_of: int) -> Outcomes:
 
 
 def _fates(facts: Facts, undecided: Longs) -> Bytes:
-    """By what stands behind the last record of each of these."""
+    """By what stands behind the last record of each of these; if that can't be read, it may be an outcome."""
     opens = np.flatnonzero(facts.type == int(RecordType.LOG_OPEN))
+    before = opens[opens > 0] - 1
+    breaks = np.searchsorted(facts.breaks, facts.lsn)
     fates = np.full(len(undecided), FORGOTTEN, np.uint8)
-    fates[is_in(undecided, facts.txn_id[opens[opens > 0] - 1])] = ROLLED_BACK
-    fates[is_in(undecided, facts.txn_id[-1:])] = OPEN
+    fates[is_in(undecided, facts.txn_id[before[breaks[before] == breaks[before + 1]]])] = ROLLED_BACK
+    if len(breaks) and breaks[-1] == len(facts.breaks):
+        fates[is_in(undecided, facts.txn_id[-1:])] = OPEN
     return fates

@@ -14,6 +14,8 @@ from cairnmq.columns.journal import open_journal
 from cairnmq.columns.lives import NEVER
 from cairnmq.columns.records import Reading
 from cairnmq.columns.selection import Selection
+from cairnmq.store.library import open_store
+from cairnmq.store.options import StoreOptions
 from cairnmq.store.why import Why
 
 from ..store.histories import MIXES, Traffic
@@ -47,6 +49,18 @@ def test_the_queues_are_as_the_store_has_them(seed: int, steps: int) -> None:
                 assert row["size"] == len(row["payload"])
             else:
                 assert row["state"] in ("gone", "staged")
+
+
+def test_containers_with_one_record_each(tmp_path: Path) -> None:
+    """Read one by one into the same buffer, of which nothing may be kept."""
+    options = StoreOptions(container_bytes=64 << 10, min_container_bytes=64 << 10, reserve_bytes=256 << 10)
+    with open_store(str(tmp_path), options=options) as store:
+        ids = [store.queue("q").put(bytes(60_000)).result() for _ in range(10)]
+    journal = open_journal(str(tmp_path))
+    assert len(journal.log.pieces) == len(ids)
+    (row,) = journal.queues().to_pylist()
+    assert (row["depth"], row["size"], row["oldest_id"]) == (10, 600_000, ids[0])
+    assert journal.messages()["message_id"].to_pylist() == ids
 
 
 def test_contents_are_read_from_the_first_message_on(tmp_path: Path) -> None:
