@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -27,7 +28,8 @@ def trace_join(spark: SparkSession, views: Views) -> DataFrame:
     end_reasons, whys   of those that are gone
 
     The log is a file of CSV with a line of names, or of JSON objects, one per line (.json, .jsonl, .ndjson), with
-    message_id, message-id, amqp_message_id or id. A message that left the journal is found with its archive only.
+    message_id, message-id, amqp_message_id or id. Lines without one do not count. A message that left the journal is
+    found with its archive only.
     """
     log = _producer_log(spark, views.asked)
     found = views.view(
@@ -61,13 +63,15 @@ def _producer_log(spark: SparkSession, asked: Asked) -> DataFrame:
     """Its one column is `key`."""
     path = asked.need("trace-join", "producer_log")
     where = "file://" + os.path.abspath(path)
+    is_json = path.endswith((".json", ".jsonl", ".ndjson"))
     try:
-        if path.endswith((".json", ".jsonl", ".ndjson")):
-            frame = spark.read.option("primitivesAsString", True).json(where)
-        else:
-            frame = spark.read.option("header", True).csv(where)
-    except PySparkException as error:
-        raise CairnError(path, str(error).splitlines()[0], "write CSV with a line of names, or JSON lines") from error
+        if is_json:
+            frame = spark.read.json(where, primitivesAsString=True, mode="FAILFAST")
+        else:  # a quote in quotes is doubled, as RFC 4180 and most that write CSV have it; Spark's own way is another
+            frame = spark.read.csv(where, header=True, escape='"', multiLine=True, mode="FAILFAST")
+    except (PySparkException, Py4JError) as error:
+        why = "not every line of it is a JSON object" if is_json else "it can't be read as CSV"
+        raise CairnError(path, why, "write CSV with a line of names, or JSON lines") from error
     for key in _KEYS:
         if key in frame.columns:
             return frame.selectExpr(f"`{key}` as key")

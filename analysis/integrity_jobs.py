@@ -57,7 +57,11 @@ def _no_start(spark: SparkSession, views: Views) -> DataFrame:
             where type in ('dequeue', 'delete') and (flags & 16) = 0
         ),
         cuts as (
-            select queue_id, max(coalesce(extra, lsn)) as cut from {records} where type = 'queue-delete' group by 1
+            select queue_id, coalesce(extra, lsn) as cut,
+                   transform(filter(sequence(0, length(payload) div 8), i -> i < length(payload) div 8),
+                             i -> cast(conv(array_join(reverse(regexp_extract_all(
+                                 hex(substring(payload, 8 * i + 1, 8)), '(..)', 1)), ''), 16, 10) as bigint)) as kept
+            from {deletes}
         ),
         puts as (
             select r.message_id, r.queue_id, coalesce(r.extra, r.lsn) as position, collect_set(r.lsn) as lsns
@@ -71,13 +75,16 @@ def _no_start(spark: SparkSession, views: Views) -> DataFrame:
             select distinct p.message_id, p.queue_id, p.position from puts p join ends e
             on e.message_id = p.message_id and (e.ended is null or array_contains(p.lsns, e.ended)
                                                 or e.ended = p.message_id)
+            union all
+            select distinct p.message_id, p.queue_id, p.position from puts p join cuts
+            on cuts.queue_id = p.queue_id and cuts.cut > p.position and not array_contains(kept, p.message_id)
         )
         select 'no start' as kind, concat('queue ', queue_id) as place, message_id as lsn,
                cast(null as bigint) as end_lsn, count(*) as count, cast(null as bigint) as bytes,
                concat('message ', message_id, ' is on it, and has no content') as what
-        from puts left anti join over using (message_id, queue_id, position) left join cuts using (queue_id)
-        where position > coalesce(cut, 0) group by queue_id, message_id
+        from puts left anti join over using (message_id, queue_id, position) group by queue_id, message_id
         """,
+        deletes=views.view("records", columns="lsn,queue_id,extra,payload", types="queue-delete", copies="all"),
         records=views.records, messages=views.messages, transactions=views.transactions,
     )  # fmt: skip
 

@@ -81,6 +81,8 @@ def in_doubt(spark: SparkSession, views: Views) -> DataFrame:
 def duplicates(spark: SparkSession, views: Views) -> DataFrame:
     """Messages with the same AMQP message-id, which producers that send again make; the most frequent first.
 
+    Only those that were on a queue: what was sent again after a rollback did not come twice.
+
     amqp_message_id
     messages       how many have it
     message_ids    which
@@ -90,14 +92,16 @@ def duplicates(spark: SparkSession, views: Views) -> DataFrame:
     first_time, last_time
     """
     found = views.view(
-        "messages", columns="message_id,time,queue,queue_id,amqp_message_id,payload", maxPartitionBytes="256m"
+        "messages",
+        columns="message_id,time,queue,queue_id,amqp_message_id,payload",
+        maxPartitionBytes="256m",
     )
     return spark.sql(
         """
         select amqp_message_id, count(*) as messages, sort_array(collect_list(message_id)) as message_ids,
                sort_array(collect_set(coalesce(queue, cast(queue_id as string)))) as queues,
                count(distinct sha2(payload, 256)) as contents, min(time) as first_time, max(time) as last_time
-        from {found} where amqp_message_id is not null
+        from {found} where amqp_message_id is not null and queue_id is not null
         group by amqp_message_id having count(*) > 1 order by messages desc, amqp_message_id
         """,
         found=found,

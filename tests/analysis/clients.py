@@ -15,13 +15,22 @@ import sys
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
+from cairnmq.amqp import encode, sections
+from cairnmq.amqp.sections import DATA
 from cairnmq.store.library import open_store
 from cairnmq.store.options import StoreOptions
 from cairnmq.store.why import Why
 
 SMALL = 64 << 10
 BEGIN_US = 1_790_000_000_000_000
+NAMES: dict[int | str | bytes | UUID, str] = {
+    **{f"order {number}": f"order {number}" for number in range(20)}, **{number: str(number) for number in range(3)},
+    UUID(int=11): "00000000-0000-0000-0000-00000000000b", b"\x00\xff": "00ff", 'say "pear", ': 'say "pear", ',
+    "a\\": "a\\", "Birne\nüber": "Birne\nüber", " x": " x", "#1": "#1",
+}  # fmt: skip
+"""The message-ids that producers give, and how they are told."""
 WHYS = (Why.ACCEPTED, Why.ACCEPTED, Why.ACCEPTED, Why.REJECTED, Why.EXPIRED, Why.DELIVERY_LIMIT)
 
 
@@ -64,6 +73,16 @@ class Notes:
         self.stays: list[Stay] = []
         self.contents: dict[int, bytes] = {}
         """Of messages that were on queues, and of others that were stored, and discarded with their transactions."""
+        self.stored_us: dict[int, int] = {}
+        """Of all these, when."""
+        self.ended: dict[int, tuple[int, str, str]] = {}
+        """Of messages that were on no queue when they went, how and why."""
+        self.staged: set[int] = set()
+        """Messages that are on no queue yet."""
+        self.named: dict[bytes, str] = {}
+        """Contents that are AMQP messages with a message-id, and what that is."""
+        self.sent: list[str] = []
+        """The message-ids that a producer says it has sent."""
         self.transactions: list[Noted] = []
         self.work: dict[bytes, list[tuple[str, int, int, str]]] = {}
         """Of prepared transactions: their operations."""
@@ -82,6 +101,9 @@ class Notes:
         made.stays = [Stay(*one) for one in state["stays"]]
         made.transactions = [Noted(*one) for one in state["transactions"]]
         return made
+
+    def stored(self, message_id: int, content: bytes, time_us: int) -> None:
+        self.contents[message_id], self.stored_us[message_id] = content, time_us
 
     def on(self, queue: str) -> list[Stay]:
         return [stay for stay in self.stays if stay.queue == queue]
@@ -152,15 +174,24 @@ class Clients:
         return self.notes.now_us
 
     def content(self) -> bytes:
-        return self.rng.randbytes(self.rng.choice((0, 100, 3000)))
+        body = self.rng.randbytes(self.rng.choice((0, 100, 3000)))
+        if self.rng.random() < 0.6:
+            return body
+        name = self.rng.choice([*NAMES])
+        body = self.rng.choice((body, b"again"))
+        content = sections.properties_section(sections.Properties(name)) + encode.described(DATA, encode.binary(body))
+        self.notes.named[content] = NAMES[name]
+        return content
 
     def put(self) -> None:
         content, time_us = self.content(), self.tick()
         if self.rng.random() < 0.1:
             queues = self.rng.sample(sorted(self.ids), self.rng.choice((2, 3)))
-            content += b"in pieces"
-            message_id = self.store.inner.stage(content[:5], time_us)
-            self.store.inner.append_content(message_id, content[5:], time_us, last=True)
+            content = content or b"in pieces"
+            cut = self.rng.randrange(len(content))
+            message_id = self.store.inner.stage(content[:cut], time_us)
+            self.store.inner.append_content(message_id, content[cut:], time_us, last=True)
+            self.notes.stored(message_id, content, time_us)
             for queue in queues:
                 time_us = self.tick()
                 self.store.inner.enqueue(message_id, self.ids[queue], time_us)
@@ -168,10 +199,10 @@ class Clients:
         else:
             queue = self.rng.choice(sorted(self.ids))
             message_id, _ = self.store.inner.put(self.ids[queue], content, time_us)
+            self.notes.stored(message_id, content, time_us)
             self.came(message_id, queue, time_us, content)
 
     def came(self, message_id: int, queue: str, time_us: int, content: bytes) -> None:
-        self.notes.contents[message_id] = content
         stay = Stay(message_id, queue, time_us, len(content))
         self.notes.stays.append(stay)
         self.live[queue, message_id] = stay
@@ -220,6 +251,7 @@ class Clients:
                 contents.append(self.content())
                 inner.put(self.ids[queue], contents[-1], time_us)
                 work.append(("put", len(contents) - 1, time_us, queue))
+        put_us = [time_us for what, _, time_us, _ in work if what == "put"]
         took = sum(what == "take" for what, *_ in work)
         noted = Noted(
             "distributed" if xid else "local", 0, "committed", None, len(work) - took, took,
@@ -231,7 +263,7 @@ class Clients:
             inner.prepare(noted.prepared_us)
             noted.state = "prepared"
             work = [(w, inner.staged[n] if w == "put" else n, t, q) for w, n, t, q in work]
-            self.notes.contents |= dict(zip(inner.staged, contents, strict=True))
+            self.stored(inner.staged, contents, put_us)
             self.locked |= {(name, message_id) for what, message_id, _, name in work if what == "take"}
             self.prepared[xid] = inner, noted
             self.notes.work[xid] = work
@@ -243,12 +275,20 @@ class Clients:
             noted.began_us = time_us
             noted.kind = "local"  # in one phase it is written as one, also with an xid
             self.notes.transactions.append(noted)
-            self.notes.contents |= dict(zip(inner.message_ids, contents, strict=True))
+            self.stored(inner.message_ids, contents, put_us if xid else [time_us] * len(contents))
             self.did([(w, inner.message_ids[n] if w == "put" else n, t, q) for w, n, t, q in work], time_us)
         else:
-            if xid:  # these are stored as they come
-                self.notes.contents |= dict(zip(inner.staged, contents, strict=True))
-            inner.rollback(self.tick())
+            made = list(inner.staged)  # of one with an xid they are stored as they come
+            self.stored(made, contents[: len(made)], put_us[: len(made)])
+            self.discarded(made, self.tick())
+            inner.rollback(self.notes.now_us)
+
+    def stored(self, message_ids: list[int], contents: list[bytes], times_us: list[int]) -> None:
+        for one in zip(message_ids, contents, times_us, strict=True):
+            self.notes.stored(*one)
+
+    def discarded(self, message_ids: list[int], time_us: int) -> None:
+        self.notes.ended |= dict.fromkeys(message_ids, (time_us, "discarded", ""))
 
     def did(self, work: list[tuple[str, int, int, str]], time_us: int) -> None:
         for what, message_id, _, queue in work:
@@ -269,6 +309,7 @@ class Clients:
             self.did(work, noted.end_us)
         else:
             noted.state = "rolled back"
+            self.discarded([message_id for what, message_id, *_ in work if what == "put"], noted.end_us)
             inner.rollback(noted.end_us)
 
 

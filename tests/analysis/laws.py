@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+import json
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from datetime import UTC, datetime
 from math import ceil
+from pathlib import Path
 from typing import Any
 
 from .clients import SMALL, Notes, Stay
@@ -133,7 +136,7 @@ def transactions(world: Notes, ask: Ask) -> None:
         row, states = found[key], Counter(noted.state for noted in some)
         assert row["transactions"] == len(some)
         assert (row["committed"], row["rolled_back"]) == (states["committed"], states["rolled back"])
-        assert (row["prepared"], row["open"], row["forgotten"]) == (states["prepared"], 0, 0)
+        assert (row["prepared"], row["open"], row["forgotten"]) == (states["prepared"], 0, states["forgotten"])
         assert row["operations"] == sum(noted.enqueues + noted.dequeues for noted in some)
         assert row["bytes"] == sum(noted.size for noted in some)
         took = [noted.end_us - noted.began_us for noted in some if noted.end_us is not None]
@@ -148,7 +151,7 @@ def in_doubt(world: Notes, ask: Ask) -> None:
         (noted.prepared_us, noted.xid.hex(), noted.enqueues, noted.dequeues, noted.size)
         for noted in world.prepared()
     )
-    found = [(row["prepared_time"], row["xid"], row["enqueues"], row["dequeues"], row["bytes"]) for row in rows]
+    found = [(row["prepared_time"], row["xid"] or "", row["enqueues"], row["dequeues"], row["bytes"]) for row in rows]
     assert found == [(at(time_us), *rest) for time_us, *rest in expected]
 
 
@@ -173,6 +176,95 @@ def redeliveries(world: Notes, ask: Ask) -> None:
         assert sum(stay.lives > 1 for stay in stays) <= row["over_recoveries"] <= row["messages"]
 
 
+def by_name(world: Notes) -> dict[str, list[int]]:
+    """The messages that have an AMQP message-id, by that, in the order in which they came."""
+    found = defaultdict(list)
+    for message_id, content in sorted(world.contents.items()):
+        if content in world.named:
+            found[world.named[content]].append(message_id)
+    return found
+
+
+def duplicates(world: Notes, ask: Ask) -> None:
+    first: dict[int, str] = {}
+    for stay in world.stays:
+        first.setdefault(stay.message_id, stay.queue)
+    expected = []
+    for name, made in by_name(world).items():
+        some = [message_id for message_id in made if message_id in first]
+        if len(some) > 1:
+            times = [world.stored_us[one] for one in some]
+            queues, contents = {first[one] for one in some}, {world.contents[one] for one in some}
+            expected.append((name, len(some), some, sorted(queues), len(contents), at(min(times)), at(max(times))))
+    names = ("amqp_message_id", "messages", "message_ids", "queues", "contents", "first_time", "last_time")
+    rows = [row | {"queues": named(world, row["queues"])} for row in ask("duplicates")]
+    found = [tuple(row[name] for name in names) for row in rows]
+    assert found == sorted(expected, key=lambda row: (-row[1], row[0]))
+
+
+def named(world: Notes, queues: list[str]) -> list[str]:
+    """Of an archive, or a disk in memory, queues have no names, and are told by their ids."""
+    names = {str(number): name for name, number in world.ids.items()}
+    return sorted(names.get(queue, queue) for queue in queues)
+
+
+def write_log(world: Notes, path: Path) -> str:
+    """What a producer says: each fourth message is not in its log, some are there twice, and some never arrived.
+
+    Objects of JSON if the file's name says so, else CSV as Python writes it.
+    """
+    arrived = [world.named[content] for content in world.contents.values() if content in world.named]
+    world.sent = [name for number, name in enumerate(arrived) if number % 4] + ["lost", 'lo"st', "lost"]
+    with path.open("w", encoding="utf-8", newline="") as file:
+        if path.suffix == ".jsonl":
+            file.writelines(json.dumps({"at": 1, "message_id": name}) + "\n" for name in world.sent)
+        else:
+            csv.writer(file).writerows([("at", "message_id", "said"), *((1, name, 'x,"y"\n') for name in world.sent)])
+    return str(path)
+
+
+def trace_join(world: Notes, ask: Ask) -> None:
+    made, stays = by_name(world), defaultdict(list)
+    for stay in world.stays:
+        stays[stay.message_id].append(stay)
+    in_doubt = {message for work in world.work.values() for what, message, *_ in work if what == "put"}
+    expected = {}
+    for name, times in Counter(world.sent).items():
+        some = made.get(name, [])
+        queued = {one for one in some if any(stay.end_us is None for stay in stays[one])}
+        gone = [one for one in some if one not in queued | in_doubt | world.staged]
+        status = (
+            "queued" if queued else "in doubt" if in_doubt & {*some} else "staged" if len(gone) < len(some)
+            else "gone" if some else "never arrived"
+        )  # fmt: skip
+        queues = {
+            stay.queue for one in some for stay in stays[one] if one not in queued or stay.end_us is None
+        }
+        came, ends = [world.stored_us[one] for one in some], [_end(world, stays[one], one) for one in gone]
+        expected[name] = (
+            times, len(some), status, sorted(queues), some, at(min(came)) if came else None,
+            max((at(end_us) for end_us, *_ in ends if end_us), default=None), sorted({reason for _, reason, _ in ends}),
+            sorted({why for *_, why in ends if why}),
+        )  # fmt: skip
+    names = (
+        "sent", "arrived", "status", "queues", "message_ids", "first_time", "end_time", "end_reasons", "whys",
+    )  # fmt: skip
+    rows = [row | {"queues": named(world, row["queues"])} for row in ask("trace-join")]
+    found = {row["message_id"]: tuple(row[name] for name in names) for row in rows}
+    assert found == expected
+    assert [row["message_id"] for row in rows] == sorted(expected, key=lambda name: (expected[name][1] > 0, name))
+
+
+def _end(world: Notes, stays: list[Stay], message_id: int) -> tuple[int, str, str]:
+    """When a message went, how and why; 0 if nothing says when."""
+    if not stays:
+        return world.ended[message_id]
+    last = max(stays, key=lambda stay: stay.end_us or 0)
+    assert last.end_us is not None
+    return last.end_us, {"dequeued": "consumed"}.get(last.how, last.how), last.why
+
+
 LAWS = (
     integrity, depth, lifetimes, throughput, fan_out, dead_stock, transactions, in_doubt, expiry, redeliveries,
+    duplicates, trace_join,
 )  # fmt: skip

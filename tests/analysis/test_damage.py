@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Iterable
-from copy import deepcopy
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,101 +19,114 @@ from cairnmq.analysis.views import Asked, Views
 from cairnmq.store.library import Store, open_store
 from cairnmq.store.options import StoreOptions
 
-from . import laws
-from .clients import SMALL, Notes
+from . import laws, space_laws
+from .clients import SMALL
 from .test_histories import Crashing
-from .walked import DEQUEUE, ENQUEUE, HEAD_BYTES, PREPARED, START, WITH_ENQUEUE, Record, Walked, walk
+from .told import Told, told
+from .walked import (
+    CHUNK,
+    DEQUEUE,
+    HEAD_BYTES,
+    LOG_HOLES,
+    TX_COMMIT,
+    TX_PREPARE,
+    TX_ROLLBACK,
+    Record,
+    Walked,
+    files_of,
+    walk,
+)
 
 OPTIONS = StoreOptions(container_bytes=SMALL, min_container_bytes=SMALL, reserve_bytes=4 * SMALL)
 LAWS = (
     laws.lifetimes, laws.throughput, laws.fan_out, laws.dead_stock, laws.transactions, laws.in_doubt, laws.expiry,
-    laws.redeliveries,
+    laws.redeliveries, laws.duplicates, laws.trace_join,
 )  # fmt: skip
-QUEUE_DELETE = 33
+SPACE_LAWS = (space_laws.shares, space_laws.spaces, space_laws.groups)
 Rows = list[dict[str, Any]]
 
 
-def rot(walked: Walked, block: int) -> None:
-    """Flip a bit of that block's first record head."""
-    [one] = [container for container in walked.containers if any(record.block == block for record in container.records)]
-    with one.path.open("r+b") as file:
-        file.seek(block - one.slot_lsn + HEAD_BYTES)
-        byte = file.read(1)[0]
-        file.seek(-1, 1)
-        file.write(bytes([byte ^ 128]))
+def rot(block: int, *folders: Path) -> None:
+    """Flip a bit of that block's first record head, wherever it stands."""
+    for path in files_of(block - block % SMALL, *folders):
+        with path.open("r+b") as file:
+            file.seek(block % SMALL + HEAD_BYTES)
+            byte = file.read(1)[0]
+            file.seek(-1, 1)
+            file.write(bytes([byte ^ 128]))
 
 
 # ---- jobs --------------------------------------------------------------------------------------------------------
 
+OUTCOMES = (TX_PREPARE, TX_COMMIT, TX_ROLLBACK)
 
-def alone(world: Notes, walked: Walked) -> dict[int, list[Record]]:
-    """Blocks in which messages came and went one by one, or were copied, and behind which another one stands."""
-    names = {number: name for name, number in world.ids.items()}
-    many = {stay.message_id for stay in world.stays} - {
-        stay.message_id for stay in world.stays if sum(one.message_id == stay.message_id for one in world.stays) == 1
-    }
-    found = {}
+
+def blocks_of(walked: Walked) -> dict[int, list[Record]]:
+    """Those behind which another one stands in their container, but for what the log says of itself."""
+    found: dict[int, list[Record]] = {}
     for container in walked.containers:
         blocks = defaultdict(list)
         for record in container.records:
             blocks[record.block].append(record)
-        for block, records in [*blocks.items()][:-1]:
-            if all(
-                one.type in (START, DEQUEUE) and not one.txn_id and one.queue_id in names and one.message_id not in many
-                for one in records
-            ):
-                found[block] = records
-    return found
+        found |= dict([*blocks.items()][:-1])
+    return {block: records for block, records in found.items() if all(one.type != LOG_HOLES for one in records)}
 
 
-def struck(world: Notes, walked: Walked, gone: Iterable[Record]) -> tuple[Notes, int]:
-    """What clients did as far as anything but *gone* tells of it; how much that takes away or leaves open."""
-    rest, killed, changed = deepcopy(world), {record.lsn for record in gone}, 0
-    came, went, placed = set(), set(), set()
-    for record in walked.records():
-        if record.lsn in killed or record.flags & PREPARED:
-            continue
-        place = record.message_id, record.queue_id
-        if record.type == START:
-            came.add(record.message_id)
-        if record.type == ENQUEUE or (record.type == START and record.flags & WITH_ENQUEUE):
-            placed.add(place)
-        if record.type == DEQUEUE:
-            went.add(place)
-    for stay in [*rest.stays]:
-        place = stay.message_id, rest.ids[stay.queue]
-        if stay.message_id not in came or (place not in placed and place not in went):
-            rest.stays.remove(stay)
-            changed += 1
-        elif stay.how == "dequeued" and place not in went:
-            purges = (one for one in walked.records() if one.type == QUEUE_DELETE and one.queue_id == place[1])
-            first = next((one for one in purges if one.lsn > stay.message_id and not one.moved), None)
-            stay.end_us, stay.how, stay.why = (first.time_us, "purged", "") if first else (None, "", "")
-            changed += 1
-    rest.contents = {message_id: content for message_id, content in rest.contents.items() if message_id in came}
-    return rest, changed
+def block_of(some: dict[int, list[Record]], chooses: Sequence[int], rng: random.Random) -> Iterator[int]:
+    """One block of each container that has any with records of these types."""
+    chosen = {
+        block - block % SMALL: block for block in rng.sample(sorted(some), len(some))
+        if not chooses or any(one.type in chooses for one in some[block])
+    }  # fmt: skip
+    yield from chosen.values()
 
 
-def test_jobs_say_what_whole_records_tell(spark: SparkSession, tmp_path: Path) -> None:
+def without(walked: Walked, gone: Collection[int]) -> Walked:
+    """What is left when the blocks or containers with these LSNs are gone."""
+    return Walked(tuple(
+        one._replace(records=tuple(record for record in one.records if record.block not in gone))
+        for one in walked.containers if one.slot_lsn not in gone
+    ))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("seed", "chooses"), [(44, ()), (45, OUTCOMES), (46, (CHUNK,)), (47, None)],
+    ids=["any", "outcomes", "chunks", "containers"],
+)  # fmt: skip
+def test_jobs_say_what_whole_records_tell(
+    spark: SparkSession, tmp_path: Path, seed: int, chooses: Sequence[int] | None
+) -> None:
+    """*chooses*: the records that rot, by type; without, containers are gone, in the log and in the archive."""
     archive = tmp_path / "archive"
-    clients = Crashing(44, archive)
+    clients = Crashing(seed, archive)
     for steps in (45, 30):
         for _ in range(steps):
             clients.step()
         clients.purge()
         clients.crash()
     store, world = clients.laid_out(tmp_path / "store"), clients.notes
+    log = laws.write_log(world, tmp_path / "sent.csv")
     walked = walk(Path(store), archive)
-    blocks = alone(world, walked)
-    chosen = {block - block % SMALL: block for block in random.Random(3).sample(sorted(blocks), len(blocks))}
-    gone = [record for block in chosen.values() for record in blocks[block]]
-    rest, changed = struck(world, walked, gone)
-    assert len(chosen) > 3
-    assert changed > 3
-    assert any(record.moved for record in gone)
-    for block in chosen.values():
-        rot(walked, block)
-    views = Views(spark, store, Asked(archive=str(archive), skip_damaged=True))
+    assert summary(told(walked.records(), world)) == summary(Told(world)), "the plain loops know the format"
+    gone, rng = set[int](), random.Random(3)
+    if chooses is None:
+        for some in (True, False):
+            ends = [*(one for one in walked.containers if one.is_archived is some)][1:-1]
+            gone |= {one.slot_lsn for one in rng.sample(ends, 2)}
+    else:
+        gone |= {*block_of(blocks_of(walked), chooses, rng)}
+    rest = without(walked, gone)
+    expected = told(rest.records(), world)
+    assert len(gone) > 3
+    assert summary(expected) != summary(Told(world))
+    folders = Path(store, "journal"), archive
+    for lsn in gone:
+        if chooses is not None:
+            rot(lsn, *folders)
+            continue
+        for path in files_of(lsn, *folders):
+            path.unlink()
+    views = Views(spark, store, Asked(archive=str(archive), producer_log=log, skip_damaged=True))
     names = {number: name for name, number in clients.ids.items()}
 
     def ask(job: str) -> Rows:
@@ -124,13 +136,54 @@ def test_jobs_say_what_whole_records_tell(spark: SparkSession, tmp_path: Path) -
 
     try:
         for law in LAWS:
-            law(rest, ask)
+            law(expected.notes, ask)
+        for space_law in SPACE_LAWS:
+            space_law(expected.notes, rest, ask)
         rows = ask("depth")
         assert not any(row["exact"] for row in rows)
-        laws.depths(rest, rows)
-        assert {row["lsn"]: row["count"] for row in ask("integrity")} == dict.fromkeys(chosen, 1)
+        if chooses is not None:
+            laws.depths(expected.notes, rows)
+        assert {row["queue"]: row["depth"] for row in rows} == {
+            queue: len(expected.notes.living(queue)) for queue in clients.ids
+        }
+        kind, begin = ("lost", log_begins(walked)) if chooses is None else ("damaged", 0)
+        lsns = {lsn - lsn % SMALL for lsn in gone if lsn >= begin}
+        findings_are(expected, kind, lsns, ask("integrity"))
     finally:
         views.close()
+
+
+def log_begins(walked: Walked) -> int:
+    """What only the archive has is told elsewhere when it is not there."""
+    return next(one.slot_lsn for one in walked.containers if not one.is_archived)
+
+
+def summary(of: Told) -> tuple[object, ...]:
+    """All that is noted, but for what no record ever tells."""
+    stays = [(one.message_id, one.queue, one.time_us, one.size, one.end_us, one.how, one.why) for one in of.notes.stays]
+    transactions = sorted(
+        (one.kind, one.began_us, one.state, one.end_us or 0, one.enqueues, one.dequeues, one.size, one.prepared_us)
+        for one in of.notes.transactions
+    )
+    notes = of.notes
+    contents = notes.contents, notes.stored_us, notes.ended, notes.staged
+    return stays, transactions, contents, of.incomplete, of.without_start
+
+
+def findings_are(expected: Told, kind: str, lsns: Collection[int], rows: Rows) -> None:
+    """What can't be read, and of what is left just what can't be right."""
+    found = defaultdict(list)
+    for row in rows:
+        found[row["kind"]].append(row["lsn"] if row["kind"] != "no start" else (row["lsn"], row["place"]))
+    living = {stay.message_id for stay in expected.notes.stays if stay.end_us is None}
+    unfinished = [txn_id for txn_id, (said, there) in expected.prepared.items() if said != there]
+    right = {
+        kind: sorted(lsns),
+        "no start": sorted((message, f"queue {queue}") for message, queue in expected.without_start),
+        "incomplete": sorted(expected.incomplete & living),
+        "unfinished": sorted(unfinished),
+    }  # fmt: skip
+    assert {kind: sorted(some) for kind, some in found.items()} == {kind: some for kind, some in right.items() if some}
 
 
 # ---- findings ----------------------------------------------------------------------------------------------------
@@ -183,7 +236,7 @@ def test_a_message_of_which_a_part_rots(spark: SparkSession, tmp_path: Path, kin
     walked = walk(tmp_path)
     for whose in (message_id, taken):
         parts = [record for record in walked.records() if record.message_id == whose]
-        rot(walked, parts[0 if kind == "no start" else 1].block)
+        rot(parts[0 if kind == "no start" else 1].block, tmp_path / "journal")
     rows = findings(spark, tmp_path)
     assert [(row["kind"], row["lsn"], row["count"]) for row in rows] == [("damaged", 0, 2), (kind, message_id, 1)]
     assert rows[1]["place"] == ("queue 1" if kind == "no start" else "q")
@@ -205,9 +258,32 @@ def test_a_prepared_transaction_of_which_a_part_rots(spark: SparkSession, tmp_pa
     assert len(operations) == len(ids)
     assert len(blocks) > 2
     assert findings(spark, tmp_path) == []
-    rot(walked, blocks[1])
+    rot(blocks[1], tmp_path / "journal")
     lost = sum(record.block == blocks[1] for record in operations)
     rows = findings(spark, tmp_path)
     assert [row["kind"] for row in rows] == ["unfinished", "damaged"]
     assert (rows[0]["place"], rows[0]["count"]) == ("0102", lost)
     assert rows[0]["what"] == f"of {len(ids)} operations {len(ids) - lost} are there"
+
+
+def test_a_transaction_whose_end_rots_was_not_rolled_back(spark: SparkSession, tmp_path: Path) -> None:
+    """Its commit stood before the log was opened again, where a transaction without an outcome was cut off."""
+    with open_store(str(tmp_path), options=OPTIONS) as store:
+        queue = store.queue("q")
+        ids = queue.put_all([b"."] * 2500).result()
+        with store.lock:
+            inner = store.inner.transactions.begin(1)
+            for message_id in ids[::2]:
+                inner.dequeue(message_id, queue.id, 1)
+            inner.commit(1)
+        wait(store)
+    with open_store(str(tmp_path), options=OPTIONS) as store:
+        store.queue("q").put(b"behind it").result()
+    (commit,) = (record for record in walk(tmp_path).records() if record.type == TX_COMMIT)
+    rot(commit.block, tmp_path / "journal")
+    views = Views(spark, str(tmp_path), Asked(skip_damaged=True))
+    try:
+        (row,) = answer(job_named("transactions"), views).to_pylist()
+    finally:
+        views.close()
+    assert (row["rolled_back"], row["committed"], row["forgotten"]) == (0, 0, 1)

@@ -81,12 +81,21 @@ def test_what_became_of_what_was_sent(
     assert (rows[2]["end_reasons"], rows[2]["end_time"] is not None) == (["consumed"], True)
 
 
-def test_a_producers_log_without_ids_is_told(
-    spark: SparkSession, fruit: tuple[Path, list[int]], tmp_path: Path
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("log.csv", "a,b\n1,2\n", "it has the columns a, b; call the column"),
+        ("log.csv", "", r"it has the columns \(none\); call the column"),
+        ("log.json", '{"id": 1}\nid: 2\n', "write CSV with a line of names, or JSON lines"),
+    ],
+)
+def test_a_producers_log_that_can_not_be_read_is_told(
+    spark: SparkSession, fruit: tuple[Path, list[int]], tmp_path: Path, name: str, text: str, told: str
 ) -> None:
-    (tmp_path / "log.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(CairnError, match="it has the columns a, b; call the column"):
-        ask(spark, "trace-join", fruit[0], producer_log=str(tmp_path / "log.csv"))
+    (tmp_path / name).write_text(text)
+    with pytest.raises(CairnError, match=told) as raised:
+        ask(spark, "trace-join", fruit[0], producer_log=str(tmp_path / name))
+    assert "\n" not in str(raised.value)
 
 
 def test_members_that_differ(spark: SparkSession, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from ..columns.logs import lay_out
 from ..recovery.world import MemoryWiring
 from ..store.stores import queue
 from .clients import SMALL, Clients, Notes
-from .laws import LAWS
+from .laws import LAWS, write_log
 from .space_laws import LAWS as SPACE_LAWS
 from .walked import walk
 
@@ -118,7 +118,8 @@ def test_any_history(spark: SparkSession, seed: int, lives: list[int]) -> None:
             if steps > 6:
                 clients.purge()
         store = clients.laid_out(Path(place, "store"))
-        views = Views(spark, store, Asked(archive=str(archive)), many=bool(seed % 2))
+        log = write_log(clients.notes, Path(place, "sent.jsonl"))
+        views = Views(spark, store, Asked(archive=str(archive), producer_log=log), many=bool(seed % 2))
         names = {number: name for name, number in clients.ids.items()}
 
         def ask(job: str) -> list[dict[str, Any]]:

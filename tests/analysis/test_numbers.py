@@ -12,7 +12,7 @@ from cairnmq.analysis.running import answer, job_named
 from cairnmq.analysis.views import Asked, Views
 
 from .clients import SMALL, Notes, live
-from .laws import LAWS, Ask
+from .laws import LAWS, Ask, write_log
 from .space_laws import LAWS as SPACE_LAWS
 from .walked import Walked, walk
 
@@ -33,7 +33,8 @@ def world(place: Path) -> Notes:
 
 @pytest.fixture(scope="module")
 def views(spark: SparkSession, world: Notes, place: Path) -> Iterator[Views]:
-    made = Views(spark, str(place / "store"), Asked(archive=str(place / "archive")))
+    asked = Asked(archive=str(place / "archive"), producer_log=write_log(world, place / "sent.csv"))
+    made = Views(spark, str(place / "store"), asked)
     yield made
     made.close()
 

@@ -13,9 +13,10 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 HEAD_BYTES, SECTOR = 64, 512
-START, CHUNK, ENQUEUE, DEQUEUE = 1, 2, 4, 5
-TX_PREPARE, LOG_HOLES = 19, 34
-WITH_ENQUEUE, MOVED, PREPARED = 1, 8, 16
+START, CHUNK, DELETE, ENQUEUE, DEQUEUE = 1, 2, 3, 4, 5
+DTX_START, TX_START, TX_END, TX_PREPARE, TX_COMMIT, TX_ROLLBACK, TX_DELETE = range(16, 23)
+LOG_OPEN, QUEUE_DELETE, LOG_HOLES = 32, 33, 34
+WITH_ENQUEUE, WITH_DELETE, MORE, MOVED, PREPARED = 1, 2, 4, 8, 16
 
 
 class Record(NamedTuple):
@@ -29,6 +30,7 @@ class Record(NamedTuple):
     txn_id: int
     time_us: int
     extra: int
+    payload: bytes
 
     @property
     def moved(self) -> bool:
@@ -73,6 +75,12 @@ def walk(store: Path, archive: Path | None = None) -> Walked:
     return Walked(tuple(there[lsn] for lsn in sorted(there)))
 
 
+def files_of(slot_lsn: int, *folders: Path) -> list[Path]:
+    """What holds that container: two files if it is on its way into the archive, or was when the broker was killed."""
+    found = [path for folder in folders for path in folder.glob("*.cairn") if _is_one(path)]
+    return [path for path in found if unpack_from("<Q", path.read_bytes(), 48)[0] == slot_lsn]
+
+
 def _is_one(path: Path) -> bool:
     with path.open("rb") as file:
         return file.read(8)[4:] == b"CNCT"
@@ -93,10 +101,10 @@ def _read(path: Path, *, archived: bool) -> tuple[int, tuple[Container, dict[int
         payloads = at + HEAD_BYTES * (count + 1)
         heads = iter_unpack("<BBHIIIQQQQQQ", data[at + HEAD_BYTES : payloads])
         for number, (kind, flags, _, place, many, _, _, message, queue, txn, time_us, extra) in enumerate(heads, 1):
-            record = Record(lsn + HEAD_BYTES * number, lsn, kind, flags, many, message, queue, txn, time_us, extra)
-            records.append(record)
+            own, payload = lsn + HEAD_BYTES * number, data[payloads + place : payloads + place + many]
+            records.append(Record(own, lsn, kind, flags, many, message, queue, txn, time_us, extra, payload))
             if kind == LOG_HOLES:
-                told[base] = data[payloads + place : payloads + place + many]
+                told[base] = payload
         at += -(-length // SECTOR) * SECTOR
     return slot_lsn, (Container(slot_lsn, path, size, begun_us, archived, tuple(records)), told)
 
