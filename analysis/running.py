@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
@@ -49,9 +50,16 @@ def conf_for(master: str) -> dict[str, str]:
 def started(start: Callable[[], SparkSession], master: str) -> SparkSession:
     """What *start* gives. Raises `CairnError` if Spark does not start."""
     try:
-        return start()
+        spark = start()
     except (PySparkException, PySparkRuntimeError, Py4JError) as error:
         raise told(f"Spark on {master}", error) from error
+    counting: Any = spark.sparkContext
+    counting._accumulatorServer.handle_error = _no_error
+    return spark
+
+
+def _no_error(request: object, address: object) -> None:
+    """A thread of PySpark's prints a traceback otherwise if Java is ended by the signal that ends this."""
 
 
 def answer(job: Job, views: Views) -> pa.Table:

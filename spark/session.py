@@ -90,8 +90,10 @@ def need_java() -> None:
     """Find a Java for Spark, and have it used. Raises `CairnError` with what to install if there is none."""
     home = os.environ.get("JAVA_HOME")
     if home is not None:
-        if not os.access(os.path.join(home, "bin", "java"), os.X_OK):
+        java = os.path.join(home, "bin", "java")
+        if not os.access(java, os.X_OK):
             raise CairnError(f"JAVA_HOME={home}", "there is no bin/java in it", f"unset it, or {_REMEDY}")
+        _check_version(java)
         return
     found = shutil.which("java")
     if found is not None:
@@ -106,7 +108,10 @@ def need_java() -> None:
 
 def _check_version(java: str) -> None:
     """Spark 4 does not start on Java 8 or 11, and says so in a trace of a hundred lines."""
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
+    except (OSError, subprocess.SubprocessError) as error:
+        raise CairnError(java, f"it does not run ({error})", _REMEDY) from error
     version = said.split('"')[1].split(".")[0] if said.count('"') >= 2 else ""
     if version.isdecimal() and int(version) < 17:
         raise CairnError(java, f"Java {version} is too old for Spark", _REMEDY)

@@ -5,13 +5,19 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from cairnmq.store.library import open_store
+
+from ..spark.test_batch import newer_format
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 HOSTILE = "</script><script>document.title='owned'</script><a href='x'>"
@@ -22,6 +28,26 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
         [sys.executable, "-c", "from cairnmq.cli.main import main; main()", "analyze", *arguments],
         capture_output=True, text=True, timeout=1000, check=False, env=os.environ | environment,
     )  # fmt: skip
+
+
+@contextmanager
+def begun(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """The same while it runs, in a group of its own."""
+    command = [sys.executable, "-c", "from cairnmq.cli.main import main; main()", "analyze", *arguments]
+    running = subprocess.Popen(
+        [*command, "--master", "local[1]"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        yield running
+    finally:
+        running.kill()
+        running.wait()
+
+
+def said(running: subprocess.Popen[str]) -> str:
+    assert running.stderr is not None
+    return running.stderr.read()
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +87,51 @@ def test_what_is_wrong_is_one_line_before_spark_is_started(store: str, tmp_path:
     found = run("depth", store, JAVA_HOME=str(tmp_path))
     assert (found.returncode, found.stderr.count("\n")) == (2, 1)
     assert found.stderr.startswith(f"cairnmq: JAVA_HOME={tmp_path}: there is no bin/java in it; ")
+
+
+def test_a_store_of_a_newer_format(store: str, tmp_path: Path) -> None:
+    mark = Path(shutil.copytree(store, tmp_path / "store")) / "journal" / "log.mark"
+    data = bytearray(mark.read_bytes())
+    for at in (0, 4096):
+        newer_format(data, at)
+    mark.write_bytes(data)
+    found = run("depth", str(tmp_path / "store"))
+    assert (found.returncode, found.stdout, found.stderr.count("\n")) == (2, "", 1)
+    assert "is newer than this" in found.stderr
+
+
+def test_where_rows_do_not_fit(store: str) -> None:
+    found = run("groups", store, "--master", "local[1]", "--csv", "/dev/full")
+    assert (found.returncode, found.stdout, found.stderr.count("\n")) == (2, "", 1), found.stderr
+    assert "/dev/full: no space left" in found.stderr
+
+
+def test_where_nobody_reads_on(store: str) -> None:
+    """`| head` is no error."""
+    with begun("groups", store, "--json", "-") as running:
+        assert running.stdout is not None
+        running.stdout.close()
+        assert running.wait(500) == 0
+        assert said(running) == ""
+
+
+@pytest.mark.parametrize("signal_", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_in_the_middle(store: str, tmp_path: Path, signal_: signal.Signals) -> None:
+    """Of all that a terminal's Ctrl-C reaches, Spark's processes too."""
+    log = tmp_path / "spark.log"
+    with begun("all", store, "--json", str(tmp_path / "rows"), "--spark-log", str(log)) as running:
+        until(lambda: log.exists() and "NativeCodeLoader" in log.read_text())
+        os.killpg(running.pid, signal_)
+        assert running.wait(500) == 128 + signal_
+        assert said(running) == "cairnmq: interrupted\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["spark.log"]
+
+
+def until(there: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 300
+    while not there():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_without_pyspark_it_says_what_to_install(store: str, tmp_path: Path) -> None:

@@ -42,10 +42,20 @@ VERSIONS = [("1.8.0_392", False), ("11.0.2", False), ("17.0.1", True), ("21", Tr
 def test_an_old_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str, *, is_enough: bool) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", f"{java(tmp_path / 'bin', version)}:/usr/bin:/bin")
-    if is_enough:
-        need_java()
-        return
-    with pytest.raises(CairnError, match="is too old for Spark"):
+    for _ in range(2):
+        if is_enough:
+            need_java()
+        else:
+            with pytest.raises(CairnError, match="is too old for Spark"):
+                need_java()
+        monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+
+
+def test_what_is_called_java_and_does_not_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    java(tmp_path / "bin", "17")
+    (tmp_path / "bin" / "java").write_bytes(b"\x7fELF of another machine")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(CairnError, match=r"bin/java: it does not run .*; install Java 17 or 21"):
         need_java()
 
 
