@@ -20,8 +20,9 @@ from ..store.transaction import Put, Transaction
 from .growing import Growing
 from .line import Shown
 from .link_end import Ends, Keeper, LinkEnd, Ready
-from .producer import Producer, Queues
+from .producer import Producer
 from .queue import Queue
+from .recording import Queues
 from .senders import ExchangeProducer, QueueProducer
 from .transaction import Transaction as ClientTransaction
 

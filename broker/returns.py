@@ -23,8 +23,8 @@ from .exchange import queues_through
 from .line import Shown
 from .places import ExchangePlace, Place
 from .policy import EXPIRY, REJECTION, TOO_OFTEN
-from .producer import entries_of
 from .queue import Queue
+from .recording import entries_of
 from .times import DELIVERY_DELAY, DELIVERY_TIME, ENQUEUED, carried
 
 if TYPE_CHECKING:

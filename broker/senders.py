@@ -15,8 +15,9 @@ from .direct_sender import DirectSender
 from .exchange import MAX_KEY_CHARACTERS, MOST_HOPS, Exchange, way_through
 from .passing import NO_TRANSACTIONS
 from .places import ExchangePlace, Place
-from .producer import Producer, Queues
+from .producer import Producer
 from .queue import Queue
+from .recording import Queues
 
 if TYPE_CHECKING:
     from .broker import Broker

@@ -21,8 +21,8 @@ from itertools import count
 from ..broker.broker import Broker
 from ..broker.entry import ARRIVAL_MASK, Entry
 from ..broker.growing import PIECE_BYTES
-from ..broker.producer import entries_of
 from ..broker.reading import BEGINNING_BYTES
+from ..broker.recording import entries_of
 from ..store.why import Why
 from .completion import Completion
 from .events import Dequeue, Message, Move, Release

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ..broker.broker import Broker
 from ..broker.entry import Entry
 from ..broker.growing import PIECE_BYTES
-from ..broker.producer import entries_of
+from ..broker.recording import entries_of
 from ..store.transaction import Transaction as StoreTransaction
 from ..store.why import Why
 from .events import Dequeue, Enqueue, Message, Move, Transaction
