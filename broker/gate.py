@@ -107,9 +107,10 @@ class Gate:
             if self._overflow == "drop":
                 return None
             return f"the queue {self._queue.name!r} is full: {self._shown_use()}"
-        if self.duplicates is not None and not self._queue.replicated:
-            key = key_of(content) if staged is not None and staged.keys else None
-            if self.duplicates.knows(content) or (staged is not None and key in staged.keys):
+        if self.duplicates is not None:
+            if staged is not None and staged.keys and key_of(content) in staged.keys:
+                return None
+            if not self._queue.replicated and self.duplicates.knows(content):  # else all members ask when they hear it
                 return None
         return ""
 

@@ -12,6 +12,7 @@ had not settled is the receiver's as before, which may say something else of it 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -302,11 +303,12 @@ class Transaction(Acquiring):
                     self._locked[entry] = queue
 
     def _stored_before(self, queue: Queue, message_id: int) -> Post:
-        """What it puts there: the queue may want to know how it begins, and its times count as those of others."""
-        try:
-            beginning = self._broker.store.load_piece(message_id, 0)[:BEGINNING_BYTES]
-        except CairnError:  # whoever receives it is told
-            return Post(queue)
+        """What it puts there: its size, its id and its times count as those of others."""
+        store, beginning = self._broker.store, b""
+        with suppress(CairnError):  # whoever receives it is told
+            beginning = store.load_piece(message_id, 0)[:BEGINNING_BYTES]
+        if queue.gate is not None:
+            self.stage(queue.gate, beginning, store.size_of(message_id))
         times = times_of(beginning, queue.policy.message_ttl_ms)
         return Post(queue, None, 0, times, beginning if queue.policy.looks_inside else b"")
 

@@ -60,9 +60,10 @@ class MessageHandler:
 
     def add(self, replica: Replica, place: int, entries: Sequence[Entry]) -> None:
         """These are on the queue; consumers get them when the event at *place* is safe."""
+        looks_inside = replica.queue.policy.looks_inside
         for entry in entries:
             if entry.message_id and entry.held_bytes > PIECE_BYTES:  # read back piece by piece
-                _forget(replica, entry, PIECE_BYTES)
+                _forget(entry, PIECE_BYTES, looks_inside)
         replica.add(entries)
         self._completion.when_safe(place, self._shower(replica), always=True)
 
@@ -120,7 +121,7 @@ class MessageHandler:
         (entry,) = entries_of(queue, [message], [message_id] if lasts else (), True)
         queue.positions = positions
         if lasts and not queue.has_room():
-            _forget(replica, entry, 0)
+            _forget(entry, 0, queue.policy.is_shaped)  # its id is among those that came apart from the messages
         replica.count(entry, position, failures)
         queue.messages += 1
         if queue.gate is not None:
@@ -285,8 +286,8 @@ class MessageHandler:
         return entries
 
 
-def _forget(replica: Replica, entry: Entry, held_bytes: int) -> None:
+def _forget(entry: Entry, held_bytes: int, looks_inside: bool) -> None:
     """What is in it can be read back; how it begins is kept for a queue that wants to know."""
-    if replica.queue.policy.is_shaped:
+    if looks_inside:
         entry.beginning = entry.whole()[:BEGINNING_BYTES]
     entry.content, entry.held_bytes = None, held_bytes

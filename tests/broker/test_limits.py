@@ -195,3 +195,19 @@ def test_an_id_is_taken_once_however_it_comes(size: str, durable: bool) -> None:
     for name in "abcd":
         assert queue.put(1, durable, id=name) == "accepted"
     assert there.messages == 4, "what was rolled back never came"
+
+
+@size
+def test_what_is_prepared_counts_behind_a_restart(size: str) -> None:
+    queue = Limited(size, "bytes", "reject")
+    txn_id = queue.declare(b"xid")
+    assert [queue.put(number, True, txn_id) for number in (1, 2)] == ["accepted"] * 2
+    assert queue.discharge(txn_id) == ""
+    queue.world.do(queue.world.broker.in_doubt.prepare, b"xid", lambda: None)
+    queue.world.kill_and_start()
+    queue.senders.clear()
+    assert [queue.put(number) for number in (3, 4)] == ["accepted", REFUSED]
+    queue.world.do(queue.world.broker.in_doubt.commit, b"xid", lambda: None)
+    assert queue.put(5) == REFUSED
+    assert sorted(queue.numbers()) == [1, 2, 3]
+    assert queue.put(6) == "accepted"
