@@ -27,7 +27,7 @@ from .entry import Entry
 from .memory import ENTRY_BYTES
 from .queue import Queue
 from .returns import WHY
-from .times import may_have_times, stamped
+from .times import may_have_times, stamped, times_of
 from .transaction import ROLLBACK, UNKNOWN_ID, Taken, Transaction
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class OrderedTransaction(Transaction):
             self.fail("a message can't be moved to a durable queue that only this member has")
         elif not ordered or self._holds(ordered, content):
             for target in others:
-                self.hold(target, content, len(content), None)
+                self.hold(target, content, len(content), times_of(content, target.policy.message_ttl_ms))
             if self.failure is None:
                 self._moves.append(Moved(taken.queue, taken.entry, ordered, message, WHY[taken.why_moved()]))
                 taken.is_off = True

@@ -350,6 +350,26 @@ def test_what_does_not_last_goes_with_it() -> None:  # D53
     assert numbers_on(world, "q") == [2]
 
 
+def test_where_a_dead_letter_does_not_last_it_stays_as_long_as_that_queue_says() -> None:
+    world = started()
+    made: list[Any] = []
+    world[1].do(lambda: made.append(world[1].broker.nodes.add_queue("dead here", {"message-ttl-ms": 5000})))
+    queue = world[1].broker.nodes.queues["q"]
+    world[1].do(world[1].broker.nodes.change_queue, queue, {"dead-letter-address": "dead here"}, made.append)
+    assert world.until(lambda: len(made) == 2)
+    assert made[1] is None
+    filled(world, range(1))
+    client = begun(world)
+    client.request("q", 1)
+    assert world.until(lambda: bool(client.receivers["q"].unsettled))
+    client.take("q", [0], REJECT)
+    client.discharge()
+    assert world.until(lambda: made[0].messages == 1)
+    world.run(4)
+    assert made[0].messages == 1
+    assert world.until(lambda: made[0].messages == 0, 5)
+
+
 def test_alone_in_a_cluster() -> None:  # D53
     world = started(1)
     filled_by = Sender(world[1])
