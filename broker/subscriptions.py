@@ -131,7 +131,8 @@ class Subscriptions:
 
     def channel_closed(self, driver: DriverEnd, queue: Queue, *, for_good: bool) -> None:
         """A link on it is gone: with *for_good* the client gives a durable one up, if nobody shares it."""
-        if (exchange := self._broker.nodes.exchanges.get((_terms_of(queue) or {}).get("exchange", ""))) is not None:
+        exchange = self._broker.nodes.exchanges.get(_topic(queue))
+        if exchange is not None:
             self._broker.maker_closed(driver, exchange)
         if SUBSCRIPTION in queue.arguments and not queue.consumers and not queue.going and (
             for_good or not queue.queue_id
@@ -191,8 +192,8 @@ class Subscriptions:
 
 
 def subscribers(exchange: Exchange) -> list[Taker | Selecting]:
-    """Those who receive what comes through *exchange*, and nothing else."""
-    queues = dict.fromkeys(binding.queue for binding in exchange.bindings() if SUBSCRIPTION in binding.queue.arguments)
+    """Those who subscribed to *exchange*. Their queues may be bound to others, too, and others' to it."""
+    queues = dict.fromkeys(binding.queue for binding in exchange.bindings() if _topic(binding.queue) == exchange.name)
     takers: list[Taker | Selecting] = []
     for queue in queues:
         takers += [*queue.consumers, *queue.selecting]
@@ -204,6 +205,12 @@ def _terms_of(queue: Queue) -> Mapping[str, Any] | None:
     terms = queue.arguments.get(SUBSCRIPTION)
     is_one = isinstance(terms, Mapping) and all(isinstance(terms.get(name), str) for name in ("exchange", "key"))
     return terms if is_one else None
+
+
+def _topic(queue: Queue) -> str:
+    """The name of the exchange that a queue is a subscription of; empty if it is none."""
+    terms = _terms_of(queue)
+    return "" if terms is None else str(terms["exchange"])
 
 
 def _asked(place: ExchangePlace, wish: Open) -> _Asked:
@@ -218,8 +225,9 @@ def _asked(place: ExchangePlace, wish: Open) -> _Asked:
         arguments[SELECTOR] = asked.selector
     if asked.no_local and wish.container:
         arguments[NOT_FROM] = wish.container
-    shared = "shared" in terminus.capabilities
-    durable = terminus.lasts and not terminus.dynamic
+    made = terminus.dynamic  # for this link: whatever its name, there is nothing to find again, or to share by it
+    shared = "shared" in terminus.capabilities and not made
+    durable = terminus.lasts and not made
     if durable or shared:
         queue = _durable_name(wish, shared=shared)
         if not durable:
@@ -229,7 +237,7 @@ def _asked(place: ExchangePlace, wish: Open) -> _Asked:
     if len(queue.encode()) > MAX_NAME_BYTES:
         raise StoreError("subscription", f"its name takes more than {MAX_NAME_BYTES} bytes", "shorten the link's name")
     applied = filters.accepted(asked, no_local=True)
-    return _Asked(place, key, arguments, applied, durable, shared, queue, terminus.dynamic)
+    return _Asked(place, key, arguments, applied, durable, shared, queue, made)
 
 
 def _durable_name(wish: Open, *, shared: bool) -> str:
