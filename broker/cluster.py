@@ -124,8 +124,11 @@ class Cluster(Protocol):
         """A message off a queue, and one of that content on others, in one go."""
         ...
 
-    def transact(self, work: Work, then: Then, refused: Then) -> None:
-        """All of that in one go; *refused*, and nothing is done, if a queue is gone by then, or a message."""
+    def transact(self, work: Work, heard: Then, then: Then, refused: Then) -> None:
+        """All of that in one go; *refused*, and nothing is done, if a queue is gone by then, or a message.
+
+        *heard*: is called before either, when it was done here, or was not.
+        """
         ...
 
     def purge(self, queue: Queue, done: Callable[[int | Exception], None]) -> None:

@@ -93,6 +93,11 @@ class Gate:
             self._sizes[position & ARRIVAL_MASK] = self._size_of(entry)
         self.bytes = sum(self._sizes.values())
 
+    @property
+    def is_replicated(self) -> bool:
+        """Whether all members of a cluster have its queue."""
+        return self._queue.replicated
+
     # ---- messages that come ---------------------------------------------------------------------------------------
 
     def look_at(self, content: bytes, size_bytes: int, staged: Staged | None = None) -> str | None:
@@ -110,7 +115,7 @@ class Gate:
         if self.duplicates is not None:
             if staged is not None and staged.keys and key_of(content) in staged.keys:
                 return None
-            if not self._queue.replicated and self.duplicates.knows(content):  # else all members ask when they hear it
+            if not self.is_replicated and self.duplicates.knows(content):  # else all members ask when they hear it
                 return None
         return ""
 

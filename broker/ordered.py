@@ -133,7 +133,7 @@ class OrderedTransaction(Transaction):
         self._owner.under_way[self] = None
         cluster = self._broker.cluster
         assert cluster is not None
-        cluster.transact(work, partial(self._is_safe, then), partial(self._is_refused, refused))
+        cluster.transact(work, self._is_heard, partial(self._is_safe, then), partial(self._is_refused, refused))
 
     def check(self) -> None:
         super().check()
@@ -157,6 +157,10 @@ class OrderedTransaction(Transaction):
                 why = Why.ACCEPTED if taken.state == ACCEPTED else Why.REJECTED
                 takes.setdefault((taken.queue, why), []).append(taken.entry)
         return Work(puts, [(queue, entries, why) for (queue, why), entries in takes.items()], self._moves)
+
+    def _is_heard(self) -> None:
+        """What it put on replicated queues counts there, or will never be there."""
+        self._unstage([gate for gate in self._staged if gate.is_replicated])
 
     def _is_safe(self, then: Callable[[], None]) -> None:
         """All members do it, and a majority has."""

@@ -233,11 +233,14 @@ class Posting:
             shown.setdefault(queue, []).append(entry)
         return list(shown.items())
 
+    def _unstage(self, gates: Sequence[Gate]) -> None:
+        """What it put on their queues is there, or will never be."""
+        for gate in gates:
+            gate.unstage(self._staged.pop(gate))
+
     def _drop(self) -> None:
         self._posts = []
-        for gate, staged in self._staged.items():
-            gate.unstage(staged)
-        self._staged = {}
+        self._unstage([*self._staged])
         self.controller.size_bytes -= self.size_bytes
         self.size_bytes = self._transient_bytes = 0
         self._count()

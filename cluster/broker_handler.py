@@ -132,7 +132,7 @@ class BrokerHandler:
         event = Move(why, queue.name, entry.position & ARRIVAL_MASK, names, (content, entry.message_id > 0))
         self.core.say(events.move(*event), Local(then, queue=queue, entries=(entry,), event=event))
 
-    def transact(self, work: Work, then: Then, refused: Then) -> None:
+    def transact(self, work: Work, heard: Then, then: Then, refused: Then) -> None:
         parts: list[Enqueue | Dequeue | Move] = []
         locals_: list[Local] = []
         for queues, kept in work.puts:
@@ -145,7 +145,7 @@ class BrokerHandler:
             names = [target.name for target in targets]
             parts.append(Move(why, queue.name, entry.position & ARRIVAL_MASK, names, message))
             locals_.append(Local(_nothing, queue=queue, entries=(entry,)))
-        local = Local(then, refused, event=Transaction(parts), parts=locals_)
+        local = Local(then, refused, event=Transaction(parts), parts=locals_, heard=heard)
         if self.core.alone:
             self.core.say(_TRANSACTION, local)
             return

@@ -118,6 +118,8 @@ class Deliver:
             core.joining.front(sender, event)
         elif isinstance(event, events.Transaction):
             done = core.transacting.do(sender, position, event, local)
+            if local is not None and local.heard is not None:
+                local.heard()
         if local is not None:
             core.completion.when_safe(position, local.then if done or local.refused is None else local.refused)
         self.position = position + 1

@@ -35,6 +35,8 @@ class Local(NamedTuple):
     """Messages of that queue which nobody has any more, until the event is heard."""
     parts: Sequence[Local] = ()
     """Of a transaction: one for each of its parts."""
+    heard: Then | None = None
+    """When a transaction was done here, or was not, before that is safe."""
     answered: Callable[[object], None] | None = None
     """Gets the result of a change of the wiring."""
     always: bool = False

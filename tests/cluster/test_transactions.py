@@ -370,6 +370,35 @@ def test_where_a_dead_letter_does_not_last_it_stays_as_long_as_that_queue_says()
     assert world.until(lambda: made[0].messages == 0, 5)
 
 
+def test_what_is_heard_of_it_takes_its_room_once() -> None:
+    """Until others have it, too, it is on its queue, and its client is not told yet."""
+    world = started()
+    made: list[Any] = []
+    limits = {"max-messages": 5, "overflow": "reject"}
+    world[1].do(world[1].broker.nodes.change_queue, world[1].broker.nodes.queues["q"], limits, made.append)
+    assert world.until(lambda: made == [None])
+    client = begun(world)
+    client.send("q", range(3))
+    world.run(0.1)
+    sender = Sender(world[1])
+    world.run(0.1)
+    for node in (2, 3):
+        world[node].is_disk_slow = True
+    asked = client.discharge()
+    assert world.until(lambda: world[1].broker.nodes.queues["q"].messages == 3)
+    assert asked not in client.control.confirmed
+    sender.send([10])
+    world.run(0.1)
+    sender.send([11])
+    assert world.until(lambda: world[1].broker.nodes.queues["q"].messages == 5), sender.rejected
+    sender.send([12])
+    assert world.until(lambda: 12 in sender.rejected)
+    for node in (2, 3):
+        world[node].hurry_disk()
+    assert world.until(lambda: asked in client.control.confirmed)
+    assert numbers_on(world, "q") == [0, 1, 2, 10, 11]
+
+
 def test_alone_in_a_cluster() -> None:  # D53
     world = started(1)
     filled_by = Sender(world[1])
