@@ -65,9 +65,9 @@ class ServiceManager:
     def _say(self, text: str, flags: int = 0) -> None:
         try:
             self._socket.sendto(text.encode(), flags, self._address)
-        except BlockingIOError:
-            pass  # it will hear the next one
         except OSError as error:
+            if isinstance(error, BlockingIOError) and flags:
+                return  # it will hear the next one
             if not self._is_deaf:
                 log.warning("NOTIFY_SOCKET %s: %s; systemd does not learn how this broker is", self._shown, error)
             self._is_deaf = True

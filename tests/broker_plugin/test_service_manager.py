@@ -14,6 +14,7 @@ import pytest
 from cairnmq.base.clock import ManualClock
 from cairnmq.base.errors import CairnError
 from cairnmq.broker.timers import Timers
+from cairnmq.broker_plugin import service_manager as service_manager_module
 from cairnmq.broker_plugin.options import BrokerOptions, RouterOptions
 from cairnmq.broker_plugin.run import RunningBroker
 from cairnmq.broker_plugin.service_manager import ServiceManager, service_manager
@@ -177,6 +178,22 @@ def test_a_listener_that_takes_no_more_does_not_hold_up_the_core(tmp_path: Path)
     clock.advance(1)
     timers.run()
     assert listener.next() == KEEP_ALIVE
+    manager.close()
+    listener.socket.close()
+
+
+def test_that_it_is_up_is_not_lost_without_a_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where nobody takes it for long, as the operator sees a start that never ends."""
+    monkeypatch.setattr(service_manager_module, "PATIENCE_S", 1)
+    listener, timers = Listener(str(tmp_path / "notify")), Timers(ManualClock(), lambda action: None)
+    manager = ServiceManager(listener.address, 4.0)
+    for _ in range(5000):
+        manager.keep_alive(timers)
+    assert not caplog.messages
+    manager.ready("listening")
+    assert [message for message in caplog.messages if "systemd does not learn" in message]
     manager.close()
     listener.socket.close()
 
