@@ -297,6 +297,17 @@ def annotated(content: bytes, entries: dict[str, Any], without: Collection[str] 
     return content[:begin] + new + content[end:]
 
 
+def envelope(content: bytes) -> bytes:
+    """The sections before the body, as far as they are whole and right: all that a queue may want to know of one."""
+    at = last = 0
+    try:
+        while at < len(content) and (section := _before_body(content, at, last)) is not None:
+            last, at = section.code, section.end
+    except Malformed:
+        pass
+    return content[:at]
+
+
 def _before_body(content: bytes, at: int, last: int) -> Section | None:
     """The section at *at*, None if it is of the body, which may go on beyond *content*."""
     if descriptor(content, at)[0] >= DATA:

@@ -3,7 +3,7 @@
 The newest `duplicate-window` ids are remembered, whatever has become of the messages. They are messages of a queue
 of their own, `$duplicates:` and the name, so they last as messages do: an id is recorded right behind its message, and
 both are durable before the sender is told. A crash between the two can let that one message in again, never lose it.
-Messages without a message-id are always taken; of a long one it has to stand in the first 64 KiB. Of what comes in a
+Messages without a message-id are always taken; of a long one the properties have to be in its first 64 KiB. In a
 transaction ids are remembered with the commit; till then they count in that transaction alone. With the queue goes what
 it remembered: at the next start, if a crash came between the two.
 """

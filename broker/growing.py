@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..amqp import header
 from ..amqp.codec import Malformed
+from ..amqp.sections import envelope
 from ..amqp.vouching import NotTheSender, Walk, condition_of
 from .entry import Entry, HeldContent
 from .line import Shown
@@ -51,7 +52,7 @@ class Growing:
         self._broker = broker
         self._held: list[bytes] = []
         self.beginning = b""
-        """The first piece, where one of its queues wants to know what is in it."""
+        """Its sections before the body, where one of its queues wants to know what is in it."""
         self._message_id = 0
         self._stores = False
         self._holds = False
@@ -100,9 +101,9 @@ class Growing:
             if lives or may_have_times(piece, head):
                 piece = stamped(piece, head, self._broker.clock.wall_us(), always=lives)
                 self._held = [piece]
-                self.beginning = piece
+                self.beginning = envelope(piece)
             elif any(queue.policy.looks_inside for queue in queues):
-                self.beginning = piece
+                self.beginning = envelope(piece)
             self._stores = head.durable and any(queue.queue_id for queue in queues)
         except Malformed as error:
             self.malformed = str(error)

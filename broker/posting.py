@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..amqp import header
 from ..amqp.codec import Malformed
+from ..amqp.sections import envelope
 from ..base.errors import DiskError, StoreError
 from ..channel.words import Content, Delivery, Fragment, TerminalEnd
 from ..store.transaction import MAX_HELD_BYTES
@@ -16,7 +17,6 @@ from .gate import Gate, Staged
 from .line import Shown
 from .memory import ENTRY_BYTES
 from .queue import Queue
-from .reading import BEGINNING_BYTES
 from .times import TimedEntry, Times, may_have_times, stamped, times_of
 
 if TYPE_CHECKING:
@@ -249,4 +249,4 @@ class Posting:
 def stored_on(queue: Queue, content: bytes, *, timed: bool) -> Post:
     """A message that the store puts on *queue*."""
     times = times_of(content, queue.policy.message_ttl_ms) if timed else None
-    return Post(queue, None, 0, times, content[:BEGINNING_BYTES] if queue.policy.looks_inside else b"")
+    return Post(queue, None, 0, times, envelope(content) if queue.policy.looks_inside else b"")

@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..amqp.proton import ACCEPTED, MODIFIED, REJECTED
+from ..amqp.sections import envelope
 from ..base.errors import CairnError, StoreError
 from ..channel.words import Outcome
 from ..store.transaction import Dequeue, Enqueue, TxState
@@ -32,7 +33,6 @@ from .posting import TIMEOUT as TIMEOUT
 from .posting import UNKNOWN_ID as UNKNOWN_ID
 from .posting import Post, stored_on
 from .queue import Queue
-from .reading import BEGINNING_BYTES
 from .returns import WHY, Found
 from .times import times_of
 
@@ -306,7 +306,7 @@ class Transaction(Acquiring):
         """What it puts there: its size, its id and its times count as those of others."""
         store, beginning = self._broker.store, b""
         with suppress(CairnError):  # whoever receives it is told
-            beginning = store.load_piece(message_id, 0)[:BEGINNING_BYTES]
+            beginning = envelope(store.load_piece(message_id, 0))
         if queue.gate is not None:
             self.stage(queue.gate, beginning, store.size_of(message_id))
         times = times_of(beginning, queue.policy.message_ttl_ms)

@@ -13,7 +13,7 @@ from proton import Message, symbol, timestamp, uint, ulong
 from cairnmq.amqp import decode, encode, header, sections
 from cairnmq.amqp.codec import Malformed
 from cairnmq.amqp.header import Header
-from cairnmq.amqp.sections import Properties, Section, Sections, annotated, index
+from cairnmq.amqp.sections import Properties, Section, Sections, annotated, envelope, index
 from cairnmq.amqp.values import Symbol, Ulong
 
 from . import strategies
@@ -202,6 +202,7 @@ def test_the_beginning_of_a_message_has_the_sections_that_are_whole(message: Any
     assert found[:5] == tuple(map(seen, all_of_it[:5]))
     assert found.body == tuple(filter(seen, all_of_it.body))
     assert found.end <= cut
+    assert len(envelope(content[:cut])) == max((section.end for section in found[:5] if section is not None), default=0)
     if found.end < cut:
         with pytest.raises(Malformed):
             index(content[:cut])

@@ -211,3 +211,21 @@ def test_what_is_prepared_counts_behind_a_restart(size: str) -> None:
     assert queue.put(5) == REFUSED
     assert sorted(queue.numbers()) == [1, 2, 3]
     assert queue.put(6) == "accepted"
+
+
+@pytest.mark.parametrize("policy", [{"duplicate_window": 9}, {"priorities": True}], ids=["ids", "priorities"])
+@size
+def test_a_transaction_holds_no_contents_for_what_a_queue_wants_to_know(size: str, policy: dict[str, Any]) -> None:
+    queue = Limited(size, "messages", "ring")
+    queue.make("curious", **policy)
+    queue.senders["q"] = queue.world.open(to_client=False, address="curious")
+    queue.body_bytes = max(60_000, queue.body_bytes)
+    txn_id = queue.declare()
+    for number in range(40):  # more than a transaction of the store holds in memory
+        assert queue.put(number, txn_id=txn_id, id=str(number), priority=number % 10) == "accepted"
+    posts = queue.world.broker.transactions.find(queue.connection, txn_id)._posts
+    assert sum(len(post.beginning) for post in posts) < 40 * 200
+    assert queue.discharge(txn_id) == ""
+    taken = [int(message.body) for message in queue.take("curious")]
+    order = sorted(range(40), key=lambda number: -(number % 10)) if "priorities" in policy else [*range(40)]
+    assert taken == order
