@@ -1,8 +1,8 @@
 """Duplicate detection: a queue remembers the message-ids it has taken, and takes none of them twice. Core only.
 
 The newest `duplicate-window` ids are remembered, whatever has become of the messages. They are messages of a queue
-of their own, `$duplicates:` and the name, so they last as messages do: an id is recorded right behind its message, and
-both are durable before the sender is told. A crash between the two can let that one message in again, never lose it.
+of their own, `$duplicates:` and the name, so they last as messages do. An id is recorded right behind its message, and
+nobody waits for it: a crash between the two can let that one message in again if it is sent again, never lose it.
 Messages without a message-id are always taken; of a long one the properties have to be in its first 64 KiB. In a
 transaction ids are remembered with the commit; till then they count in that transaction alone. With the queue goes what
 it remembered: at the next start, if a crash came between the two.

@@ -85,8 +85,9 @@ class WiringCalls:
             if self._creations is not None and len(self._creations) < _AT_ONCE:
                 self._creations.append(creation)
                 return
-            creations = self._creations = [creation]
-            self._sql.submit(self._create_all, creations)
+            creations = [creation]
+            self._sql.submit(self._create_all, creations)  # raises where SQL was let go of: then none may join these
+            self._creations = creations
 
     def _create_all(self, creations: list[_Creation]) -> None:
         with self._lock:

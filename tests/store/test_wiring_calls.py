@@ -6,6 +6,7 @@ import threading
 from typing import Any
 from uuid import UUID
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -98,3 +99,12 @@ def test_where_sql_is_away_nobody_waits_for_each_of_the_others() -> None:
     calls.close_sql()
     assert wiring.commits == 1
     assert [type(one) for one in found] == [SqlUnreachable] * 50
+
+
+def test_who_asks_when_sql_was_let_go_of_is_not_kept_waiting() -> None:
+    calls = WiringCalls(Counting())
+    calls.start_sql()
+    calls.close_sql()
+    for number in range(2):
+        with pytest.raises(RuntimeError):
+            calls.create_queue(f"q{number}", print)
