@@ -1,0 +1,155 @@
+"""Whatever clients send, in pieces, in transactions, and however they leave: when all is taken, nothing is held."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+from proton import Message
+
+from cairnmq.amqp.proton import ACCEPTED, REJECTED
+from cairnmq.channel.words import ABORTED, MORE, SETTLED
+
+from .test_transactions import declare, discharge
+from .test_transactions_and_policies import Transacting
+from .world import FakeTerminal
+
+POLICIES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "reject": {"max-messages": 6, "overflow": "reject"},
+    "drop": {"max-bytes": 500_000, "overflow": "drop"},
+    "ring": {"max-bytes": 400_000, "overflow": "ring"},
+    "block": {"max-messages": 4, "overflow": "block"},
+    "once": {"duplicate-window": 5},
+    "times": {"message-ttl-ms": 5000, "dead-letter-address": "reject", "max-messages": 5, "overflow": "reject"},
+    "sorted": {"priorities": True, "duplicate-window": 4, "max-messages": 5, "overflow": "drop"},
+}
+SIZES = (10, 1000, 70_000, 150_000, 600_000)
+PIECES = (30_000, 70_000)
+
+
+class Client:
+    """A connection."""
+
+    def __init__(self, life: Life) -> None:
+        self.life = life
+        self.connection = object()
+        self.control = life.world.open(to_client=False, connection=self.connection, coordinator=True, address=None)
+        self.transactions: list[bytes] = []
+        self.senders: dict[str, FakeTerminal] = {}
+
+    def ask(self, request: bytes) -> None:
+        self.life.world.send(self.control, (self.life.next(), request, 0))
+
+    def send(self, address: str, content: bytes) -> None:
+        """All of it or only some, in a transaction or not."""
+        draw, world = self.life.draw, self.life.world
+        if address not in self.senders:
+            self.senders[address] = world.open(to_client=False, connection=self.connection, address=address)
+        sender, number, settled = self.senders[address], self.life.next(), SETTLED * (draw.random() < 0.2)
+        size = draw.choice(PIECES) if len(content) > 100_000 or draw.random() < 0.5 else len(content)
+        begins = range(0, len(content), size)
+        pieces = [(number, content[at : at + size], settled | MORE * (at != begins[-1])) for at in begins]
+        is_left = len(pieces) > 1 and draw.random() < 0.1
+        if len(pieces) > 1 and draw.random() < 0.2:
+            pieces[-1:] = [] if is_left else [(number, b"", ABORTED)]
+        if self.transactions and draw.random() < 0.6:
+            world.do(sender.driver.post_in, self.connection, draw.choice(self.transactions), pieces)
+        else:
+            world.send(sender, *pieces)
+        if is_left:
+            world.do(self.senders.pop(address).driver.close, (), True, False)
+
+    def leave(self) -> None:
+        for link in (*self.senders.values(), self.control):
+            self.life.world.do(link.driver.close, (), True, False)
+        self.life.world.do(self.life.world.broker.connection_closed, self.connection)
+
+
+class Life(Transacting):
+    """Queues with policies, durable and not, some of them behind an exchange; clients, and what they do."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.draw = Random(seed)
+        self.world.broker.memory.limit_bytes = self.draw.choice([16 << 20, 2 << 20, 600_000])
+        nodes, done = self.world.broker.nodes, list[Any]()
+        for name, policy in POLICIES.items():
+            if self.draw.random() < 0.3:
+                nodes.add_queue(name, policy)
+            else:
+                self.world.do(nodes.create_queue, name, policy, done.append)
+        exchange = nodes.add_exchange("all", "fanout", {})
+        for name in self.draw.sample([*POLICIES], self.draw.randrange(1, len(POLICIES))):
+            self.world.do(nodes.bind, exchange, nodes.queues[name], "", {}, done.append)
+        self.clients = [Client(self), Client(self)]
+
+    def next(self) -> int:
+        self.number += 1
+        return self.number
+
+    def step(self) -> None:
+        draw, what = self.draw, self.draw.randrange(14)
+        client = draw.choice(self.clients)
+        if what == 0:
+            client.ask(declare())
+            client.transactions.append(client.control.declared_ids[-1])
+        elif what == 1 and client.transactions:
+            client.ask(discharge(client.transactions.pop(), fail=draw.random() < 0.4))
+        elif what == 2:
+            client.leave()
+            self.clients[self.clients.index(client)] = Client(self)
+        elif what == 3:
+            taker = self.open(draw.choice([*POLICIES]), draw.randrange(1, 4))
+            for tag, _ in taker.forwarded:
+                self.world.settle(taker, tag, draw.choice([ACCEPTED, ACCEPTED, REJECTED]))
+            self.world.do(taker.driver.close, (), False, False)
+        elif what == 4:
+            self.world.advance(4 * draw.random())
+        else:
+            fields = {"id": draw.choice("abcdef"), "ttl": draw.choice([0, 0, 3]), "priority": draw.choice([4, 4, 7])}
+            message = Message(body="x" * draw.choice(SIZES), durable=draw.random() < 0.6, **fields)
+            client.send(draw.choice([*POLICIES, "all", "all", "all"]), bytes(message.encode()))
+        self.world.read_all()
+
+    def end(self) -> None:
+        """Clients leave, and all that is there is taken."""
+        for client in self.clients:
+            client.leave()
+        for _ in range(2):  # what had a time comes as a dead letter
+            for name in POLICIES:
+                self.take(name, 1000)
+            self.world.advance(6)
+            self.world.read_all()
+
+    def kept(self) -> int:
+        """Ids that are remembered on the disk."""
+        queues = self.world.broker.nodes.queues.values()
+        return sum(queue.messages for queue in queues if queue.name.startswith("$duplicates:"))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_nothing_stays(seed: int) -> None:
+    life = Life(seed)
+    broker, queues = life.world.broker, life.world.broker.nodes.queues
+    for _ in range(life.draw.randrange(5, 70)):
+        life.step()
+        for gate in [queue.gate for queue in queues.values() if queue.gate is not None]:
+            parts = [staged for _, one in broker.transactions.open() if (staged := one.staged_at(gate)) is not None]
+            assert gate._staged == sum(part.messages for part in parts)
+            assert gate._staged_bytes == sum(part.bytes for part in parts)
+    life.end()
+    for queue in [queues[name] for name in POLICIES]:
+        assert (queue.messages, queue.held_bytes) == (0, 0)
+        if queue.gate is not None:
+            assert (queue.gate.bytes, queue.gate._staged, queue.gate._staged_bytes) == (0, 0, 0)
+    assert broker.memory.used_bytes == 0
+    remembered = sum(
+        len(queue.gate.duplicates.all())
+        for queue in queues.values()
+        if queue.queue_id and queue.gate is not None and queue.gate.duplicates is not None
+    )
+    assert len(life.world.store.state) == remembered
+    life.world.kill_and_start()
+    assert len(life.world.store.state) == life.kept() == remembered
