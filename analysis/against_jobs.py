@@ -28,8 +28,8 @@ def trace_join(spark: SparkSession, views: Views) -> DataFrame:
     end_reasons, whys   of those that are gone
 
     The log is a file of CSV with a line of names, or of JSON objects, one per line (.json, .jsonl, .ndjson), with
-    message_id, message-id, amqp_message_id or id. Lines without one do not count. A message that left the journal is
-    found with its archive only.
+    message_id, message-id, amqp_message_id or id. Lines without one do not count; what else a line has of fields, too
+    few or too many, does not matter. A message that left the journal is found with its archive only.
     """
     log = _producer_log(spark, views.asked)
     found = views.view(
@@ -68,7 +68,7 @@ def _producer_log(spark: SparkSession, asked: Asked) -> DataFrame:
         if is_json:
             frame = spark.read.json(where, primitivesAsString=True, mode="FAILFAST")
         else:  # a quote in quotes is doubled, as RFC 4180 and most that write CSV have it; Spark's own way is another
-            frame = spark.read.csv(where, header=True, escape='"', multiLine=True, mode="FAILFAST")
+            frame = spark.read.csv(where, header=True, escape='"', multiLine=True)
     except (PySparkException, Py4JError) as error:
         why = "not every line of it is a JSON object" if is_json else "it can't be read as CSV"
         raise CairnError(path, why, "write CSV with a line of names, or JSON lines") from error
