@@ -117,8 +117,8 @@ def test_everything_is_measured(report: dict[str, Any]) -> None:
         (recovery.SECTION, "checkpoint and 5 % of the log", "read + crc32c"),
         (recovery.SECTION, "clean shutdown", "read + crc32c"),
     ]
-    beside = ("1 MiB coming", "a file written at that rate", "1 MiB going")
-    beside += ("1 MiB coming to another broker", "1 MiB going from another broker")
+    beside = ["1 MiB coming", "a file written at that rate", "1 MiB going"]
+    beside += ["1 MiB coming to another broker", "1 MiB going from another broker"]
     wanted += [(long.SECTION, f"beside {what}", "idle") for what in beside]
     for kind in ("memory", "solo", *(() if group.left_out() else ("corosync",))):
         yardstick = "" if kind == "solo" else "bus"
