@@ -53,7 +53,7 @@ def _no_start(spark: SparkSession, views: Views) -> DataFrame:
     return spark.sql(
         """
         with ends as (
-            select message_id, extra as ended from {records}
+            select message_id, extra as ended from {strays}
             where type in ('dequeue', 'delete') and (flags & 16) = 0
         ),
         cuts as (
@@ -65,7 +65,7 @@ def _no_start(spark: SparkSession, views: Views) -> DataFrame:
         ),
         puts as (
             select r.message_id, r.queue_id, coalesce(r.extra, r.lsn) as position, collect_set(r.lsn) as lsns
-            from {records} r left anti join {messages} m on r.message_id = m.message_id
+            from {strays} r
             where r.type = 'enqueue' and (r.flags & 16) = 0
               and (r.txn_id is null or exists (
                   select 1 from {transactions} t where t.txn_id = r.txn_id and t.state = 'committed'))
@@ -84,8 +84,8 @@ def _no_start(spark: SparkSession, views: Views) -> DataFrame:
                concat('message ', message_id, ' is on it, and has no content') as what
         from puts left anti join over using (message_id, queue_id, position) group by queue_id, message_id
         """,
-        deletes=views.view("records", columns="lsn,queue_id,extra,payload", types="queue-delete", copies="all"),
-        records=views.records, messages=views.messages, transactions=views.transactions,
+        deletes=views.records("lsn,queue_id,extra,payload", "queue-delete"),
+        strays=views.strays, transactions=views.transactions,
     )  # fmt: skip
 
 
@@ -101,11 +101,12 @@ def _of_messages(spark: SparkSession, views: Views) -> DataFrame:
         select 'unfinished', lower(hex(t.xid)), t.txn_id, null, cast(p.told - t.enqueues - t.dequeues as bigint), null,
                concat('of ', p.told, ' operations ', t.enqueues + t.dequeues, ' are there')
         from {transactions} t join (
-            select txn_id, max(coalesce(extra, 0)) as told from {records} where type = 'tx-prepare' group by txn_id
+            select txn_id, max(coalesce(extra, 0)) as told from {prepares} group by txn_id
         ) p using (txn_id)
         where t.state = 'prepared' and p.told != t.enqueues + t.dequeues
         """,
-        messages=views.messages, transactions=views.transactions, records=views.records,
+        messages=views.messages("message_id,queue,queue_id,state,complete,pieces"),
+        transactions=views.transactions, prepares=views.records("txn_id,extra", "tx-prepare"),
     )  # fmt: skip
 
 

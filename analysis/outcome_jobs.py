@@ -13,11 +13,12 @@ def _carried(spark: SparkSession, views: Views) -> DataFrame:
         """
         with put as (
             select distinct txn_id, message_id from {records}
-            where txn_id is not null and type in ('start', 'enqueue') and (flags & 1 = 1 or type = 'enqueue')
+            where txn_id is not null and (flags & 1 = 1 or type = 'enqueue')
         )
         select put.txn_id, sum(m.size) as bytes from put join {messages} m using (message_id) group by put.txn_id
         """,
-        records=views.records, messages=views.messages,
+        records=views.records("txn_id,message_id,type,flags", "start,enqueue"),
+        messages=views.messages("message_id,size"),
     )  # fmt: skip
 
 
@@ -145,7 +146,7 @@ def expiry(spark: SparkSession, views: Views) -> DataFrame:
         ),
         by_commit as (
             select r.lsn as end_lsn, p.queue as to_queue, p.queue_id as to_id
-            from {records} r join {places} p on r.txn_id = p.txn_id where r.type = 'dequeue'
+            from {records} r join {places} p on r.txn_id = p.txn_id
         ),
         letters as (
             select d.*, b.to_queues from departed d left join (
@@ -157,5 +158,6 @@ def expiry(spark: SparkSession, views: Views) -> DataFrame:
                sort_array(array_distinct(flatten(collect_set(to_queues)))) as to_queues
         from letters group by queue_id, hour, why order by queue_id, hour, why
         """,
-        places=views.places("txn_id,queue_id,queue,size,end_lsn,end_time,end,why"), records=views.records,
+        places=views.places("txn_id,queue_id,queue,size,end_lsn,end_time,end,why"),
+        records=views.records("lsn,txn_id", "dequeue"),
     )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from .views import Views
 
@@ -34,7 +35,8 @@ def depth(spark: SparkSession, views: Views) -> DataFrame:
         """
         select * from (
             select place.queue_id, place.queue,
-                   inline(array(struct(place.time as time, 1 as step), struct(place.end_time as time, -1 as step)))
+                   inline(array(struct(place.time as time, 1L as came, 0L as went),
+                                struct(place.end_time as time, 0L as came, 1L as went)))
             from {places} place where place.end is null or place.end_time is not null
         ) where time is not null
         """,
@@ -43,13 +45,13 @@ def depth(spark: SparkSession, views: Views) -> DataFrame:
     before = spark.sql("select 0L as queue_id, 0L as base where false")
     if since:
         alone = _ends_alone(spark, views, since)
-        steps = steps.unionByName(alone.where("time is not null"))
-        before = alone.where("time is null").groupBy("queue_id").agg({"step": "sum"}).toDF("queue_id", "base")
+        steps = steps.unionByName(alone)
+        before = alone.groupBy("queue_id").agg(f.expr("sum(went - came)").alias("base"))
     return spark.sql(
         f"""
         with moments as (
             select queue_id, any_value(queue, true) as queue, time, {bucket_of("time")} as bucket,
-                   count_if(step = 1) as arrived, count_if(step = -1) as left, sum(step) as step
+                   sum(came) as arrived, sum(went) as left, sum(came - went) as step
             from {{steps}} group by queue_id, time
         ),
         running as (
@@ -88,21 +90,17 @@ def _exact_from(spark: SparkSession, views: Views, since: int) -> DataFrame:
 
 
 def _ends_alone(spark: SparkSession, views: Views, since: int) -> DataFrame:
-    """Arrivals and departures of messages that have no Start record any more; what they began with has no time."""
+    """Arrivals and departures of messages that have no Start record any more, by moments."""
     return spark.sql(
         """
-        with alone as (
-            select r.queue_id, r.queue, r.time, if(r.type = 'enqueue', 1, -1) as step
-            from {records} r left anti join {messages} m on r.message_id = m.message_id
-            where r.lsn >= :since and r.type in ('enqueue', 'dequeue') and not r.moved and (r.flags & 16) = 0
-              and (r.txn_id is null or exists (
-                  select 1 from {transactions} t where t.txn_id = r.txn_id and t.state = 'committed'))
-        )
-        select queue_id, queue, time, step from alone
-        union all
-        select queue_id, queue, null, -step from alone
+        select r.queue_id, r.queue, r.time, count_if(r.type = 'enqueue') as came, count_if(r.type = 'dequeue') as went
+        from {strays} r
+        where r.lsn >= :since and r.type in ('enqueue', 'dequeue') and not r.moved and (r.flags & 16) = 0
+          and (r.txn_id is null or exists (
+              select 1 from {transactions} t where t.txn_id = r.txn_id and t.state = 'committed'))
+        group by r.queue_id, r.queue, r.time
         """,
-        args={"since": since}, records=views.records, messages=views.messages, transactions=views.transactions,
+        args={"since": since}, strays=views.strays, transactions=views.transactions,
     )  # fmt: skip
 
 
@@ -178,5 +176,5 @@ def fan_out(spark: SparkSession, views: Views) -> DataFrame:
         select queues, count(*) as messages, sum(size) as bytes, sum(size * greatest(queues - 1, 0)) as saved_bytes
         from each group by queues order by queues
         """,
-        messages=views.messages,
+        messages=views.messages("size,places"),
     )

@@ -26,7 +26,7 @@ def dead_stock(spark: SparkSession, views: Views) -> DataFrame:
             where place.end is null
         ),
         newest as (select max(last_time) as newest from {containers}),
-        held as (select distinct queue_id, container from live join {live_records} using (message_id)),
+        held as (select distinct container, explode(queue_ids) as queue_id from {living}),
         shared as (select container, count(*) as queues from held group by container),
         pins as (
             select queue_id, count(*) as containers, count_if(queues = 1) as alone
@@ -39,7 +39,7 @@ def dead_stock(spark: SparkSession, views: Views) -> DataFrame:
                any_value(pins.alone) * :size as alone_bytes
         from live join pins using (queue_id) cross join newest group by queue_id order by age_s desc, queue_id
         """,
-        args={"size": views.log.container_bytes}, containers=views.containers, live_records=views.live_records,
+        args={"size": views.log.container_bytes}, containers=views.containers, living=views.living,
         places=views.places("message_id,queue_id,queue,position,time,size,end"),
     )  # fmt: skip
 
@@ -56,15 +56,14 @@ def liveness(spark: SparkSession, views: Views) -> DataFrame:
     return spark.sql(
         """
         with held as (
-            select container, count(*) as live_records, sum(bytes) as live_bytes,
-                   count(distinct message_id) as messages
-            from {live_records} group by container
+            select container, sum(records) as live_records, sum(bytes) as live_bytes, sum(messages) as messages
+            from {living} group by container
         )
         select container, file, coalesce(live_records, 0) as live_records, coalesce(live_bytes, 0) as live_bytes,
                coalesce(live_bytes, 0) / :size as share, coalesce(messages, 0) as messages
         from {containers} left join held using (container) where not archived order by share, container
         """,
-        args={"size": views.log.container_bytes}, containers=views.containers, live_records=views.live_records,
+        args={"size": views.log.container_bytes}, containers=views.containers, living=views.living,
     )  # fmt: skip
 
 
@@ -95,15 +94,15 @@ def space(spark: SparkSession, views: Views) -> DataFrame:
             from {containers} left join written w using (container)
             group by rollup(date_trunc('hour', begun))
         ),
-        living as (select coalesce(sum(bytes), 0) as living from {live_records})
+        living as (select coalesce(sum(bytes), 0) as living from {living})
         select hour, containers, log_bytes, records, new_bytes, copies, copied_bytes,
                (new_bytes + copied_bytes) / nullif(new_bytes, 0) as write_amplification,
                if(is_all = 1, living, null) as live_bytes,
                if(is_all = 1, held_bytes / nullif(living, 0), null) as space_amplification
         from hours cross join living order by is_all, hour
         """,
-        args={"size": views.log.container_bytes, "head": HEAD_BYTES}, records=views.records,
-        containers=views.containers, live_records=views.live_records,
+        args={"size": views.log.container_bytes, "head": HEAD_BYTES},
+        records=views.records("container,moved,size"), containers=views.containers, living=views.living,
     )  # fmt: skip
 
 
@@ -126,5 +125,6 @@ def groups(spark: SparkSession, views: Views) -> DataFrame:
                sum(records) / count(*) as records_per_block
         from blocks group by 1 order by 1
         """,
-        args={"bucket_us": views.asked.bucket_s * 1_000_000, "head": HEAD_BYTES}, records=views.records,
+        args={"bucket_us": views.asked.bucket_s * 1_000_000, "head": HEAD_BYTES},
+        records=views.records("block,moved,time,size"),
     )  # fmt: skip

@@ -107,8 +107,12 @@ class Views:
         runs = self.log.runs(0)
         return runs[-1][0] if runs else self.log.durable_lsn
 
+    def messages(self, columns: str) -> DataFrame:
+        """One row per message, with these columns at least."""
+        return self._messages if self.many else self.view("messages", columns=columns)
+
     @cached_property
-    def messages(self) -> DataFrame:
+    def _messages(self) -> DataFrame:
         return self._keep(self.view("messages"))
 
     def places(self, columns: str) -> DataFrame:
@@ -125,45 +129,24 @@ class Views:
 
     @cached_property
     def containers(self) -> DataFrame:
-        return self._keep(self.view("containers"))
+        return self._keep_for_more(self.view("containers"))
+
+    def records(self, columns: str, types: str | None = None) -> DataFrame:
+        """Records, copies too: all, or those of these types. Spark does not tell the source what a query needs."""
+        return self.view("records", columns=columns, types=types, copies="all")
 
     @cached_property
-    def records(self) -> DataFrame:
-        """The heads of all records, copies too; of the columns only those that jobs need."""
-        columns = "lsn,container,block,type,flags,moved,message_id,txn_id,queue_id,queue,time,size,extra"
-        return self.view("records", columns=columns, copies="all")
+    def strays(self) -> DataFrame:
+        """The records that put messages on queues and end them, of messages without a Start record."""
+        return self._keep(self.view("strays"))
 
     @cached_property
-    def live_records(self) -> DataFrame:
-        """The records that hold the messages that are on queues or in doubt: where each stands now, in bytes.
+    def living(self) -> DataFrame:
+        """What containers hold of messages that are on queues or in doubt: see docs/SPARK.md."""
+        return self._keep_for_more(self.view("living"))
 
-        message_id, container (its LSN), bytes.
-        """
-        found = self.spark.sql(
-            """
-            with alive as (select message_id from {messages} where state in ('queued', 'in doubt')),
-            given as (
-                select message_id, place.queue_id, place.position from {places} place where place.end is null
-            ),
-            pieces as (
-                select r.message_id, r.type, if(r.type = 'chunk', r.extra, 0) as number,
-                       max(struct(r.lsn, r.container, r.size)) as newest
-                from {records} r join alive using (message_id) where r.type in ('start', 'chunk') group by all
-            ),
-            puts as (
-                select r.message_id, max(struct(r.lsn, r.container, r.size)) as newest
-                from {records} r join given g
-                    on r.message_id = g.message_id and r.queue_id = g.queue_id
-                    and coalesce(r.extra, r.lsn) = g.position
-                where r.type = 'enqueue' and (r.flags & 16) = 0 group by r.message_id, r.queue_id, g.position
-            )
-            select message_id, newest.container, newest.size + :head as bytes
-            from (select message_id, newest from pieces union all select message_id, newest from puts)
-            """,
-            args={"head": HEAD_BYTES}, messages=self.messages, records=self.records,
-            places=self.places("message_id,queue_id,position,end"),
-        )  # fmt: skip
-        return self._keep(found)
+    def _keep_for_more(self, frame: DataFrame) -> DataFrame:
+        return self._keep(frame) if self.many else frame
 
     def _keep(self, frame: DataFrame) -> DataFrame:
         self._kept.append(frame.persist())

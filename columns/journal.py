@@ -20,15 +20,15 @@ import pyarrow as pa
 
 from ..base.errors import CairnError
 from ..journal.record import RecordType
-from . import amqp_columns, records, views, wiring_rows
-from .facts import gather
+from . import amqp_columns, living, records, views, wiring_rows
+from .facts import Facts, gather
 from .files import Log, Piece, look_at
 from .lives import NEVER, Lives, lives_of
 from .ordering import Flags, Longs, is_among
 from .records import Reading
 from .selection import Selection
 
-VIEWS = ("records", "messages", "places", "transactions", "containers", "queues", "wiring")
+VIEWS = ("records", "messages", "places", "strays", "transactions", "containers", "living", "queues", "wiring")
 _AMQP = tuple(amqp_columns.SCHEMA.names)
 
 
@@ -116,12 +116,31 @@ class Journal:
             table = table.filter(pa.array(chosen[np.searchsorted(lives.messages.id, lives.places.message_id)]))
         return table
 
+    def living(self, reading: Reading | None = None, *, ids: tuple[int, int] = (0, NEVER)) -> pa.Table:
+        """One row per container that holds something living, see `living.LIVING`, of the messages as in `messages`."""
+        reading = reading or Reading()
+        first = max(ids[0], reading.selection.start_lsn)
+        facts, lives = self._lives(reading, first, ids[1])
+        chosen = _chosen(lives, reading.selection, first, ids[1])
+        return living.living(facts, lives, chosen, _end(reading), self.log.container_bytes)
+
+    def strays(self, reading: Reading | None = None, *, ids: tuple[int, int] = (0, NEVER)) -> pa.Table:
+        """What there is of messages without a Start record, see `living.STRAYS`; *ids*: of those in this range."""
+        reading = reading or Reading()
+        selection = reading.selection
+        first = max(ids[0], selection.start_lsn)
+        facts, lives = self._lives(reading, first, ids[1])
+        chosen = (facts.message_id >= first) & (facts.message_id < ids[1]) & _in_time(facts.time_us, selection)
+        if selection.queue_ids:
+            chosen &= np.isin(facts.queue_id, selection.queue_ids)
+        return living.strays(facts, lives, chosen, _end(reading), self.queue_names)
+
     def transactions(self, reading: Reading | None = None) -> pa.Table:
         """One row per transaction, see `views.TRANSACTIONS`; the selection says when they began."""
         reading = reading or Reading()
         selection = reading.selection
         facts = gather(self.log, self.log.pieces, reading)
-        table = views.transactions(facts, NEVER if selection.end_lsn is None else selection.end_lsn)
+        table = views.transactions(facts, _end(reading))
         begun, ids = table["time"].cast(pa.int64()).to_numpy(), table["txn_id"].to_numpy()
         return table.filter(pa.array((ids >= selection.start_lsn) & _in_time(begun, selection)))
 
@@ -148,10 +167,13 @@ class Journal:
 
     def lives(self, reading: Reading, first_lsn: int, end_id: int = NEVER) -> Lives:
         """The lives of the messages with ids from *first_lsn* up to before *end_id*; of some others a part, too."""
+        return self._lives(reading, first_lsn, end_id)[1]
+
+    def _lives(self, reading: Reading, first_lsn: int, end_id: int) -> tuple[Facts, Lives]:
+        """The same, and what it was made of."""
         ids = (first_lsn, end_id) if first_lsn or end_id < NEVER else None
         facts = gather(self.log, self.log.between(first_lsn, self.log.durable_lsn), reading, ids)
-        end_lsn = reading.selection.end_lsn
-        return lives_of(facts, NEVER if end_lsn is None else end_lsn)
+        return facts, lives_of(facts, _end(reading))
 
     def first_lsn_since(self, time_us: int) -> int:
         """The LSN of the first record, not counting copies, of that time or later; the durable end if there is none.
@@ -255,6 +277,12 @@ def _chosen(lives: Lives, selection: Selection, first: int, end_lsn: int) -> Fla
     if selection.message_ids:
         chosen &= is_among(found.id, selection.ordered_ids)
     return chosen
+
+
+def _end(reading: Reading) -> int:
+    """As of which LSN."""
+    end_lsn = reading.selection.end_lsn
+    return NEVER if end_lsn is None else end_lsn
 
 
 def _in_time(times: Longs, selection: Selection) -> Flags:

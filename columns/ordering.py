@@ -36,13 +36,22 @@ def unique(values: Longs) -> Longs:
     return ordered[np.r_[True, ordered[1:] != ordered[:-1]]] if len(ordered) else ordered
 
 
+def last_of_each(*keys: Longs) -> Longs:
+    """The numbers of the last of each group of equal keys, the groups in the order of these."""
+    return _each(keys, last=True)
+
+
 def first_of_each(*keys: Longs) -> Longs:
     """The numbers of the first of each group of equal keys, the groups in the order of these."""
+    return _each(keys, last=False)
+
+
+def _each(keys: tuple[Longs, ...], *, last: bool) -> Longs:
     if is_ascending(keys[0], strictly=True):
         return np.arange(len(keys[0]), dtype=np.int64)
     order = np.lexsort(keys[::-1])
-    differs = np.zeros(len(order), bool)
-    differs[0] = True
+    differs = np.zeros(len(order) + 1, bool)
+    differs[[0, -1]] = True
     for key in keys:
-        differs[1:] |= key[order][1:] != key[order][:-1]
-    return order[differs]
+        differs[1:-1] |= key[order][1:] != key[order][:-1]
+    return order[differs[1:] if last else differs[:-1]]

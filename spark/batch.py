@@ -27,7 +27,9 @@ from .workers import settle
 
 Batches = Iterator[Any]
 """Of `pyarrow.RecordBatch`, which Spark takes as it is."""
-_AS_OF = ("messages", "places", "transactions", "queues")
+_OF_MESSAGES = ("messages", "places", "strays", "living")
+"""Views of which each partition is about a range of messages."""
+_AS_OF = (*_OF_MESSAGES, "transactions", "queues")
 """Views that tell how things stood as of `endingLsn`."""
 
 
@@ -96,7 +98,7 @@ class JournalReader(DataSourceReader):
             piece for piece in log.between(selection.start_lsn, end_lsn)
             if options.elsewhere.from_on(piece.slot_lsn) == piece.slot_lsn
         )  # fmt: skip
-        if options.view in ("messages", "places"):
+        if options.view in _OF_MESSAGES:
             return self._message_parts(journal, reading, pieces)
         groups = grouped(pieces, log.container_bytes, options.partition_bytes or PARTITION_BYTES)
         light = journal.with_pieces(())
@@ -129,6 +131,8 @@ def rows_of(view: str, part: Part, names: tuple[str, ...]) -> Batches:
         return iter(journal.places(reading, columns, ids=part.ids).to_batches(1 << 16))
     if view == "containers":
         table = journal.containers(reading, pieces=pieces)
+    elif view in ("strays", "living"):
+        table = getattr(journal, view)(reading, ids=part.ids)
     else:
         table = journal.wiring() if view == "wiring" else getattr(journal, view)(reading)
     return iter(table.select(columns).to_batches(1 << 16))

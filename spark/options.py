@@ -14,6 +14,7 @@ import pyarrow as pa
 from ..base.errors import CairnError
 from ..columns.amqp_columns import SCHEMA as AMQP
 from ..columns.journal import VIEWS, Journal, message_schema, open_journal, record_schema
+from ..columns.living import LIVING, STRAYS
 from ..columns.ranges import Ranges
 from ..columns.records import DEFAULT, Reading
 from ..columns.selection import Selection, types_named
@@ -35,7 +36,8 @@ PINNED = "cairnmq.pinned"
 """That `endingLsn` is where a look of this program ended, so that several views are as of one moment; not for users."""
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SCHEMAS = {
-    "places": PLACES, "transactions": TRANSACTIONS, "containers": CONTAINERS, "queues": QUEUES, "wiring": WIRING,
+    "places": PLACES, "strays": STRAYS, "transactions": TRANSACTIONS, "containers": CONTAINERS, "living": LIVING,
+    "queues": QUEUES, "wiring": WIRING,
 }  # fmt: skip
 _DOCS = "see docs/SPARK.md"
 _BATCH_RANGES = ("startingLsn", "endingLsn", "endingTimestamp")

@@ -53,7 +53,7 @@ def test_the_world_has_all_that_is_to_be_met(world: Notes, views: Views) -> None
     assert world.kills == 2
     assert {stay.how for stay in world.stays} == {"", "dequeued", "purged"}
     assert {noted.state for noted in world.transactions} == {"committed", "rolled back", "prepared"}
-    assert views.records.filter("moved").count() > 0
+    assert views.records("moved").filter("moved").count() > 0
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: str(law.__name__))
