@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from uuid import UUID
 
 from ..base.errors import CairnError, CorruptJournal, DiskError, ForeignStore
-from ..disk.real import RealDirectory, RealFile
+from ..disk.real import RealDirectory, RealFile, was_missing
 from ..disk.seam import SECTOR_BYTES
 from ..journal import block, container, mark
 from ..journal.archive import archived_lsn
@@ -218,7 +218,7 @@ def _containers(journal: str, reader: LogReader, history: bool) -> dict[int, _Kn
             raw = _raw_head(file)
             is_same = container.decode_head(raw, file).slot == slot
         except BadContainer:
-            is_same = True  # the blocks told
+            is_same = any(raw)  # the blocks told; zeros are a container that was made anew under the name
         except DiskError:
             is_same = False
         if is_same:
@@ -275,8 +275,8 @@ def _archived(path: str, uuid: UUID | None) -> dict[int, _Known]:
             head = container.decode_head(raw, file)
         except BadContainer as error:
             raise CairnError(file, f"its head is damaged ({error})", "remove the file from the archive") from error
-        except DiskError:
-            if os.path.exists(file):
+        except DiskError as error:
+            if not was_missing(error):
                 raise
             continue  # the archive's limits removed it since
         if uuid is not None and head.log_uuid != uuid:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..base.errors import DiskError
-from ..disk.real import RealFile
+from ..disk.real import RealFile, was_missing
 from ..journal import block, holes
 from ..journal.block import BLOCK_HEAD_BYTES, BadBlock, Block
 from ..journal.container import DATA_OFFSET
@@ -98,8 +98,8 @@ def _content(log: Log, piece: Piece) -> memoryview:
     while found is not None:
         try:
             file = RealFile(found.path, os.O_RDONLY)
-        except DiskError:
-            if os.path.exists(found.path):
+        except DiskError as error:
+            if not was_missing(error):
                 raise
         else:
             try:

@@ -23,7 +23,7 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from ..base.errors import DiskError, JournalError
-from ..disk.real import RealFile
+from ..disk.real import RealFile, was_missing
 from ..disk.seam import SECTOR_BYTES
 from ..journal.block import BLOCK_HEAD_BYTES, FORMAT, MAGIC, BadBlock, peek
 from ..journal.container import DATA_OFFSET
@@ -180,7 +180,7 @@ class Scanner:
         try:
             file = RealFile(piece.path, os.O_RDONLY)
         except DiskError as error:
-            if os.path.exists(piece.path):
+            if not was_missing(error):
                 raise
             raise Reclaimed(piece.path, from_lsn or piece.slot_lsn) from error
         try:

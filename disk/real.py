@@ -36,6 +36,11 @@ def link_error(place: str, action: str, error: OSError) -> DiskError:
     return CannotLink(place, found.reason, "copy the file") if error.errno in _UNLINKABLE else found
 
 
+def was_missing(error: DiskError) -> bool:
+    """Whether there was nothing of that name when it was opened; by now something else may have it."""
+    return isinstance(error.__cause__, FileNotFoundError)
+
+
 def not_a_file(place: str) -> NotAFile:
     """What to say of a directory, a pipe or a socket where a file should be."""
     return NotAFile(place, "not a regular file", "put back the file that belongs there")

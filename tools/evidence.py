@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from ..base.errors import CairnError, DiskError, ForeignStore
-from ..disk.real import RealDirectory
+from ..disk.real import RealDirectory, was_missing
 from ..journal import container, mark
 from ..journal.archive import archived_lsn
 from ..journal.block import Block
@@ -220,8 +220,8 @@ def _open_given(paths: list[str], directory: str) -> Evidence:
     for path in paths:
         try:
             given = look_at(path, container_bytes)
-        except DiskError:
-            if os.path.exists(path):
+        except DiskError as error:
+            if not was_missing(error):
                 raise
             continue  # it moved into the archive since it was found
         if given is None:

@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
-from cairnmq.columns.files import Piece, find_again, look_at
+from cairnmq.columns.files import Piece, _containers, find_again, look_at
 from cairnmq.columns.journal import Journal, open_journal
 from cairnmq.columns.records import Reading
 from cairnmq.columns.scanning import Reclaimed
+from cairnmq.disk.real import RealDirectory
 from cairnmq.journal.container import decode_head, encode_head, file_name
+from cairnmq.journal.reader import LogReader
 from cairnmq.store.library import open_store
 from cairnmq.store.options import StoreOptions
 
@@ -160,6 +162,19 @@ def test_a_container_that_moved_into_the_archive_is_found_there(tmp_path: Path) 
     found = [row for batch in journal.records(columns=COMPARED, pieces=(piece,)) for row in batch.to_pylist()]
     assert found == [row for row in rows(open_journal(str(archive))) if row["lsn"] in {one["lsn"] for one in found}]
     assert found
+
+
+def test_a_container_made_anew_under_the_name_is_not_the_one_that_was_seen(tmp_path: Path) -> None:
+    """Between two looks at its head a file went into the archive, and a new one that is free got its name."""
+    path = tmp_path / "store"
+    with written(path):
+        while open_journal(str(path)).log.durable_lsn < 10 * SMALL:
+            pass
+    journal = path / "journal"
+    reader = LogReader(RealDirectory(str(journal)))
+    slot = reader.slots[1]
+    (journal / file_name(reader.heads[slot].number)).write_bytes(bytes(SMALL))
+    assert _containers(str(journal), reader, history=False).keys() == {*reader.slots} - {slot}
 
 
 @pytest.mark.parametrize("history", [False, True])
