@@ -182,7 +182,7 @@ def test_what_left_the_log_may_still_be_there(tmp_path: Path, *, history: bool) 
     path = tmp_path / "store"
     found: list[list[Piece]] = []
     with written(path):
-        while len(found) < 5:
+        while len(found) < 5 or (history and not any(found)):
             log = look_at(str(path), history=history)
             if log.base_lsn >= 10 * SMALL:
                 found.append([piece for piece in log.pieces if piece.slot_lsn + SMALL <= log.base_lsn])
