@@ -3,26 +3,12 @@
 'use strict';
 
 const container = require('rhea');
+const client = require('./failover_client.js');
+const {verb, address, count, say, WINDOW, KEPT} = client;
 
-const [verb, queue, count, place] = [process.argv[2], process.argv[3], Number(process.argv[4]), process.argv[5]];
-const WINDOW = 20;
-const KEPT = 10;
-const first = {host: place.split(':')[0], port: Number(place.split(':')[1])};
-let places = [first];
-let opened = 0;
-
-function say(what) {
-    process.stdout.write(what + '\n');
-}
-
-container.on('connection_open', ({connection}) => {
-    const others = (connection.properties || {})['failover-server-list'] || [];
-    if (others.length) places = [first, ...others.map(one => ({host: one['network-host'], port: one.port}))];
-    ++opened;
-    say(`open ${others.length}`);
-});
+container.on('connection_open', ({connection}) => client.isOpen(connection));
 const connection = container.connect({
-    connection_details: attempt => places[attempt % places.length],
+    connection_details: client.place,
     non_fatal_errors: ['amqp:connection:forced'],
     initial_reconnect_delay: 50, max_reconnect_delay: 500, idle_time_out: 4000, username: 'anonymous',
 });
@@ -37,7 +23,7 @@ function send() {
     let next = 0;
     let confirmed = 0;
     function go() {
-        while (sender && sender.sendable() && underWay.size < WINDOW && (again.length || next < (opened > 1 ? count : count / 2))) {
+        while (sender && sender.sendable() && underWay.size < WINDOW && (again.length || next < (client.opened > 1 ? count : count / 2))) {
             const number = again.length ? again.shift() : next++;
             underWay.set(sender.send({message_id: number, durable: true, body: 'x'.repeat(100)}).id, number);
         }
@@ -53,7 +39,7 @@ function send() {
         again = [...underWay.values(), ...again];
         underWay.clear();
     });
-    connection.open_sender({target: queue});
+    connection.open_sender({target: address});
 }
 
 function receive() {
@@ -77,7 +63,7 @@ function receive() {
         kept = [];
         numbers.clear();
     });
-    connection.open_receiver({source: queue, credit_window: WINDOW, autoaccept: false, rcv_settle_mode: 1});
+    connection.open_receiver({source: address, credit_window: WINDOW, autoaccept: false, rcv_settle_mode: 1});
 }
 
 ({send, receive})[verb]();

@@ -4,17 +4,8 @@
 'use strict';
 
 const {Connection} = require('rhea-promise');
-
-const [verb, address, count, place] = [process.argv[2], process.argv[3], Number(process.argv[4]), process.argv[5]];
-const WINDOW = 20;
-const KEPT = 10;
-const first = {host: place.split(':')[0], port: Number(place.split(':')[1])};
-let places = [first];
-let opened = 0;
-
-function say(what) {
-    process.stdout.write(what + '\n');
-}
+const client = require('./failover_client.js');
+const {verb, address, count, say, WINDOW, KEPT} = client;
 
 // Runs `work` on a connection; false if that broke before it was done.
 async function once(where, work) {
@@ -26,10 +17,7 @@ async function once(where, work) {
     connection.on('connection_error', () => {});
     const attempt = async () => {
         await connection.open();
-        const others = (connection.properties || {})['failover-server-list'] || [];
-        if (others.length) places = [first, ...others.map(one => ({host: one['network-host'], port: one.port}))];
-        ++opened;
-        say(`open ${others.length}`);
+        client.isOpen(connection);
         await work(connection);
         done = true;
         await connection.close();
@@ -47,7 +35,7 @@ function sending() {
         const sendable = () => new Promise(resolve => sender.once('sendable', resolve));
         while (left.length) {
             while (!sender.sendable()) await sendable();
-            const batch = left.slice(0, Math.min(WINDOW, sender.credit, (opened > 1 ? count : count / 2) - confirmed));
+            const batch = left.slice(0, Math.min(WINDOW, sender.credit, (client.opened > 1 ? count : count / 2) - confirmed));
             if (!batch.length) await new Promise(() => {});  // until that connection ends
             await Promise.all(batch.map(async number => {
                 await sender.send({message_id: number, durable: true, body: 'x'.repeat(100)});
@@ -79,7 +67,7 @@ function receiving() {
 
 async function main() {
     const work = {send: sending, receive: receiving}[verb]();
-    for (let attempt = 0; !await once(places[attempt % places.length], work); ++attempt) {
+    for (let attempt = 0; !await once(client.place(attempt), work); ++attempt) {
         await new Promise(resolve => setTimeout(resolve, 50));
     }
 }
