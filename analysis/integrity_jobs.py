@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from array import array
+
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from .views import Views
 
@@ -50,6 +53,7 @@ def _no_start(spark: SparkSession, views: Views) -> DataFrame:
 
     Ends stay in the log as long as what they end, so an enqueue without one is of a message that lives.
     """
+    deletes = views.records("lsn,queue_id,extra,payload", "queue-delete")
     return spark.sql(
         """
         with ends as (
@@ -57,10 +61,7 @@ def _no_start(spark: SparkSession, views: Views) -> DataFrame:
             where type in ('dequeue', 'delete') and (flags & 16) = 0
         ),
         cuts as (
-            select queue_id, coalesce(extra, lsn) as cut,
-                   transform(filter(sequence(0, length(payload) div 8), i -> i < length(payload) div 8),
-                             i -> cast(conv(array_join(reverse(regexp_extract_all(
-                                 hex(substring(payload, 8 * i + 1, 8)), '(..)', 1)), ''), 16, 10) as bigint)) as kept
+            select queue_id, coalesce(extra, lsn) as cut, kept
             from {deletes}
         ),
         puts as (
@@ -84,9 +85,14 @@ def _no_start(spark: SparkSession, views: Views) -> DataFrame:
                concat('message ', message_id, ' is on it, and has no content') as what
         from puts left anti join over using (message_id, queue_id, position) group by queue_id, message_id
         """,
-        deletes=views.records("lsn,queue_id,extra,payload", "queue-delete"),
+        deletes=deletes.withColumn("kept", f.udf(_kept, "array<bigint>", useArrow=False)("payload")),
         strays=views.strays, transactions=views.transactions,
     )  # fmt: skip
+
+
+def _kept(payload: bytes | None) -> list[int]:
+    """The messages that a queue-delete record leaves where they are."""
+    return array("Q", payload or b"").tolist()
 
 
 def _of_messages(spark: SparkSession, views: Views) -> DataFrame:
