@@ -1,4 +1,4 @@
-"""The broker as a member of a cluster: which group it is, and the thread that listens to it."""
+"""The broker as a member of a cluster: which group it is, and who listens to it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..cluster.broker_handler import BrokerHandler
 from ..cluster.core import Core
 from ..cluster.corosync import CorosyncBus
 from ..cluster.group import Group
-from ..cluster.listening import Listening
+from ..cluster.listening import Listening, Watch
 from ..cluster.member import GroupMember
 from ..cluster.solo import SoloGroup
 from ..store.aside import Aside
@@ -70,11 +70,10 @@ class Membership:
         self.handler = BrokerHandler(self.core)
         self._listening: Listening | None = None
 
-    def start(self, post: Callable[..., None]) -> None:
-        """The broker runs; *post* has something done on its core. Any thread."""
+    def start(self, watch: Watch, post: Callable[..., None]) -> None:
+        """The broker is about to run; *watch* and *post* are for what comes from the group, any thread."""
         if self._listens:
-            self._listening = Listening(self.core, post)
-            self._listening.start()
+            self._listening = Listening(self.core, watch, post)
 
     def stop(self, post: Callable[..., None]) -> None:
         """No client is there any more: leave, as the last thing on the core that *post* is for."""

@@ -103,7 +103,7 @@ class RunningBroker:
             self._health.serving(self._why_full)
         else:
             self._health.serving(self._why_full, self._membership.core.why_not_serving)
-            self._membership.start(self._post)
+            self._membership.start(self._router.watch, self._post)
         if self._metrics is not None:
             store = self._store
             self._metrics.show(BrokerCollector(self._broker, self._core, options.metrics_of))

@@ -8,7 +8,6 @@ under way will be heard (rule 4): its clients are sent away, with what they had 
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .group import Configuration, MemberId
@@ -93,7 +92,7 @@ class Belonging:
         core.completion.members(config.members)
         core.owners.members_are(config.members)
         if core.phase in (UPDATING, SYNCED):
-            core.mark.write(replace(core.mark.standing, view=self.view, position=core.deliver.position))
+            core.mark.write(core.mark.standing._replace(view=self.view, position=core.deliver.position))
         core.updater.members_are(config.members)
         core.joining.members_are(config.members)
         core.purging.members_are(config.left)

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import events
@@ -63,7 +62,7 @@ class Founding:
         self._states.clear()
         core = self._core
         mark, empty = core.mark, not core.nodes.own_wiring()
-        about = {"standing": asdict(mark.standing), "cluster": mark.cluster}
+        about = {"standing": mark.standing._asdict(), "cluster": mark.cluster}
         clock_us = core.clock.wall_us()
         core.say(events.told("state", view=core.view, empty=empty, clock_us=clock_us, **about))
 
@@ -138,7 +137,7 @@ class Founding:
         if not best.synced:
             return True
         followed = [state.standing for state in ours.values() if not state.standing.synced]
-        ahead = any(replace(one, synced=True) > best for one in followed)
+        ahead = any(one._replace(synced=True) > best for one in followed)
         return ahead and len(self._states) < self._core.size
 
     def _is_foreign(self, mine: State, best: State, *, is_winner: bool) -> bool:

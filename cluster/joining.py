@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -129,7 +128,7 @@ class Joining:
 
     def _wipe(self) -> None:
         core = self._core
-        core.mark.write(max(replace(core.mark.standing, synced=False), Standing(False, core.epoch, core.view, 0)))
+        core.mark.write(max(core.mark.standing._replace(synced=False), Standing(False, core.epoch, core.view, 0)))
         self._wipe_lsn = core.broker.store.next_lsn
         self.durable()
 

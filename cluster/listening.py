@@ -1,70 +1,63 @@
-"""The thread that listens to the group's descriptor: something came, so the core of the broker has a step to do.
+"""Listening to the group: something came to its descriptor, or a time has come, so the core has a step to do.
 
-The group belongs to the core; this thread only waits, for as long as the core has said. A step that leaves the group
-with an earlier deadline than the one that is waited for wakes it.
+The group belongs to the core. Its descriptor is watched by a worker of the router, as clients' sockets are: so what
+comes is heard without a hand-over between threads. It is watched for one event, and again when a step has found nothing
+more there: who plays the core may be another thread, and until it is done there is nothing new to tell.
 """
 
 from __future__ import annotations
 
-import os
-import select
-import threading
 from collections.abc import Callable
+from math import inf
 
 from .core import Core
 
+Watch = Callable[[int, Callable[[], None]], None]
+"""Have an action done, on some thread, as soon as a descriptor is readable: once."""
+
 
 class Listening:
-    """Started when the broker runs, stopped before the group is closed."""
+    """Made before the broker's first step, stopped before the group is closed."""
 
-    def __init__(self, core: Core, post: Callable[[Callable[[], None]], None]) -> None:
+    def __init__(self, core: Core, watch: Watch, post: Callable[[Callable[[], None]], None]) -> None:
         """*post*: have an action done on the broker's core, at the end of which the group's step is done."""
         self._core = core
+        self._watch = watch
         self._post = post
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK)
-        self._stepped = threading.Event()
-        self._stopping = False
-        self._waits_s: float | None = None
-        self._thread = threading.Thread(target=self._run, name="cairnmq-cluster", daemon=True)
+        self._watched = False
+        self._due_s = inf
+        """When a timer rings."""
         core.on_step = self._on_step
-
-    def start(self) -> None:
-        self._thread.start()
+        post(_step)
 
     def stop(self) -> None:
-        self._stopping = True
-        self._stepped.set()
-        os.eventfd_write(self._wake, 1)
-        self._thread.join()
-        os.close(self._wake)
+        """On the core, or when nobody plays it any more."""
+        self._core.on_step = None
 
     def _on_step(self) -> None:
-        """On the core: the group was stepped, and it is known how long to wait for it."""
-        wait_s = self._core.group.wait_s()
-        before, self._waits_s = self._waits_s, wait_s
-        if self._stepped.is_set():
-            if wait_s is not None and (before is None or wait_s < before):
-                os.eventfd_write(self._wake, 1)
-        else:
-            self._stepped.set()
-
-    def _run(self) -> None:
-        self._stepped.wait()
-        poll = select.poll()
-        poll.register(self._core.group.fileno(), select.POLLIN)
-        poll.register(self._wake, select.POLLIN)
-        while not self._stopping:
-            wait_s = self._waits_s
-            found = poll.poll(None if wait_s is None else max(0.0, wait_s) * 1000)
-            if any(fd == self._wake for fd, _ in found):
-                os.eventfd_read(self._wake)
-                if len(found) == 1:
-                    continue
-            if self._stopping:
-                return
-            self._stepped.clear()
+        """On the core: the group was stepped, nothing more is to be done there, and it knows for how long."""
+        group = self._core.group
+        if not self._watched:
+            self._watched = True
+            self._watch(group.fileno(), self._came)
+        wait_s = group.wait_s()
+        if wait_s is None:
+            return
+        due_s = self._core.clock.monotonic_s() + wait_s
+        if wait_s <= 0:
             self._post(_step)
-            self._stepped.wait()
+        elif due_s < self._due_s:
+            self._due_s = due_s
+            self._core.broker.timers.after(wait_s, self._rings, due_s)
+
+    def _came(self) -> None:
+        """On the thread that watches: no step has said since that the group is to be watched."""
+        self._watched = False
+        self._post(_step)
+
+    def _rings(self, due_s: float) -> None:
+        if self._due_s == due_s:
+            self._due_s = inf
 
 
 def _step() -> None:

@@ -9,7 +9,7 @@ store is nobody's to learn from.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields, replace
+from typing import NamedTuple
 
 from ..base.clock import Clock
 from ..base.errors import CairnError
@@ -18,8 +18,7 @@ from ..store.interface import MessageStore
 NAME = "$cluster"
 
 
-@dataclass(frozen=True, order=True)
-class Standing:
+class Standing(NamedTuple):
     """Whose store is ahead: the greater one is (rule 5)."""
 
     synced: bool = False
@@ -53,19 +52,19 @@ class Mark:
         try:
             found = json.loads(self._store.load_piece(self._message_id, 0))
             self.cluster = found["cluster"]
-            self.standing = Standing(*[found[field.name] for field in fields(Standing)])
+            self.standing = Standing(*[found[name] for name in Standing._fields])
         except (ValueError, TypeError, KeyError) as error:
             raise CairnError(f"queue {NAME}", f"its message is no mark of a cluster: {error}") from error
         for message_id in ids[:-1]:
             self._store.dequeue(message_id, queue_id, self._clock.wall_us())
 
     def move(self, position: int) -> None:
-        self.write(replace(self.standing, position=position))
+        self.write(self.standing._replace(position=position))
 
     def write(self, standing: Standing) -> None:
         self.standing = standing
         now_us = self._clock.wall_us()
-        content = json.dumps({"cluster": self.cluster, **asdict(standing)}).encode()
+        content = json.dumps({"cluster": self.cluster, **standing._asdict()}).encode()
         before = self._message_id
         self._message_id, _ = self._store.put(self._queue_id, content, now_us)
         if before:

@@ -174,6 +174,10 @@ class Router:
         if self._workers:
             self._workers[0].ring()
 
+    def watch(self, fd: int, ready: Callable[[], None]) -> None:
+        """Have *ready* called by a worker as soon as *fd* is readable, once; what it posts is done. Any thread."""
+        self._workers[0].watch(fd, ready)
+
     def _post(self, action: Callable[..., None], *args: object) -> None:
         """Have *action* done on the core, soon. Any thread."""
         assert self._core is not None

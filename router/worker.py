@@ -45,6 +45,7 @@ GOODBYE_S = 2.0
 """How long a client has to answer when its connection is closed."""
 
 _READ, _WRITE = select.EPOLLIN, select.EPOLLOUT
+_ONCE = select.EPOLLIN | select.EPOLLONESHOT
 
 
 class _Socket:
@@ -68,7 +69,7 @@ class _Socket:
 
 
 class Worker:
-    """One worker. Only `adopt`, `wake`, `stop` and `listen` are for other threads."""
+    """One worker. Only `adopt`, `wake`, `watch`, `ring`, `stop` and `listen` are for other threads."""
 
     def __init__(
         self, number: int, core: Core, drivers: Drivers, clock: Clock, limit_bytes: int, frame_bytes: int
@@ -89,6 +90,7 @@ class Worker:
         self._pending: deque[Conversation] = deque()
         self._adopted: deque[tuple[socket.socket, Conversation]] = deque()
         self._acceptors: dict[int, Callable[[], None]] = {}
+        self._watched: dict[int, Callable[[], None]] = {}
         self._buffer = bytearray(READ_BYTES)
         self._view = memoryview(self._buffer)
         self._waiting: deque[_Socket] = deque()
@@ -121,6 +123,18 @@ class Worker:
         """Call *accept* on this worker whenever *fd* is readable. Before the thread starts."""
         self._acceptors[fd] = accept
         self._epoll.register(fd, _READ)
+
+    def watch(self, fd: int, ready: Callable[[], None]) -> None:
+        """Call *ready* on this worker as soon as *fd* is readable, once; then see what is to be done on the core.
+
+        Nothing comes of it when the thread has ended.
+        """
+        self._watched[fd] = ready
+        with suppress(ValueError):
+            try:
+                self._epoll.modify(fd, _ONCE)
+            except FileNotFoundError:  # it is watched for the first time
+                self._epoll.register(fd, _ONCE)
 
     def keep_time(self, drivers: Drivers) -> None:
         """Have the drivers' timers run in time. Before the thread starts."""
@@ -197,6 +211,8 @@ class Worker:
                     os.eventfd_read(self._bell)
             elif fd in self._acceptors:
                 self._acceptors[fd]()
+            elif fd in self._watched:
+                self._watched[fd]()
         while self._adopted:
             active.add(self._begin(*self._adopted.popleft()))
         self._now_s = now_s = self._clock.monotonic_s()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 import pytest
 
 from cairnmq.cluster import events
@@ -50,7 +48,7 @@ def test_what_was_said_of_a_store_counts_in_its_configuration(how_old: int, phas
     world[3].start()
     core = world[3].core
     assert world.until(lambda: core.phase == "founding")
-    about = {"standing": asdict(core.mark.standing), "cluster": core.mark.cluster, "empty": False}
+    about = {"standing": core.mark.standing._asdict(), "cluster": core.mark.cluster, "empty": False}
     for node in (1, 2):  # as if it had been on its way since they were founding themselves
         member = world[node].core
         member.say(events.told("state", view=core.view - how_old, clock_us=member.clock.wall_us(), **about))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -111,3 +112,28 @@ def test_a_terminal_takes_words_of_any_number_while_its_driver_is_busy(
         receiver = peer.receiver(f"q{number}", 10_000)
         total += len(peer.take(receiver, 20 * len(range(number, 300, 7))))
     assert total == 300 * 20
+
+
+def test_what_is_watched_is_told_once_each_time(broker: RunningBroker) -> None:
+    """By a worker, and it stays readable all the time: as the descriptor of a cluster's group does."""
+    told: list[str] = []
+    came = threading.Semaphore(0)
+
+    def ready() -> None:
+        told.append(threading.current_thread().name)
+        came.release()
+
+    fd = os.eventfd(1)
+    try:
+        for number in range(1, 4):
+            broker._router.watch(fd, ready)
+            assert came.acquire(timeout=10)
+            turned = threading.Event()
+            broker._post(turned.set)  # the worker's loop has turned since
+            assert turned.wait(10)
+            assert told == ["cairnmq-worker-0"] * number
+        broker._router.stop()
+        broker._router.watch(fd, ready)  # nobody is there to tell it
+        assert len(told) == 3
+    finally:
+        os.close(fd)
