@@ -10,27 +10,23 @@ from ..amqp.values import Timestamp
 from ..broker.access import CREATE, DELETE, RECEIVE, SEND
 from ..broker.auto_links import IN, OUT, AutoLink
 from ..broker.broker import Broker
-from ..broker.connectors import Connector
 from ..broker.link_routes import BOTH, DIRECTIONS, LinkRoute
 from .call import Call
-from .entity import Attribute, Operation, Type
+from .entity import Attribute, Named, Operation, Type
 from .queues import check_name, gone
 from .request import BAD_REQUEST, CREATED, Refusal, only, shown, text
 
-CONNECTOR_NAMES = "$connector/"
-"""What access rules call connectors, before the name of each."""
-AUTO_LINK_NAMES = "$auto-link/"
-"""The same of auto-links."""
 
-
-class ConnectorType(Type):
+class ConnectorType(Named):
     name = "connector"
+    prefix = "$connector/"
     meaning = "A connection that the broker keeps to another container. Passwords are not shown."
 
     def __init__(self, broker: Broker) -> None:
         self._connectors = broker.connectors
         self._network = broker.network
         super().__init__(
+            self._connectors.by_name,
             (
                 Attribute("url", "string", "Where to, without any secret.", lambda c: c.target.place),
                 Attribute("user", "string", "As whom; empty for nobody in particular.",
@@ -57,31 +53,13 @@ class ConnectorType(Type):
             ),
         )  # fmt: skip
 
-    def all(self) -> list[Any]:
-        return list(self._connectors.by_name.values())
-
-    def find(self, name: str) -> Connector | None:
-        return self._connectors.by_name.get(name)
-
-    def name_of(self, entity: Connector) -> str:
-        return entity.name
-
-    def is_there(self, entity: Connector) -> bool:
-        return self._connectors.by_name.get(entity.name) is entity
-
-    def resource_of(self, entity: Connector) -> str:
-        return CONNECTOR_NAMES + entity.name
-
-    def resource_named(self, name: str) -> str:
-        return CONNECTOR_NAMES + name
-
     def _create(self, call: Call) -> None:
         name = call.name()
         check_name(self.name, name)
-        call.check(CREATE, CONNECTOR_NAMES + name)
+        call.check(CREATE, self.prefix + name)
         asked = call.request.map()
         only(asked, "url")
-        made = call.then_answer(lambda: self.map_of(self._connectors.by_name[name]), CREATED)
+        made = call.then_answer(lambda: self.map_of(self.by_name[name]), CREATED)
         self._connectors.create(name, text(asked, "url"), made)
 
     def _delete(self, call: Call) -> None:
@@ -144,13 +122,15 @@ class LinkRouteType(Type):
         self._routes.delete(self.wanted(call, DELETE), call.then(partial(gone, call)))
 
 
-class AutoLinkType(Type):
+class AutoLinkType(Named):
     name = "auto-link"
+    prefix = "$auto-link/"
     meaning = "A queue that is joined with an address of another container, without a client in between."
 
     def __init__(self, broker: Broker) -> None:
         self._links = broker.auto_links
         super().__init__(
+            self._links.by_name,
             (
                 Attribute("direction", "string", "`in` from the other container, or `out` to it.",
                           lambda a: a.direction),
@@ -171,28 +151,10 @@ class AutoLinkType(Type):
             ),
         )  # fmt: skip
 
-    def all(self) -> list[Any]:
-        return list(self._links.by_name.values())
-
-    def find(self, name: str) -> AutoLink | None:
-        return self._links.by_name.get(name)
-
-    def name_of(self, entity: AutoLink) -> str:
-        return entity.name
-
-    def is_there(self, entity: AutoLink) -> bool:
-        return self._links.by_name.get(entity.name) is entity
-
-    def resource_of(self, entity: AutoLink) -> str:
-        return AUTO_LINK_NAMES + entity.name
-
-    def resource_named(self, name: str) -> str:
-        return AUTO_LINK_NAMES + name
-
     def _create(self, call: Call) -> None:
         name = call.name()
         check_name(self.name, name)
-        call.check(CREATE, AUTO_LINK_NAMES + name)
+        call.check(CREATE, self.prefix + name)
         asked = call.request.map()
         only(asked, "direction", "address", "connector", "external")
         direction, address = text(asked, "direction"), text(asked, "address")
@@ -200,7 +162,7 @@ class AutoLinkType(Type):
             raise Refusal(BAD_REQUEST, f"direction is to be in or out, not {shown(direction)}")
         call.check_address(SEND if direction == IN else RECEIVE, address)  # the link itself may do everything
         link = AutoLink(name, direction, address, text(asked, "connector"), text(asked, "external", ""))
-        self._links.create(link, call.then_answer(lambda: self.map_of(self._links.by_name[name]), CREATED))
+        self._links.create(link, call.then_answer(lambda: self.map_of(self.by_name[name]), CREATED))
 
     def _delete(self, call: Call) -> None:
         self._links.delete(self.wanted(call, DELETE), call.then(partial(gone, call)))

@@ -109,3 +109,35 @@ class Type:
         """The values of these attributes as an encoded list; null for what this type does not have."""
         attributes = self.attributes
         return encode.value([attributes[name].read(entity) if name in attributes else None for name in names])
+
+
+class Named(Type):
+    """Entities with names of their own, by which the broker keeps them."""
+
+    prefix = ""
+    """What access rules call them by, before the name of each."""
+
+    def __init__(
+        self, by_name: Mapping[str, Any], attributes: Iterable[Attribute], operations: Iterable[Operation]
+    ) -> None:
+        self.by_name = by_name
+        super().__init__(attributes, operations)
+
+    def all(self) -> list[Any]:
+        return list(self.by_name.values())
+
+    def find(self, name: str) -> Any:
+        return self.by_name.get(name)
+
+    def name_of(self, entity: Any) -> str:
+        name: str = entity.name
+        return name
+
+    def is_there(self, entity: Any) -> bool:
+        return self.by_name.get(entity.name) is entity
+
+    def resource_of(self, entity: Any) -> str:
+        return self.prefix + self.name_of(entity)
+
+    def resource_named(self, name: str) -> str:
+        return self.prefix + name

@@ -13,18 +13,19 @@ from ..broker.exchange import TYPES, Exchange
 from ..broker.nodes import PREDECLARED
 from ..broker.queue import Queue
 from .call import Call
-from .entity import Attribute, Operation, Type
+from .entity import Attribute, Named, Operation, Type
 from .queues import check_name, gone
 from .request import BAD_REQUEST, CONFLICT, CREATED, NOT_FOUND, OK, Refusal, arguments, flag, only, shown, text
 
 
-class ExchangeType(Type):
+class ExchangeType(Named):
     name = "exchange"
     meaning = "An exchange."
 
     def __init__(self, broker: Broker) -> None:
         self._nodes = broker.nodes
         super().__init__(
+            self._nodes.exchanges,
             (
                 Attribute("exchange-type", "string", "`direct`, `fanout`, `topic` or `headers`.", lambda e: e.type),
                 Attribute(
@@ -53,24 +54,6 @@ class ExchangeType(Type):
                 ),
             ),
         )  # fmt: skip
-
-    def all(self) -> list[Any]:
-        return list(self._nodes.exchanges.values())
-
-    def find(self, name: str) -> Exchange | None:
-        return self._nodes.exchanges.get(name)
-
-    def name_of(self, entity: Exchange) -> str:
-        return entity.name
-
-    def is_there(self, entity: Exchange) -> bool:
-        return not entity.gone
-
-    def resource_of(self, entity: Exchange) -> str:
-        return entity.name
-
-    def resource_named(self, name: str) -> str:
-        return name
 
     def _create(self, call: Call) -> None:
         name, asked = call.name(), call.request.map()

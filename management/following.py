@@ -9,14 +9,13 @@ from ..amqp.values import Timestamp
 from ..broker.access import CREATE, DELETE, MANAGE
 from ..broker.broker import Broker
 from ..broker.follower_link import FollowerLink
-from ..broker.followings import Following
 from .call import Call
-from .entity import Attribute, Operation, Type
+from .entity import Attribute, Named, Operation, Type
 from .queues import check_name, check_policy, gone
 from .request import CREATED, arguments, flag, only, text
 
 
-class FollowingType(Type):
+class FollowingType(Named):
     name = "following"
     meaning = "A queue that follows one of another site. It is locked until it is taken over."
 
@@ -24,6 +23,7 @@ class FollowingType(Type):
         self._followings = broker.followings
         self._clock = broker.clock
         super().__init__(
+            self._followings.by_name,
             (
                 Attribute("connector", "string", "Over which; it need not be there yet.", lambda f: f.connector),
                 Attribute("source", "string", "The queue there.", lambda f: f.source),
@@ -52,24 +52,6 @@ class FollowingType(Type):
             ),
         )  # fmt: skip
 
-    def all(self) -> list[Any]:
-        return list(self._followings.by_name.values())
-
-    def find(self, name: str) -> Following | None:
-        return self._followings.by_name.get(name)
-
-    def name_of(self, entity: Following) -> str:
-        return entity.name
-
-    def is_there(self, entity: Following) -> bool:
-        return self._followings.by_name.get(entity.name) is entity
-
-    def resource_of(self, entity: Following) -> str:
-        return entity.name
-
-    def resource_named(self, name: str) -> str:
-        return name
-
     def _create(self, call: Call) -> None:
         name = call.name()
         check_name(self.name, name)
@@ -78,7 +60,7 @@ class FollowingType(Type):
         only(asked, "connector", "source", "arguments")
         settings = arguments(asked)
         check_policy(call, name, settings)
-        done = call.then_answer(lambda: self.map_of(self._followings.by_name[name]), CREATED)
+        done = call.then_answer(lambda: self.map_of(self.by_name[name]), CREATED)
         self._followings.create(name, text(asked, "connector"), text(asked, "source", name) or name, settings, done)
 
     def _take_over(self, call: Call) -> None:

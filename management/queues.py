@@ -14,7 +14,7 @@ from ..broker.nodes import MAX_NAME_BYTES
 from ..broker.policy import CHANGEABLE, policy_of
 from ..broker.queue import Queue
 from .call import Call
-from .entity import Attribute, Operation, Type
+from .entity import Attribute, Named, Operation, Type
 from .request import BAD_REQUEST, CONFLICT, CREATED, FORBIDDEN, OK, Refusal, arguments, flag, only, shown
 
 
@@ -26,15 +26,15 @@ def check_name(kind: str, name: str) -> None:
         raise Refusal(BAD_REQUEST, f"no {kind} is called {shown(name)}: that is for the broker's own nodes")
 
 
-class QueueType(Type):
+class QueueType(Named):
     name = "queue"
     meaning = "A queue. What is made on first use, or for one link, is listed as well."
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._queues = broker.nodes.queues
         number = partial(Attribute, kind="number")
         super().__init__(
+            broker.nodes.queues,
             (
                 Attribute("durable", "boolean", "Whether it outlasts the broker.", lambda q: bool(q.queue_id)),
                 Attribute("arguments", "map", "Its policy.", lambda q: q.arguments),
@@ -86,27 +86,15 @@ class QueueType(Type):
             ),
         )  # fmt: skip
 
-    def all(self) -> list[Any]:
-        return list(self._queues.values())
-
     def find(self, name: str) -> Queue | None:
-        queue = self._queues.get(name)
+        queue = self.by_name.get(name)
         return None if queue is None or queue.going else queue
-
-    def name_of(self, entity: Queue) -> str:
-        return entity.name
 
     def is_there(self, entity: Queue) -> bool:
         return not entity.going
 
     def is_internal(self, entity: Queue) -> bool:
         return entity.name.startswith("$")
-
-    def resource_of(self, entity: Queue) -> str:
-        return entity.name
-
-    def resource_named(self, name: str) -> str:
-        return name
 
     def wanted(self, call: Call, operation: str) -> Queue:
         """What a connection made to receive on, nobody else reads (A14)."""
