@@ -107,16 +107,16 @@ class Gate:
         """
         if why := self.too_long(size_bytes):
             return why
+        is_known = self.duplicates is not None and self.duplicates.knows(content)
+        if is_known:  # also if it is full: it was taken; in a cluster all members ask again when they hear it
+            return "" if self.is_replicated else None
         more = 1 + self._staged, size_bytes + self._staged_bytes
         if self._overflow in ("reject", "drop") and self._use(*more) > 1:
             if self._overflow == "drop":
                 return None
             return f"the queue {self._queue.name!r} is full: {self._shown_use()}"
-        if self.duplicates is not None:
-            if staged is not None and staged.keys and key_of(content) in staged.keys:
-                return None
-            if not self.is_replicated and self.duplicates.knows(content):  # else all members ask when they hear it
-                return None
+        if staged is not None and staged.keys and key_of(content) in staged.keys:
+            return None
         return ""
 
     def too_long(self, size_bytes: int) -> str:
@@ -139,11 +139,10 @@ class Gate:
         self._staged -= staged.messages
         self._staged_bytes -= staged.bytes
 
-    def put(self, entries: Sequence[Entry]) -> None:
-        """These were recorded."""
+    def put(self, entries: Sequence[Entry]) -> int:
+        """These were recorded; the LSN to wait for beside theirs, 0 for none."""
         self.count(entries)
-        if self.duplicates is not None:
-            self.duplicates.remember(entries)
+        return 0 if self.duplicates is None else self.duplicates.remember(entries)
 
     def count(self, entries: Sequence[Entry]) -> None:
         """These are on the queue."""

@@ -44,13 +44,13 @@ class Line:
 
         With 0 that is at once, unless something that comes before on one of these queues is waiting.
         """
-        waits = lsn > 0
+        waits = False
         for queue, entries in shown:
             queue.messages += len(entries)
             if queue.gate is not None:
-                queue.gate.put(entries)
+                lsn = max(lsn, queue.gate.put(entries))
             waits = waits or queue.waiting > 0
-        if waits:
+        if waits or lsn:
             for queue, _ in shown:
                 queue.waiting += 1
             self.when_durable(lsn, self._show, 1, shown, then, args)

@@ -16,6 +16,7 @@ from ..base.errors import CairnError, StoreError
 from ..store.interface import MessageStore
 from ..store.wiring import BindingRow, ExchangeRow, QueueRow
 from .conditions import NOT_FROM, condition_of
+from .duplicates import drop_memory, make_memory
 from .exchange import TYPES, Binding, Exchange
 from .policy import CHANGEABLE, policy_of
 from .queue import Queue
@@ -154,15 +155,23 @@ class Nodes:
         except StoreError as error:
             done(error)
             return
-        waiting = self._creating.setdefault(name, [])
-        waiting.append(done)
-        if len(waiting) == 1:
+        self._creating.setdefault(name, []).append(done)
+        if len(self._creating[name]) > 1:
+            return
+        write = partial(self._write_queue, name, arguments)
+        make_memory(self, name, write) if policy_of(name, arguments).duplicate_window else write(None)
+
+    def _write_queue(self, name: str, arguments: Arguments, memory: Queue | Exception | None) -> None:
+        if isinstance(memory, Exception):
+            self._queue_made(name, memory)
+        else:
             self._store.create_queue(name, lambda row: self._post(self._queue_made, name, row), arguments)
 
     def _queue_made(self, name: str, row: QueueRow | Exception) -> None:
         made: Queue | Exception
         if isinstance(row, Exception):
             made = row
+            drop_memory(self, name)
         else:
             made = self.queues[name] = self._make_queue(name, row.id, row.arguments)
         for done in self._creating.pop(name):

@@ -244,7 +244,8 @@ class Joining:
         for name, keys in about["remembered"].items():
             gate = owners.replicas[name].queue.gate
             if gate is not None and gate.duplicates is not None:
-                gate.duplicates.begin_with([key.encode("latin-1") for key in keys])
+                transient = {key.encode("latin-1") for key in about.get("transient", {}).get(name, ())}
+                gate.duplicates.begin_with([key.encode("latin-1") for key in keys], transient)
         self._unfinished = {name for name, *_ in about["queues"]}
         kept, self._kept = self._kept, []
         core.hear_again(kept)

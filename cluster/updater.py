@@ -115,6 +115,8 @@ class Updater:
     def _snapshot(self, to: MemberId, update: int) -> bytes:
         core = self._core
         replicas = core.owners.replicas.values()
+        gates = {replica.name: gate for replica in replicas if (gate := replica.queue.gate) is not None}
+        remembering = {name: gate.duplicates for name, gate in gates.items() if gate.duplicates is not None}
         queues: list[Any] = [
             (
                 replica.name,
@@ -138,11 +140,8 @@ class Updater:
             synced=list(core.owners.synced),
             floors=list(core.completion.floors.items()),
             lines={replica.name: replica.line for replica in replicas if replica.line},
-            remembered={
-                replica.name: [key.decode("latin-1") for key in gate.duplicates.all()]
-                for replica in replicas
-                if (gate := replica.queue.gate) is not None and gate.duplicates is not None
-            },
+            remembered={name: _told(ids.all()) for name, ids in remembering.items()},
+            transient={name: _told(ids.transient()) for name, ids in remembering.items()},
         )
 
     def go_on(self) -> None:
@@ -219,6 +218,10 @@ class Updater:
                 [(content, bool(todo.message_id)) for todo, content in there],
             )
         )
+
+
+def _told(keys: Iterable[bytes]) -> list[str]:
+    return [key.decode("latin-1") for key in keys]
 
 
 def _failures(entry: Entry) -> int:

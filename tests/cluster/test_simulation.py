@@ -110,7 +110,7 @@ def waits_for_the_dead(patch: pytest.MonkeyPatch) -> None:
 
 
 def brings_no_memory_of_ids(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Duplicates, "begin_with", lambda self, keys: None)
+    patch.setattr(Duplicates, "begin_with", lambda self, keys, transient: None)
 
 
 def shares_groups_among_members(patch: pytest.MonkeyPatch) -> None:

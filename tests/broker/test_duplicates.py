@@ -1,0 +1,144 @@
+"""What a queue remembers of message-ids, across crashes: a broker in one thread on a disk in memory.
+
+The law: a message that its sender was told is accepted is known by its id after a crash; one that it was not told of
+may be there or not, but when it is sent again it is there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from proton import Message
+
+from cairnmq.amqp.proton import ACCEPTED, REJECTED
+from cairnmq.broker.duplicates import PREFIX
+
+from .test_policies import Policed, policed
+from .world import FakeTerminal
+
+__all__ = ["policed"]
+
+KEY = "k" * 30_000
+"""A block ends between some message and an id that is as long, before long."""
+
+
+def numbered(number: int, *, durable: bool = True) -> bytes:
+    return bytes(Message(body="x" * 1000, durable=durable, id=f"{number}{KEY}").encode())
+
+
+def post(policed: Policed, terminal: FakeTerminal, number: int) -> None:
+    """A message comes; the core has not come to the end of its step, and so to no flush of its own, yet."""
+    terminal.driver.post([(number, numbered(number), 0)])
+
+
+def write_full_blocks(policed: Policed) -> None:
+    """The writer's thread is that quick: blocks that are full are on the disk while the next one gathers."""
+    policed.world._durable(policed.world.store.journal.write_out())
+
+
+def resend(policed: Policed, numbers: range) -> list[int]:
+    """Those of them that are on the queue when all were sent again."""
+    sender = policed.world.open(to_client=False)
+    for number in numbers:
+        policed.world.send(sender, (number, numbered(number), 0))
+    assert sorted(sender.confirmed) == list(numbers)
+    return [int(message.id.removesuffix(KEY)) for message in policed.take("q")]
+
+
+def test_each_crash_keeps_what_was_confirmed_by_then() -> None:
+    """A block ends now and then between a message and its id."""
+    for crash_after in range(1, 30):
+        life = Policed()
+        life.make("q", duplicate_window=1000)
+        sender = life.world.open(to_client=False)
+        for number in range(crash_after):
+            post(life, sender, number)
+            write_full_blocks(life)
+        confirmed = {*sender.confirmed}
+        life.restart()
+        assert confirmed <= set(taken := [int(message.id.removesuffix(KEY)) for message in life.take("q")])
+        again = resend(life, range(crash_after))
+        assert confirmed.isdisjoint(again), "what was confirmed came twice"
+        assert {*taken, *again} == {*range(crash_after)}, "an id was remembered, and its message not there"
+
+
+def test_the_id_of_a_message_that_is_not_stored_is_not_remembered_behind_it(policed: Policed) -> None:
+    """A client that was not answered sends it again: it would be told accepted, and it would be nowhere."""
+    policed.make("q", duplicate_window=10)
+    policed.send("q", "gone with the broker", durable=False, id=1)
+    assert policed.send("q", "again", durable=False, id=1) == "accepted"
+    policed.send("q", "stored", id=2)
+    assert policed.world.queue().messages == 2
+    policed.restart()
+    policed.send("q", "sent again", durable=False, id=1)
+    policed.send("q", "and again", id=2)
+    assert sorted(policed.bodies("q")) == ["sent again", "stored"]
+
+
+def test_ids_are_kept_from_the_first_message_on(policed: Policed) -> None:
+    """No message comes in before there is something to keep its id on, be it as soon as the queue is there."""
+    sender: list[FakeTerminal] = []
+
+    def made(queue: Any) -> None:
+        sender.append(policed.world.open(to_client=False))
+        sender[0].driver.post([(1, numbered(1), 0)])
+
+    policed.world.broker.nodes.create_queue("q", {"duplicate-window": 5}, made)
+    while not sender or 1 not in sender[0].confirmed:
+        policed.world.step()
+    policed.restart()
+    assert len(policed.take("q")) == 1
+    assert resend(policed, range(1, 2)) == []
+
+
+def test_ids_that_an_earlier_queue_left_do_not_count(policed: Policed) -> None:
+    policed.make("q", duplicate_window=5)
+    policed.send("q", "old", id=1)
+    kept = policed.world.queue(PREFIX + "q")
+    kept.going = True  # somebody deletes them just now, and fails
+    policed.world.do(policed.world.broker.nodes.delete_queue, policed.world.queue(), lambda error: None)
+    kept.going = False
+    assert list(policed.world.broker.nodes.queues) == [PREFIX + "q"]
+    policed.senders.clear()
+    policed.make("q", duplicate_window=5)
+    policed.send("q", "new", id=1)
+    policed.restart()
+    assert policed.bodies("q") == ["new"]
+
+
+def test_what_comes_back_is_remembered_as_long_as_the_newest(policed: Policed) -> None:
+    policed.make("q", duplicate_window=3, dead_letter_address="q")
+    policed.send("q", "a", id="a")
+    policed.send("q", "b", id="b")
+    taker = policed.open("q", 1)
+    policed.world.settle(taker, taker.forwarded[0][0], REJECTED)  # it is moved to where it is
+    policed.world.do(taker.driver.close, (), False, False)
+    policed.send("q", "c", id="c")
+    for life in ("the same", "another"):
+        for key in "abc":
+            policed.send("q", "again", id=key)
+        assert policed.world.queue().messages == 3, life
+        policed.restart()
+    policed.send("q", "d", id="d")
+    policed.send("q", "forgotten", id="b")
+    assert sorted(message.body for message in policed.take("q")) == ["a", "b", "c", "d", "forgotten"]
+    assert policed.world.queue(PREFIX + "q").messages == 3
+
+
+@pytest.mark.parametrize("overflow", ["reject", "drop", "ring"])
+def test_a_full_queue_knows_what_it_has_taken(policed: Policed, overflow: str) -> None:
+    """Refused, a client would hold what is stored for lost."""
+    policed.make("q", duplicate_window=5, max_messages=2, overflow=overflow)
+    assert [policed.send("q", number, id=number) for number in (1, 2, 1, 2)] == ["accepted"] * 4
+    assert policed.bodies("q") == [1, 2]
+
+
+def test_a_transactions_ids_are_kept_with_its_commit(policed: Policed) -> None:
+    policed.make("q", duplicate_window=5)
+    taker = policed.open("q")
+    policed.send("q", "first", id=1)
+    policed.world.settle(taker, taker.forwarded[0][0], ACCEPTED)
+    policed.restart()
+    policed.send("q", "again", id=1)
+    assert policed.bodies("q") == []
