@@ -128,6 +128,7 @@ class Broker(Finding):
         """What goes back to replicated queues."""
         self.followings.recover()
         self.later(forget_orphans, self)
+        self.later(self.subscriptions.forget_orphans)
         if cluster is not None:
             self.later(cluster.attach, self)
 
@@ -239,6 +240,7 @@ class Broker(Finding):
             self._purge(node)
         else:
             drivers = [*node.producers, *subscribers(node)]
+            self.subscriptions.exchange_gone(node)
         for driver in drivers:
             driver.terminal.failure("amqp:resource-deleted", f"the {kind} {node.name!r} is gone: {why}")
 

@@ -9,7 +9,9 @@
 
 Where clients log in, their user stands before the container, as in `user@container`. *name* is the link's, up to a
 `|`: clients that have several links on one subscription tell them apart by what follows. A durable one is bound anew
-when its topic, key or filters change, and what was on it goes, as JMS says. Without a source (a null one) a client asks
+when its topic, key or filters change, and what was on it goes, as JMS says. It goes with an exchange that does not last
+(a temporary topic), also if that went with the broker. One that lasts can be deleted and made anew: the subscription is
+bound to it when its client comes. Without a source (a null one) a client asks
 what there was under its link's name, to close it: that is how it unsubscribes. There are no capabilities then, so what
 clients of any container share is looked for where `|global` follows the name: JMS clients without an id of their own
 call all such links so.
@@ -31,7 +33,7 @@ from .access import RECEIVE
 from .conditions import NOT_FROM, SELECTOR
 from .consumer import Consumer
 from .exchange import Exchange
-from .nodes import MAX_NAME_BYTES
+from .nodes import MAX_NAME_BYTES, PREDECLARED
 from .places import ExchangePlace
 from .queue import Queue
 from .selector import Selector
@@ -45,6 +47,8 @@ NAME_PREFIX = f"{PREFIX}:"
 """Of the names of those that are found again: none is made on first use."""
 SUBSCRIPTION = "x-subscription"
 """The argument of a durable subscription's queue: what it is of, as `_Asked.terms` tells it."""
+GOES_WITH = "x-goes-with"
+"""The argument of a durable subscription to an exchange that does not last: its name."""
 GLOBAL = "global"
 """The capability of those of any container, and what follows the name of their links where no capabilities are told."""
 
@@ -88,7 +92,10 @@ class Subscriptions:
         elif _terms_of(queue) is None:
             terminal.failure("amqp:not-allowed", f"the queue {asked.queue!r} is no subscription")
         elif queue.arguments[SUBSCRIPTION] == asked.terms:
-            self._attach(queue, asked, wish, terminal)
+            if place.exchange.binding(queue, asked.key) is None:  # the exchange was deleted, and made anew
+                self._bind(queue, asked, wish, terminal)
+            else:
+                self._attach(queue, asked, wish, terminal)
         elif queue.consumers or queue.selecting:
             terminal.failure("amqp:resource-locked", "others share that subscription, on other terms")
         else:
@@ -139,6 +146,17 @@ class Subscriptions:
         ):
             self._broker.nodes.delete_queue(queue, _ignore, "it was unsubscribed")
 
+    def exchange_gone(self, exchange: Exchange) -> None:
+        """What could not outlive *exchange* goes with it."""
+        for queue in {binding.queue: None for binding in exchange.bindings()}:
+            if queue.arguments.get(GOES_WITH) == exchange.name:
+                self._broker.nodes.delete_queue(queue, _ignore, "it went with its topic")
+
+    def forget_orphans(self) -> None:
+        """After a start: what was subscribed to exchanges that did not last goes, as these have."""
+        for queue in [queue for queue in self._broker.nodes.queues.values() if GOES_WITH in queue.arguments]:
+            self._broker.nodes.delete_queue(queue, _ignore, "its topic did not last")
+
     # ---- making one -----------------------------------------------------------------------------------------------
 
     def _again(self, error: object, asked: _Asked, wish: Open, terminal: TerminalEnd) -> None:
@@ -148,8 +166,11 @@ class Subscriptions:
             self._make(asked, wish, terminal)
 
     def _make(self, asked: _Asked, wish: Open, terminal: TerminalEnd) -> None:
-        arguments = {SUBSCRIPTION: asked.terms}
+        arguments: dict[str, Any] = {SUBSCRIPTION: asked.terms}
         if asked.durable:
+            exchange = asked.place.exchange
+            if not (exchange.exchange_id or exchange.name in PREDECLARED):
+                arguments |= {GOES_WITH: exchange.name, "replicated": False}
             self._broker.nodes.create_queue(
                 asked.queue, arguments, lambda queue: self._bind(queue, asked, wish, terminal)
             )
@@ -171,9 +192,14 @@ class Subscriptions:
     def _bound(
         self, error: object, queue: Queue, asked: _Asked, wish: Open, terminal: TerminalEnd
     ) -> None:
-        if isinstance(error, CairnError):
-            self._broker.nodes.delete_queue(queue, _ignore)
-            terminal.failure(*self._broker.why_not_made(error))
+        exchange = asked.place.exchange
+        if isinstance(error, CairnError) or exchange.gone:
+            if not queue.messages:
+                self._broker.nodes.delete_queue(queue, _ignore)
+            if isinstance(error, CairnError):
+                terminal.failure(*self._broker.why_not_made(error))
+            else:
+                terminal.failure("amqp:resource-deleted", f"the exchange {exchange.name!r} is gone")
         else:
             self._attach(queue, asked, wish, terminal)
 

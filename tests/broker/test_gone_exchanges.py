@@ -54,3 +54,75 @@ def test_a_topic_of_a_link_is_not_shared_by_another_ones_name(policed: Policed) 
         policed.world.do(link.driver.close, (), False, True)
     assert {*exchanges} == before
     assert not policed.world.broker.nodes.queues
+
+
+def subscribe(policed: Policed, address: str, connection: object = None, *, link: str = "link") -> FakeTerminal:
+    """A durable subscription."""
+    terminal = FakeTerminal()
+    wish = Open(True, Terminus(address=address, durability=2, expiry="never"), False, connection, link, "me")
+    policed.world.do(policed.world.broker.open, wish, terminal)
+    policed.world.do(terminal.driver.request, 10, False)
+    return terminal
+
+
+def subscriptions(policed: Policed) -> list[str]:
+    return [name for name in policed.world.broker.nodes.queues if name.startswith("subscription")]
+
+
+def test_a_durable_subscription_goes_with_a_temporary_topic(policed: Policed) -> None:
+    connection = object()
+    made = attach(policed, "topic", connection=connection, dynamic=True, address=None)
+    (topic,) = {*policed.world.broker.nodes.exchanges} - {"amq.direct", "amq.fanout", "amq.topic", "amq.match"}
+    subscribed = subscribe(policed, topic, connection)
+    policed.world.do(subscribed.driver.close, (), False, False)
+    assert len(subscriptions(policed)) == 2, "it is only detached"
+    policed.send(topic, "waits for it")
+    subscribed = subscribe(policed, topic, connection)
+    assert len(subscribed.forwarded) == 1
+    policed.world.do(made.driver.close, (), False, True)
+    assert {*subscribed.failures} == {*GONE}
+    assert subscriptions(policed) == []
+    policed.restart()
+    assert not policed.world.broker.nodes.queues
+
+
+def test_a_durable_subscription_does_not_outlive_an_exchange_that_does_not_last(policed: Policed) -> None:
+    nodes = policed.world.broker.nodes
+    nodes.add_exchange("passing", "fanout", {})
+    subscribe(policed, "passing")
+    subscribe(policed, "amq.fanout", link="stays")
+    assert len(subscriptions(policed)) == 2
+    policed.restart()
+    policed.world.step()
+    assert subscriptions(policed) == ["subscription:me:stays"]
+
+
+def test_a_subscription_to_an_exchange_that_was_made_anew_gets_what_is_sent_there(policed: Policed) -> None:
+    """What was on it is there, too."""
+    done = list[Any]()
+    for _ in range(2):
+        policed.world.do(policed.world.broker.nodes.create_exchange, "news", "fanout", {}, done.append)
+        link = subscribe(policed, "news")
+        policed.world.do(link.driver.close, [tag for tag, _ in link.forwarded], True, False)
+        policed.send("news", 1)
+        policed.world.do(policed.world.broker.nodes.delete_exchange, done[-1], lambda error: None)
+        policed.senders.clear()
+    policed.world.do(policed.world.broker.nodes.create_exchange, "news", "fanout", {}, done.append)
+    assert len(subscribe(policed, "news").forwarded) == 2
+    assert len(subscriptions(policed)) == 1
+
+
+def test_a_topic_that_goes_while_somebody_subscribes(policed: Policed) -> None:
+    """The queue was made meanwhile: it goes, and the client is told."""
+    nodes = policed.world.broker.nodes
+    nodes.add_exchange("passing", "fanout", {})
+    terminal: Any = FakeTerminal()
+    wish = Open(True, Terminus(address="passing", durability=2), False, None, "link", "me")
+
+    def subscribe_and_delete() -> None:
+        policed.world.broker.open(wish, terminal)
+        nodes.delete_exchange(nodes.exchanges["passing"], lambda error: None)
+
+    policed.world.do(subscribe_and_delete)
+    assert terminal.failures == GONE
+    assert subscriptions(policed) == []
