@@ -17,8 +17,7 @@ from ..amqp.parcel import Parcel
 from ..channel.words import ABORTED, MORE, SETTLED, Delivery, Error, Fragment, Outcome
 from .direct import Direct
 from .direct_sender import StreamingSender
-from .growing import NO_MEMORY
-from .memory import ENTRY_BYTES
+from .memory import ENTRY_BYTES, NO_MEMORY
 from .passing import Crossing
 
 if TYPE_CHECKING:

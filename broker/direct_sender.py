@@ -14,8 +14,7 @@ from ..amqp.codec import Malformed
 from ..amqp.vouching import NotTheSender, Walk, condition_of, vouch
 from ..channel.words import ABORTED, MORE, SETTLED, Answer, Delivery, Error, Fragment, Outcome, TerminalEnd
 from .direct import Direct, finish
-from .growing import NO_MEMORY
-from .memory import ENTRY_BYTES
+from .memory import ENTRY_BYTES, NO_MEMORY
 from .passing import ACCEPTANCE, NO_TRANSACTIONS, Arriving, Passage
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from ..amqp.sections import envelope
 from ..amqp.vouching import NotTheSender, Walk, condition_of
 from .entry import Entry, HeldContent
 from .line import Shown
-from .memory import ENTRY_BYTES
+from .memory import ENTRY_BYTES, NO_MEMORY
 from .queue import Queue
 from .times import TimedEntry, may_have_times, stamped, times_of
 
@@ -23,7 +23,6 @@ PIECE_BYTES = 64 * 1024
 """A message that grows past this while it arrives is stored piece by piece."""
 LEAST_PIECE_BYTES = 4 * 1024
 """With no memory left pieces are that small, so that many messages that go on and on hold little each."""
-NO_MEMORY = "no memory is left for messages that are not durable; see --memory-limit"
 
 
 class Growing:
@@ -145,14 +144,13 @@ class Growing:
         return lsn, shown
 
     def finish_in(self, transaction: Transaction, now_us: int) -> None:
-        """It is complete: put it on its queues in a transaction."""
+        """It is complete: put it on its queues in a transaction, if it is not `full`."""
         assert self.queues is not None
         rest = self.whole()
         self._let_go_held()
         self._take(rest, last=True)
         self._let_go()
         if self.full:
-            transaction.fail(self.full)
             return
         for queue in self.queues:
             if queue in self.unwanted:

@@ -20,6 +20,7 @@ DEFAULT_LIMIT_BYTES = 256 << 20
 ALLOWANCE_BYTES = 1 << 20
 ENTRY_BYTES = 250
 """What a message held in memory costs beside its content."""
+NO_MEMORY = "no memory is left for messages that are not durable; see --memory-limit"
 
 
 class Memory:

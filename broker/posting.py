@@ -15,7 +15,7 @@ from ..store.transaction import Transaction as StoreTransaction
 from .entry import Entry
 from .gate import Gate, Staged
 from .line import Shown
-from .memory import ENTRY_BYTES
+from .memory import ENTRY_BYTES, NO_MEMORY
 from .queue import Queue
 from .times import TimedEntry, Times, may_have_times, stamped, times_of
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 ROLLBACK = "amqp:transaction:rollback"
 UNKNOWN_ID = "amqp:transaction:unknown-id"
 TIMEOUT = "amqp:transaction:timeout"
+
+NO_ROOM = "amqp:resource-limit-exceeded"
 
 CAN_FAIL = (StoreError, DiskError)
 """What the store raises when it has done nothing; other errors end the broker."""
@@ -55,6 +57,8 @@ class Posting:
         """The store's part, once there is one."""
         self.failure: tuple[str, str] | None = None
         """Why nothing can be done in it any more, as an AMQP error."""
+        self._refusal = ""
+        """The AMQP error of the message that it fails for, until that is told."""
         self.size_bytes = 0
         """What it counts for in its connection's limit."""
         self._owner = owner
@@ -90,7 +94,7 @@ class Posting:
                 if timed:
                     content = stamped(content, head, now_us, always=lives)
             except Malformed as error:
-                self.fail(f"a message can't be read: {error}")
+                self.fail(f"a message can't be read: {error}", "amqp:decode-error")
                 break
             if head.durable and not timed and len(durable) == len(queues):
                 run.append(content)
@@ -115,7 +119,7 @@ class Posting:
         held_bytes = size_bytes + ENTRY_BYTES
         if self._has_room(held_bytes):
             if held_bytes > queue.spare_bytes():
-                self.fail("no memory is left for messages that are not durable; see --memory-limit")
+                self.fail(NO_MEMORY, NO_ROOM)
                 return
             self._posts.append(Post(queue, content, held_bytes, times, beginning))
             self._transient_bytes += held_bytes
@@ -142,7 +146,9 @@ class Posting:
         if self.failure is None:
             terminal.accept_in(self.id, wanted, credit)
             return
-        terminal.reject_in(self.id, wanted, credit, *self.failure)
+        condition, why = self.failure  # and outside a transaction, what could not be taken would be refused as
+        terminal.reject_in(self.id, wanted, credit, self._refusal or condition, why)
+        self._refusal = ""
         if unwanted and self.failure[0] == UNKNOWN_ID:  # there is no other way to tell
             terminal.failure(*self.failure)
 
@@ -153,8 +159,10 @@ class Posting:
         self.fail(why)
         terminal.reject_in(self.id, deliveries, credit, condition, why)
 
-    def fail(self, why: str) -> None:
-        """It can't be committed, for that reason."""
+    def fail(self, why: str, refusal: str = "") -> None:
+        """It can't be committed, for that reason. *refusal*: the AMQP error of the message that is being posted."""
+        if self.failure is None:
+            self._refusal = refusal
         self.roll_back(ROLLBACK, why)
 
     def _store(self, queues: Sequence[Queue], contents: list[bytes], *, timed: bool = False) -> None:
@@ -164,7 +172,7 @@ class Posting:
         store, many = self._broker.store, len(queues) > 1  # then each is stored, and put on each of them by the commit
         full = store.full(sum(map(len, contents)), len(contents) * (1 + len(queues))) if many else store.full()
         if full:
-            self.fail(f"the store is full: {full}")
+            self.fail(f"the store is full: {full}", NO_ROOM)
         elif len(queues) == 1:
             queue, queue_id = queues[0], queues[0].queue_id
             self._do(lambda inner, now_us: inner.put_all(queue_id, contents, now_us))

@@ -198,7 +198,10 @@ class Producer(Recorder):
             return
         if self._transaction is not None:
             growing.finish_in(self._transaction, self._broker.clock.wall_us())
-            self._answer_in(self._transaction, queues, ((delivery, b"", flags),))
+            if growing.full:
+                self._refuse(queues, (delivery,), growing.full)
+            else:
+                self._answer_in(self._transaction, queues, ((delivery, b"", flags),))
             return
         lsn, shown = self._put_grown(growing, self._broker.clock.wall_us())
         settled = bool(flags & SETTLED)

@@ -15,8 +15,7 @@ from ..channel.words import SETTLED, Delivery, Fragment, TerminalEnd
 from .cluster import Kept
 from .entry import Entry
 from .gate import Gate
-from .growing import NO_MEMORY
-from .memory import ENTRY_BYTES
+from .memory import ENTRY_BYTES, NO_MEMORY
 from .queue import Queue
 from .times import TimedEntry, stamped, tells_times, times_of
 

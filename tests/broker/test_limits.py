@@ -171,6 +171,22 @@ def test_what_can_never_be_there_is_refused(size: str, overflow: str) -> None:
     assert not queue.world.broker.memory.used_bytes > 2 * SIZES["long"], "nothing is kept of it"
 
 
+@size
+@pytest.mark.parametrize(("durable", "most_bytes"), [(True, 50), (False, 50), (False, 0)])
+def test_what_is_too_long_is_refused_alike_in_a_transaction(size: str, durable: bool, most_bytes: int) -> None:
+    """However it comes, and whether its queue has no room for it, or the broker."""
+    queue = Limited(size, "messages", "reject")
+    queue.make("small", max_bytes=most_bytes)
+    queue.world.broker.memory.limit_bytes = 16 << 20 if most_bytes else 10
+    queue.senders["q"] = queue.world.open(to_client=False, address="small")
+    assert queue.put(1, durable) == REFUSED
+    txn_id = queue.declare()
+    assert queue.put(2, durable, txn_id) == REFUSED
+    assert queue.discharge(txn_id) == "amqp:transaction:rollback"
+    assert queue.world.broker.memory.used_bytes == 0
+    assert queue.world.queue("small").messages == 0
+
+
 @either
 @size
 def test_an_id_is_taken_once_however_it_comes(size: str, durable: bool) -> None:

@@ -272,3 +272,40 @@ def test_what_a_transaction_takes_is_not_purged(policed: Transacting) -> None:
     assert policed.world.queue().messages == 1
     policed.world.do(taker.driver.close, (), False, False)
     assert policed.bodies("q") == [0]
+
+
+def test_there_is_one_transaction_of_a_global_id(policed: Transacting) -> None:
+    """Whoever declares it, as long as the one there is may still be committed; then the next one is another."""
+    policed.make("q")
+    first = policed.declare(b"xid")
+    policed.post(first, "q", "rolled back")
+    other = object()
+    control = policed.world.open(to_client=False, connection=other, coordinator=True, address=None)
+    doubt = policed.world.broker.in_doubt
+
+    def refused() -> bool:
+        policed.number += 1
+        policed.world.send(control, (policed.number, declare(b"xid"), 0))
+        return control.rejected.get(policed.number) == "amqp:transaction:rollback"
+
+    assert refused(), "it is open, on another connection"
+    assert policed.ask(declare(b"xid")) == "amqp:transaction:rollback", "or on the same one"
+    policed.discharge(first, fail=True)
+    assert not refused()
+    second = control.declared_ids[-1]
+    assert policed.discharge(first) == "amqp:transaction:unknown-id"
+    policed.world.send(control, (1000, discharge(second, fail=False), 0))
+    assert refused(), "it waits to be prepared"
+    policed.world.do(policed.world.broker.connection_closed, other)
+    assert doubt.in_doubt() == []
+    third = policed.declare(b"xid")
+    policed.post(third, "q", "committed")
+    policed.discharge(third)
+    policed.world.do(doubt.prepare, b"xid", lambda: None)
+    assert refused(), "it is prepared"
+    policed.restart()
+    policed.control = policed.world.open(to_client=False, connection=object(), coordinator=True, address=None)
+    assert policed.ask(declare(b"xid")) == "amqp:transaction:rollback", "still"
+    policed.world.do(policed.world.broker.in_doubt.commit, b"xid", lambda: None)
+    assert policed.bodies("q") == ["committed"]
+    policed.declare(b"xid")
