@@ -52,12 +52,14 @@ class LinkEnd:
         self._broker = broker
         self._ends = ends
         self._absences = 0
+        self._is_given_up = False
 
     def attach(self, driver: Keeper, claims: Claims, ready: Ready) -> None:
         """The client is there (again); *ready* gets what is kept, or None if it has attached anew meanwhile."""
         self.steal()
         self.driver = driver
         self._absences += 1
+        self._is_given_up = False
         self._attached(driver, claims, ready)
 
     def steal(self) -> None:
@@ -76,10 +78,16 @@ class LinkEnd:
         if self.driver is not driver:
             return
         self.driver = None
-        if for_good:
+        if for_good or self._is_given_up:
             self._ends.drop(self)
         else:
             self.wait()
+
+    def give_up(self) -> None:
+        """Its client has attached the link without asking to resume it. Who still has it may go on."""
+        self._is_given_up = True
+        if self.driver is None:
+            self._ends.drop(self)
 
     def wait(self) -> None:
         """Keep it for its time, unless the client comes back."""

@@ -51,6 +51,8 @@ class Opening:
         if why_not:
             terminal.failure("amqp:connection:forced", why_not)
             return
+        if wish.claims is None:
+            broker.suspended.give_up(wish)
         if terminus.coordinator and not wish.to_client:
             terminal.opened(Coordinator(broker, terminal, wish.connection), None, CREDIT)
             return

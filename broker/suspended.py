@@ -155,15 +155,23 @@ class LinkEnds:
         }
         if source is not None:
             about[FROM] = source.queue_id
-        self._broker.nodes.create_queue(name, {LINK: about}, lambda made: self._made(made, source, then))
+        self._broker.nodes.create_queue(name, {LINK: about}, lambda made: self._made(made, wish, source, then))
 
     def _made(
-        self, made: Queue | Exception, source: Queue | None, then: Callable[[LinkEnd | Exception], None]
+        self, made: Queue | Exception, wish: Open, source: Queue | None, then: Callable[[LinkEnd | Exception], None]
     ) -> None:
-        if isinstance(made, Queue):
-            then(self._by_name.get(made.name) or self._add(made, source))
-        else:
+        if isinstance(made, Exception):
             then(made)
+        elif made.name in self._by_name:  # it has attached twice at once, perhaps to another queue each time
+            self._find(wish, source, then)
+        else:
+            then(self._add(made, source))
+
+    def give_up(self, wish: Open) -> None:
+        """A client attaches a link without asking to resume it: what was kept for one of that name is given up."""
+        found = self._by_name.get(PREFIX + _digest(wish)) if self.resumes(wish.user, wish.container) else None
+        if found is not None:
+            found.give_up()
 
     def _add(self, queue: Queue, source: Queue | None) -> LinkEnd:
         broker = self._broker

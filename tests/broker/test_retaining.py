@@ -359,3 +359,106 @@ def test_a_message_taken_in_a_transaction_is_settled_with_its_commit(receiver: R
     assert not receiver.states, "a transactional state in the map is no outcome, and it is settled here"
     assert receiver.terminal is not None
     assert len(receiver.terminal.resumable) == 2
+
+
+def attach_all(world: World, *wishes: Open) -> list[FakeTerminal]:
+    """At once: nothing that any of them asks for is made before all have asked."""
+    terminals: list[Any] = [FakeTerminal() for _ in wishes]
+
+    def attach() -> None:
+        for wish, terminal in zip(wishes, terminals, strict=True):
+            world.broker.open(wish, terminal)
+
+    world.do(attach)
+    for terminal in terminals:
+        if terminal.driver is not None:
+            world.do(terminal.driver.request, 100, False)
+    return terminals
+
+
+def wished(connection: object, *, address: str = "q", to_client: bool = True, resumes: bool = True) -> Open:
+    claims = Claims({}, True) if resumes else None
+    return Open(to_client, Terminus(address=address, durability=2), False, connection, "link", "box", claims=claims)
+
+
+@pytest.mark.parametrize("addresses", ["qq", "qp", "pq"])
+@pytest.mark.parametrize("known", [False, True], ids=["new", "known"])
+@pytest.mark.parametrize("kill", [False, True], ids=["", "killed"])
+def test_of_two_who_attach_at_once_one_has_the_link(addresses: str, known: bool, kill: bool) -> None:
+    """Two connections of one client, for the same queue or for two: the last one gets what is there, alone."""
+    world = world_with(3)
+    world.do(world.broker.nodes.create_queue, "p", {}, lambda queue: None)
+    sender = world.open(to_client=False, address="p")
+    world.send(sender, *[(number, message(number, 10, True), 0) for number in (7, 8)])
+    if known:
+        (before,) = attach_all(world, wished(object()))
+        world.do(before.driver.close, [one.entry for one in before.resumable], True, False)
+    first, second = attach_all(world, *[wished(object(), address=address) for address in addresses])
+    assert first.failures == ["amqp:link:stolen"]
+    assert second.failures == []
+    there = {"q": [1, 2, 3], "p": [7, 8]}
+    assert [number_of(one.content) for one in second.resumable] == there[addresses[1]]
+    world.settle(second, second.resumable[0].entry, ACCEPTED)
+    there[addresses[1]].pop(0)
+    if first.driver is not None:
+        world.do(first.driver.close, (), True, False)
+    if kill:
+        world.kill_and_start()
+        world.step()
+    else:
+        world.do(second.driver.close, [one.entry for one in second.resumable[1:]], True, False)
+    (again,) = attach_all(world, wished(object(), address=addresses[1]))
+    world.read_all()
+    assert sorted(number_of(one.content) for one in again.resumable) == there[addresses[1]]
+    for one in again.resumable:
+        world.settle(again, one.entry, ACCEPTED)
+    world.do(again.driver.close, (), False, True)
+    there[addresses[1]].clear()
+    assert {name: world.queue(name).messages for name in there} == {name: len(there[name]) for name in there}
+    assert not [name for name in world.broker.nodes.queues if name.startswith(PREFIX)]
+
+
+@pytest.mark.parametrize("kill", [False, True], ids=["", "killed"])
+def test_a_queue_that_is_made_anew_begins_the_link_anew(kill: bool) -> None:
+    world = world_with(2)
+    (before,) = attach_all(world, wished(object()))
+    tags = [one.tag for one in before.resumable]
+    assert len(tags) == 2
+    world.do(before.driver.close, (), True, False)
+    world.do(world.broker.nodes.delete_queue, world.queue(), lambda error: None)
+    world.do(world.broker.nodes.create_queue, "q", {}, lambda made: None)
+    put(world, 5)
+    if kill:
+        world.kill_and_start()
+        world.step()
+    terminal = FakeTerminal()
+    wish = wished(object())._replace(claims=Claims(dict.fromkeys(tags, ACCEPTED), True))
+    world.do(world.broker.open, wish, terminal)
+    assert terminal.kept is not None
+    assert dict(terminal.kept.states) == {}, "what it says of messages of the old one is of nothing"
+    world.do(terminal.driver.request, 10, False)
+    world.read_all()
+    assert [number_of(one.content) for one in terminal.resumable] == [5]
+    assert terminal.resumable[0].tag not in tags
+
+
+@pytest.mark.parametrize("to_client", [True, False], ids=["receiver", "sender"])
+@pytest.mark.parametrize("again", [False, True], ids=["", "resumed again"])
+def test_a_link_that_is_attached_without_resuming_gives_up_what_was_kept(to_client: bool, again: bool) -> None:
+    """In another settlement mode, say. What its client had goes back to the queue."""
+    world = world_with(2)
+    (before,) = attach_all(world, wished(object(), to_client=to_client))
+    if not to_client:
+        world.do(before.driver.post_resuming, [((b"tag", message(9, 10, True), 0), b"tag", False)])
+    (other,) = attach_all(world, wished(object(), resumes=False, to_client=to_client))
+    assert before.failures == [], "as long as it is there nothing is taken away from it"
+    world.do(other.driver.close, (), True, False)
+    assert len([name for name in world.broker.nodes.queues if name.startswith(PREFIX)]) == 1
+    if again:
+        (before,) = attach_all(world, wished(object(), to_client=to_client))
+    world.do(before.driver.close, (), True, False)
+    assert len([name for name in world.broker.nodes.queues if name.startswith(PREFIX)]) == again
+    (plain,) = attach_all(world, wished(object(), resumes=False, to_client=to_client))
+    assert not [name for name in world.broker.nodes.queues if name.startswith(PREFIX)]
+    if to_client:
+        assert [number_of(content) for _, content in plain.forwarded] == [1, 2]

@@ -254,3 +254,28 @@ def test_a_refused_message_is_not_remembered(sender: Sender) -> None:
     sender.world.do(sender.terminal.driver.post_resuming, [((b"t", broken, 0), b"t", False)])
     assert sender.terminal.rejected == {b"t": "amqp:decode-error"}
     assert not sender.terminal.driver.end.tags
+
+
+@pytest.mark.parametrize("kill", [False, True], ids=["", "killed"])
+@pytest.mark.parametrize("target", ["another", "made anew"])
+def test_what_was_stored_is_not_stored_again_whatever_the_link_leads_to_now(target: str, kill: bool) -> None:
+    """It was accepted, and that is told: also if it has gone with its queue since."""
+    world = world_of(2)
+    sender = Sender(world, "q0")
+    sender.attach()
+    sender.send()
+    sender.leave()
+    if target == "another":
+        sender.terminus = sender.terminus._replace(address="q1")
+    else:
+        world.do(world.broker.nodes.delete_queue, world.queue("q0"), lambda error: None)
+        world.do(world.broker.nodes.create_queue, "q0", {}, lambda made: None)
+    if kill:
+        world.kill_and_start()
+        world.step()
+    sender.attach()
+    sender.resume()
+    assert sender.unsettled == {}
+    sender.send()
+    assert on(world, "q0") == ({1: 1} if target == "another" else {2: 1})
+    assert on(world, "q1") == ({2: 1} if target == "another" else {})

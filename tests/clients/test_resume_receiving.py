@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import signal
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from typing import Any
 
 import pytest
 
 from cairnmq.amqp.values import Described, Ubyte, Uint, Ulong
 from cairnmq.broker_plugin.run import RunningBroker
-from tests.router.raw import DETACH, frame
+from tests.router.raw import DEADLINE_S, DETACH, FLOW, Raw, begin, frame, opening
 
 from .conftest import NewPeer, StartProcess
 from .peers import Peer
-from .resuming import ResumingReceiver
+from .resuming import ResumingReceiver, attach_receiver
 
 RECEIVED = 0x23
 
@@ -129,6 +130,46 @@ def test_a_client_that_attaches_anew_takes_the_link_over(broker: RunningBroker, 
     assert receiver.receive().tag == first.tag
     assert [receiver.receive().text for _ in range(2)] == ["m1", "m2"]
     old.sock.close()
+
+
+def test_of_many_connections_that_attach_at_once_one_has_the_link(broker: RunningBroker, peer: Peer) -> None:
+    """The others are told that it was stolen, and nothing that they were handed is lost."""
+    fill(peer, "m0", "m1", "m2")
+    wires = [Raw(broker.port, opening("shop"), begin()) for _ in range(6)]
+    for wire in wires:
+        wire.until("begin")
+    for wire in wires:
+        wire.say(attach_receiver("orders", "q", None))
+        wire.say(frame(FLOW, *[Uint(0), Uint(2048)] * 2, Uint(0), Uint(0), Uint(9)))
+    with ThreadPoolExecutor(len(wires)) as pool:
+        waiting = {pool.submit(wire.until, "detach"): wire for wire in wires}
+        while len(waiting) > 1:
+            done, _ = wait(waiting, timeout=DEADLINE_S, return_when=FIRST_COMPLETED)
+            assert done, f"{len(waiting)} connections have the link"
+            for one in done:
+                assert one.result().error == "amqp:link:stolen"
+                del waiting[one]
+        (winner,) = waiting.values()
+        winner.say(frame(DETACH, Uint(0), False))  # it ends the wait, too, and keeps what is unsettled
+    receiver = ResumingReceiver("q")
+    receiver.connect(broker.port)
+    assert sorted(receiver.receive().text for _ in range(3)) == ["m0", "m1", "m2"]
+    for wire in wires:
+        wire.sock.close()
+
+
+def test_a_link_that_comes_back_in_another_mode_begins_anew(
+    broker: RunningBroker, receiver: ResumingReceiver, peer: Peer
+) -> None:
+    """What it had goes back at once, and not when its time is over; then nothing is kept any more."""
+    assert [receiver.receive().text for _ in range(3)] == ["m0", "m1", "m2"]
+    receiver.cut()
+    receiver.unsettled.clear()
+    receiver.connect(broker.port, mode=Ubyte(0))
+    assert not receiver.told
+    assert [receiver.receive().text for _ in range(3)] == ["m0", "m1", "m2"]
+    receiver.cut()
+    assert sorted(bodies(peer)) == ["m0", "m1", "m2"]
 
 
 def test_more_than_a_frame_can_tell_is_resumed_in_turns(broker: RunningBroker, peer: Peer) -> None:
