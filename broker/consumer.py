@@ -297,7 +297,7 @@ class Consumer(Receiving):
             entry.acquired = True
             if state == REJECTED:
                 self._bury(entry, REJECTION, delivery, state)
-            elif queue.has_failed_too_often(entry):
+            elif state == MODIFIED and failed and queue.has_failed_too_often(entry):
                 self._bury(entry, TOO_OFTEN, delivery, state)
             elif queue.replicated:
                 entry.failures -= state == MODIFIED and failed  # it is counted when that is ordered
@@ -347,7 +347,7 @@ class Consumer(Receiving):
                 continue
             entry.acquired = True
             entry.failures += lost
-            if queue.has_failed_too_often(entry):
+            if lost and queue.has_failed_too_often(entry):
                 self._bury(entry, TOO_OFTEN, None, 0)
             elif queue.replicated:
                 entry.failures -= lost

@@ -67,12 +67,16 @@ class Taken:
         if self.state == REJECTED:
             return REJECTION
         most = self.queue.policy.max_deliveries
-        return TOO_OFTEN if 0 < most <= self.failures else ""
+        return TOO_OFTEN if self._fails and 0 < most <= self.failures else ""
 
     @property
     def failures(self) -> int:
         """How often its delivery has failed, with this time."""
-        return int(self.entry.failures + (self.state == MODIFIED and self.failed))
+        return int(self.entry.failures + self._fails)
+
+    @property
+    def _fails(self) -> bool:
+        return self.state == MODIFIED and self.failed
 
 
 class Transaction(Acquiring):

@@ -361,6 +361,20 @@ def test_a_message_taken_in_a_transaction_is_settled_with_its_commit(receiver: R
     assert len(receiver.terminal.resumable) == 2
 
 
+@pytest.mark.parametrize("lost", [False, True], ids=["closed", "lost"])
+def test_what_did_not_fail_is_not_moved_away_for_that(lost: bool) -> None:
+    world = world_with(1, **{"max-deliveries": 1})
+    world.kill_and_start()
+    (receiver,) = attach_all(world, wished(object()))
+    world.read_all()
+    (one,) = receiver.resumable
+    world.do(receiver.driver.close, [one.entry], lost, not lost)
+    (again,) = attach_all(world, wished(object()))
+    world.read_all()
+    assert [number_of(found.content) for found in again.resumable] == ([] if lost else [1])
+    assert world.queue().messages == (not lost)
+
+
 def attach_all(world: World, *wishes: Open) -> list[FakeTerminal]:
     """At once: nothing that any of them asks for is made before all have asked."""
     terminals: list[Any] = [FakeTerminal() for _ in wishes]

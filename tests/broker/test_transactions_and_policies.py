@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from proton import Message, symbol
 
-from cairnmq.amqp.proton import ACCEPTED, MODIFIED, REJECTED
+from cairnmq.amqp.proton import ACCEPTED, MODIFIED, REJECTED, RELEASED
 from cairnmq.base.errors import MessageLocked, StoreError
 from cairnmq.channel.words import Outcome
 from cairnmq.recovery.recover import recover
@@ -60,6 +60,28 @@ class Transacting(Policed):
 @pytest.fixture
 def policed() -> Transacting:
     return Transacting()
+
+
+@pytest.mark.parametrize("how", ["released", "closed", "in a transaction"])
+def test_what_did_not_fail_is_not_moved_away_for_that(policed: Transacting, how: str) -> None:
+    """Though what was there before a restart counts as delivered once, and that is the limit."""
+    policed.make("dead")
+    policed.make("q", max_deliveries=1, dead_letter_address="dead")
+    policed.send("q", "good")
+    policed.restart()
+    policed.control = policed.world.open(to_client=False, connection=policed.connection, coordinator=True, address=None)
+    taker = policed.open("q")
+    ((tag, _),) = taker.forwarded
+    if how == "released":
+        policed.world.settle(taker, tag, RELEASED)
+    elif how == "closed":
+        policed.world.do(taker.driver.close, [tag], False, True)
+    else:
+        txn_id = policed.declare()
+        policed.retire(txn_id, taker, 0, RELEASED)
+        assert policed.discharge(txn_id) == ""
+    policed.world.read_all()
+    assert [policed.world.queue(name).messages for name in ("q", "dead")] == [1, 0]
 
 
 @either
