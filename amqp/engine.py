@@ -289,10 +289,11 @@ class Engine(Endpoints):
     def _outcome(self, link: Link, delivery: Pointer) -> None:
         state = lib.pn_delivery_remote_state(delivery)
         settled = lib.pn_delivery_settled(delivery)
-        if not settled and (not state or state == RECEIVED):
-            return
         tag = link.unsettled.get(delivery)
-        if tag is None:
+        if tag is None and settling.is_unasked(link, delivery):
+            self._refuse("amqp:not-allowed", f"a message came on the link {link.name!r}, on which its peer receives")
+            return
+        if tag is None or (not settled and (not state or state == RECEIVED)):
             return
         # by hand: a named tuple's own call takes twice as long
         found = tuple.__new__(Outcome, (None if settled else delivery, tag, state, False, False, None, b""))

@@ -19,6 +19,19 @@ def release(link: Link, deliveries: Iterable[Pointer]) -> None:
     _settle(link, deliveries, RELEASED)
 
 
+def is_unasked(link: Link, delivery: Pointer) -> bool:
+    """Whether the peer has sent *delivery*, on a link on which it receives.
+
+    Proton takes that in, holds it as long as the link is there, and would send it back. One of this side's was told an
+    outcome, or is on its way; one that was taken back may still be told one.
+    """
+    if delivery in link.unsettled or (link.sending is not None and link.sending.delivery == delivery):
+        return False
+    if lib.pn_delivery_remote_state(delivery) or lib.pn_delivery_settled(delivery):
+        return bool(lib.pn_delivery_pending(delivery)) and not lib.pn_delivery_aborted(delivery)
+    return True
+
+
 def _settle(link: Link, deliveries: Iterable[Pointer], outcome: int) -> None:
     if link.closed:
         return

@@ -272,3 +272,18 @@ def test_an_address_that_is_none_is_refused(tmp_path: Path, place: str) -> None:
     found = CliRunner().invoke(broker, ["--store-dir", str(tmp_path / "x"), "--failover-server", place])
     assert isinstance(found.exception, CairnError)
     assert "--failover-server" in str(found.exception)
+
+
+@pytest.mark.parametrize("credit", [0, 10])
+@pytest.mark.parametrize("said", [{}, {"more": True}, {"settled": True}], ids=["whole", "a part", "settled"])
+def test_a_message_on_a_link_on_which_its_client_receives(
+    say: Say, peer: Peer, credit: int, said: dict[str, bool]
+) -> None:
+    """Proton would hold it, and send it back in place of what is on the queue."""
+    peer.put(peer.sender("q"), ["stays"])
+    one = say(attach("r", 0, "q", receives=True), transfer(0, 0, MESSAGE, **said), flow(0, credit))
+    frames = one.rest()
+    assert frames[-1].name == "close"
+    assert frames[-1].error == "amqp:not-allowed"
+    assert not [found for found in frames if found.name == "transfer" and found.payload == MESSAGE]
+    assert [message.body for message in peer.drain(peer.receiver("q"), 10)] == ["stays"]
