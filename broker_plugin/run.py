@@ -91,6 +91,7 @@ class RunningBroker:
             cluster=None if self._membership is None else self._membership.handler,
             notes=self._store if options.store.acquisitions and isinstance(self._store, JournalStore) else None,
         )
+        self._manager = manager
         self._reloading = Reloading(options.acl_file, self._router, self._broker, self._post)
         own_types = () if self._membership is None else (ClusterType(self._membership.core),)
         serve(self._broker, self._broker.why_not, self._reload_for, own_types)
@@ -114,9 +115,8 @@ class RunningBroker:
         self._options = options
         self._beside = processes_beside(options)
         self._durable(self._store.durable_lsn)  # what recovery left without anything in it goes, also without traffic
-        self._manager = manager
         if manager is not None:
-            manager.ready(f"listening on {self.address or self.tls_address}")
+            manager.ready(self._listening)
             self._post(manager.keep_alive, self._broker.timers)
 
     @property
@@ -136,6 +136,11 @@ class RunningBroker:
     @property
     def tls_port(self) -> int:
         return self._router.tls_port
+
+    @property
+    def _listening(self) -> str:
+        """For the service manager, in one line."""
+        return f"listening on {self.address or self.tls_address}"
 
     @property
     def wiring_place(self) -> str:
@@ -158,7 +163,7 @@ class RunningBroker:
 
     def reload(self) -> None:
         """Read users, access rules and certificates again. Raises `CairnError`, and then all is as it was."""
-        self._reloading.reload(lambda gone: None)
+        self._read_again(lambda gone: None)
 
     def _reload_for(self, done: Callable[[int | CairnError], None]) -> None:
         """The same for one who asks on the core."""
@@ -166,9 +171,27 @@ class RunningBroker:
 
     def _reload_and_tell(self, done: Callable[[int | CairnError], None]) -> None:
         try:
-            self._reloading.reload(done)
+            self._read_again(done)
         except CairnError as error:
             self._post(done, error)
+
+    def _read_again(self, done: Callable[[int], None]) -> None:
+        """Not the core's thread. Whoever started this broker hears when it goes by what was read, or why not."""
+        manager = self._manager
+        if manager is None:
+            self._reloading.reload(done)
+            return
+
+        def applied(gone: int) -> None:
+            manager.reloaded(self._listening, self._broker.timers)
+            done(gone)
+
+        manager.reloading()
+        try:
+            self._reloading.reload(applied)
+        except CairnError as error:
+            self._post(manager.reloaded, f"{self._listening}; nothing is reloaded: {error}", self._broker.timers)
+            raise
 
     def stop(self) -> None:
         """Shut down cleanly: clients are told, all that was recorded is made durable, or `JournalFailed` is raised."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
+import time
 from collections.abc import Iterator
 from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from cairnmq.base.clock import ManualClock
 from cairnmq.base.errors import CairnError
@@ -19,6 +22,7 @@ from cairnmq.broker_plugin.options import BrokerOptions, RouterOptions
 from cairnmq.broker_plugin.run import RunningBroker
 from cairnmq.broker_plugin.service_manager import ServiceManager, service_manager
 from cairnmq.cli.broker import broker as command_of_broker
+from cairnmq.cli.main import cairnmq
 from tests.process import DEADLINE_S, BrokerProcess
 from tests.router.test_threads import core_held_up
 
@@ -130,6 +134,57 @@ def test_the_unit_file_of_the_page_starts_a_broker() -> None:
     assert {word for word in words if word.startswith("-")} <= known
     assert service["Type"] == "notify"
     assert float(service["WatchdogSec"]) >= 30
+
+
+def test_that_files_are_read_again_is_told_by_when_and_how_it_went(tmp_path: Path, listener: Listener) -> None:
+    """As `Type=notify-reload` wants it: asked by the signal, and by management."""
+    rules, allowed = tmp_path / "acl.toml", '[[rules]]\nwho = ["*"]\nmay = ["*"]\n'
+    rules.write_text(allowed)
+    environment = listener.environment()
+    running = BrokerProcess(
+        tmp_path / "store", "--port", "0", "--acl-file", str(rules), environment=environment
+    ).ready()
+    try:
+        up = listener.next()
+        url = f"127.0.0.1:{running.port}"
+        for by_management in (False, True):
+            for content, told in ((allowed, ""), ("[[rules", "; nothing is reloaded: .*acl.toml.*")):
+                rules.write_text(content)
+                before_us = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+                if by_management:
+                    CliRunner().invoke(cairnmq, ["ctl", "--url", url, "reload"])
+                else:
+                    running.process.send_signal(signal.SIGHUP)
+                begins = re.fullmatch(r"RELOADING=1\nMONOTONIC_USEC=(\d+)", listener.next())
+                assert begins
+                ends = listener.next()
+                now_us = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+                assert before_us <= int(begins[1]) <= now_us
+                assert re.fullmatch(re.escape(up) + told, ends)
+    finally:
+        running.stop()
+    assert listener.next() == "STOPPING=1"
+
+
+def test_that_it_has_reloaded_is_said_when_there_is_room_and_not_when_it_stops(tmp_path: Path) -> None:
+    """Without it systemd waits for the end of the reload, and the core waits for nobody."""
+    listener, clock = Listener(str(tmp_path / "notify")), ManualClock()
+    timers = Timers(clock, lambda action: None)
+    manager = ServiceManager(listener.address, 4.0)
+    for _ in range(5000):
+        manager.keep_alive(timers)
+    manager.reloaded("there\nSTOPPING=1", timers)
+    listener.drain()
+    clock.advance(0.5)
+    timers.run()
+    assert listener.next() == "READY=1\nSTATUS=there STOPPING=1"
+    manager.stopping()
+    manager.reloaded("there", timers)
+    assert listener.next() == "STOPPING=1"
+    with pytest.raises(BlockingIOError):
+        listener.next(0)
+    manager.close()
+    listener.socket.close()
 
 
 def test_without_a_watchdog_it_says_that_it_is_up_and_that_it_ends(tmp_path: Path) -> None:
