@@ -17,6 +17,7 @@ node (rule 16). Core only.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from functools import partial
 from typing import Any
@@ -46,6 +47,8 @@ class QueueOwnerHandler:
         """Those who have all messages: only they can own a queue."""
         self._consumers: dict[str, int] = {}
         """Of ours, as told to the others: how many."""
+        self._cancelled: Counter[str] = Counter()
+        """Of what we said ourselves: cancels that are still to be heard."""
         self.past = 0
         """No queue that is gone had a position above it."""
         self.moves = 0
@@ -69,6 +72,7 @@ class QueueOwnerHandler:
             self.past = max(self.past, replica.last + 1)  # one more, as there may have been none
         self._ownership.pop(name, None)
         self._consumers.pop(name, None)
+        self._cancelled.pop(name, None)
 
     # ---- our consumers --------------------------------------------------------------------------------------------
 
@@ -97,6 +101,9 @@ class QueueOwnerHandler:
             self._cancel(name, [])
 
     def _cancel(self, name: str, acquired: list[tuple[int, int]]) -> None:
+        """From here on nothing of it is handed out before that is heard: *acquired* is all that we have of it."""
+        if self.me is not None:
+            self._cancelled[name] += 1
         self._speaking.say(events.told("cancel", queue=name, first=self.replicas[name].first, acquired=acquired))
 
     def _release(self, replica: Replica) -> None:
@@ -152,6 +159,8 @@ class QueueOwnerHandler:
         replica = self._meant(about)
         if replica is None:
             return
+        if sender == self.me:
+            self._cancelled[replica.name] -= 1
         replica.interested.discard(sender)
         if replica.owner == sender:
             self._acquire(replica, sender, about["acquired"])
@@ -196,8 +205,10 @@ class QueueOwnerHandler:
         self.decide(replica)
 
     def _take(self, replica: Replica, term: int) -> None:
-        """A majority has heard that it is ours."""
-        if term == replica.term and replica.owner == self.me and self.replicas.get(replica.name) is replica:
+        """A majority has heard that it is ours; with a cancel of ours under way it is so until that is heard only."""
+        if term != replica.term or replica.owner != self.me or self._cancelled[replica.name]:
+            return
+        if self.replicas.get(replica.name) is replica:
             self._ownership[replica.name].take(contested=len(replica.interested) > 1)
 
     def decider(self, replica: Replica) -> MemberId | None:
@@ -265,6 +276,7 @@ class QueueOwnerHandler:
         self.me = None
         self.members = ()
         self.synced.clear()
+        self._cancelled.clear()
         for replica in self.replicas.values():
             self._ownership[replica.name].stop()
             replica.term += 1

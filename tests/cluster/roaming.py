@@ -167,7 +167,7 @@ class Sending(Visit):
             now = time.monotonic_ns()
             client.note(Sent(message, given.queue, given.name, client.number, 0, now, digest_of(body)))
             self._unconfirmed[message] = message
-            self.link.send(Message(id=message, body=body, durable=True), tag=message)
+            self.link.send(Message(id=message, body=body, durable=True, first_acquirer=True), tag=message)
 
     def _answered(self, event: Any, answer: Any) -> None:
         if self._unconfirmed.pop(event.delivery.tag, None):

@@ -169,3 +169,39 @@ def test_a_purge_by_who_owns_a_queue_again_leaves_what_its_consumers_had_all_alo
     assert world.until(lambda: len(first.accepted) == 2)
     world.run(0.2)
     assert all(not member.contents("q") for member in world.members.values())
+
+
+def test_who_takes_back_its_word_before_it_was_its_turn_hands_out_nothing() -> None:  # D2, D3, D48, rule 14
+    """Its last consumer goes between the place where the queue becomes its own and that where this is safe; another
+    one comes at once. The cancel is heard by all before it: they pass the queue on, with all that is on it."""
+    world = World(detection_s=1.0).start()
+    world[1].do(world[1].broker.nodes.create_queue, "q", {}, print)
+    world.run(0.1)
+    sender, first, leaver = Sender(world[2]), Receiver(world[1]), Receiver(world[3])
+    assert world.until(lambda: None not in (sender.driver, first.driver, leaver.driver))
+    assert world.until(lambda: replica(world, 2).interested == {world[1].core.me, world[3].core.me})
+    sender.send(range(20))
+    assert world.until(lambda: len(sender.confirmed) == 20)
+    assert world.until(lambda: handing_out(world) == [1]), "nobody has credit, so they take turns"
+    world[3].is_disk_slow = True
+    sender.send([20])  # what is heard behind that is not safe here
+    assert world.until(lambda: replica(world, 3).owner == world[3].core.me), "it was passed on"
+    world.run(0.1)
+    assert handing_out(world) == []
+    world.network.pause_daemon(1)  # what is said is not heard yet
+    leaver.leave()
+    late = Receiver(world[3])
+    world[3].do(late.request, 100)
+    world[3].hurry_disk()
+    world.run(0.1)
+    assert handing_out(world) == []
+    world.network.resume_daemon(1)
+    world.run(0.1)
+    first.request(100)
+    for _ in range(100):
+        for receiver in (first, late):
+            receiver.settle_as([*receiver.unsettled], ACCEPT)
+        world.run(0.05)
+    accepted = sorted(number for receiver in (first, late) for number in receiver.accepted)
+    assert accepted == sorted(sender.confirmed), "each was accepted once"
+    assert all(not member.contents("q") for member in world.members.values())
