@@ -119,9 +119,13 @@ class Cluster(Protocol):
         ...
 
     def move(
-        self, queue: Queue, entry: Entry, targets: Sequence[Queue], content: bytes, why: Why, then: Then
+        self, queue: Queue, entry: Entry, targets: Sequence[Queue], content: bytes, why: Why, then: Then, refused: Then
     ) -> None:
-        """A message off a queue, and one of that content on others, in one go."""
+        """A message off a queue, and one of that content on others, in one go.
+
+        *refused*: it is on its queue again, as an operator wanted it moved (*why*), and none of the others is there any
+        more when it is their turn.
+        """
         ...
 
     def transact(self, work: Work, heard: Then, then: Then, refused: Then) -> None:

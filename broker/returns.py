@@ -159,7 +159,7 @@ class Returns:
                 raise found
             targets = self._targets(queue, found, content)
             if queue.replicated or any(target.replicated for target in targets):
-                self._order_move(queue, entry, reason, targets, content, lambda: then(0))
+                self._order_move(queue, entry, reason, targets, content, lambda: then(0), _nothing)
                 _count(queue, reason)
                 return
             lsn = self._move(queue, entry, reason, targets, content)
@@ -173,23 +173,36 @@ class Returns:
             lsn = 0
         then(lsn)
 
-    def move(self, queue: Queue, entry: Entry, found: Place, content: bytes) -> int | None:
+    def move(
+        self, queue: Queue, entry: Entry, found: Place, content: bytes, refused: Callable[[], None]
+    ) -> int | None:
         """*entry*, whose content that is, off the queue and to *found*, as it is; the LSN to wait for.
 
-        None, and nothing is done, if nobody wants it there. Raises `CairnError`, with nothing done.
+        None, and nothing is done, if nobody wants it there; *refused* is called, and it is back on its queue, if that
+        turns out in a cluster only later. Raises `CairnError`, with nothing done.
         """
         targets = self._targets(queue, found, content)
         if not targets:
             return None
         if queue.replicated or any(target.replicated for target in targets):
-            self._order_move(queue, entry, "", targets, content, _nothing)
+            self._order_move(queue, entry, "", targets, content, _nothing, refused)
             return 0
         return self._move(queue, entry, "", targets, content)
 
     def _order_move(
-        self, queue: Queue, entry: Entry, reason: str, targets: list[Queue], content: bytes, then: Callable[[], None]
+        self,
+        queue: Queue,
+        entry: Entry,
+        reason: str,
+        targets: list[Queue],
+        content: bytes,
+        then: Callable[[], None],
+        refused: Callable[[], None],
     ) -> None:
-        """The same by way of the cluster, for a queue that is replicated, or to one."""
+        """The same by way of the cluster, for a queue that is replicated, or to one.
+
+        *refused*: only without *reason*; with one it goes, be there a place for it or not.
+        """
         cluster = self._broker.cluster
         assert cluster is not None
         ordered = [target for target in targets if target.replicated]
@@ -202,7 +215,7 @@ class Returns:
 
             def kept() -> None:
                 queue.locked.pop(entry, None)
-                cluster.move(queue, entry, ordered, shown, WHY[reason], then)
+                cluster.move(queue, entry, ordered, shown, WHY[reason], then, refused)
 
             self._broker.line.show(lsn, placed, kept)
             return
@@ -212,7 +225,17 @@ class Returns:
             lsn = self._take_off(queue, entry, reason)
             self._broker.line.when_durable(lsn, then)
 
-        cluster.put(ordered, Kept([(shown, bool(entry.message_id))], True), there, there)
+        def nowhere() -> None:
+            if reason or others:
+                there()
+                return
+            queue.away.pop(entry, None)
+            if not entry.gone:
+                queue.give_back(entry)
+                self._broker.touch(queue)
+            refused()
+
+        cluster.put(ordered, Kept([(shown, bool(entry.message_id))], True), there, nowhere)
 
     def _keep_here(self, targets: Sequence[Queue], content: bytes, lasts: bool) -> tuple[int, Shown]:
         """Put a message on queues that only this member has, before it is off one that all have."""

@@ -126,11 +126,11 @@ class BrokerHandler:
         self.core.say(events.release(queue.name, positions, [*map(bool, failed)]), local)
 
     def move(
-        self, queue: Queue, entry: Entry, targets: Sequence[Queue], content: bytes, why: Why, then: Then
+        self, queue: Queue, entry: Entry, targets: Sequence[Queue], content: bytes, why: Why, then: Then, refused: Then
     ) -> None:
         names = [target.name for target in targets]
         event = Move(why, queue.name, entry.position & ARRIVAL_MASK, names, (content, entry.message_id > 0))
-        self.core.say(events.move(*event), Local(then, queue=queue, entries=(entry,), event=event))
+        self.core.say(events.move(*event), Local(then, refused, queue=queue, entries=(entry,), event=event))
 
     def transact(self, work: Work, heard: Then, then: Then, refused: Then) -> None:
         parts: list[Enqueue | Dequeue | Move] = []

@@ -113,7 +113,7 @@ class Deliver:
         elif isinstance(event, events.Release):
             core.messages.release(sender, event, local)
         elif isinstance(event, events.Move):
-            core.messages.move(sender, position, event, local)
+            done = core.messages.move(sender, position, event, local)
         elif isinstance(event, events.Front):
             core.joining.front(sender, event)
         elif isinstance(event, events.Transaction):

@@ -31,7 +31,7 @@ from ..store.why import Why
 from .group import MAX_PAYLOAD_BYTES, MemberId
 from .told import flaw
 
-VERSION = 4
+VERSION = 5
 """Of all this and of what is told; rises with each change that a member of before would read otherwise."""
 ENQUEUE, DEQUEUE, RELEASE, MOVE, ACK, TOLD, PART, UPDATE_FRONT, TRANSACTION = range(1, 10)
 TIMED = 1

@@ -172,17 +172,25 @@ class MessageHandler:
             else:
                 self._owners.give_back(replica, entry)
 
-    def move(self, sender: MemberId, place: int, event: Move, local: Local | None) -> None:
-        """Off one queue and onto others, in one go: after a crash it is in one of the two places (rule 16)."""
+    def move(self, sender: MemberId, place: int, event: Move, local: Local | None) -> bool:
+        """Off one queue and onto others, in one go: after a crash it is in one of the two places (rule 16).
+
+        False, and it goes back: an operator moves it to queues that are all gone by now. What is moved because it may
+        not stay is nowhere then, as on a broker alone: it came there in time to be deleted with them.
+        """
         replica = self._owners.replicas.get(event.name)
         if replica is None:
-            return
-        is_there = replica.is_to_come(event.position) and self.has(replica, sender, event.position)
+            return True
+        targets = [name for name in event.targets if name in self._owners.replicas]
+        has = self.has(replica, sender, event.position)
+        if has and event.targets and not targets and event.why is Why.MOVED:
+            self.release(sender, Release(event.name, (event.position,), bytes(1)), local)
+            return False
+        is_there = has and replica.is_to_come(event.position)
         entries = self.valid(replica, sender, (event.position,), local)
         if not entries and not is_there:
-            return
+            return True
         content, lasts = event.message
-        targets = [name for name in event.targets if name in self._owners.replicas]
         transaction = self._store.transactions.begin(self._broker.clock.wall_us()) if lasts else None
         now_us = self._broker.clock.wall_us()
         ids: dict[str, int] = {}
@@ -201,6 +209,7 @@ class MessageHandler:
             target = self._owners.replicas[name]
             self.add(target, place, entries_of(target.queue, [event.message], [ids[name]] if name in ids else (), True))
         self._broker.touch(replica.queue)
+        return True
 
     def purge(self, replica: Replica, keep: Sequence[int]) -> int:
         """All that is on the queue, but *keep*, and what others' consumers have: how many these are (rule 16).

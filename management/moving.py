@@ -155,7 +155,7 @@ class _Mover:
         marked = entry.marked(content)
         assert isinstance(marked, bytes)
         try:
-            lsn = self._broker.returns.move(self._queue, entry, self._place, marked)
+            lsn = self._broker.returns.move(self._queue, entry, self._place, marked, self._refused)
         except MessageLocked:
             lsn = None
         except CairnError as error:
@@ -167,6 +167,10 @@ class _Mover:
         self._done()
         self._lsn = max(self._lsn, lsn)
         self._moved += 1
+
+    def _refused(self) -> None:
+        """Where one was to go nothing was any more, in a cluster: it stays."""
+        self._moved -= 1
 
     def _done(self) -> Entry:
         """The first one is its own no longer; a purge may have taken it before (`Queue.forget`)."""

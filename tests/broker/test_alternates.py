@@ -97,7 +97,7 @@ class Routed(Policed):
         place = ExchangePlace(self.world.broker.nodes.exchanges["x0"], KEY)
 
         def move() -> None:
-            self.world.broker.returns.move(self.world.queue("from"), message, place, message.whole())
+            self.world.broker.returns.move(self.world.queue("from"), message, place, message.whole(), print)
 
         self.world.do(move)
 

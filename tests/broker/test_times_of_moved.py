@@ -112,7 +112,7 @@ def test_what_an_operator_moves_keeps_what_is_left_of_its_times(policed: Transac
     returns, other = policed.world.broker.returns, policed.world.queue("other")
 
     def move(entry: Any, content: bytes) -> None:
-        assert returns.move(policed.world.queue(), entry, other, content) is not None
+        assert returns.move(policed.world.queue(), entry, other, content, print) is not None
 
     for entry, content in taker.forwarded:
         policed.world.do(move, entry, bytes(decoded(content).encode()))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from .manager import Answer, Manager
-from .world import ACCEPT, Receiver, Sender, World
+from .world import ACCEPT, REJECT, Receiver, Sender, World
 
 
 def started(*queues: str, **arguments: Any) -> World:
@@ -107,6 +107,63 @@ def test_a_purge_takes_what_a_move_has_in_hand(ticks: int, purges: int) -> None:
     there = numbers_on(world, "r")
     assert len(there) == moved.body["moved"]
     assert len(there) + purged.body["purged"] == 300
+
+
+def behind_the_delete_of(world: World, name: str) -> None:
+    """What member 3 says from here on is heard behind that, as while it writes a change of its wiring."""
+    world[3].core.stall()
+    nodes = world[2].broker.nodes
+    world[2].do(lambda: nodes.delete_queue(nodes.queues[name], print))
+    assert world.until(lambda: name not in nodes.queues)
+    assert name in world[3].broker.nodes.queues
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_what_is_moved_to_a_queue_that_is_gone_by_then_stays(own: bool) -> None:  # D49, D54, D61, rule 16
+    """As on a broker alone; also from a queue that only this member has."""
+    world = started("r")
+    made: list[Any] = []
+    world[3].do(world[3].broker.nodes.create_queue, "q", {"replicated": not own}, made.append)
+    assert world.until(lambda: bool(made))
+    filled(world, "q", range(200), node=3)
+    taker = Receiver(world[3], "q")
+    mover = Manager(world[3])
+    world.run(0.1)
+    behind_the_delete_of(world, "r")
+    mover.ask("MOVE", "queue", "q", {"to": "r", "count": 100})
+    world.run(0.1)
+    assert not mover.answers
+    world[3].do(world[3].core.go_on)
+    assert world.until(lambda: bool(mover.answers)), world.why()
+    assert (mover.answers[0].status, mover.answers[0].body) == (200, {"moved": 0})
+    if not own:
+        assert numbers_on(world, "q") == [*range(200)]
+    taker.request(1000)
+    world.run(0.3)
+    assert [number for number, _ in taker.order] == [*range(200)], "in order, and each once"
+    taker.settle_as([*range(200)], ACCEPT)
+    world.run(0.3)
+    assert world[3].broker.nodes.queues["q"].messages == 0
+
+
+def test_a_dead_letter_for_a_queue_that_is_gone_by_then_is_nowhere() -> None:  # D5, D49, D77, rule 16
+    """On all members alike: it came there in time to go with it."""
+    world = started("dead")
+    made: list[Any] = []
+    world[3].do(world[3].broker.nodes.create_queue, "q", {"dead-letter-address": "dead"}, made.append)
+    assert world.until(lambda: bool(made))
+    filled(world, "q", range(5))
+    receiver = Receiver(world[3], "q")
+    world.run(0.1)
+    receiver.request(5)
+    assert world.until(lambda: len(receiver.unsettled) == 5)
+    behind_the_delete_of(world, "dead")
+    receiver.settle_as([1, 2], REJECT)
+    world.run(0.1)
+    world[3].do(world[3].core.go_on)
+    assert world.until(lambda: len(receiver.settled) == 2)
+    receiver.leave()
+    assert numbers_on(world, "q") == [0, 3, 4]
 
 
 def test_who_moves_and_dies_has_moved_each_once() -> None:  # D5, D54, D61
