@@ -3,6 +3,7 @@
 Core only. A queue without such a policy has no gate, and its messages are taken a batch at a time. What open
 transactions will put on the queue counts where a limit refuses or drops messages, else a commit would go beyond it.
 Where it blocks it does not: a sender would wait in the middle of its transaction for room that nobody can make.
+In a cluster so does what came in here and is not heard yet; what came in elsewhere meanwhile nobody knows.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ class Gate:
         self._withheld: dict[TerminalEnd, int] = {}
         self._leaving = self._leaving_bytes = 0
         """Of a replicated ring: what is on its way out."""
+        self._coming = self._coming_bytes = 0
+        """Of a replicated queue: what this member has said, and nobody has heard."""
         self._staged = self._staged_bytes = 0
         """What open transactions will add."""
 
@@ -110,7 +113,7 @@ class Gate:
         is_known = self.duplicates is not None and self.duplicates.knows(content)
         if is_known:  # also if it is full: it was taken; in a cluster all members ask again when they hear it
             return "" if self.is_replicated else None
-        more = 1 + self._staged, size_bytes + self._staged_bytes
+        more = 1 + self._staged + self._coming, size_bytes + self._staged_bytes + self._coming_bytes
         if self._overflow in ("reject", "drop") and self._use(*more) > 1:
             if self._overflow == "drop":
                 return None
@@ -181,15 +184,26 @@ class Gate:
             return
         count, size = len(out), sum([self._sizes.get(entry.position & ARRIVAL_MASK, 0) for entry in out])
 
-        def gone() -> None:
+        def gone() -> None:  # it was heard before it is safe, and counted twice in between
             self._leaving -= count
             self._leaving_bytes -= size
+            self.shown()
 
         cluster.take(self._queue, out, Why.OVERFLOW, gone)
 
-    def nothing_leaves(self) -> None:
-        """What was on its way out never goes."""
-        self._leaving = self._leaving_bytes = 0
+    def comes(self, messages: int, size_bytes: int) -> None:
+        """So much was said to the cluster, to be put here; until `came`."""
+        self._coming += messages
+        self._coming_bytes += size_bytes
+
+    def came(self, messages: int, size_bytes: int) -> None:
+        """It was heard, and counts as what is on the queue, or is not there."""
+        self._coming -= messages
+        self._coming_bytes -= size_bytes
+
+    def nothing_is_under_way(self) -> None:
+        """What was on its way in or out before never gets there."""
+        self._coming = self._coming_bytes = self._leaving = self._leaving_bytes = 0
 
     def took(self, entries: Sequence[Entry]) -> None:
         """These are off the queue for good."""

@@ -81,6 +81,9 @@ class Belonging:
         self._primary = config.primary
         core.owners.me = me
         core.owners.members = config.members
+        for replica in core.owners.replicas.values():
+            if replica.queue.gate is not None:
+                replica.queue.gate.nothing_is_under_way()
         core.completion.begin(me, config.position, config.members)
         core.progress.begin(config.position)
         core.flow.begin()
@@ -124,9 +127,6 @@ class Belonging:
         core.purging.lost()
         core.updater.lost()
         core.owners.lost()
-        for replica in core.owners.replicas.values():
-            if replica.queue.gate is not None:
-                replica.queue.gate.nothing_leaves()
         for action in core.completion.lost():
             action()
         for local in [*core.locals.lost(), *core.flow.lost()]:

@@ -14,6 +14,7 @@ from ..broker.broker import Broker
 from ..broker.cluster import Gathered, Kept, Report, Then, Work
 from ..broker.entry import ARRIVAL_MASK, Entry
 from ..broker.follower_link import Said
+from ..broker.gate import Gate
 from ..broker.nodes import Gone, MakeQueue
 from ..broker.policy import Policy
 from ..broker.queue import Queue
@@ -102,12 +103,14 @@ class BrokerHandler:
 
     def put(self, queues: Sequence[Queue], kept: Kept, then: Then, refused: Then) -> None:
         names = [queue.name for queue in queues]
+        gates = [queue.gate for queue in queues if queue.gate is not None]
         batches = [kept.messages] if self.core.alone else _batches(kept.messages)
         for number, batch in enumerate(batches, 1):
             is_last = number == len(batches)
             local = Local(
-                then if is_last else _nothing, refused if is_last else None, Kept(batch, kept.timed), names
-            )
+                then if is_last else _nothing, refused if is_last else None, Kept(batch, kept.timed), names,
+                heard=_counted(gates, batch) if gates else None,
+            )  # fmt: skip
             if self.core.alone:
                 self.core.say(_ENQUEUE, local)
             else:
@@ -203,6 +206,19 @@ def _batches(messages: Sequence[Message]) -> list[Sequence[Message]]:
         batch.append(message)
         size += len(message[0]) + 4
     return [*batches, batch]
+
+
+def _counted(gates: Sequence[Gate], messages: Sequence[Message]) -> Then:
+    """They count at the gates of their queues from now on until that is called."""
+    size = sum([len(content) for content, _ in messages])
+    for gate in gates:
+        gate.comes(len(messages), size)
+
+    def heard() -> None:
+        for gate in gates:
+            gate.came(len(messages), size)
+
+    return heard
 
 
 def _nothing() -> None:

@@ -98,6 +98,8 @@ class Deliver:
         assert core.me is not None
         if local.kept is not None:
             there = core.messages.enqueue(position, local.names, local.kept.messages, local.kept.timed)
+            if local.heard is not None:
+                local.heard()
             core.completion.when_safe(position, local.then if there or local.refused is None else local.refused)
         elif local.event is not None:
             self._do(core.me, position, local.event, local)

@@ -36,7 +36,7 @@ class Local(NamedTuple):
     parts: Sequence[Local] = ()
     """Of a transaction: one for each of its parts."""
     heard: Then | None = None
-    """When a transaction was done here, or was not, before that is safe."""
+    """When it was done here, or was not, before that is safe: of a transaction, and of messages that a gate counts."""
     answered: Callable[[object], None] | None = None
     """Gets the result of a change of the wiring."""
     always: bool = False

@@ -310,6 +310,52 @@ def test_a_full_queue_takes_no_more_on_any_member(overflow: str) -> None:
     is_same(world)
 
 
+LIMITS: list[dict[str, int]] = [{"max_messages": 3}, {"max_bytes": 3 * len(content(0))}]
+
+
+@pytest.mark.parametrize("limit", LIMITS, ids=["messages", "bytes"])
+@pytest.mark.parametrize("overflow", ["reject", "drop"])
+def test_a_limit_is_exceeded_only_by_what_is_on_its_way_on_other_members(overflow: str, limit: dict[str, int]) -> None:
+    """However much comes in at one of them at once; each lets in what there is room for, of what it has heard."""
+    world = world_with(overflow=overflow, **limit)
+    one, *others = [Sender(world[node]) for node in (1, 2, 3)]
+    world.run(0.1)
+    one.send_whole({number: content(number) for number in range(50)})
+    world.run(0.3)
+    assert on_queue(world, 2) == [0, 1, 2]
+    assert len(one.rejected if overflow == "reject" else one.confirmed) == (47 if overflow == "reject" else 50)
+    taker = takes(world, 3, 3)
+    taker.settle_as(range(3), ACCEPT)
+    world.run(0.3)
+    world.network.pause_daemon(2)  # nobody hears the others, nor itself
+    for node, sender in enumerate((one, *others), 1):
+        sender.send_whole({number: content(number) for number in range(100 * node, 100 * node + 50)})
+    world.run(0.05)
+    world.network.resume_daemon(2)
+    world.run(0.3)
+    assert on_queue(world, 1) == [100 * node + number for node in (1, 2, 3) for number in range(3)]
+    is_same(world)
+
+
+def test_what_is_never_heard_does_not_count_for_ever() -> None:
+    """Neither on members that are brought up to date, nor on the one whose queues are those of all from then on."""
+    world = world_with(max_messages=3, overflow="reject")
+    lost = [Sender(world[node]) for node in (1, 2, 3)]
+    world.run(0.1)
+    world.network.partition([1], [2], [3])
+    for sender in lost:
+        sender.send_whole({number: content(number) for number in range(3)})
+    world.run(1)
+    world.network.heal()
+    assert world.until(lambda: all(member.serves for member in world.members.values())), world.why()
+    for node in (1, 2, 3):
+        sent(world, node, {number: content(number) for number in range(3)})
+        taker = takes(world, 1, 3)
+        taker.settle_as(range(3), ACCEPT)
+        world.run(0.3)
+        taker.leave()
+
+
 def test_a_blocking_queue_gives_credit_again_on_all_members() -> None:
     world = world_with(max_messages=4, overflow="block")
     sent(world, 1, {number: content(number) for number in range(5)})
@@ -319,6 +365,18 @@ def test_a_blocking_queue_gives_credit_again_on_all_members() -> None:
     taker = takes(world, 3, 5)
     taker.settle_as(range(5), ACCEPT)
     assert world.until(lambda: late.credit > 0)
+
+
+def test_a_ring_that_is_filled_on_several_members_at_once_is_exact_when_they_come_to_rest() -> None:
+    """What goes is heard before it is safe that it went: what comes in between makes more of it go."""
+    world = world_with(max_messages=3, overflow="ring")
+    senders = [Sender(world[node]) for node in (1, 2, 3)]
+    world.run(0.1)
+    for node, sender in enumerate(senders):
+        sender.send_whole({number: content(number) for number in range(100 * node, 100 * node + 100)})
+    world.run(0.5)
+    assert len(on_queue(world, 1)) == 3
+    is_same(world)
 
 
 @pytest.mark.parametrize("limit", [{"max_messages": 3}, {"max_bytes": 1200}], ids=["messages", "bytes"])
