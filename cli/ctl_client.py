@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from proton import Message, ProtonException, SSLDomain, symbol
-from proton.utils import BlockingConnection, SyncRequestResponse
+from proton.utils import BlockingConnection, ConnectionClosed, SyncRequestResponse
 
 from ..base.errors import CairnError
 from .where import PASSWORD, checked_url, password_of
 
 ADDRESS = "$management"
 PAGE_ROWS = 1000
+
+_DESCRIPTION = re.compile(r"Condition\('[^']*', (['\"])(.*?)\1[,)]")
+"""What a broker said, as proton puts it."""
 
 
 class Where(NamedTuple):
@@ -128,6 +132,10 @@ class Client:
             remedy = "is a broker running there? say where with --url"
             if "amqp:unauthorized-access" in str(error):
                 remedy = f"say who asks with --user, and the password with {PASSWORD} in the environment"
+            elif isinstance(error, ConnectionClosed) and error.condition:
+                told = _DESCRIPTION.search(str(error))  # the connection itself has forgotten it by now
+                reason = f"the broker there closed the connection: {told[2] if told else error.condition}"
+                raise CairnError(where.url, reason, "ask where clients are served, or see its log") from error
             raise CairnError(where.url, f"can't be reached: {error}", remedy) from error
         return self._calls
 

@@ -135,3 +135,4 @@ class Belonging:
         core.reports.lost()
         core.streaming.lost(why)
         core.clients.expel()
+        core.waiting.begin()

@@ -50,6 +50,7 @@ from .reports import Reports
 from .streaming import Streaming
 from .transacting import Transacting
 from .updater import Updater
+from .waiting import Waiting
 from .wiring import Wiring
 
 log = logging.getLogger(__name__)
@@ -99,6 +100,7 @@ class Core:
         self.echo = Echo(self)
         self.belonging = Belonging(self)
         self.progress = Progress(self)
+        self.waiting = Waiting(self)
         self.stalls = 0
         """How often the wiring made what is behind it wait."""
         self._fail = fail
@@ -155,6 +157,7 @@ class Core:
             self.completion.majority = 1
             self.group.force()
         self._joined = True
+        self.waiting.begin()
         self.broker.later(_nothing)
 
     def leave(self) -> None:

@@ -155,6 +155,16 @@ def test_no_broker_is_one_line_and_status_1() -> None:
     assert f"cairnmq: amqp://127.0.0.1:{port}: can't be reached: " in done.stderr
 
 
+def test_who_is_sent_away_is_told_why_and_not_that_nobody_is_there(tmp_path: Path) -> None:
+    """As by a member of a cluster that has no majority."""
+    with broker(tmp_path / "store", "--redirect-to", "localhost:7777") as there:
+        done = run("--url", f"127.0.0.1:{there.port}", "broker")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert f"cairnmq: 127.0.0.1:{there.port}: the broker there closed the connection: " in done.stderr
+    assert "is a broker running" not in done.stderr
+    assert "Condition(" not in done.stderr
+
+
 def test_a_silent_peer_is_given_up_on() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
