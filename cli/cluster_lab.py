@@ -126,7 +126,7 @@ def heal(lab: Lab) -> None:
 @click.pass_obj
 def run(lab: Lab, node: int, command: tuple[str, ...]) -> None:
     """Run COMMAND where it can reach the node's daemon and the other nodes' addresses (10.77.0.NODE)."""
-    words = lab.command(node, command)
+    words = lab.command(node, command[1:] if command[0] == "--" else command)
     sys.stdout.flush()
     try:
         os.execvpe(words[0], words, {**os.environ, "PATH": PATH})

@@ -50,7 +50,7 @@ def test_a_lab_from_up_to_down(name: str) -> None:
     assert run("--name", name, "kill", "2") == ""
     assert run("--name", name, "status").splitlines()[1] == "node 2: not running"
     assert run("--name", name, "pause", "2") == "node 2: its daemon does not run; cairnmq cluster-lab start 2"
-    there = process("--name", name, "run", "1", "ip", "-o", "-4", "addr", "show", "eth0")
+    there = process("--name", name, "run", "1", "--", "ip", "-o", "-4", "addr", "show", "eth0")
     assert "10.77.0.1/24" in there.stdout
     assert "no node 3, but 1 to 2" in run("--name", name, "kill", "3")
     assert "on one side of a partition, not on two" in run("--name", name, "partition", "1,2", "2")
