@@ -1,7 +1,8 @@
 """`python -m bench.spark`: what Spark takes to read a journal, in CPU seconds of the whole tree of processes.
 
 The journal is made first. Each way is run in one session on two cores, by turns; a first round, in which Java compiles
-what it runs, is not counted, and the page cache is warm. Then each job of `cairnmq analyze` by itself, likewise.
+what it runs, is not counted, and the page cache is warm. Then each job of `cairnmq analyze` by itself, likewise, in
+a session that is set as that command sets it.
 Yardsticks are what one would write without the data source: `binaryFile` and `mapInArrow`, with numpy over the heads,
 or with struct.unpack record by record.
 """
@@ -22,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 from rich.table import Table
 
-from cairnmq.analysis.running import answer
+from cairnmq.analysis.running import answer, conf_for
 from cairnmq.analysis.table import JOBS, Job
 from cairnmq.analysis.views import Views
 from cairnmq.columns.journal import open_journal
@@ -31,6 +32,9 @@ from cairnmq.spark.session import journal, session
 from cairnmq.store.library import open_store
 from cairnmq.store.options import StoreOptions
 
+from .cpu import CpuClock
+
+_MASTER = "local[2]"
 _PAYLOAD_BYTES = 237
 _AT_ONCE = 5000
 _FIELDS = {
@@ -55,22 +59,6 @@ def make(path: str, size_bytes: int) -> int:
             queue.accept([message for _ in range(_AT_ONCE // 2) if (message := queue.take()) is not None])
     log = open_journal(path).log
     return len(log.pieces) * log.container_bytes
-
-
-def cpu_s(pid: int | None = None) -> float:
-    """CPU seconds of this process and all that it started, also of those that ended and were waited for."""
-    pid = os.getpid() if pid is None else pid
-    ticks = 0.0
-    try:
-        with open(f"/proc/{pid}/stat", encoding="ascii") as file:
-            fields = file.read().rpartition(")")[2].split()
-        ticks = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{thread}/children", encoding="ascii") as file:
-                ticks += sum(cpu_s(int(child)) for child in file.read().split())
-    except (FileNotFoundError, ProcessLookupError):
-        pass
-    return ticks
 
 
 def _by_numpy(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -182,19 +170,19 @@ def main(mib: int, rounds: int, directory: str | None, only: tuple[str, ...], me
         gib = make(path, mib << 20) / (1 << 30)
         sidecars = os.path.join(place, "sidecars")
         beside(path, sidecars)
-        spark = session("local[2]", "bench", {"spark.driver.memory": memory, "spark.ui.enabled": "false"})
-        spark.sparkContext.setLogLevel("ERROR")
+        spark = session(_MASTER, "bench", conf_for(_MASTER) | {"spark.driver.memory": memory})
         ways = _ways(spark, path, os.path.join(place, "parquet"), sidecars) | _jobs(spark, path)
         ways = {name: way for name, way in ways.items() if not only or any(part in name for part in only)}
         records = journal(spark, path, columns="lsn").count()
         taken: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
-        for number in range(rounds + 1):
-            for name, way in ways.items():
-                click.echo(f"round {number} of {rounds}: {name}", err=True)  # a busy machine takes an hour for all
-                begun, begun_cpu = time.perf_counter(), cpu_s()
-                way()
-                if number:
-                    taken[name].append((cpu_s() - begun_cpu, time.perf_counter() - begun))
+        with CpuClock() as clock:
+            for number in range(rounds + 1):
+                for name, way in ways.items():
+                    click.echo(f"round {number} of {rounds}: {name}", err=True)  # a busy machine takes an hour for all
+                    begun, begun_cpu = time.perf_counter(), clock.cpu_s()
+                    way()
+                    if number:
+                        taken[name].append((clock.cpu_s() - begun_cpu, time.perf_counter() - begun))
         spark.stop()
         Console(width=100).print(_table(taken, gib, records))
     finally:
@@ -202,7 +190,7 @@ def main(mib: int, rounds: int, directory: str | None, only: tuple[str, ...], me
 
 
 def _table(taken: dict[str, list[tuple[float, float]]], gib: float, records: int) -> Table:
-    table = Table(title=f"{gib:.2f} GiB, {records:,} records, local[2]; medians")
+    table = Table(title=f"{gib:.2f} GiB, {records:,} records, {_MASTER}; medians")
     for title in ("", "CPU s", "CPU s/GiB", "goal", "wall s", "M records per CPU s"):
         table.add_column(title, justify="left" if not title else "right")
     for name, figures in taken.items():
