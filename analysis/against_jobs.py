@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 
 from py4j.protocol import Py4JError
@@ -9,6 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from ..base.errors import CairnError
+from ..spark.paths import literal
 from .views import Asked, Views
 
 _KEYS = ("message_id", "message-id", "amqp_message_id", "id")
@@ -62,21 +64,40 @@ def trace_join(spark: SparkSession, views: Views) -> DataFrame:
 def _producer_log(spark: SparkSession, asked: Asked) -> DataFrame:
     """Its one column is `key`."""
     path = asked.need("trace-join", "producer_log")
-    where = "file://" + os.path.abspath(path)
+    if ":" in os.path.basename(path):  # in a directory's it may be
+        raise CairnError(path, "Spark reads no file with a colon in its name", "give it another name, or a link to it")
     is_json = path.endswith((".json", ".jsonl", ".ndjson"))
     try:
         if is_json:
-            frame = spark.read.json(where, primitivesAsString=True, mode="FAILFAST")
-        else:  # a quote in quotes is doubled, as RFC 4180 and most that write CSV have it; Spark's own way is another
-            frame = spark.read.csv(where, header=True, escape='"', multiLine=True)
+            frame = spark.read.json(literal(path), primitivesAsString=True, mode="FAILFAST")
+            names = frame.columns
+        else:
+            names = _first_line(path)
+            columns = ", ".join(f"`{number}` string" for number in range(len(names)))
+            # a quote in quotes is doubled, as RFC 4180 and most that write CSV have it; Spark's own way is another. To
+            # find names or types itself it would take the path for a pattern.
+            frame = spark.read.csv(
+                literal(path), schema=columns or "none string", header=True, escape='"', multiLine=True
+            )
     except (PySparkException, Py4JError) as error:
         why = "not every line of it is a JSON object" if is_json else "it can't be read as CSV"
         raise CairnError(path, why, "write CSV with a line of names, or JSON lines") from error
     for key in _KEYS:
-        if key in frame.columns:
-            return frame.selectExpr(f"`{key}` as key")
+        if key in names:
+            return frame.selectExpr(f"`{key if is_json else names.index(key)}` as key")
     remedy = f"call the column with the message ids {_KEYS[0]}"
-    raise CairnError(path, f"it has the columns {', '.join(frame.columns) or '(none)'}", remedy)
+    raise CairnError(path, f"it has the columns {', '.join(names) or '(none)'}", remedy)
+
+
+def _first_line(path: str) -> list[str]:
+    """The names of a file of CSV."""
+    try:
+        with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
+            return next(csv.reader(file), [])
+    except OSError as error:
+        raise CairnError(path, f"it can't be read ({error.strerror})", "name a file that can be") from error
+    except csv.Error as error:
+        raise CairnError(path, f"its first line is no CSV ({error})", "write CSV with a line of names") from error
 
 
 def compare(spark: SparkSession, views: Views) -> DataFrame:

@@ -26,6 +26,7 @@ from ..columns.selection import Selection
 from ..sidecars.folder import NAME, Folder
 from ..sidecars.sidecar import COLUMNS, Sidecar, held_path, is_whole
 from .options import Options
+from .paths import literal
 from .schemas import schema_of
 
 _SEALED: dict[tuple[str, int, int, int], bool] = {}
@@ -152,7 +153,7 @@ def heads(spark: SparkSession, plan: Plan, options: Options) -> DataFrame:
     """What is read of sidecars, as the source gives it."""
     journal, names = plan.journal, options.names()
     stored = schema_of(replace(options, columns=COLUMNS, include_payload=False, include_amqp=False))
-    paths = [f"file://{os.path.abspath(path)}" for path in plan.files]
+    paths = [literal(path) for path in plan.files]
     frame = spark.read.schema(stored).option("parquet.page.verify-checksum.enabled", "true").parquet(*paths)
     for condition in _conditions(options, options.reading(journal).selection, plan):
         frame = frame.filter(condition)

@@ -82,12 +82,27 @@ def test_what_became_of_what_was_sent(
     assert (rows[2]["end_reasons"], rows[2]["end_time"] is not None) == (["consumed"], True)
 
 
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_the_name_of_a_producers_log_is_no_pattern(
+    spark: SparkSession, fruit: tuple[Path, list[int]], tmp_path: Path, kind: str
+) -> None:
+    names = ["a*b", "[ab]", "{c,d}", "a?%20b #x", "*\\*", "x,y ü"]
+    for beside, text in (("aab", "not asked for"), ("b", "nor this")):
+        (tmp_path / f"{beside}.{kind}").write_text(f'{{"id": "{text}"}}\n' if kind == "json" else f"id\n{text}\n")
+    for name in names:
+        log = tmp_path / f"{name}.{kind}"
+        log.write_text('{"at": 1, "id": "fig"}\n' if kind == "json" else "at,id\n1,fig\n")
+        [row] = ask(spark, "trace-join", fruit[0], producer_log=str(log))
+        assert (row["message_id"], row["status"]) == ("fig", "queued"), name
+
+
 @pytest.mark.parametrize(
     ("name", "text", "told"),
     [
         ("log.csv", "a,b\n1,2\n", "it has the columns a, b; call the column"),
         ("log.csv", "", r"it has the columns \(none\); call the column"),
         ("log.json", '{"id": 1}\nid: 2\n', "write CSV with a line of names, or JSON lines"),
+        ("10:30.csv", "id\n1\n", "Spark reads no file with a colon in its name; give it another name"),
     ],
 )
 def test_a_producers_log_that_can_not_be_read_is_told(

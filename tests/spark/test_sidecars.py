@@ -155,6 +155,17 @@ def test_an_archive_with_sidecars_of_all_needs_no_container(spark: SparkSession,
     assert frame.count() == journal(spark, str(made.archive), useSidecar=False, endingLsn=5 * SMALL).count()
 
 
+def test_names_of_directories_are_no_patterns(spark: SparkSession, made: Made, tmp_path: Path) -> None:
+    """Of store, archive and sidecars: glob characters, and what URLs take for something else."""
+    without = rows(spark, made, useSidecar=False)
+    odd = Made(*(tmp_path / f"{name} [ab] {{c,d}} *? %20 #x \\ ü" for name in Made._fields))
+    for source, target in zip(made, odd, strict=True):
+        shutil.copytree(source, target)
+    assert served(odd, odd.single) > 3
+    for options in ({"useSidecar": False}, {"sidecarDir": odd.single}, {"sidecarDir": odd.compacted}):
+        assert rows(spark, odd, **options) == without
+
+
 def test_where_sidecars_can_not_serve(spark: SparkSession, made: Made, tmp_path: Path) -> None:
     for options, why in (
         ({"view": "messages"}, "the view messages is made of containers"),
