@@ -20,7 +20,7 @@ from ..columns.wiring_rows import find_names
 from ..store.directory import LOCK_NAME, Hold, is_locked
 from .rows import PARTITIONS, Rows, Shape
 from .sources import Part, Source, open_source, parts_of
-from .target import Identity, Target
+from .target import Identity, Target, check_fits
 
 KINDS = ("parquet", "delta", "iceberg")
 COMMIT_BYTES = 256 << 20
@@ -82,6 +82,7 @@ def export(source: str, target: str, asked: Asked, progress: Progress = lambda w
     """Export what *source* has and *target* has not. Raises `CairnError`; what was committed before stays."""
     Shape(asked.columns or DEFAULT)
     _need(asked.kind or KINDS[0])
+    check_fits(target, asked.kind or KINDS[0])
     with _held(source) as check:
         found, names = open_source(
             source, asked.archive, asked.connect, asked.catalog, skip_damaged=asked.skip_damaged,

@@ -16,6 +16,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table, Transaction
 from pyiceberg.transforms import DayTransform
+from sqlalchemy import URL
 from sqlalchemy.exc import SQLAlchemyError
 
 from ..base.errors import CairnError, DiskError
@@ -45,7 +46,8 @@ class IcebergSink:
         self._shape = shape
         try:
             place = os.path.join(self._path, CATALOG)
-            self._catalog = SqlCatalog("cairnmq", uri=f"sqlite:///{place}", warehouse=f"file://{self._path}")
+            catalog = URL.create("sqlite", database=place).render_as_string()
+            self._catalog = SqlCatalog("cairnmq", uri=catalog, warehouse=f"file://{self._path}")
             self._catalog.create_namespace_if_not_exists("cairnmq")
             self._table = self._load()
         except (SQLAlchemyError, OSError) as error:

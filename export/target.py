@@ -20,6 +20,8 @@ OWN = "_cairnmq"
 _IDENTITY = "export.json"
 _FORMAT = 1
 _ANOTHER = "name another directory"
+_UNFIT = {"delta": "[]%\\", "iceberg": "#?"}
+"""What the libraries of a format take for something else in a path: they panic, write elsewhere, or can't read it."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,15 @@ class Target:
 
     def close(self) -> None:
         os.close(self._lock_fd)
+
+
+def check_fits(path: str, kind: str) -> None:
+    """Raises `CairnError` if a table of that format can't be at *path*. Looks at the name alone."""
+    whole = os.path.abspath(path)
+    unfit = next((one for one in whole if one in _UNFIT.get(kind, "")), None)
+    if unfit is not None:
+        why = f"the library for {kind} can't have {unfit!r} in the path of a table"
+        raise CairnError(whole, why, f"{_ANOTHER}, or export --format parquet")
 
 
 def _told(value: object) -> str:

@@ -10,6 +10,7 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
+from sqlalchemy import URL
 
 from cairnmq.columns.journal import Journal, open_journal
 from cairnmq.columns.records import DEFAULT, Reading
@@ -38,7 +39,8 @@ def fill(path: Path, messages: int, archive: Path | None = None) -> None:
 
 
 def iceberg(target: Path) -> Table:
-    catalog = SqlCatalog("cairnmq", uri=f"sqlite:///{target}/catalog.sqlite", warehouse=f"file://{target}")
+    uri = URL.create("sqlite", database=f"{target}/catalog.sqlite").render_as_string()
+    catalog = SqlCatalog("cairnmq", uri=uri, warehouse=f"file://{target}")
     return catalog.load_table("cairnmq.records")
 
 

@@ -20,7 +20,7 @@ from cairnmq.sidecars.keeper import Keeper
 from cairnmq.store.library import open_store
 
 from ..process import CAIRNMQ
-from .tables import KINDS, OPTIONS, SMALL, expected, fill, rows_in
+from .tables import KINDS, OPTIONS, SMALL, all_of, expected, fill, rows_in
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +138,30 @@ def test_what_says_how_far_it_has_come(store: Path, tmp_path: Path) -> None:
             export(str(store), str(tmp_path), Asked())
         place.write_text(kept)
     assert export(str(store), str(tmp_path), Asked()).records == 0
+
+
+ODD = "we*ird {c,d} é"
+"""What globs and URLs take for something else, and all formats can have in a path."""
+UNFIT = {"parquet": "", "delta": "[]%\\", "iceberg": "#?"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_odd_names(store: Path, tmp_path: Path, kind: str) -> None:
+    """Of store, archive and target; what a format's library can't have in a path is refused, and nothing is made."""
+    source, archive = tmp_path / f"store %20 #x? [ab] {ODD}", tmp_path / f"archive %20 #x? [ab] {ODD}"
+    fill(source, 200, archive)
+    known = sorted(os.listdir(tmp_path))
+    for one in UNFIT[kind]:
+        done = run(source, tmp_path / f"a{one}20b", "--format", kind)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+        assert f"a{one}20b: the library for {kind} can't have {one!r} in the path of a table; name" in done.stderr
+    assert sorted(os.listdir(tmp_path)) == known
+    others = "".join(one for some in UNFIT.values() for one in some if one not in UNFIT[kind])
+    target = tmp_path / f"{ODD} {others}20"
+    done = run(source, target, "--format", kind, "--archive-dir", archive)
+    assert done.returncode == 0, done.stderr
+    assert rows_in(target, kind) == all_of(source, archive)
+    assert sorted(os.listdir(tmp_path)) == sorted([*known, target.name])
 
 
 @pytest.mark.parametrize("kind", KINDS)
