@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -17,6 +18,9 @@ from .views import Asked, Views
 
 _OURS = re.compile(r"^(?:cairnmq\.base\.errors\.\w+: |RuntimeError: (?=worker on ))(.+)$", re.MULTILINE)
 """Errors of this package, and what `spark.guard` says where the package is missing."""
+_CONNECT_S = 10.0
+_IN_JAVA = re.compile(r"^: ?(?:(?:\w+\.)+\w+: )?(.+)$", re.MULTILINE)
+"""What Java says, where Python's side says only which of its calls failed."""
 
 
 def job_named(name: str) -> Job:
@@ -47,8 +51,30 @@ def conf_for(master: str) -> dict[str, str]:
     return conf
 
 
+def need_master(master: str) -> None:
+    """Raises `CairnError` if *master* is a cluster of Spark's own and none of the hosts it names takes a connection.
+
+    Spark itself goes on trying for a minute, which nothing can change, and says little then.
+    """
+    if not master.startswith("spark://"):
+        return
+    why = ""
+    for place in master.removeprefix("spark://").split(","):
+        host, _, port = place.rpartition(":")
+        if not host or not port.isdecimal() or int(port) > 65535:
+            raise CairnError(f"--master {master}", f"{place!r} is no host and port", "write spark://HOST:7077")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
+        except OSError as error:
+            why = f"{host}:{port} can't be reached ({error.strerror or error})"
+        else:
+            return
+    raise CairnError(f"--master {master}", why, "see that a Spark master runs there, and that this port is its own")
+
+
 def started(start: Callable[[], SparkSession], master: str) -> SparkSession:
     """What *start* gives. Raises `CairnError` if Spark does not start."""
+    need_master(master)
     try:
         spark = start()
     except (PySparkException, PySparkRuntimeError, Py4JError) as error:
@@ -85,4 +111,6 @@ def told(place: str, error: Exception) -> CairnError:
             ours = ours.replace("read it with mode=PERMISSIVE", "use --skip-damaged")
         return CairnError(place, ours)
     lines = [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
+    if lines[0].startswith("An error occurred while calling ") and (said := _IN_JAVA.search(text)):
+        lines = [said[1]]
     return CairnError(place, f"Spark failed: {lines[0][:300]}", "--spark-log FILE keeps what Spark says")

@@ -45,6 +45,15 @@ def test_errors_of_this_package_are_told_as_they_are(tmp_path: Path) -> None:
     assert str(told("depth", by_spark(raised.value))) == f"depth: {raised.value}"
 
 
+def test_of_a_call_into_java_is_told_what_that_says() -> None:
+    error = PySparkException(
+        "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.\n"
+        ": org.apache.spark.SparkException: Could not parse Master URL: 'local[x]'\n\tat org.apache.spark.Spark"
+    )
+    said = str(told("Spark on local[x]", error))
+    assert said.startswith("Spark on local[x]: Spark failed: Could not parse Master URL: 'local[x]'; --spark-log")
+
+
 def test_of_all_else_the_first_line_is_told() -> None:
     said = str(told("depth", by_spark(ValueError("no sentence of ours"))))
     assert said.startswith("depth: Spark failed: Job aborted due to stage failure")

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -23,10 +24,12 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 HOSTILE = "</script><script>document.title='owned'</script><a href='x'>"
 
 
-def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(
+    *arguments: str, stdout: int | IO[str] = subprocess.PIPE, **environment: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", "from cairnmq.cli.main import main; main()", "analyze", *arguments],
-        capture_output=True, text=True, timeout=1000, check=False, env=os.environ | environment,
+        stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=1000, check=False, env=os.environ | environment,
     )  # fmt: skip
 
 
@@ -78,6 +81,8 @@ def test_what_is_wrong_is_one_line_before_spark_is_started(store: str, tmp_path:
         (("trace-join", store, "--producer-log", nowhere), "there is no such file"),
         (("compare", store), "no other store is named; name one with --with"),
         (("compare", store, "--with", str(tmp_path / "empty")), "empty"),
+        (("depth", store, "--master", "spark://127.0.0.1"), "'127.0.0.1' is no host and port; write spark://HOST:7077"),
+        (("depth", store, "--master", "spark://127.0.0.1:1"), "127.0.0.1:1 can't be reached (Connection refused); see"),
     ):
         found = run(*arguments)
         assert (found.returncode, found.stdout) == (2, ""), arguments
@@ -104,6 +109,14 @@ def test_where_rows_do_not_fit(store: str) -> None:
     found = run("groups", store, "--master", "local[1]", "--csv", "/dev/full")
     assert (found.returncode, found.stdout, found.stderr.count("\n")) == (2, "", 1), found.stderr
     assert "/dev/full: no space left" in found.stderr
+
+
+@pytest.mark.parametrize("how", [("--json", "-"), ()])
+def test_where_standard_output_is_full(store: str, how: tuple[str, ...]) -> None:
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        found = run("groups", store, "--master", "local[1]", *how, stdout=full)
+    told = "cairnmq: standard output: No space left on device; what stands there is not all\n"
+    assert (found.returncode, found.stderr) == (2, told)
 
 
 def test_where_nobody_reads_on(store: str) -> None:

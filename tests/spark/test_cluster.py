@@ -177,6 +177,25 @@ def test_jobs_on_a_cluster(
     assert said.read_text().count("Launching executor") == 2
 
 
+def test_jobs_where_workers_lack_the_package(
+    tmp_path: Path, fill: Fill, environment: dict[str, str], processes: list[subprocess.Popen[bytes]]
+) -> None:
+    """It is told in one line which host and which Python, and what to do."""
+    store = tmp_path / "store"
+    fill(store, 100)
+    there = environment | {"PYTHONPATH": sysconfig.get_path("purelib")}
+    master, _ = cluster(tmp_path, there, processes)
+    command = [environment["PYSPARK_PYTHON"], "-c", "from cairnmq.cli.main import main; main()", "analyze"]
+    asked = ["depth", str(store), "--master", master, "--memory", "512M"]
+    done = subprocess.run(
+        command + asked, env=environment, capture_output=True, text=True, timeout=DEADLINE_S, cwd=tmp_path
+    )
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    [line] = done.stderr.splitlines()
+    assert line.startswith("cairnmq: depth: worker on "), line
+    assert "can't read journals (No module named 'cairnmq'); install cairnmq[spark] there, or have" in line
+
+
 def test_spark_connect(tmp_path: Path, fill: Fill, environment: dict[str, str]) -> None:
     """The client does not have the package."""
     store = tmp_path / "store"
