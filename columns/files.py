@@ -32,8 +32,7 @@ from ..journal.holes import hole_with
 from ..journal.reader import LogReader
 from ..recovery.mending import MendedDirectory
 from ..recovery.remains import log_id_of
-from ..store.directory import JOURNAL_NAME
-from ..store.kind import need_journal
+from ..store.names import JOURNAL_NAME
 
 _WHAT_TO_NAME = "name a store directory, its journal directory, or an archive"
 _LOOKS = 10
@@ -242,6 +241,8 @@ def _journal_of(path: str) -> str | None:
         return path
     if any(archived_lsn(name) is not None for name in names):
         return None
+    from ..store.kind import need_journal  # it imports SQL, and whoever was given pieces needs none
+
     need_journal(path)
     inner = os.path.join(path, JOURNAL_NAME)
     if not os.path.isdir(inner):

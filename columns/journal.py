@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from ..base.errors import CairnError
 from ..journal.record import RecordType
-from . import amqp_columns, living, records, views, wiring_rows
+from . import amqp_columns, living, records, views
 from .facts import Facts, gather
 from .files import Log, Piece, look_at
 from .lives import NEVER, Lives, lives_of
@@ -161,7 +161,9 @@ class Journal:
         return views.containers(self.log, pieces, reading)
 
     def wiring(self) -> pa.Table:
-        """What SQL says, see `wiring_rows.SCHEMA`, as of now."""
+        """What SQL says, see `views.WIRING`, as of now."""
+        from . import wiring_rows  # whoever reads records imports no SQL
+
         rows = wiring_rows.read_wiring(self._store, self.log.uuid, self._connect, self._catalog)
         return wiring_rows.table_of(rows)
 
@@ -239,6 +241,8 @@ def open_journal(
     *archive*: where containers are that left the log. *history*: also those that left it and were not written over yet.
     *connect* and *catalog* name the server that the wiring is on. Raises `CairnError` with place, reason and remedy.
     """
+    from . import wiring_rows
+
     log = look_at(path, archive, history=history)
     store = os.path.dirname(os.path.abspath(log.journal)) if log.journal else path
     return Journal(log, store, wiring_rows.find_names(store, log.uuid, connect, catalog), connect, catalog)

@@ -20,7 +20,7 @@ import pyarrow.dataset as ds
 from pyarrow.fs import LocalFileSystem
 
 from ..base.errors import CairnError, CorruptJournal
-from . import amqp_columns, records, views, wiring_rows
+from . import amqp_columns, records, views
 from .files import Piece
 from .journal import Journal, message_schema, record_schema
 from .records import Reading
@@ -180,7 +180,7 @@ def schemas(named: frozenset[str] = _CONTENT) -> dict[str, pa.Schema]:
     return {
         "records": record_schema(of_records), "messages": message_schema(of_messages),
         "places": views.PLACES, "transactions": views.TRANSACTIONS, "containers": views.CONTAINERS,
-        "queues": views.QUEUES, "wiring": wiring_rows.SCHEMA,
+        "queues": views.QUEUES, "wiring": views.WIRING,
     }  # fmt: skip
 
 

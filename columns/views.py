@@ -76,6 +76,11 @@ CONTAINERS = pa.schema([
     ("damaged_blocks", pa.int32()), ("damaged_bytes", pa.int64()),
 ])  # fmt: skip
 """One row per container: the LSN of its first byte, what it holds, what of it can't be read."""
+WIRING = pa.schema([
+    ("kind", pa.string()), ("id", pa.int64()), ("name", pa.string()), ("type", pa.string()),
+    ("exchange", pa.string()), ("queue", pa.string()), ("key", pa.string()), ("arguments", pa.string()),
+])  # fmt: skip
+"""kind: queue, going-queue (its destruction was begun), exchange, binding, config; arguments: JSON."""
 _STATES, _REASONS, _HOW = (pa.array(some, pa.string()) for some in (STATES, REASONS, HOW))
 Array = npt.NDArray[Any]
 

@@ -18,12 +18,7 @@ from ..disk.real import not_a_file
 from ..store.sql import Database, parse_address
 from ..store.wiring import FILE_NAME, Rows, Wiring
 from ..store.wiring_place import told_place
-
-SCHEMA = pa.schema([
-    ("kind", pa.string()), ("id", pa.int64()), ("name", pa.string()), ("type", pa.string()),
-    ("exchange", pa.string()), ("queue", pa.string()), ("key", pa.string()), ("arguments", pa.string()),
-])  # fmt: skip
-"""kind: queue, going-queue (its destruction was begun), exchange, binding, config; arguments: JSON."""
+from .views import WIRING
 
 
 def read_wiring(store: str, uuid: UUID, connect: str | None = None, catalog: str | None = None) -> Rows:
@@ -87,7 +82,7 @@ def table_of(rows: Rows) -> pa.Table:
         for row in rows.bindings
     ]  # fmt: skip
     found += [{"kind": "config", "name": row.name, "arguments": _json(row.settings)} for row in rows.configs]
-    return pa.Table.from_pylist(found, schema=SCHEMA)
+    return pa.Table.from_pylist(found, schema=WIRING)
 
 
 def _json(arguments: Mapping[str, Any]) -> str:

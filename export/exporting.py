@@ -17,7 +17,8 @@ from ..columns.files import Gap
 from ..columns.ranges import Ranges
 from ..columns.records import DEFAULT
 from ..columns.wiring_rows import find_names
-from ..store.directory import LOCK_NAME, Hold, is_locked
+from ..store.directory import Hold, is_locked
+from ..store.names import LOCK_NAME
 from .rows import PARTITIONS, Rows, Shape
 from .sources import Part, Source, open_source, parts_of
 from .target import Identity, Target, check_fits

@@ -18,8 +18,7 @@ from ..columns.living import LIVING, STRAYS
 from ..columns.ranges import Ranges
 from ..columns.records import DEFAULT, Reading
 from ..columns.selection import Selection, types_named
-from ..columns.views import CONTAINERS, MESSAGES, PLACES, QUEUES, TRANSACTIONS
-from ..columns.wiring_rows import SCHEMA as WIRING
+from ..columns.views import CONTAINERS, MESSAGES, PLACES, QUEUES, TRANSACTIONS, WIRING
 
 PARTITION_BYTES = 256 << 20
 MESSAGE_PARTITION_BYTES = 8 << 30

@@ -3,6 +3,20 @@
 `open_store` opens a store for a program that has no broker, see `library`.
 """
 
-from .library import open_store
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 __all__ = ["open_store"]
+
+if TYPE_CHECKING:
+    from .library import open_store
+else:
+
+    def __getattr__(name: str) -> object:
+        """SQL and LMDB are imported by whoever opens a store, and not by readers of journals: Spark's workers."""
+        if name != "open_store":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from .library import open_store
+
+        return open_store

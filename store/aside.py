@@ -27,7 +27,8 @@ from ..disk.seam import Directory
 from ..journal import container, room
 from ..journal.mark import Mark, MarkFile
 from ..journal.reader import Damage, LogReader
-from .directory import ASIDE_NAME, JOURNAL_NAME, Hold
+from .directory import Hold
+from .names import ASIDE_NAME, JOURNAL_NAME
 from .wiring import FILE_NAME as WIRING_NAME
 from .wiring_source import WiringSource
 

@@ -1,15 +1,4 @@
-"""The store directory: its layout, and the lock that lets one process have it.
-
-STORE/lock              held with flock by the broker that runs on it
-STORE/hold              held with flock by backups while they copy the log; removed by a broker that must break that
-STORE/wiring.sqlite     the wiring and the store's identity, in SQL
-STORE/wiring.json       instead of it, if they are on a server: which one
-STORE/journal/          the log's containers and its mark
-STORE/bookmarks/        how far those have come that read the log as history, see `bookmarks`
-STORE/checkpoint/       the message map as of an LSN, in LMDB; a cache, made again when it is gone
-STORE/aside/            what it held before a cluster gave it what others have, see `aside`
-STORE/quarantine*       left by a salvage, for people
-"""
+"""The store directory: the lock that lets one process have it, and holds; its layout is in `names`."""
 
 from __future__ import annotations
 
@@ -21,6 +10,7 @@ from types import TracebackType
 from ..base.errors import CairnError, DiskError, ForeignStore, HoldBroken, StoreInUse
 from ..disk.real import RealDirectory, disk_error, not_a_file
 from .bookmarks import DIRECTORY as BOOKMARKS
+from .names import ASIDE_NAME, CHECKPOINT_NAME, HOLD_NAME, JOURNAL_NAME, LOCK_NAME, MANIFEST_NAME
 from .sql import RESTORE_OR_SALVAGE
 from .wiring import FILE_NAME as WIRING_NAME
 from .wiring_place import FILE_NAMES as WIRING_NAMES
@@ -28,13 +18,6 @@ from .wiring_place import has_sqlite, told_place
 
 log = logging.getLogger(__name__)
 
-JOURNAL_NAME = "journal"
-CHECKPOINT_NAME = "checkpoint"
-LOCK_NAME = "lock"
-HOLD_NAME = "hold"
-ASIDE_NAME = "aside"
-MANIFEST_NAME = "manifest.json"
-"""It stands in a backup, which is no store."""
 _HOLDER_BYTES = 32
 
 

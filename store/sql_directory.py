@@ -11,8 +11,9 @@ import os
 
 from ..base.errors import ForeignStore
 from ..disk.real import RealDirectory
-from .directory import LOCK_NAME, lock_store
+from .directory import lock_store
 from .kind import SQL, kind_of, refuse_other_kind
+from .names import LOCK_NAME
 from .sql_databases import FILE_NAMES
 from .wiring_place import FILE_NAMES as WIRING_NAMES
 from .wiring_place import told_place

@@ -30,8 +30,9 @@ from ..journal import container
 from ..journal.container import ContainerHead
 from ..journal.mark import Mark, MarkFile
 from ..journal.reader import Damage, LogReader
-from ..store.directory import JOURNAL_NAME, MANIFEST_NAME, Hold
+from ..store.directory import Hold
 from ..store.kind import need_journal
+from ..store.names import JOURNAL_NAME, MANIFEST_NAME
 from ..store.wiring import FILE_NAME as WIRING_NAME
 from ..store.wiring_source import WiringSource
 from . import manifest

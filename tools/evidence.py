@@ -21,8 +21,8 @@ from ..journal.mark import Mark
 from ..journal.reader import Damage, LogReader
 from ..recovery.mending import MendedDirectory
 from ..recovery.remains import Finding, log_id_of
-from ..store.directory import JOURNAL_NAME
 from ..store.kind import need_journal
+from ..store.names import JOURNAL_NAME
 from ..store.sql import parse_address
 from ..store.wiring import FILE_NAME as WIRING_NAME
 from ..store.wiring import Wiring

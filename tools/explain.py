@@ -17,8 +17,9 @@ from typing import NamedTuple
 from ..amqp import sections
 from ..amqp.codec import Malformed
 from ..journal.holes import most as most_holes
-from ..store.directory import HOLD_NAME, LOCK_NAME, is_locked
+from ..store.directory import is_locked
 from ..store.holders import CutHolds, Holders, MessageHolds, TransactionHolds
+from ..store.names import HOLD_NAME, LOCK_NAME
 from ..store.pins import Pins
 from ..store.victims import WORTH_LEVEL, allowed_bytes, level
 from .checking import Progress

@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from ..store.directory import CHECKPOINT_NAME, JOURNAL_NAME
+from ..store.names import CHECKPOINT_NAME, JOURNAL_NAME
 from .checking import Progress
 from .queue_totals import queue_totals
 from .sight import look

@@ -18,7 +18,8 @@ from datetime import UTC, datetime
 from ..base.clock import Clock
 from ..base.errors import CairnError
 from ..disk.real import RealDirectory, disk_error
-from ..store.directory import JOURNAL_NAME, lock_store
+from ..store.directory import lock_store
+from ..store.names import JOURNAL_NAME
 from ..store.wiring import FILE_NAME as WIRING_NAME
 from .copying import Progress
 from .quarantine import QUARANTINE_NAME, REPORT_NAME, is_complete

@@ -31,7 +31,7 @@ from ..journal.log import OWN_LSN, Journal
 from ..journal.mark import Mark, MarkFile
 from ..journal.opening import container_size, open_log
 from ..journal.record import HEAD_BYTES
-from ..store.directory import JOURNAL_NAME
+from ..store.names import JOURNAL_NAME
 from ..store.outcomes import UNPLACED
 from ..store.wiring import FILE_NAME as WIRING_NAME
 from ..store.wiring import QueueRow, Rows, Wiring

@@ -28,7 +28,7 @@ from crc32c import crc32c
 from ..base.errors import ForeignStore
 from ..disk.real import RealDirectory
 from ..journal import mark
-from ..store.directory import JOURNAL_NAME, MANIFEST_NAME
+from ..store.names import JOURNAL_NAME, MANIFEST_NAME
 from ..store.wiring import FILE_NAME as WIRING_NAME
 
 FORMAT = 1

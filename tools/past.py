@@ -16,7 +16,8 @@ from uuid import UUID
 from ..base.errors import CairnError, ForeignStore, HoldBroken
 from ..disk.real import RealDirectory
 from ..recovery.remains import log_id_of
-from ..store.directory import LOCK_NAME, Hold, is_locked
+from ..store.directory import Hold, is_locked
+from ..store.names import LOCK_NAME
 from ..store.rescue import rescue
 from ..store.sql import parse_address
 from ..store.wiring import FILE_NAME as WIRING_NAME

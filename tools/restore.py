@@ -17,7 +17,8 @@ from uuid import UUID
 from ..base.errors import CairnError, CorruptJournal, ForeignStore, StoreInUse
 from ..disk.real import RealDirectory
 from ..journal import mark
-from ..store.directory import JOURNAL_NAME, LOCK_NAME, StoreDirectory, is_locked
+from ..store.directory import StoreDirectory, is_locked
+from ..store.names import JOURNAL_NAME, LOCK_NAME
 from ..store.sql import Address, parse_address
 from ..store.wiring import FILE_NAME as WIRING_NAME
 from ..store.wiring import Wiring

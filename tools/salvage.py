@@ -20,8 +20,9 @@ from ..recovery.identity import NoLog
 from ..recovery.recover import open_store
 from ..recovery.remains import Finding, log_id_of
 from ..recovery.survey import Survey, survey
-from ..store.directory import JOURNAL_NAME, lock_unchanged
+from ..store.directory import lock_unchanged
 from ..store.kind import need_journal
+from ..store.names import JOURNAL_NAME
 from ..store.options import StoreOptions
 from ..store.placement import on_queues
 from ..store.rescue import Rescued, rescue

@@ -20,7 +20,7 @@ from ..recovery.mending import MendedDirectory
 from ..recovery.replay import Replay
 from ..recovery.restore import Restored
 from ..store.checkpoint_file import LmdbFile
-from ..store.directory import CHECKPOINT_NAME
+from ..store.names import CHECKPOINT_NAME
 from ..store.sql import parse_address
 from ..store.state import State
 from ..store.wiring import FILE_NAME as WIRING_NAME

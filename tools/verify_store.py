@@ -12,8 +12,8 @@ from ..journal import container, mark
 from ..journal.archive import archived_lsn
 from ..recovery.remains import Finding
 from ..store.checkpoint_file import LmdbFile
-from ..store.directory import CHECKPOINT_NAME, JOURNAL_NAME, MANIFEST_NAME
 from ..store.kind import need_journal
+from ..store.names import CHECKPOINT_NAME, JOURNAL_NAME, MANIFEST_NAME
 from ..store.rescue import Rescued
 from ..store.sql import parse_address
 from ..store.wiring import FILE_NAME as WIRING_NAME

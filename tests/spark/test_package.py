@@ -23,3 +23,13 @@ def test_importing_the_package_imports_no_spark() -> None:
         "from cairnmq.spark import journal; assert 'pyspark' in sys.modules and callable(journal)"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
+
+
+def test_what_a_worker_imports_has_no_sql_and_no_amqp_engine() -> None:
+    """A third of a second of CPU for each of Spark's workers, which read pieces that others found."""
+    program = (
+        "import sys, cairnmq.spark.batch\n"
+        "assert 'pyarrow' in sys.modules\n"
+        "assert not {'sqlalchemy', 'alembic', 'lmdb', 'proton'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
