@@ -16,7 +16,7 @@ from ..base.errors import CairnError
 from .table import JOBS, Job
 from .views import Asked, Views
 
-_OURS = re.compile(r"^(?:cairnmq\.base\.errors\.\w+: |RuntimeError: (?=worker on ))(.+)$", re.MULTILINE)
+_OURS = re.compile(r"^(?:cairnmq(?:\.\w+)+: |RuntimeError: (?=worker on ))(.+)$", re.MULTILINE)
 """Errors of this package, and what `spark.guard` says where the package is missing."""
 _CONNECT_S = 10.0
 _IN_JAVA = re.compile(r"^: ?(?:(?:\w+\.)+\w+: )?(.+)$", re.MULTILINE)
@@ -105,7 +105,7 @@ def answers(jobs: Iterable[Job], views: Views) -> Iterator[tuple[Job, pa.Table]]
 def told(place: str, error: Exception) -> CairnError:
     """What Spark says in a hundred lines: what of it is ours, or its first line."""
     text = str(error)
-    if found := _OURS.findall(text):
+    if found := _OURS.findall(text) or _OURS.findall(str(getattr(error, "_stackTrace", ""))):  # where views are kept
         ours = str(found[-1]).strip()
         if "mode=PERMISSIVE" in ours:
             ours = ours.replace("read it with mode=PERMISSIVE", "use --skip-damaged")

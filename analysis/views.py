@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ..base.errors import CairnError
 from ..columns.files import Log
 from ..columns.journal import open_journal
-from ..spark.options import PINNED
+from ..spark.options import PINNED, Pinned
 from ..spark.session import journal
 
 _NEEDED = {"other": ("other store", "--with"), "producer_log": ("log of a producer", "--producer-log")}
@@ -62,7 +62,10 @@ def look(store: str, asked: Asked) -> Log:
 
 
 class Views:
-    """One journal. What is read more than once is kept by Spark until `close`.
+    """One journal, as it stands now. What is read more than once is kept by Spark until `close`.
+
+    What a broker gives back of it meanwhile, so that it is neither in the log nor in the archive any more, fails a job
+    that needs it. `columns.holding.held` keeps a broker from that, begun before this is made.
 
     *many*: several jobs are to come, so that places are kept, too. One job alone has just those columns read that it
     needs. Raises `CairnError` at once if there is no journal, or none that can be read.
@@ -76,6 +79,7 @@ class Views:
         self.log: Log = look(store, self.asked)
         self.gaps = self.log.missing(self.log.first_lsn, self.log.durable_lsn) if self.asked.archive else []
         """What is neither in the log nor in the archive, of what should be: jobs are of the rest."""
+        self._pinned = Pinned.of(self.log).as_option
         self._kept: list[DataFrame] = []
 
     def close(self) -> None:
@@ -91,14 +95,14 @@ class Views:
         }  # fmt: skip
         if any(gap.is_reclaimed for gap in self.gaps):
             given["failOnDataLoss"] = False
-        if name not in ("wiring", "containers") and "endingLsn" not in options:
-            given |= {"endingLsn": self.log.durable_lsn, PINNED: True}
+        if name != "wiring" and "endingLsn" not in options:
+            given |= {"endingLsn": self.log.durable_lsn, PINNED: self._pinned}
         return journal(self.spark, self.store, view=name, **(given | options))
 
     def forgiving(self) -> Views:
         """The same, and damage is left out; closed with this."""
         made = Views(self.spark, self.store, replace(self.asked, skip_damaged=True), many=self.many)
-        made._kept = self._kept
+        made.log, made.gaps, made._pinned, made._kept = self.log, self.gaps, self._pinned, self._kept
         return made
 
     @property

@@ -41,7 +41,7 @@ def analyze(
     producer_log: str | None, skip_damaged: bool, json_file: str | None, csv_file: str | None, html_file: str | None,
     spark_log: str, connect: str | None, catalog: str | None,
 ) -> None:  # fmt: skip
-    """Ask a journal what operators ask, by Spark, also while a broker runs on it; nothing is ever written into it.
+    """Ask a journal what operators ask, by Spark, also while a broker runs on it: that keeps meanwhile what it has.
 
     \b
     JOB is all, or one of
@@ -66,6 +66,7 @@ def analyze(
     """
     try:
         from ..analysis import running, views
+        from ..columns.holding import held
         from ..spark.session import session
     except ImportError as error:
         raise _missing(error) from error
@@ -81,7 +82,7 @@ def analyze(
             from ..analysis.report import html_of
         except ImportError as error:
             raise _missing(error) from error
-    with _written(html_file) as html, _written(json_file or csv_file) as rows:
+    with held(store), held(other or store), _written(html_file) as html, _written(json_file or csv_file) as rows:
         with _quiet(spark_log):
             conf = {"spark.driver.memory": f"{max(memory >> 20, 512)}m"} | running.conf_for(master)
             spark = running.started(lambda: session(master, "cairnmq analyze", conf), master)

@@ -190,7 +190,10 @@ class Journal:
 
     def with_pieces(self, pieces: tuple[Piece, ...]) -> Journal:
         """The same with only *pieces* of the log: what a part of the work needs to travel."""
-        log = replace(self.log, pieces=pieces, gaps=())
+        return self.with_log(replace(self.log, pieces=pieces, gaps=()))
+
+    def with_log(self, log: Log) -> Journal:
+        """The same with another look at the log."""
         return Journal(log, self._store, self.queue_names, self._connect, self._catalog)
 
     def with_names(self, names: Mapping[int, str]) -> Journal:

@@ -88,11 +88,14 @@ class JournalReader(DataSourceReader):
         elif options.archive is not None:  # what was asked for begins where the archive does
             check_loss(log, log.first_lsn, end_lsn, options)
         check_past(journal.log, options)
+        if options.pinned is not None:
+            check_still_there(log, options.pinned.seen, options, "when this began")
         check_lost(log, selection.start_lsn, end_lsn, options)
         if options.view in ("transactions", "queues"):
             return [Part(journal, reading, log.pieces)]
         seen = Ranges(log.runs(selection.start_lsn)) if options.seen is None else options.seen
-        check_still_there(log, seen, options)
+        if options.fail_on_data_loss:
+            check_still_there(log, seen, options, "when the DataFrame was made")
         reading = replace(reading, seen=seen.runs)
         pieces = tuple(
             piece for piece in log.between(selection.start_lsn, end_lsn)
@@ -162,7 +165,7 @@ def check_past(log: Log, options: Options) -> None:
     """
     is_about_all = options.view == "queues" or (options.view in _AS_OF and options.start_lsn is None)
     lsn = options.end_lsn
-    if lsn is None or not is_about_all or options.is_pinned or not options.fail_on_data_loss:
+    if lsn is None or not is_about_all or options.pinned is not None or not options.fail_on_data_loss:
         return
     gone = missing_as_of(log, lsn)
     if gone is not None:
@@ -183,15 +186,15 @@ def _without(log: Log, elsewhere: Ranges) -> Log:
     ))  # fmt: skip
 
 
-def check_still_there(log: Log, seen: Ranges, options: Options) -> None:
-    """Raises `CairnError` if the log has given back what it had when the DataFrame was made, and is to be read here."""
+def check_still_there(log: Log, seen: Ranges, options: Options, when: str) -> None:
+    """Raises `CairnError` if the log has given back what it had *when* it was seen, and is to be read here."""
     there = Ranges.union((Ranges(log.runs(0)), options.elsewhere))
     gone = [run for first, end in seen.runs for run in there.without(first, end)]
-    if gone and options.fail_on_data_loss:
+    if gone:
         raise CairnError(
             log.place,
-            f"LSN {gone[0][0]} to {gone[-1][1]} was there when the DataFrame was made, and was reclaimed since",
-            "make it again; name an archive to keep it",
+            f"LSN {gone[0][0]} to {gone[-1][1]} was there {when}, and was reclaimed since",
+            "begin anew; name an archive to keep it",
         )  # fmt: skip
 
 

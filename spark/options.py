@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from ..base.errors import CairnError
 from ..columns.amqp_columns import SCHEMA as AMQP
+from ..columns.files import Log
 from ..columns.journal import VIEWS, Journal, message_schema, open_journal, record_schema
 from ..columns.living import LIVING, STRAYS
+from ..columns.ordering import Flags, Longs
 from ..columns.ranges import Ranges
 from ..columns.records import DEFAULT, Reading
 from ..columns.selection import Selection, types_named
@@ -32,7 +35,8 @@ NAMES = (
 UNITED = "cairnmq.united"
 """What `united` tells the source; not for users."""
 PINNED = "cairnmq.pinned"
-"""That `endingLsn` is where a look of this program ended, so that several views are as of one moment; not for users."""
+"""That `endingLsn` is where a look of this program ended, so that several views are as of one moment; and what that
+look saw, as JSON. Not for users."""
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SCHEMAS = {
     "places": PLACES, "strays": STRAYS, "transactions": TRANSACTIONS, "containers": CONTAINERS, "living": LIVING,
@@ -40,6 +44,40 @@ _SCHEMAS = {
 }  # fmt: skip
 _DOCS = "see docs/SPARK.md"
 _BATCH_RANGES = ("startingLsn", "endingLsn", "endingTimestamp")
+
+
+@dataclass(frozen=True)
+class Pinned:
+    """What an earlier look saw."""
+
+    seen: Ranges
+    in_log: Ranges
+    """Of that what the log had not given back by then."""
+
+    @staticmethod
+    def of(log: Log) -> Pinned:
+        """The look that *log* is."""
+        in_log = replace(log, pieces=tuple(piece for piece in log.pieces if not piece.is_archived))
+        return Pinned(Ranges(log.runs(0)), Ranges(in_log.runs(0)))
+
+    @property
+    def as_option(self) -> str:
+        return json.dumps({"seen": self.seen.runs, "in_log": self.in_log.runs}, separators=(",", ":"))
+
+    def like(self, log: Log) -> Log:
+        """*log* without what had left it before that look, as if nothing had left it since."""
+        lsns = np.array([piece.slot_lsn for piece in log.pieces], np.int64)
+        in_log = _are_in(lsns, self.in_log)
+        return replace(log, pieces=tuple(
+            replace(log.pieces[at], is_archived=not in_log[at])
+            for at in np.flatnonzero(_are_in(lsns, self.seen)).tolist()
+        ))  # fmt: skip
+
+
+def _are_in(lsns: Longs, ranges: Ranges) -> Flags:
+    bounds = np.array([bound for run in ranges.runs for bound in run], np.int64)
+    found: Flags = np.searchsorted(bounds, lsns, "right") % 2 == 1
+    return found
 
 
 @dataclass(frozen=True)
@@ -80,8 +118,8 @@ class Options:
     """What is read in sidecars beside this, see `united`,"""
     seen: Ranges | None = None
     """and all that is read."""
-    is_pinned: bool = False
-    """`end_lsn` is where an earlier look ended, and was not asked for."""
+    pinned: Pinned | None = None
+    """An earlier look, which this is to be like; `end_lsn` is where that ended, and was not asked for."""
 
     def names(self) -> tuple[str, ...]:
         """The columns of the table."""
@@ -107,10 +145,12 @@ class Options:
         return pa.schema([known.field(name) for name in names])
 
     def open(self, *, history: bool = False) -> Journal:
-        """The journal as it stands; with *history* also what left the log and was not written over yet."""
-        return open_journal(
+        """The journal as it stands, or as it is pinned; with *history* also what left the log and is there yet."""
+        history = history or self.pinned is not None
+        found = open_journal(
             self.path, archive=self.archive, connect=self.connect, catalog=self.catalog, history=history
         )
+        return found if self.pinned is None else found.with_log(self.pinned.like(found.log))
 
     def reading(self, journal: Journal) -> Reading:
         """How to read *journal*, but for the columns. Raises `CairnError` for a queue that there is not."""
@@ -119,8 +159,9 @@ class Options:
             journal.queue_ids(list(self.queues)),
         )  # fmt: skip
         return Reading(
-            ("lsn",), selection, self.verify, self.permissive, self.copies, lose=not self.fail_on_data_loss
-        )
+            ("lsn",), selection, self.verify, self.permissive, self.copies,
+            lose=not self.fail_on_data_loss and self.pinned is None,
+        )  # fmt: skip
 
 
 def parse(given: Mapping[str, str]) -> Options:
@@ -169,7 +210,7 @@ def parse(given: Mapping[str, str]) -> Options:
         use_sidecar=_one_of("useSidecar", take("useSidecar", "auto"), ("auto", "true", "false")),
         sidecar_dir=_local(found["sidecarDir"]) if take("sidecarDir") else "",
         **_united(take(UNITED)),
-        is_pinned=_bool(PINNED, take(PINNED, "false")),
+        pinned=_pinned(take(PINNED)),
     )
     types_named(list(options.types))
     lsns, times = (options.start_lsn, options.end_lsn), (options.start_us, options.end_us)
@@ -268,6 +309,16 @@ def _offsets(value: str | None) -> str:
         remedy = 'write earliest, latest, or for example {"lsn": 1048576}'
         raise CairnError("option startingOffsets", f"{value!r} is no offset", remedy)
     return str(lsn)
+
+
+def _pinned(value: str | None) -> Pinned | None:
+    if value is None:
+        return None
+    try:
+        told = json.loads(value)
+        return Pinned(Ranges.of(told["seen"]), Ranges.of(told["in_log"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise CairnError(f"option {PINNED}", "it is not for users", "leave it out") from error
 
 
 def _united(value: str | None) -> dict[str, Ranges]:

@@ -9,9 +9,10 @@ import pyarrow as pa
 import pytest
 
 from cairnmq.base.errors import CairnError
+from cairnmq.columns.holding import held
 from cairnmq.columns.journal import open_journal
 from cairnmq.spark.batch import JournalReader
-from cairnmq.spark.options import PINNED
+from cairnmq.spark.options import PINNED, Pinned
 from cairnmq.spark.source import JournalSource
 
 from ..store.test_bookmarks import SMALL, Churn
@@ -96,10 +97,22 @@ def test_an_archive_whose_beginning_was_removed(tmp_path: Path) -> None:
         past.depth(past.lsn)
 
 
-def test_a_moment_at_which_a_look_was_taken_is_not_refused_for_what_came_since(tmp_path: Path) -> None:
+def test_a_look_is_read_as_it_was_or_not_at_all(tmp_path: Path) -> None:
     """Several views are read one after the other as of one moment, beside a broker that goes on."""
-    past = Past(tmp_path / "store")
-    past.reclaim()
-    for view in _STATES:
-        past.rows(view, endingLsn=str(past.lsn), **{PINNED: "true"})
+    past = Past(tmp_path / "store", passing=0)
+    path = str(past.churn.path)
+    look = {PINNED: Pinned.of(open_journal(path).log).as_option}
+    with held(path):
+        past.reclaim()  # it stays on the disk
+        assert past.depth(past.lsn, **look) == 10
+        for view in _STATES:
+            past.rows(view, endingLsn=str(past.lsn), **look)
+
+    def go_on() -> None:
+        while past.depth(past.lsn, **look) == 10:
+            past.churn.pass_through(2)
+            past.churn.store.journal.write_mark()
+
+    with pytest.raises(CairnError, match="was there when this began, and was reclaimed since; begin anew; name an"):
+        go_on()
     past.churn.store.close()

@@ -1,0 +1,69 @@
+"""Jobs beside a broker that gives containers back: right as of the moment when they began, or one clear sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cairnmq.analysis.running import answer
+from cairnmq.analysis.table import JOBS
+from cairnmq.analysis.views import Views
+from cairnmq.base.errors import CairnError
+from cairnmq.columns.holding import held
+from cairnmq.columns.journal import open_journal
+from cairnmq.columns.records import Reading
+from cairnmq.columns.selection import Selection
+
+from ..columns.test_live import SMALL, written
+
+
+def base_lsn(store: Path) -> int:
+    return open_journal(str(store)).log.base_lsn
+
+
+def durable_lsn(store: Path) -> int:
+    return open_journal(str(store)).log.durable_lsn
+
+
+def test_jobs_are_as_of_the_moment_when_they_began(spark: SparkSession, tmp_path: Path) -> None:
+    """What leaves the log meanwhile stays on the disk until they are through."""
+    path = tmp_path / "store"
+    with written(path):
+        while base_lsn(path) < 10 * SMALL:
+            pass
+        with held(str(path)):
+            views = Views(spark, str(path), many=True)
+            end_lsn = views.log.durable_lsn
+            state = open_journal(str(path)).queues(Reading(selection=Selection(end_lsn=end_lsn))).to_pylist()
+            while durable_lsn(path) < end_lsn + 30 * SMALL:
+                pass
+            found = {name: answer(JOBS[name], views).to_pylist() for name in ("integrity", "dead-stock", "depth")}
+            views.close()
+            assert base_lsn(path) > views.log.first_lsn, "nothing left the log"
+    depths = {row["queue"]: row["depth"] for row in state}
+    assert depths["staying"] > 0
+    assert found["integrity"] == []
+    assert {row["queue"]: row["messages"] for row in found["dead-stock"]} == {
+        name: depth for name, depth in depths.items() if depth
+    }
+    last = {row["queue"]: row["depth"] for row in found["depth"]}  # rows are in the order of times
+    assert last == depths
+
+
+@pytest.mark.parametrize("name", ["dead-stock", "transactions", "space"])
+def test_what_was_given_back_meanwhile_is_told(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    """Nobody held it: no job answers without it."""
+    path = tmp_path / "store"
+    with written(path):
+        while base_lsn(path) < 10 * SMALL:
+            pass
+        views = Views(spark, str(path), many=True)
+        while base_lsn(path) <= views.log.first_lsn:
+            pass
+        with pytest.raises(CairnError, match=rf"^{name}: .*reclaimed") as raised:
+            answer(JOBS[name], views)
+        views.close()
+    assert "\n" not in str(raised.value)
+    assert "Spark failed" not in str(raised.value)
