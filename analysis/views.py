@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -148,6 +149,14 @@ class Views:
     def living(self) -> DataFrame:
         """What containers hold of messages that are on queues or in doubt: see docs/SPARK.md."""
         return self._keep_for_more(self.view("living"))
+
+    def wiring(self) -> list[dict[str, Any]]:
+        """The rows of the view `wiring`, read here and not by Spark."""
+        asked = self.asked
+        rows: list[dict[str, Any]] = (
+            open_journal(self.store, connect=asked.connect, catalog=asked.catalog).wiring().to_pylist()
+        )
+        return rows
 
     def _keep_for_more(self, frame: DataFrame) -> DataFrame:
         return self._keep(frame) if self.many else frame
