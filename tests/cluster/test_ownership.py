@@ -8,10 +8,11 @@ import pytest
 
 from cairnmq.cluster.ownership import SLICE_S
 from cairnmq.cluster.replica import Replica
+from cairnmq.store.wiring import QueueRow
 
 from .overhearing import overhear
 from .test_management import started
-from .world import ACCEPT, TICK_S, Receiver, Sender, World
+from .world import ACCEPT, REJECT, TICK_S, Receiver, Sender, World
 
 
 def replica(world: World, node: int, name: str = "q") -> Replica:
@@ -205,3 +206,26 @@ def test_who_takes_back_its_word_before_it_was_its_turn_hands_out_nothing() -> N
     accepted = sorted(number for receiver in (first, late) for number in receiver.accepted)
     assert accepted == sorted(sender.confirmed), "each was accepted once"
     assert all(not member.contents("q") for member in world.members.values())
+
+
+def test_what_can_not_be_moved_away_is_the_next_owners() -> None:  # D45, rule 16
+    """It waits to be tried again, and its queue goes to another member meanwhile."""
+    world = started("q", **{"dead-letter-address": "dead"})
+    for member in world.members.values():  # a copy of a queue at another site, which nobody may put anything on
+        member.broker.nodes.copies["dead"] = QueueRow(0, "dead")
+    first, sender = Receiver(world[1]), Sender(world[3])
+    world.run(0.2)
+    first.request(1)
+    sender.send([7])
+    assert world.until(lambda: 7 in first.unsettled)
+    second = Receiver(world[2])
+    world.run(0.2)
+    second.request(10)
+    first.settle_as([7], REJECT)
+    world.run(0.2)
+    assert not second.unsettled
+    first.leave()
+    assert world.until(lambda: 7 in second.unsettled, 5)
+    second.settle_as([7], ACCEPT)
+    assert world.until(lambda: not any(member.contents("q") for member in world.members.values()))
+    assert world.same_everywhere()
