@@ -71,7 +71,7 @@ class Membership:
         self._listening: Listening | None = None
 
     def start(self, watch: Watch, post: Callable[..., None]) -> None:
-        """The broker is about to run; *watch* and *post* are for what comes from the group, any thread."""
+        """The broker runs; by *watch* and *post* its core hears of what comes from the group. Any thread."""
         if self._listens:
             self._listening = Listening(self.core, watch, post)
 

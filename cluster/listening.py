@@ -17,7 +17,7 @@ Watch = Callable[[int, Callable[[], None]], None]
 
 
 class Listening:
-    """Made before the broker's first step, stopped before the group is closed."""
+    """Made when there are workers to watch, whatever steps were done before; stopped before the group is closed."""
 
     def __init__(self, core: Core, watch: Watch, post: Callable[[Callable[[], None]], None]) -> None:
         """*post*: have an action done on the broker's core, at the end of which the group's step is done."""

@@ -1,7 +1,33 @@
-"""The brokers and clients of `tests/clients`."""
+"""The brokers and clients of `tests/clients`, and a client that says what no library would."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
+
+from cairnmq.broker_plugin.run import RunningBroker
 from tests.clients.conftest import broker, connect, new_peer, peer, peer_at, start_broker, start_process
 
+from .raw import Raw, Say, begin, opening
+
 __all__ = ["broker", "connect", "new_peer", "peer", "peer_at", "start_broker", "start_process"]
+
+BEGUN = begin()
+
+
+@pytest.fixture
+def say(broker: RunningBroker) -> Iterator[Say]:
+    """Open a connection and a session, then say more."""
+    opened: list[Raw] = []
+
+    def new(*said: bytes, session: bytes = BEGUN, port: int = 0, container: str = "raw") -> Raw:
+        one = Raw(port or broker.port, opening(container), session)
+        opened.append(one)
+        one.until("begin")
+        one.say(*said)
+        return one
+
+    yield new
+    for one in opened:
+        one.sock.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from cairnmq.amqp import decode, encode
@@ -141,3 +142,7 @@ def _parse(raw: bytes) -> Frame:
 
 def symbols(*names: str) -> Array:
     return Array(0xB3, [Symbol(name) for name in names])
+
+
+Say = Callable[..., Raw]
+"""The fixture `say`: what is said once a session is there; *session*, *port* and *container* if others are wanted."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,27 +21,9 @@ from tests.clients.peers import Peer
 from tests.process import broker as broker_process
 
 from . import raw
-from .raw import Raw, attach, begin, frame, opening, transfer
+from .raw import Raw, Say, attach, begin, frame, opening, transfer
 
 MESSAGE = b"\x00\x53\x77\x43"
-Say = Callable[..., Raw]
-
-
-@pytest.fixture
-def say(broker: RunningBroker) -> Iterator[Say]:
-    """Open a connection and a session, then say more."""
-    opened: list[Raw] = []
-
-    def new(*said: bytes, port: int = 0, container: str = "raw") -> Raw:
-        one = Raw(port or broker.port, opening(container), begin())
-        opened.append(one)
-        one.until("begin")
-        one.say(*said)
-        return one
-
-    yield new
-    for one in opened:
-        one.sock.close()
 
 
 def flow(handle: int | None, credit: int = 0, *, window: int = 2048, drain: bool = False, echo: bool = False) -> bytes:

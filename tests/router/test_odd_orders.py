@@ -6,7 +6,6 @@ on the queue once, one that was not settled is not lost, and what nobody asked a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -17,11 +16,10 @@ from tests.clients.peers import Peer
 from tests.security.wire import message
 
 from . import raw
-from .raw import Frame, Raw, frame, opening
+from .raw import Frame, Raw, Say, frame
 
 WRAPS = 1 << 32
 RECEIVED, ACCEPTED, RELEASED = 0x23, 0x24, 0x26
-Say = Callable[..., Raw]
 
 
 def number(value: int) -> Uint:
@@ -61,23 +59,6 @@ def flow(handle: int | None = None, count: int = 0, credit: int = 0, **more: Any
     window = Uint(more.get("window", 2048))
     ids = number(more.get("heard", 0)), window, number(more.get("said", 0)), Uint(2048)
     return frame(raw.FLOW, *ids, *link, None, more.get("drain", False), more.get("echo", False))
-
-
-@pytest.fixture
-def say(broker: RunningBroker) -> Iterator[Say]:
-    """Open a connection and a session, then say more."""
-    opened: list[Raw] = []
-
-    def new(*said: bytes, session: bytes = begin(), port: int = 0) -> Raw:
-        one = Raw(port or broker.port, opening(), session)
-        opened.append(one)
-        one.until("begin")
-        one.say(*said)
-        return one
-
-    yield new
-    for one in opened:
-        one.sock.close()
 
 
 def sending(say: Say) -> Raw:
