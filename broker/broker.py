@@ -116,6 +116,7 @@ class Broker(Finding):
         self.connectors.users += (self.network, self.auto_links, self.followings)
         self.opening = Opening(self, credit)
         self.vouch = vouch
+        self._is_stopping = False
         self._owned: dict[object, list[Queue | Exchange]] = {}
         self._withheld: dict[TerminalEnd, int] = {}
         if cluster is None:
@@ -267,6 +268,14 @@ class Broker(Finding):
                 done(error)
                 return
         self.line.when_durable(lsn, done, queue.clear())
+
+    def stopping(self) -> None:
+        """From now on connections are lost, and transactions rolled back, because the broker stops."""
+        self._is_stopping = True
+
+    def spares(self, queue: Queue) -> bool:
+        """Whether what is lost now is no failure of *queue*'s messages: the broker stops. A cluster counts it."""
+        return self._is_stopping and not queue.replicated
 
     # ---- credit ---------------------------------------------------------------------------------------------------
 

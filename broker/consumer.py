@@ -339,6 +339,7 @@ class Consumer(Receiving):
             return
         queue = self._queue
         taken = self._broker.transactions.taken
+        lost = lost and not self._broker.spares(queue)
         for entry in returned:
             self.unsettled.pop(entry, None)
             if entry.gone:

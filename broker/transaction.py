@@ -5,8 +5,9 @@ held here, and shown and taken off in the same go. Nothing that was put is on a 
 what was taken is locked until then, and still its receiver's.
 
 A transaction that fails is rolled back at once, and says why from then on: to whatever else is tried in it, and to its
-discharge. A message that its receiver had settled then goes back to the queue as a delivery that failed; one that it
-had not settled is the receiver's as before, which may say something else of it (part 4, 4.4.2).
+discharge. A message that its receiver had settled then goes back to the queue as a delivery that failed, unless it is
+the broker that stops; one that it had not settled is the receiver's as before, which may say something else of it
+(part 4, 4.4.2).
 """
 
 from __future__ import annotations
@@ -171,6 +172,10 @@ class Transaction(Acquiring):
         taken.consumer.unsettled.pop(entry, None)
         taken.consumer.over(entry)
         entry.acquired = True
+        if self._broker.spares(queue):
+            queue.give_back(entry)
+            self._broker.touch(queue)
+            return
         entry.failures += 1
         if queue.has_failed_too_often(entry):
             self._broker.returns.bury(queue, entry, TOO_OFTEN, _nobody_waits)

@@ -198,6 +198,7 @@ class RunningBroker:
         self._health.stopping()
         if self._manager is not None:
             self._manager.stopping()
+        self._post(self._broker.stopping)
         self._router.stop()
         for process in self._beside:
             process.stop()

@@ -62,6 +62,25 @@ def policed() -> Transacting:
     return Transacting()
 
 
+@pytest.mark.parametrize("in_transaction", [False, True], ids=["held", "in a transaction"])
+@pytest.mark.parametrize("stops", [False, True], ids=["its connection", "the broker"])
+def test_a_lost_connection_is_a_failure_and_a_broker_that_stops_is_none(
+    policed: Transacting, stops: bool, in_transaction: bool
+) -> None:
+    policed.make("q", max_deliveries=1)
+    policed.send("q", "a")
+    taker, world = policed.open("q"), policed.world
+    if in_transaction:
+        policed.retire(policed.declare(), taker, 0, ACCEPTED)
+    if stops:
+        world.do(world.broker.stopping)
+    world.do(taker.driver.close, [taker.forwarded[0][0]], True, False)
+    world.do(world.broker.connection_closed, policed.connection)
+    assert world.queue().messages == stops
+    policed.restart()
+    assert policed.bodies("q") == ["a"] * stops
+
+
 @pytest.mark.parametrize("how", ["released", "closed", "in a transaction"])
 def test_what_did_not_fail_is_not_moved_away_for_that(policed: Transacting, how: str) -> None:
     """Though what was there before a restart counts as delivered once, and that is the limit."""
