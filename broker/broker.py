@@ -26,6 +26,7 @@ from .direct import DirectAddresses
 from .duplicates import forget_orphans
 from .entry import Entry
 from .exchange import Exchange, FanoutExchange
+from .failures import recall_counts
 from .finding import Finding
 from .followings import Followings
 from .former import Former
@@ -123,6 +124,7 @@ class Broker(Finding):
             self.nodes = Nodes(store, post, self._queue, self._gone)
         else:
             self.nodes = cluster.nodes(self, self._queue, self._gone)
+        recall_counts(self)
         self.in_doubt = InDoubt(self)
         self.suspended = LinkEnds(self)
         self._back: dict[Queue, list[tuple[Entry, bool, Callable[[], None]]]] = {}
@@ -138,6 +140,7 @@ class Broker(Finding):
         queue = (ShapedQueue if policy.is_shaped else Queue)(self, name, queue_id, arguments)
         if self.cluster is not None and queue_id and self.cluster.replicates(name, policy):
             self.cluster.made(queue)
+        queue.keep_counts()
         return queue
 
     # ---- channels -------------------------------------------------------------------------------------------------
@@ -250,6 +253,8 @@ class Broker(Finding):
         queue.end()
         if queue.gate is not None:
             queue.gate.end()
+        if queue.counts is not None:
+            queue.counts.end()
         if queue.queue_id:
             lsn = self.store.purge(queue.queue_id, self.clock.wall_us(), is_final=True)
             self.line.when_durable(lsn, self.store.finish_destroy_queue, queue.queue_id, _ignore)

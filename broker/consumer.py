@@ -290,21 +290,21 @@ class Consumer(Receiving):
         queue = self._queue
         settle: list[tuple[Delivery, int]] = []
         for delivery, entry, state, failed, undeliverable, *_ in outcomes:
-            if state == MODIFIED:
-                entry.failures += failed
-                if undeliverable:
-                    entry.excluded = (entry.excluded or set()) | {self}
+            has_failed = state == MODIFIED and failed
+            is_over = has_failed and queue.failed(entry)
+            if state == MODIFIED and undeliverable:
+                entry.excluded = (entry.excluded or set()) | {self}
             entry.acquired = True
             if state == REJECTED:
                 self._bury(entry, REJECTION, delivery, state)
-            elif state == MODIFIED and failed and queue.has_failed_too_often(entry):
+            elif is_over:
                 self._bury(entry, TOO_OFTEN, delivery, state)
             elif queue.replicated:
-                entry.failures -= state == MODIFIED and failed  # it is counted when that is ordered
+                entry.failures -= has_failed  # it is counted when that is ordered
                 told = () if delivery is None else ((delivery, state),)
-                self._broker.order_back(queue, entry, state == MODIFIED and failed, partial(self._settle_told, told))
+                self._broker.order_back(queue, entry, has_failed, partial(self._settle_told, told))
             else:
-                self._broker.returns.give_back(queue, entry, failed=state == MODIFIED and failed)
+                self._broker.returns.give_back(queue, entry, failed=has_failed)
                 if delivery is not None:
                     settle.append((delivery, state))
         self._broker.touch(queue)
@@ -347,8 +347,7 @@ class Consumer(Receiving):
             if entry in taken and taken[entry].lose(entry, lost=lost):
                 continue
             entry.acquired = True
-            entry.failures += lost
-            if lost and queue.has_failed_too_often(entry):
+            if lost and queue.failed(entry):
                 self._bury(entry, TOO_OFTEN, None, 0)
             elif queue.replicated:
                 entry.failures -= lost

@@ -22,6 +22,7 @@ import numpy as np
 from ..base.errors import CairnError
 from .backlog import Backlog, Page
 from .entry import Entry
+from .failures import FailureCounts
 from .gate import Gate
 from .memory import ALLOWANCE_BYTES, ENTRY_BYTES
 from .policy import policy_of
@@ -48,6 +49,8 @@ class Contents:
         self.policy = policy_of(name, arguments)
         self.gate: Gate | None = None
         """Looks at messages before they are taken, if the policy asks for that."""
+        self.counts: FailureCounts | None = None
+        """What its messages have failed, on the disk, if that is limited here."""
         self.maker: object = None
         """The driver it goes away with, if it was made for one channel."""
         self.owner: object = None
@@ -172,6 +175,8 @@ class Contents:
             entry.gone = True
         if self.gate is not None:
             self.gate.took(entries)
+        if self.counts is not None:
+            self.counts.took(entries)
 
     def end(self) -> None:
         """The queue is gone, with all that is on it."""
@@ -271,8 +276,7 @@ class Contents:
         entries: list[Entry] = []
         for place in np.flatnonzero(np.isin(np.frombuffer(page.ids, np.uint64), wanted)).tolist():
             entry = Entry(page.ids[place], page.first + place, None, ENTRY_BYTES)
-            entry.acquired = True
-            entry.failures = 1
+            self.mark(entry)
             self.backlog.take_out(entry.position)
             self.hold(entry.held_bytes)
             entries.append(entry)
@@ -324,6 +328,8 @@ class Contents:
         self.let_go(self.held_bytes - held_bytes)
         if self.gate is not None:
             self.gate.emptied()
+        if self.counts is not None:
+            self.counts.emptied(kept)
         return count - len(kept)
 
     def is_held(self, entry: Entry) -> bool:
@@ -353,8 +359,21 @@ class Contents:
         """Whether it may be handed out now."""
         return self.timing is None or self.timing.is_timely(entry)
 
-    def has_failed_too_often(self, entry: Entry) -> bool:
-        return 0 < self.policy.max_deliveries <= entry.failures
+    def mark(self, entry: Entry) -> None:
+        """It was there when the store was opened: whether it had been handed out is not known, so say that it was."""
+        entry.acquired = True
+        if self.counts is None:
+            entry.failures = 1
+        else:  # what did not happen must not end it
+            entry.failures, entry.least_shown = self.counts.of(entry.message_id), 1
+
+    def failed(self, entry: Entry) -> bool:
+        """A delivery of it has failed; whether that was once too often."""
+        entry.failures += 1
+        is_over = 0 < self.policy.max_deliveries <= entry.failures
+        if self.counts is not None and self.policy.max_deliveries and not is_over:
+            self.counts.failed(entry)
+        return is_over
 
     def put_aside(self, entry: Entry, why: CairnError) -> None:
         """It can't be read: it stays in the store, for the next start to try again, and holds nobody up."""

@@ -23,12 +23,15 @@ class Entry:
         "failures",
         "gone",
         "held_bytes",
+        "least_shown",
         "message_id",
         "position",
     )
 
     beginning: bytes
     """How a long message begins that is on its way to a queue which wants to know; else it is not set at all."""
+    least_shown: int
+    """So many failures its header tells of at least, be there as many or not; none if it is not set."""
 
     def __init__(self, message_id: int, position: int, content: bytes | Content | None, held_bytes: int) -> None:
         self.message_id = message_id
@@ -65,8 +68,12 @@ class Entry:
         if not self.acquired:
             return content
         if isinstance(content, bytes):
-            return header.redelivered(content, self.failures)
-        return RedeliveredContent(content, self.failures)
+            return header.redelivered(content, self._shown_failures)
+        return RedeliveredContent(content, self._shown_failures)
+
+    @property
+    def _shown_failures(self) -> int:
+        return max(self.failures, getattr(self, "least_shown", 0))
 
 
 class StoredContent:

@@ -55,7 +55,7 @@ class Following(Contents):
             return held
         entry = Entry(ids[0], position, None, ENTRY_BYTES)
         if entry.message_id < self.delivered_below:
-            entry.acquired, entry.failures = True, 1
+            self.mark(entry)
         self.hold(ENTRY_BYTES)
         return entry
 

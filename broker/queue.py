@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .backlog import Page
 from .entry import Entry
+from .failures import FailureCounts
 from .following import Following
 from .gate import Gate
 from .policy import policy_of
@@ -44,7 +45,15 @@ class Queue(Following):
         elif self.policy.has_gate:
             self.gate = Gate(self._broker, self)
             self.gate.begin()
+        self.keep_counts()
         self._broker.touch(self)
+
+    def keep_counts(self) -> None:
+        """Count failed deliveries on the disk, or no more, as the policy says now; not of what a cluster has."""
+        if self.policy.max_deliveries and self.counts is None and self.queue_id and not self.replicated:
+            self.counts = FailureCounts(self._broker, self)
+        elif not self.policy.max_deliveries and self.counts is not None:
+            self.counts.emptied(())
 
     def recovered(self, ids: Sequence[int]) -> None:
         super().recovered(ids)

@@ -131,9 +131,7 @@ class Reader:
                 if recovered or queue.timing is not None:
                     entry = _with_times(entry, queue, content)
                 if recovered:
-                    # whether it had been sent to somebody before the restart is not known: say that it may have been
-                    entry.acquired = True
-                    entry.failures = 1
+                    queue.mark(entry)
             entries.append(entry)
             done += 1
         return entries, done

@@ -167,8 +167,7 @@ class RetainedEnd(LinkEnd):
         del self.unsettled[entry]
         if not entry.gone:
             entry.acquired = True
-            entry.failures += self._was_lost
-            if self._was_lost and self.source.has_failed_too_often(entry):
+            if self._was_lost and self.source.failed(entry):
                 self._broker.returns.bury(self.source, entry, TOO_OFTEN, _nobody_waits)
             else:
                 self.source.give_back(entry)

@@ -174,10 +174,7 @@ class Transaction(Acquiring):
         entry.acquired = True
         if self._broker.spares(queue):
             queue.give_back(entry)
-            self._broker.touch(queue)
-            return
-        entry.failures += 1
-        if queue.has_failed_too_often(entry):
+        elif queue.failed(entry):
             self._broker.returns.bury(queue, entry, TOO_OFTEN, _nobody_waits)
         else:
             self._give_back(queue, entry)

@@ -8,7 +8,7 @@ import pytest
 from proton import Message, symbol, timestamp
 
 from cairnmq.amqp import sections
-from cairnmq.amqp.proton import ACCEPTED, MODIFIED, REJECTED, RELEASED
+from cairnmq.amqp.proton import ACCEPTED, MODIFIED, REJECTED
 from cairnmq.broker.access import parse
 from cairnmq.channel.words import Outcome
 
@@ -192,31 +192,6 @@ def test_a_delivery_limit(policed: Policed) -> None:
     [message] = policed.take("dead")
     assert message.annotations["x-opt-last-death-reason"] == "delivery_limit"
     assert message.delivery_count == 3
-
-
-@pytest.mark.parametrize("most", [1, 2, 4])
-def test_a_delivery_limit_begins_anew_with_a_restart(policed: Policed, most: int) -> None:
-    """What was there counts one; whoever releases it does not count; without a delivery nothing is moved away."""
-    policed.make("dead")
-    policed.make("q", max_deliveries=most, dead_letter_address="dead")
-    policed.send("q", "poison")
-    left = most
-    for _ in range(3):
-        taker = policed.open("q")
-        (tag, _), *_ = taker.forwarded
-        policed.world.settle(taker, tag, RELEASED)
-        for _ in range(left - 1):
-            policed.world.do(taker.driver.outcomes, [Outcome(None, taker.forwarded[-1][0], MODIFIED, True, False)])
-        policed.restart()
-        policed.world.step()
-        assert policed.world.queue().messages == 1
-        left = max(1, most - 1)
-    taker = policed.open("q")
-    for _ in range(left):
-        assert policed.world.queue().messages == 1
-        policed.world.do(taker.driver.outcomes, [Outcome(None, taker.forwarded[-1][0], MODIFIED, True, False)])
-    assert policed.world.queue().messages == 0
-    assert policed.bodies("dead") == ["poison"]
 
 
 def test_dead_letters_may_go_through_an_exchange_or_nowhere(policed: Policed) -> None:

@@ -1,0 +1,62 @@
+"""A broker that is stopped and killed while messages fail: it counts what its clients said, and nothing else."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import pytest
+from proton import Delivery, Message
+
+from tests.clients.conftest import NewPeer, StartProcess
+from tests.clients.peers import Peer
+
+from .conftest import Manager
+
+
+def fence(peer: Peer) -> None:
+    """A message comes and is confirmed: what was recorded before it is durable."""
+    delivery = peer.post(peer.sender("fence"), Message(body="", durable=True))
+    peer.wait(lambda: delivery.settled, "the confirmation")
+    assert delivery.remote_state == Delivery.ACCEPTED
+
+
+def start(start_process: StartProcess, peer_at: NewPeer, store: str, **arguments: Any) -> tuple[Any, Peer]:
+    running = start_process("--store", store)
+    peer = peer_at(running.port)
+    if arguments:
+        given = {key.replace("_", "-"): value for key, value in arguments.items()}
+        assert Manager(peer).ask("CREATE", "queue", "q", {"arguments": given}).status == 201
+        peer.put(peer.sender("q"), ["poison"])
+    return running, peer
+
+
+@pytest.mark.parametrize("store", ["journal", "sql"])
+def test_a_limit_holds_over_kills(start_process: StartProcess, peer_at: NewPeer, store: str) -> None:
+    """One failure in each life, and the message in the client's hands again when the broker is killed."""
+    running, peer = start(start_process, peer_at, store, max_deliveries=4, dead_letter_address="dead")
+    for life in range(3):
+        receiver = peer.receiver("q", 2)
+        [poison] = peer.take(receiver)
+        assert poison.message.delivery_count == (max(1, life) if life else 0)
+        poison.settle(Delivery.MODIFIED, failed=True)
+        [again] = peer.take(receiver)
+        assert again.message.delivery_count == life + 1
+        fence(peer)
+        running.stop(signal.SIGKILL)
+        running, peer = start(start_process, peer_at, store)
+    peer.take(peer.receiver("q", 2))[0].settle(Delivery.MODIFIED, failed=True)
+    [dead] = peer.take(peer.receiver("dead", 1))
+    assert (dead.body, dead.message.delivery_count) == ("poison", 4)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])
+def test_what_somebody_has_when_the_broker_ends_has_not_failed(
+    start_process: StartProcess, peer_at: NewPeer, number: int
+) -> None:
+    running, peer = start(start_process, peer_at, "journal", max_deliveries=1)
+    for _ in range(3):
+        assert peer.take(peer.receiver("q", 1))[0].body == "poison"
+        running.stop(number)
+        running, peer = start(start_process, peer_at, "journal")
+    peer.take(peer.receiver("q", 1))[0].accept()
