@@ -145,6 +145,7 @@ def test_credit_comes_back_for_settled_rejected_and_aborted_messages(
         sender.stream(b"x" * 100_000)
         peer.wait(lambda: aborted.pending == 0)  # noqa: B023  called at once
         aborted.abort()
+        peer.wait(lambda: all(delivery.settled for delivery in refused), "outcomes")  # noqa: B023
         peer.wait(lambda: sender.credit == 4, "the credit to come back")
         assert [delivery.remote_state for delivery in refused] == [Delivery.REJECTED] * 2
         assert refused[0].remote.condition.name == "amqp:decode-error"
