@@ -29,6 +29,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from proton import symbol
+from proton.utils import BlockingConnection
+
 from cairnmq.base.clock import SystemClock
 from cairnmq.perftest.history import Confirmed, Got, Settled
 from cairnmq.recovery.recover import open_store
@@ -150,7 +153,11 @@ class Life:
         self.wait(self.all_serve, "they serve after a start of all")
         for queue in QUEUES:
             self.begin_client("drain", queue)
-        self.end_clients()
+        self.wait(
+            lambda: all(client.noted("Got") >= len(contents[1].get(client.queue, ())) for client in self.clients),
+            "each drain gets as many as there are",
+        )
+        self.end_clients()  # they wait for more
         self.wait(self.is_quiet, "they come to rest")
         left = self.stopped()
         history = promises.read(self.directory)
@@ -198,6 +205,7 @@ class Life:
         time.sleep(seconds)  # what happens meanwhile is the others' doing
         for node, broker in self.brokers.items():
             if broker.process.poll() is not None and node not in self.paused and broker.process.returncode > 0:
+                broker.wait()  # for its last words
                 said = broker.lines[-1] if broker.lines else ""
                 if "corosync died" not in said and "corosync: it is not running here" not in said:
                     raise Broken(f"broker {node} ended by itself: {broker.lines[-12:]}")
@@ -222,6 +230,14 @@ class Life:
 
     def all_serve(self) -> bool:
         return all(self.figures(node).get("cluster_serving") == 1.0 for node in self.lab.nodes)
+
+    def tells_of_others(self, node: int) -> bool:
+        """Whether that member tells a client of all others; each of them says where it is, and may be late."""
+        with self.lab.inside(node):
+            client = BlockingConnection(f"{address(node)}:{PORT}", timeout=PATIENCE_S, allowed_mechs="ANONYMOUS")
+        told = (client.conn.remote_properties or {}).get(symbol("failover-server-list"), [])
+        client.close()
+        return len(told) == len(self.lab.nodes) - 1
 
     def serve_again(self) -> bool:
         """As a supervisor does, brokers are started again that ended with their daemons."""

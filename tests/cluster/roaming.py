@@ -5,7 +5,7 @@
 A sender sends each message once, and goes on with new ones wherever it is let in; a receiver accepts most, and gives
 some back. What they do is in the notebook before it can leave the process. They end well when their standard input
 does: a sender when it knows what became of all it sent over its last connection, a receiver when all its answers have
-been taken note of. A drain ends when nothing has come for a while.
+been taken note of. A drain ends when nothing has come for a while after that.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ HEARTBEAT_S = 2.0
 TICK_S = 0.05
 MOST_UNCONFIRMED = 20
 CREDIT = 20
-QUIET_S = 8.0
-"""A drain has all when nothing has come for so long."""
+QUIET_S = 4.0
+"""A drain that is to end waits so long for more than there should be."""
 
 
 class Came(NamedTuple):
@@ -220,7 +220,8 @@ class Receiving(Visit):
             return
         if self.takes_all:
             self._answer(len(self._held))
-            if not self._unsettled and time.monotonic() - self._last_s > QUIET_S:
+            is_quiet = not self._unsettled and time.monotonic() - self._last_s > QUIET_S
+            if is_quiet and self.client.ending.is_set():
                 self.finish()
         elif chance.random() < 0.005:
             self.connection.close()  # what is held goes back

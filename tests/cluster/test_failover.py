@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -13,13 +14,14 @@ from proton.utils import BlockingConnection, ConnectionClosed
 
 from cairnmq.tools.cluster_lab_conf import address
 
-from .real import PORT, ROOT, Life, die_with_me
+from .real import PATIENCE_S, PORT, ROOT, Life, die_with_me
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("known", [3, 1], ids=["it knows all", "it is told of the others"])
 def test_proton_reconnects_to_another_member(life: Life, known: int) -> None:  # D1, D28, D36
     lab = life.lab
+    life.wait(lambda: life.tells_of_others(1), "it knows the others")
     places = [f"{address(node)}:{PORT}" for node in lab.nodes]
     command = [sys.executable, "-m", "tests.cluster.reconnecting", "q", "600", *places[:known]]
     with subprocess.Popen(
@@ -40,19 +42,21 @@ def test_proton_reconnects_to_another_member(life: Life, known: int) -> None:  #
 def test_who_is_cut_off_tells_its_clients_where_the_others_are(life: Life) -> None:
     lab = life.lab
     others = [(address(node), PORT) for node in lab.nodes if node != 1]
+    life.wait(lambda: life.tells_of_others(1), "it knows the others")
     with lab.inside(1):
-        client = BlockingConnection(f"{address(1)}:{PORT}", allowed_mechs="ANONYMOUS")
+        client = BlockingConnection(f"{address(1)}:{PORT}", PATIENCE_S, allowed_mechs="ANONYMOUS")
     told = client.conn.remote_properties[symbol("failover-server-list")]
     assert sorted(found(one) for one in told) == others
-    lab.partition([1], [2, 3])
-    with pytest.raises(ConnectionClosed, match="majority") as early:
-        client.wait(lambda: False, timeout=60)
+    with ThreadPoolExecutor(1) as beside:
+        beside.submit(lab.partition, [1], [2, 3])  # a client that says nothing for long is sent away for that
+        with pytest.raises(ConnectionClosed, match="majority") as early:
+            client.wait(lambda: False)
     condition = early.value.connection.remote_condition
     assert condition.name == "amqp:connection:forced"
     assert found(condition.info) == others[0]
     assert [found(one) for one in condition.info[symbol("failover-server-list")]] == others
     with lab.inside(1), pytest.raises(ConnectionClosed, match=f"majority.*network-host.*{address(2)}"):
-        BlockingConnection(f"{address(1)}:{PORT}", allowed_mechs="ANONYMOUS").wait(lambda: False, timeout=60)
+        BlockingConnection(f"{address(1)}:{PORT}", PATIENCE_S, allowed_mechs="ANONYMOUS").wait(lambda: False)
 
 
 def found(place: Any) -> tuple[str, int]:

@@ -40,7 +40,7 @@ class Failover : public proton::messaging_handler {
         proton::reconnect_options often;
         often.delay(proton::duration(50)).max_delay(proton::duration(500));
         proton::connection_options options;
-        options.reconnect(often).idle_timeout(proton::duration(4000)).sasl_allowed_mechs("ANONYMOUS");
+        options.reconnect(often).idle_timeout(proton::duration(20000)).sasl_allowed_mechs("ANONYMOUS");
         if (places_.size() > 1) options.failover_urls({places_.begin() + 1, places_.end()});
         container.connect(places_.front(), options);
     }

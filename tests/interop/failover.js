@@ -10,7 +10,7 @@ container.on('connection_open', ({connection}) => client.isOpen(connection));
 const connection = container.connect({
     connection_details: client.place,
     non_fatal_errors: ['amqp:connection:forced'],
-    initial_reconnect_delay: 50, max_reconnect_delay: 500, idle_time_out: 4000, username: 'anonymous',
+    initial_reconnect_delay: 50, max_reconnect_delay: 500, idle_time_out: 20000, username: 'anonymous',
 });
 container.on('connection_error', () => {});
 container.on('connection_close', () => {});

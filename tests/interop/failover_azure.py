@@ -44,7 +44,7 @@ class Client:
         client = self.kind(
             place, self.address, auth=Anonymous(), use_tls=False, transport_type=constants.TransportType.Amqp,
             receive_settle_mode=constants.ReceiverSettleMode.First, retry_policy=errors.RetryPolicy(retry_total=0),
-            idle_timeout=4, **options,
+            idle_timeout=20, **options,
         )  # fmt: skip
         client.open()
         while not client.client_ready():

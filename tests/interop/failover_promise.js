@@ -9,7 +9,7 @@ const {verb, address, count, say, WINDOW, KEPT} = client;
 
 // Runs `work` on a connection; false if that broke before it was done.
 async function once(where, work) {
-    const connection = new Connection({...where, reconnect: false, operationTimeoutInSeconds: 10, idle_time_out: 4000, username: 'anonymous'});
+    const connection = new Connection({...where, reconnect: false, operationTimeoutInSeconds: 10, idle_time_out: 20000, username: 'anonymous'});
     let done = false;
     const lost = new Promise(resolve => {  // where the broker says goodbye, there is no `disconnected`
         for (const event of ['disconnected', 'connection_close']) connection.once(event, () => done || resolve(false));

@@ -50,8 +50,9 @@ def one_life(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Life]:
 
 @pytest.fixture
 def life(one_life: Life) -> Life:
-    """All its members serve, also the one that the test before stopped."""
+    """All its members serve, also the one that the test before stopped, and it tells clients of the others."""
     one_life.wait(one_life.serve_again, "they serve again")
+    one_life.wait(lambda: one_life.tells_of_others(HERS), "it knows the others")
     return one_life
 
 
@@ -131,6 +132,11 @@ def connected(life: Life) -> Iterator[Peer]:
     peer.close()
 
 
+def sent_away(life: Life) -> list[str]:
+    """What those that went on said if they sent clients away: daemons that get no turn for a second lose each other."""
+    return [line for node in (2, 3) for line in life.brokers[node].lines if "clients are sent away" in line]
+
+
 def numbered(numbers: range) -> list[Message]:
     """Messages; RabbitMQ's client looks for annotations."""
     return [
@@ -151,7 +157,7 @@ def sends(life: Life, program: Program, queue: str, known: int) -> None:
                 life.brokers[HERS].stop(signal.SIGKILL)
     assert [line for line in said if line.startswith("at")] == [f"at {at}" for at in range(100, COUNT + 1, 100)]
     assert said[0] == "open 2"
-    assert sum(line.startswith("open") for line in said) == 2, said
+    assert sum(line.startswith("open") for line in said) == 2 or sent_away(life), said
     with connected(life) as peer:
         found = [received.message.id for received in peer.drain(peer.receiver(queue), 2 * COUNT)]
     once = list(dict.fromkeys(found))
@@ -185,10 +191,10 @@ def test_it_receives_on(life: Life, client: Program, queue: str, how: signal.Sig
                     life.brokers[HERS].stop(how)
                     peer.send(sender, *numbered(range(COUNT // 2, COUNT)))
         assert peer.drain(peer.receiver(queue), COUNT) == []
-    hold_to_the_promises(said)
+    hold_to_the_promises(life, said)
 
 
-def hold_to_the_promises(said: list[list[str]]) -> None:
+def hold_to_the_promises(life: Life, said: list[list[str]]) -> None:
     lives: list[list[int]] = []
     """What came on each connection."""
     seen: set[int] = set()
@@ -206,7 +212,7 @@ def hold_to_the_promises(said: list[list[str]]) -> None:
             assert number not in seen or words[1] == "again"
             seen.add(number)
     assert said[0] == ["open", "2"]
-    assert len(lives) == 2, said
+    assert len(lives) == 2 or sent_away(life), said
     assert seen == set(range(COUNT))
     for numbers in lives:
         assert all(before < after for before, after in pairwise(numbers)), numbers
