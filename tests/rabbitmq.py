@@ -17,7 +17,7 @@ USER = PASSWORD = "guest"
 QUEUE_ADDRESS = "/queue/{name}"
 TOPIC_ADDRESS = "/topic/{name}"
 FANOUT_ADDRESS = "/exchange/amq.fanout"
-_DEADLINE_S = 120.0
+_DEADLINE_S = 300.0
 _PLACES = Path("/usr/lib/rabbitmq/lib")
 
 

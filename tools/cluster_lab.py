@@ -33,7 +33,7 @@ from .cluster_lab_conf import MAX_NODES, LabOptions, address, corosync_conf
 ROOT = Path("/var/lib/cairnmq-lab")
 PACKAGES = "apt-get install corosync iproute2"
 PATH = f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin"
-FORMING_S = 60.0
+FORMING_S = 180.0
 CLONE_NEWNET = 0x40000000
 _NAME = re.compile(r"[a-z][a-z0-9]{0,5}")
 

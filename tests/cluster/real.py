@@ -27,6 +27,7 @@ import time
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
+from http.client import HTTPException
 from pathlib import Path
 
 from proton import symbol
@@ -224,7 +225,7 @@ class Life:
         try:
             with self.lab.inside(node), urllib.request.urlopen(f"http://127.0.0.1:{METRICS}/metrics", timeout=5) as got:
                 text = got.read().decode()
-        except OSError:
+        except (OSError, HTTPException):  # it may end while it answers
             return {}
         return {name: float(value) for name, value in re.findall(r"^cairnmq_(cluster_\w+) (\S+)$", text, re.MULTILINE)}
 

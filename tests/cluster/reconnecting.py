@@ -36,7 +36,7 @@ class Reconnecting(MessagingHandler):  # type: ignore[misc]
         self.container = event.container
         self.connection = event.container.connect(
             urls=[f"amqp://{place}" for place in self.places],
-            reconnect=DELAYS_S, heartbeat=2, allowed_mechs="ANONYMOUS",
+            reconnect=DELAYS_S, heartbeat=10, allowed_mechs="ANONYMOUS",
         )  # fmt: skip
         self.sender = event.container.create_sender(self.connection, self.queue)
         event.container.schedule(STEP_S, self)

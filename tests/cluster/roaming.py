@@ -24,7 +24,8 @@ from proton.reactor import Container, ReceiverOption
 from cairnmq.perftest.history import Answered, Confirmed, Got, Notebook, Refused, Sent, Settled
 
 HEARTBEAT_S = 2.0
-"""A member that nobody hears any more is left after that, and one that does not answer is not waited for longer."""
+"""A member that nobody hears any more is left after that, and one that does not answer; later after each that was left
+in vain, so that somebody is let in on a machine where all takes longer."""
 TICK_S = 0.05
 MOST_UNCONFIRMED = 20
 CREDIT = 20
@@ -69,6 +70,8 @@ class Client:
         self.random = random.Random(f"{given.seed} {given.name}")
         self.notebook = Notebook(given.notebook)
         self.number = 0
+        self.in_vain = 0
+        """So many members were left since one let it in."""
         self.ending = threading.Event()
         threading.Thread(target=self._listen, daemon=True).start()
 
@@ -92,6 +95,7 @@ class Client:
             if there.done:
                 return
             at += 1
+            self.in_vain = 0 if there.let_in else self.in_vain + 1
             time.sleep(0.02 if there.let_in else 0.2)
 
 
@@ -107,12 +111,13 @@ class Visit(MessagingHandler):  # type: ignore[misc]
         self.let_in = False
         self.done = False
         self._begun_s = time.monotonic()
+        self._patience_s = HEARTBEAT_S * (1 + client.in_vain)
 
     def on_start(self, event: Any) -> None:
         self.client.note(Came(self.session, time.monotonic_ns()))
         self.container = event.container
         self.connection = event.container.connect(
-            f"amqp://{self.place}", reconnect=False, heartbeat=HEARTBEAT_S, allowed_mechs="ANONYMOUS"
+            f"amqp://{self.place}", reconnect=False, heartbeat=self._patience_s, allowed_mechs="ANONYMOUS"
         )
         self.open_link()
         event.container.schedule(TICK_S, self)
@@ -124,7 +129,7 @@ class Visit(MessagingHandler):  # type: ignore[misc]
         self.let_in = True
 
     def on_timer_task(self, event: Any) -> None:
-        if not self.let_in and time.monotonic() - self._begun_s > HEARTBEAT_S:
+        if not self.let_in and time.monotonic() - self._begun_s > self._patience_s:
             self.leave()
             return
         if self.let_in:

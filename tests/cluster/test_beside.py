@@ -8,7 +8,7 @@ import pytest
 
 from cairnmq.cluster.beside import Beside
 
-LONG_S = 30.0
+LONG_S = 180.0
 
 
 class Slow:

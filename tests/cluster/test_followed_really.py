@@ -93,7 +93,7 @@ class Sites:
             store.close()
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_the_follower_goes_on_with_another_member_when_that_which_serves_is_killed(life: Life) -> None:  # D23, D28
     sites = Sites(life)
     life.begin_client("sender", "q")
