@@ -66,8 +66,9 @@ def test_one_too_many_is_told_the_limit(
     held.pop().sock.close()
 
 
-def test_only_so_many_are_told(start_broker: StartBroker) -> None:
+def test_only_so_many_are_told(start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who takes their places, and says nothing, has the others closed without a word."""
+    monkeypatch.setattr("cairnmq.router.terminal.OPEN_TIMEOUT_S", 600.0)  # however long it takes to be that many
     crowded = start_broker(max_connections=MOST)
     held = [Wire(crowded.port) for _ in range(MOST + MOST_TURNED_AWAY)]
     for wire in held[:MOST]:
