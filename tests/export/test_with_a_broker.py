@@ -13,7 +13,7 @@ from cairnmq.columns.journal import open_journal
 from cairnmq.export.exporting import Asked, export
 from cairnmq.store.bookmarks import read_bookmark
 
-from ..process import BrokerProcess, broker
+from ..process import DEADLINE_S, BrokerProcess, broker
 from ..sidecars.test_with_a_broker import fill, has_ended, keeper_of, sealed, until
 from .tables import KINDS, all_of, expected, rows_in
 
@@ -68,7 +68,7 @@ def test_behind_an_archive_it_needs_no_bookmark(tmp_path: Path, kind: str) -> No
 
 def pass_through(running: BrokerProcess, count: int) -> None:
     """Messages that come and go, so that their containers leave the log."""
-    connection = BlockingConnection(f"127.0.0.1:{running.port}")
+    connection = BlockingConnection(f"127.0.0.1:{running.port}", timeout=DEADLINE_S)
     sender, receiver = connection.create_sender("orders"), connection.create_receiver("orders")
     for _ in range(count):
         sender.send(Message(body=b"x" * 100_000, durable=True))

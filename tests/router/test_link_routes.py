@@ -356,10 +356,10 @@ def test_a_container_that_falls_silent_is_given_up(start_broker: StartBroker, fa
     limits = Limits(idle_timeout_ms=2000)
     near = start_broker(connect_to=(f"amqp://127.0.0.1:{far.port}?name=there",), limits=limits)
     far.accept()
-    until(lambda: is_up(near, "there"))
+    far.wait(lambda: is_up(near, "there"))  # it is not silent before that
     until(lambda: near._broker.connectors.by_name["there"].failures, "the silence to be noticed")
     far.accept()
-    until(lambda: is_up(near, "there"), "it to be connected again")
+    far.wait(lambda: is_up(near, "there"), "it to be connected again")
 
 
 def test_what_crosses_with_credit_that_is_taken_back_is_no_breach(

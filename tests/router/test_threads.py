@@ -15,7 +15,7 @@ from proton import Endpoint, Message
 from cairnmq.broker_plugin.run import RunningBroker
 from cairnmq.router.terminal import Terminal
 from tests.clients.conftest import NewPeer, StartBroker
-from tests.clients.peers import Peer
+from tests.clients.peers import DEADLINE_S, Peer
 
 
 @contextmanager
@@ -127,10 +127,10 @@ def test_what_is_watched_is_told_once_each_time(broker: RunningBroker) -> None:
     try:
         for number in range(1, 4):
             broker._router.watch(fd, ready)
-            assert came.acquire(timeout=10)
+            assert came.acquire(timeout=DEADLINE_S)
             turned = threading.Event()
             broker._post(turned.set)  # the worker's loop has turned since
-            assert turned.wait(10)
+            assert turned.wait(DEADLINE_S)
             assert told == ["cairnmq-worker-0"] * number
         broker._router.stop()
         broker._router.watch(fd, ready)  # nobody is there to tell it

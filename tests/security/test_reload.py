@@ -184,9 +184,9 @@ def test_by_signal_and_by_management(tmp_path: Path) -> None:
         rules.write_text("[[rules")
         running.process.send_signal(signal.SIGHUP)
         running.wait_for("nothing is reloaded: .*acl.toml")
-        url = f"127.0.0.1:{running.port}"
-        refused = CliRunner().invoke(cairnmq, ["ctl", "--url", url, "reload"])
+        ask = ["ctl", "--timeout", "60", "--url", f"127.0.0.1:{running.port}", "reload"]
+        refused = CliRunner().invoke(cairnmq, ask)
         assert refused.exit_code == 1
         rules.write_text(ALL)
-        done = CliRunner().invoke(cairnmq, ["ctl", "--url", url, "reload"])
+        done = CliRunner().invoke(cairnmq, ask)
         assert (done.exit_code, done.output) == (0, "reloaded; 0 connections and links had to go\n")

@@ -26,7 +26,7 @@ def until(true: Callable[[], bool]) -> None:
 
 
 def fill(running: BrokerProcess, count: int) -> None:
-    connection = BlockingConnection(f"127.0.0.1:{running.port}")
+    connection = BlockingConnection(f"127.0.0.1:{running.port}", timeout=DEADLINE_S)
     sender = connection.create_sender("orders")
     for _ in range(count):
         sender.send(Message(body=b"x" * 100_000, durable=True))
