@@ -16,6 +16,12 @@ __all__ = ["broker", "connect", "new_peer", "peer", "peer_at", "start_broker", "
 BEGUN = begin()
 
 
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever streams a long message may be held back for as long as others take on a busy machine."""
+    monkeypatch.setattr("bench.wire.SILENCE_S", 600.0)
+
+
 @pytest.fixture
 def say(broker: RunningBroker) -> Iterator[Say]:
     """Open a connection and a session, then say more."""

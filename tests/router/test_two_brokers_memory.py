@@ -15,6 +15,8 @@ from bench.long import stream_in, stream_out
 from tests.clients.conftest import NewPeer
 from tests.clients.peers import Peer
 
+from .test_streaming import small_ones_pass
+
 MIB = 1 << 20
 MOST_GROWN_BYTES = 32 * MIB
 COMMON = ("--anycast", "any.*", "--max-message-size", "8589934592")
@@ -88,10 +90,7 @@ def test_a_far_end_that_stalls_takes_no_memory(pair: Pair, peer_at: NewPeer, to:
     client.start()
     slow.stall()
     peer = peer_at(two.port)
-    sender, receiver = peer.sender("small"), peer.receiver("small", 1000)
-    for number in range(200):
-        peer.put(sender, [number])
-    assert len(peer.take(receiver, 200)) == 200
+    small_ones_pass(peer, slow)
     assert client.is_alive()
     for broker in pair:
         grown_bytes = broker.peak_bytes() - before[broker]
