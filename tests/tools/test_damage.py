@@ -144,7 +144,7 @@ def test_summary_tells_the_damage(store: Store, dump: Dump) -> None:
     assert "no damage" not in text
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=60)
 @given(integers(0, 3 * 512 + 2 * 1536 - 1))
 @example(0)  # the container head
 @example(8)  # its format

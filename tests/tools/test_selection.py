@@ -61,7 +61,7 @@ def choices(draw: DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=100)
 @given(choices())
 def test_filters_show_what_they_name_and_nothing_else(mixed: Store, dump: Dump, choice: dict[str, Any]) -> None:
     everything = dump(mixed.path, "--json").records
