@@ -26,6 +26,7 @@ from .conftest import Fill
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 450
+WORKERS = 2
 pytestmark = pytest.mark.slow
 _COUNT = """
 import importlib.util, json, os, sys
@@ -135,13 +136,18 @@ def cluster(tmp_path: Path, environment: dict[str, str], processes: list[subproc
 
     leader, said = start("master", "master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0")
     wait_for_text(said, "New state: ALIVE", leader)
-    for number in range(2):
+    for number in range(WORKERS):
         worker, heard = start(
             f"worker{number}", "worker.Worker", "--host", "127.0.0.1", "--webui-port", "0", "--cores", "1",
             "--memory", "1g", "--work-dir", str(tmp_path / f"work{number}"), master,
         )  # fmt: skip
         wait_for_text(heard, "Successfully registered with master", worker)
     return master, said
+
+
+def launched_on(said: Path) -> int:
+    """How many workers had executors; one that is lost on a busy machine is launched again."""
+    return len(set(re.findall(r"Launching executor \S+ on worker (\S+)", said.read_text())))
 
 
 def test_a_cluster(
@@ -151,7 +157,7 @@ def test_a_cluster(
     fill(store, 400)
     master, said = cluster(tmp_path, environment, processes)
     assert count(environment, "master", master, store) == expected(store)
-    assert said.read_text().count("Launching executor") == 2
+    assert launched_on(said) == WORKERS
 
 
 def test_jobs_on_a_cluster(
@@ -174,7 +180,7 @@ def test_jobs_on_a_cluster(
         moved[1] += row["left"]
     told = open_journal(str(store)).queues().to_pylist()
     assert found == {row["queue"]: [row["enqueued"], row["dequeued"]] for row in told}
-    assert said.read_text().count("Launching executor") == 2
+    assert launched_on(said) == WORKERS
 
 
 def test_jobs_where_workers_lack_the_package(
