@@ -110,15 +110,24 @@ def test_what_is_wrong_with_messages_is_counted(running: BrokerProcess) -> None:
 
 def test_time_begins_when_a_message_was_due(running: BrokerProcess) -> None:
     """A broker that stands still does not hide what could not be sent meanwhile."""
-    process = start(running.port, "--base-name", "paced", "--rate", "1000", "--json", "--nsubs", "0", *LASTS)
+    window = 1000
+    options = ("--base-name", "paced", "--rate", "1000", "--window", str(window), "--json", "--nsubs", "0", *LASTS)
+    process = start(running.port, *options)
     peer = Peer(running.port)
     try:
-        peer.take(peer.receiver("paced0", 1))  # it has begun
+        link = peer.receiver("paced0", 1)
+        peer.take(link)  # it has begun
         running.process.send_signal(signal.SIGSTOP)
         time.sleep(0.6)  # the time it stands still is what is measured
     finally:
         running.process.send_signal(signal.SIGCONT)
-        peer.take(peer.receiver("paced0", 800), 800)
+    try:
+        link.flow(1_000_000)
+        goes_on_ns, behind, sequence = time.time_ns(), 0, 0
+        while not behind or sequence < behind + window:  # then the outcomes of all that was due meanwhile were heard
+            _, _, sequence, due_ns = struct.unpack_from("<IIQQ", peer.take(link)[0].body)
+            behind = behind or (sequence if due_ns > goes_on_ns else 0)
+    finally:
         peer.cut()
         process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=DEADLINE_S)
@@ -132,9 +141,10 @@ def test_time_begins_when_a_message_was_due(running: BrokerProcess) -> None:
 
 def test_ctrl_c_gives_what_there_is(running: BrokerProcess, tmp_path: Path) -> None:
     path = tmp_path / "result.json"
-    process = start(running.port, "--base-name", "cut", "--rate", "500", *LASTS, "--output", str(path), "--live")
+    options = ("--base-name", "cut", "--rate", "500", "--window", "100", *LASTS, "--output", str(path), "--live")
+    process = start(running.port, *options)
     peer = Peer(running.port)
-    peer.take(peer.receiver("cut0", 500), 500)  # so that of some the outcome has come, too
+    peer.take(peer.receiver("cut0", 500), 500)  # of those a window before, the outcome was heard, too
     peer.cut()
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=DEADLINE_S)
