@@ -137,7 +137,7 @@ def test_a_broker_that_does_not_come_back_is_told_and_the_part_is_kept(tmp_path:
 
 def test_full_disk_for_histories_is_told_and_the_part_is_kept(tmp_path: Path) -> None:
     found, _ = soak(
-        "--soak", "60s", "--kill-every", "30s", "--rate", "3000", "--broker-options", "--container-size 524288",
+        "--soak", "150s", "--kill-every", "30s", "--rate", "3000", "--broker-options", "--container-size 524288",
         "--work-dir", str(tmp_path), status=1,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (700_000, 700_000)),
     )  # fmt: skip
