@@ -49,15 +49,16 @@ def bare(contents: list[bytes]) -> list[tuple[Any, Any]]:
 
 def test_arrivals_come_again(tmp_path: Path) -> None:
     with broker(tmp_path / "one", "--archive-dir", str(tmp_path / "archive")) as one, broker(tmp_path / "two") as two:
-        peer = Peer(one.port)
+        for name in ("left", "right"):
+            ctl = ("ctl", "--timeout", "60", "--url", f"127.0.0.1:{one.port}")
+            cairnmq(*ctl, "queues", "create", name)
+            cairnmq(*ctl, "exchanges", "bind", "amq.fanout", name)
+        peer = Peer(one.port)  # behind those processes: meanwhile nobody would say that it lives
         sender = peer.sender("orders")
         sizes = [10, 70_000, 200_000, 10, 0, 1000]
         sent = [Message(id=f"m{n}", body=bytes([n]) * size, durable=True) for n, size in enumerate(sizes)]
         peer.send(sender, *sent)
         fan = [Message(id=f"f{n}", body=n, durable=True) for n in range(3)]
-        for name in ("left", "right"):
-            cairnmq("ctl", "--url", f"127.0.0.1:{one.port}", "queues", "create", name)
-            cairnmq("ctl", "--url", f"127.0.0.1:{one.port}", "exchanges", "bind", "amq.fanout", name)
         peer.send(peer.sender("amq.fanout"), *fan)
         for received in peer.take(peer.receiver("orders", 6), 6):
             received.accept()

@@ -98,10 +98,10 @@ def test_transactions_pieces_a_restart_and_relocation(tmp_path: Path, trace: Dum
 
 def test_a_message_that_was_moved_is_one_with_its_copies_on_all_brokers(tmp_path: Path, trace: Dump) -> None:
     with broker(tmp_path / "data") as running, broker(tmp_path / "member") as member:
-        peer, second = Peer(running.port), Peer(member.port)
         make = ["queues", "create", "limited", "--argument", "dead-letter-address=dead"]
-        command = [CAIRNMQ, "ctl", "--url", f"127.0.0.1:{running.port}", *make]
+        command = [CAIRNMQ, "ctl", "--timeout", "60", "--url", f"127.0.0.1:{running.port}", *make]
         subprocess.run(command, check=True, capture_output=True, timeout=DEADLINE_S)
+        peer, second = Peer(running.port), Peer(member.port)  # while that runs nobody would say that they live
         peer.send(peer.sender("dead"), Message(id="other", body=0, durable=True))
         peer.send(peer.sender("limited"), *[Message(id=f"m{n}", body=n, durable=True) for n in range(3)])
         second.send(second.sender("copy"), Message(id="m1", body=1, durable=True))
@@ -109,7 +109,7 @@ def test_a_message_that_was_moved_is_one_with_its_copies_on_all_brokers(tmp_path
         dead = peer.take(peer.receiver("dead", 2), 2)[1]
         assert dead.message.id == "m1"
         dead.accept()
-        peer.settle_down()
+        peer.put(peer.sender("behind it"), ["when this is durable, that is"])
         peer.cut()
         second.close()
 
@@ -140,7 +140,7 @@ def test_who_acquired_it_is_told_if_it_was_written_down(tmp_path: Path, trace: D
         first.settle_down()
         first.close()  # the other one comes back, too
         second.take(second.receiver("orders", 2, name="two"), 2)[1].accept()
-        second.settle_down()
+        second.put(second.sender("behind it"), ["when this is durable, that is"])
         found = trace(place, "--message-id", "m1", "--json")  # beside the broker
         assert running.stop() == 0
     assert [(one["event"], one.get("container"), one.get("link")) for one in found.records] == [
