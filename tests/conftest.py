@@ -31,7 +31,8 @@ _SAID = pytest.StashKey[list[str]]()
 """What was said since the last report of a test."""
 
 
-_on_a_busy_machine = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+_not_checked = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]  # a law that says its own has these again
+_on_a_busy_machine = settings(deadline=None, suppress_health_check=_not_checked, print_blob=True)
 settings.register_profile("alike", _on_a_busy_machine, derandomize=True)
 settings.register_profile("others", _on_a_busy_machine, database=None)
 if os.environ.get("CAIRN_LAWS") == "others":

@@ -6,7 +6,7 @@ from itertools import count
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from proton import Delivery, Message
 
@@ -20,7 +20,7 @@ KINDS: dict[str, dict[str, Any]] = {"unsettled": {}, "settled": {"settled": True
 kinds = pytest.mark.parametrize("options", KINDS.values(), ids=KINDS.keys())
 either = pytest.mark.parametrize("durable", [True, False], ids=["durable", "transient"])
 grants = st.lists(st.integers(0, 12), max_size=8)
-fast = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+fast = settings(max_examples=25)
 
 
 @kinds

@@ -7,7 +7,7 @@ from itertools import count
 from typing import NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from proton import Delivery, Message
 
@@ -106,7 +106,7 @@ def test_undeliverable_everywhere_waits_for_somebody_new(peer: Peer) -> None:
     assert [received.body for received in peer.drain(peer.receiver("q"), 10)] == [0]
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20)
 @given(seed=st.integers(0, 2**32), number=st.integers(1, 30), taken=st.integers(0, 30))
 def test_order_is_kept_whatever_comes_back(peer: Peer, seed: int, number: int, taken: int) -> None:
     """Messages given back in any order, one by one or at once, stand again where they stood."""

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis.strategies import integers
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def test_summary_tells_the_damage(store: Store, dump: Dump) -> None:
     assert "no damage" not in text
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=60)
+@settings(max_examples=60)
 @given(integers(0, 3 * 512 + 2 * 1536 - 1))
 @example(0)  # the container head
 @example(8)  # its format

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis.strategies import DrawFn, composite, integers, sampled_from, sets
 
 from cairnmq.journal.log import OWN_LSN
@@ -61,7 +61,7 @@ def choices(draw: DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=100)
+@settings(max_examples=100)
 @given(choices())
 def test_filters_show_what_they_name_and_nothing_else(mixed: Store, dump: Dump, choice: dict[str, Any]) -> None:
     everything = dump(mixed.path, "--json").records
