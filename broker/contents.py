@@ -362,10 +362,10 @@ class Contents:
     def mark(self, entry: Entry) -> None:
         """It was there when the store was opened: whether it had been handed out is not known, so say that it was."""
         entry.acquired = True
-        if self.counts is None:
+        if self.replicated:
             entry.failures = 1
-        else:  # what did not happen must not end it
-            entry.failures, entry.least_shown = self.counts.of(entry.message_id), 1
+        else:  # what did not happen must not end it, not even if a limit comes later
+            entry.failures, entry.least_shown = 0 if self.counts is None else self.counts.of(entry.message_id), 1
 
     def failed(self, entry: Entry) -> bool:
         """A delivery of it has failed; whether that was once too often."""

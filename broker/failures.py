@@ -19,6 +19,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from hashlib import sha256
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ import numpy as np
 from ..base.errors import CairnError, StoreError
 from ..store.interface import MessageStore
 from ..store.journal_store import JournalStore
+from ..store.schema import MAX_NAME_BYTES
 from .entry import Entry
 
 if TYPE_CHECKING:
@@ -40,6 +42,8 @@ LOG = "x-log"
 RECORD = Struct("<QI")
 """A message's id, and how many of its deliveries have failed."""
 _READ_BYTES = 1 << 20
+RETRY_S = 10.0
+"""What could not be made is asked for again so much later: else each failure would ask SQL, and log its answer."""
 
 
 class FailureCounts:
@@ -57,6 +61,8 @@ class FailureCounts:
         self._over: list[int] = []
         """Records to be taken off."""
         self._is_due = self._is_making = False
+        self._not_before_s = 0.0
+        """By the monotonic clock, the place of the records is not asked for again."""
 
     def of(self, message_id: int) -> int:
         """How often a message had failed when the store was opened."""
@@ -97,7 +103,7 @@ class FailureCounts:
     def end(self) -> None:
         """The queue is gone."""
         self._records, self._recalled, self._failed, self._over = {}, {}, {}, []
-        kept = self._broker.nodes.queues.get(PREFIX + self._queue.name)
+        kept = self._broker.nodes.queues.get(place_name(self._queue.name))
         if kept is not None:
             self._broker.nodes.delete_queue(kept, _ignore)
 
@@ -111,6 +117,7 @@ class FailureCounts:
             for record, content in zip(left, found, strict=False):
                 self._recall(record, content)
             left = left[len(found) :]
+        kept.clear()  # records are the store's alone: nobody is given what is replaced behind the queue's back
         on_queue = self._queue.backlog.page(0, self._queue.backlog.count).ids
         orphans = np.setdiff1d(np.fromiter(self._records, np.uint64), np.frombuffer(on_queue, np.uint64))
         for message_id in orphans.tolist():
@@ -138,7 +145,7 @@ class FailureCounts:
 
     def _place(self) -> int:
         """The wiring's id of the queue of records; 0 if it is not there."""
-        kept = self._broker.nodes.queues.get(PREFIX + self._queue.name)
+        kept = self._broker.nodes.queues.get(place_name(self._queue.name))
         return 0 if kept is None or kept.going else kept.queue_id
 
     def _write_soon(self) -> None:
@@ -155,9 +162,11 @@ class FailureCounts:
                 self._record(place, failed)
             over, self._over = self._over, []
             self._take_off(place, over)
+        elif self._broker.clock.monotonic_s() < self._not_before_s:
+            self._failed.clear()  # in memory only
         elif self._failed and not self._is_making:
             self._is_making = True
-            self._broker.nodes.create_queue(PREFIX + self._queue.name, _whose(self._broker.store), self._made)
+            self._broker.nodes.create_queue(place_name(self._queue.name), _whose(self._broker.store), self._made)
 
     def _record(self, place: int, failed: Sequence[Entry]) -> None:
         store, records = self._broker.store, self._records
@@ -183,10 +192,11 @@ class FailureCounts:
         self._is_making = False
         if isinstance(made, Exception):
             log.warning(
-                "queue %s: failed deliveries are counted in memory only till the next one: %s",
-                self._queue.name, made, extra={"queue": self._queue.name},
+                "queue %s: failed deliveries are counted in memory only for %g s: %s",
+                self._queue.name, RETRY_S, made, extra={"queue": self._queue.name},
             )  # fmt: skip
             self._failed.clear()
+            self._not_before_s = self._broker.clock.monotonic_s() + RETRY_S
         elif self._queue.gone:
             self._broker.nodes.delete_queue(made, _ignore)
         else:
@@ -196,12 +206,19 @@ class FailureCounts:
 def recall_counts(broker: Broker) -> None:
     """At the start: each queue that counts knows what was recorded; what others, or none, had left goes."""
     queues, ours = broker.nodes.queues, _whose(broker.store)
+    counting = {place_name(queue.name): queue.counts for queue in queues.values() if queue.counts is not None}
     for kept in [queue for name, queue in queues.items() if name.startswith(PREFIX)]:
-        owner = queues.get(kept.name.removeprefix(PREFIX))
-        if owner is not None and owner.counts is not None and kept.arguments == ours:
-            owner.counts.recall(kept)
+        counts = counting.get(kept.name)
+        if counts is not None and kept.arguments == ours:
+            counts.recall(kept)
         else:
             broker.later(broker.nodes.delete_queue, kept, _ignore)
+
+
+def place_name(name: str) -> str:
+    """What the queue of the records of queue *name* is called; a long name does not fit behind the prefix."""
+    whole = PREFIX + name
+    return whole if len(whole.encode()) <= MAX_NAME_BYTES else PREFIX + sha256(name.encode()).hexdigest()
 
 
 def _whose(store: MessageStore) -> dict[str, Any]:

@@ -164,7 +164,7 @@ class Transaction(Acquiring):
         if entry.gone:
             return
         if taken.is_acquired and not taken.is_final:
-            self.recall(taken.consumer, queue, (entry,), failed=True)
+            self.recall(taken.consumer, queue, (entry,), failed=not self._broker.spares(queue))
             return
         if not taken.is_final:
             taken.consumer.unsettled[entry] = None

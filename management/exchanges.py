@@ -186,6 +186,8 @@ class BindingType(Type):
             raise Refusal(NOT_FOUND, f"there is no exchange {shown(exchange_name)}")
         if queue is None or queue.going:
             raise Refusal(NOT_FOUND, f"there is no queue {shown(queue_name)}")
+        if queue_name.startswith("$"):
+            raise Refusal(BAD_REQUEST, f"{shown(queue_name)} is the broker's own")
         return exchange, queue
 
     def _update(self, call: Call) -> None:

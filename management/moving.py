@@ -17,7 +17,7 @@ from ..broker.places import Place
 from ..broker.queue import Queue
 from .call import Call
 from .entity import Operation, Type
-from .request import BAD_REQUEST, CONFLICT, FORBIDDEN, NOT_FOUND, Refusal, number, only, text
+from .request import BAD_REQUEST, CONFLICT, FORBIDDEN, NOT_FOUND, Refusal, number, only, shown, text
 
 AT_ONCE = 64
 """Messages moved in one step of the core."""
@@ -44,6 +44,8 @@ class Moving:
         most = number(asked, "count", 1 << 62, 1 << 62)
         queue: Queue = of.wanted(call, RECEIVE)
         call.check_address(SEND, to)
+        if queue.name.startswith("$"):  # not all that is on those is AMQP
+            raise Refusal(BAD_REQUEST, f"{shown(queue.name)} is the broker's own")
         if queue.policy.exclusive and queue.taker_count:
             raise Refusal(CONFLICT, f"the queue {queue.name!r} has a consumer, and may have only one")
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from random import Random
 
 import pytest
 
 from cairnmq.amqp.proton import ACCEPTED, MODIFIED, RELEASED
-from cairnmq.broker.failures import RECORD
+from cairnmq.base.errors import StoreError
+from cairnmq.broker.failures import RECORD, RETRY_S
 from cairnmq.channel.words import Outcome
 from cairnmq.disk.memory import MemoryDirectory
 
@@ -261,6 +263,58 @@ def test_what_ended_is_not_held_while_its_count_waits_for_a_place(policed: Polic
     assert counted._failed == {}
     world.step()
     assert counts(policed) == []
+
+
+def test_a_place_that_is_refused_is_not_asked_for_at_each_failure(
+    policed: Policed, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    policed.make("q", max_deliveries=1000)
+    policed.send("q", "a")
+    taker, world = policed.open("q"), policed.world
+
+    def refuse(name: str, done: Callable[[StoreError], None], arguments: object) -> None:
+        done(StoreError("sql", "the server is away", "wait"))
+
+    with monkeypatch.context() as away:
+        away.setattr(world.store, "create_queue", refuse)
+        for _ in range(100):
+            fail(policed, taker)
+    assert len([record for record in caplog.records if "counted in memory only" in record.message]) == 1
+    fail(policed, taker)
+    assert counts(policed) == []
+    world.clock.advance(RETRY_S)
+    fail(policed, taker)
+    assert counts(policed) == [102]
+
+
+@pytest.mark.parametrize("length", [1014, 1015, 1024])
+def test_a_queue_with_a_long_name_counts_as_others(policed: Policed, length: int) -> None:
+    name = "q" * length
+    policed.make(name, max_deliveries=3)
+    policed.send(name, "a")
+    for _ in range(3):
+        policed.restart()
+        assert policed.world.queue(name).messages == 1
+        fail(policed, policed.open(name))
+    assert policed.world.queue(name).messages == 0
+    policed.world.do(policed.world.broker.nodes.delete_queue, policed.world.queue(name), lambda _: None)
+    assert [*policed.world.broker.nodes.queues] == []
+
+
+def test_what_was_there_before_a_limit_has_failed_as_often_as_it_did(policed: Policed) -> None:
+    """Whether somebody had read it since the start or not."""
+    policed.make("q")
+    policed.send("q", "a")
+    policed.send("q", "b")
+    policed.restart()
+    taker = policed.open("q", 1)
+    change = policed.world.broker.nodes.change_queue
+    policed.world.do(change, policed.world.queue(), {"max-deliveries": 2}, lambda error: None)
+    other = policed.open("q", 1)
+    fail(policed, taker)
+    fail(policed, other)
+    assert counts(policed) == [1, 1]
+    assert policed.world.queue().messages == 2
 
 
 def test_a_delay_goes_on_from_the_count(policed: Policed) -> None:

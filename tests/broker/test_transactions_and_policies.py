@@ -81,6 +81,26 @@ def test_a_lost_connection_is_a_failure_and_a_broker_that_stops_is_none(
     assert policed.bodies("q") == ["a"] * stops
 
 
+@pytest.mark.parametrize("stops", [False, True], ids=["its connection", "the broker"])
+def test_what_was_acquired_in_a_transaction_has_not_failed_if_the_broker_stops(
+    policed: Transacting, stops: bool
+) -> None:
+    """Links are lost in the order in which they were attached: the coordinator's may be the first."""
+    policed.make("q", max_deliveries=1)
+    policed.send("q", "a")
+    world, txn_id = policed.world, policed.declare()
+    taker = world.open(to_client=True, connection=policed.connection)
+    world.do(taker.driver.acquire_in, policed.connection, txn_id, 1, False)
+    [(tag, _)] = taker.forwarded
+    world.do(taker.driver.outcomes_in, policed.connection, [(txn_id, Outcome(7, tag, ACCEPTED))])
+    if stops:
+        world.do(world.broker.stopping)
+    world.do(policed.control.driver.close, [], True, False)
+    world.do(taker.driver.close, [tag], True, False)
+    world.do(world.broker.connection_closed, policed.connection)
+    assert world.queue().messages == stops
+
+
 @pytest.mark.parametrize("how", ["released", "closed", "in a transaction"])
 def test_what_did_not_fail_is_not_moved_away_for_that(policed: Transacting, how: str) -> None:
     """Though what was there before a restart counts as delivered once, and that is the limit."""
