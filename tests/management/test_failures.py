@@ -63,7 +63,7 @@ def test_what_somebody_has_when_the_broker_ends_has_not_failed(
 
 
 @pytest.mark.parametrize("own", ["$failures:q", "$duplicates:q"])
-def test_nobody_moves_or_changes_what_is_the_brokers_own(start_process: StartProcess, peer_at: NewPeer, own: str) -> None:
+def test_nobody_moves_or_changes_the_brokers_own(start_process: StartProcess, peer_at: NewPeer, own: str) -> None:
     running, peer = start(start_process, peer_at, "journal", max_deliveries=9, duplicate_window=10)
     peer.send(peer.sender("q"), Message(id="a", body="a", durable=True))
     peer.take(peer.receiver("q", 1))[0].settle(Delivery.MODIFIED, failed=True)
