@@ -29,8 +29,8 @@ from ..tools.checking import Progress
 from ..tools.lines import printable
 
 __all__ = [
-    "FOUND", "UNREADABLE", "WIDTH_IN_PIPES", "Shown", "WrongCall", "answering", "bars", "console", "output",
-    "print_json", "printable", "remark", "status_of", "store_argument", "terminable",
+    "FOUND", "UNREADABLE", "WIDTH_IN_PIPES", "Shown", "WrongCall", "answering", "bars", "console", "interrupting",
+    "output", "print_json", "printable", "remark", "status_of", "store_argument", "terminable",
 ]  # fmt: skip
 
 FOUND, UNREADABLE = 1, 2
@@ -110,6 +110,30 @@ def terminable() -> Iterator[None]:
     finally:
         for number in heard:
             signal.signal(number, signal.SIG_DFL)
+
+
+@contextmanager
+def interrupting(interrupt: Callable[[], None]) -> Iterator[None]:
+    """Signals that raise have *interrupt* called before: for C code that may swallow what is raised within it."""
+    if current_thread() is not main_thread():
+        yield
+        return
+    before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
+
+    def heard(number: int, frame: FrameType | None) -> None:
+        interrupt()
+        handler = before[signal.Signals(number)]
+        if callable(handler):
+            handler(number, frame)
+
+    changed = [number for number, handler in before.items() if callable(handler)]
+    for number in changed:
+        signal.signal(number, heard)
+    try:
+        yield
+    finally:
+        for number in changed:
+            signal.signal(number, before[number])
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from ..base.errors import CairnError
 from .connect import connect_options
-from .output import answering, console, print_json, store_argument
+from .output import answering, console, interrupting, print_json, store_argument
 from .row_writers import ArrowWriter, CsvWriter, JsonWriter, RowWriter, TableWriter
 from .units import BYTES
 
@@ -54,7 +54,8 @@ def sql(
     with tempfile.TemporaryDirectory(prefix="cairnmq-sql-") as spill:
         asked = engine.JournalSql(journal, skip_damaged=skip_damaged, memory_limit_bytes=memory_limit, spill=spill)
         try:
-            _answer(asked, text, _writer(as_json, as_csv, arrow))
+            with interrupting(asked.interrupt):
+                _answer(asked, text, _writer(as_json, as_csv, arrow))
         finally:
             asked.close()
 

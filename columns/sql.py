@@ -132,6 +132,13 @@ class JournalSql:
             return error
         return SqlError("query", " ".join(str(error).split("\n\n")[0].split()), "--schema lists tables and columns")
 
+    def interrupt(self) -> None:
+        """End the query that is being done, if there is one: it raises. Also for a handler of signals.
+
+        DuckDB may swallow what a handler raises within it, and go on.
+        """
+        self._duck.interrupt()
+
     def close(self) -> None:
         self._duck.close()
 
