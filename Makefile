@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 RUN = $(VENV)/bin/
 
-.PHONY: test setup lint check laws interop bench kills stream-kills powercuts explore simulate cluster-runs fuzz guided clean
+.PHONY: test setup dist lint check laws interop bench kills stream-kills powercuts explore simulate cluster-runs fuzz guided clean
 
 test: setup lint check
 
@@ -13,7 +13,15 @@ $(VENV)/ready: pyproject.toml scripts/debian-packages scripts/debian-packages-fo
 	scripts/install-debian-packages
 	$(PYTHON) -m venv $(VENV)
 	$(RUN)pip install --quiet --editable '.[dev,interop]'
+# pip keeps wheels that it built: one of proton from before libsasl2-dev was installed has no SASL mechanisms but its own
+	$(RUN)python -c "import proton, sys; sys.exit(not proton.SASL.extended())" || $(RUN)pip install --quiet \
+		--no-cache-dir --force-reinstall --no-deps "$$($(RUN)pip freeze | grep -i '^python-qpid-proton==')"
 	touch $@
+
+# a wheel and a source distribution, in dist/
+dist: setup
+	rm -rf dist
+	$(RUN)python -m build --outdir dist
 
 lint: setup
 	$(RUN)ruff check .
@@ -81,4 +89,4 @@ guided: setup
 	$(RUN)python -m tests.fuzz.guided $(TARGET) -max_total_time=$(SECONDS)
 
 clean:
-	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

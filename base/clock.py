@@ -5,9 +5,16 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
+_ANCHOR_NS = time.time_ns() - time.monotonic_ns()
+
+
+def now_ns() -> int:
+    """Nanoseconds since 1970, of a clock that does not jump while the process runs."""
+    return time.monotonic_ns() + _ANCHOR_NS
+
 
 class Clock(Protocol):
-    """Where time comes from. Any thread may call it."""
+    """A source of time. Any thread may call it."""
 
     def monotonic_s(self) -> float:
         """Seconds that never go back; the zero is arbitrary."""
@@ -29,7 +36,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves only when told to, for tests and simulation."""
+    """A clock that moves only by explicit calls, for tests and simulation."""
 
     def __init__(self, start_s: float = 1000.0) -> None:
         self.now_s = start_s

@@ -29,6 +29,10 @@ class NotWhole(CairnError):
     """All could be read that is there, and the answer is no, or not all that was asked for."""
 
 
+class BrokerError(CairnError):
+    """The broker can't be reached, went away, or refused what its client needs."""
+
+
 class DiskError(CairnError):
     """The operating system refused an operation on a file."""
 
@@ -62,12 +66,20 @@ class CorruptJournal(JournalError):
         self.end_lsn = end_lsn
 
 
+class SharedDirectory(CairnError):
+    """Others than the owner of a store directory can write to it."""
+
+
 class ForeignStore(JournalError):
     """The files are not CairnMQ's, belong to another store, or come from a newer version."""
 
 
 class StoreError(CairnError):
     """The store can't do what was asked; its state is unchanged."""
+
+
+class QuotaExceeded(CairnError):
+    """A user has as much of something as their quota allows. Nothing was changed."""
 
 
 class StoreInUse(StoreError):

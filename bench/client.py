@@ -26,10 +26,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from cairnmq.amqp.header import redelivered
-from cairnmq.amqp.proton import ACCEPTED, Pointer, ffi, lib
-from cairnmq.tools.cluster_lab import Lab
-from cairnmq.tools.cluster_lab_conf import address
+from cairnmq.amqp.codec.header import redelivered
+from cairnmq.amqp.native.proton_ffi import ACCEPTED, Pointer, ffi, lib
+from cairnmq.tools.lab.cluster_lab import Lab
+from cairnmq.tools.lab.cluster_lab_conf import address
 
 from .table import BenchError, Percentiles
 from .wire import FRAME_BYTES, Wire

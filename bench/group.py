@@ -17,16 +17,17 @@ from pathlib import Path
 from statistics import median, quantiles
 
 from cairnmq.base.clock import SystemClock
-from cairnmq.cluster.bus import Bus, BusMessage
-from cairnmq.cluster.corosync import CorosyncBus
-from cairnmq.cluster.frame import HEAD_BYTES
-from cairnmq.cluster.group import Group, Messages
-from cairnmq.cluster.member import GroupMember
-from cairnmq.cluster.memory_bus import MemoryNetwork
-from cairnmq.cluster.memory_group import memory_member
-from cairnmq.cluster.solo import SoloGroup
-from cairnmq.tools.cluster_lab import Lab, why_not
-from cairnmq.tools.cluster_lab_conf import LabOptions
+from cairnmq.cluster.group.bus import Bus, BusMessage
+from cairnmq.cluster.group.corosync import CorosyncBus
+from cairnmq.cluster.group.frame import HEAD_BYTES
+from cairnmq.cluster.group.group import Group
+from cairnmq.cluster.group.group_events import Messages
+from cairnmq.cluster.group.member import GroupMember
+from cairnmq.cluster.group.memory_bus import MemoryNetwork
+from cairnmq.cluster.group.memory_group import memory_member
+from cairnmq.cluster.group.single_member import SingleMemberGroup
+from cairnmq.tools.lab.cluster_lab import Lab, unavailable_reason
+from cairnmq.tools.lab.cluster_lab_conf import LabOptions
 
 from .table import BenchError, Row, row
 
@@ -50,7 +51,7 @@ Idle = Callable[[], None]
 
 
 def left_out() -> list[str]:
-    reason = why_not()
+    reason = unavailable_reason()
     return [f"no rows of the group on corosync: {reason}"] if reason else []
 
 
@@ -58,7 +59,7 @@ def measure(path: str, rounds: int, round_s: float) -> list[Row]:
     """Kind by kind, round by round, the bus alone and the group."""
     rows: list[Row] = []
     for name, kind in (("memory", _memory), ("corosync", _corosync), ("solo", _solo)):
-        if name == "corosync" and why_not():
+        if name == "corosync" and unavailable_reason():
             continue
         with kind(path) as (group, bus, idle):
             rows += _measure(name, group, bus, idle, rounds, round_s)
@@ -144,7 +145,7 @@ def _form(group: Group, idle: Idle) -> None:
 
 @contextmanager
 def _solo(path: str) -> Iterator[tuple[Group, Bus | None, Idle]]:
-    group = SoloGroup()
+    group = SingleMemberGroup()
     group.join("bench")
     yield group, None, lambda: None
     group.close()

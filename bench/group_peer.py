@@ -9,8 +9,8 @@ import select
 import sys
 
 from cairnmq.base.clock import SystemClock
-from cairnmq.cluster.corosync import CorosyncBus
-from cairnmq.cluster.member import GroupMember
+from cairnmq.cluster.group.corosync import CorosyncBus
+from cairnmq.cluster.group.member import GroupMember
 
 
 def main(name: str) -> None:

@@ -28,12 +28,12 @@ from uuid import uuid4
 from crc32c import crc32c
 
 from cairnmq.base.clock import SystemClock
-from cairnmq.disk.real import RealDirectory
-from cairnmq.disk.seam import SECTOR_BYTES
-from cairnmq.journal.block import BLOCK_HEAD_BYTES
-from cairnmq.journal.log import OWN_LSN, Journal
-from cairnmq.journal.opening import DEFAULT_CONTAINER_BYTES, format_log, open_log
-from cairnmq.journal.record import HEAD, HEAD_BYTES, Flag, RecordType
+from cairnmq.base.disk.real import RealDirectory
+from cairnmq.base.disk.seam import SECTOR_BYTES
+from cairnmq.journal.format.block import BLOCK_HEAD_BYTES
+from cairnmq.journal.format.record import HEAD, HEAD_BYTES, Flag, RecordType
+from cairnmq.journal.write.journal import OWN_LSN, Journal
+from cairnmq.journal.write.open import DEFAULT_CONTAINER_BYTES, format_log, open_log
 from cairnmq.recovery.recover import SYNCERS
 
 from . import embedded
@@ -64,7 +64,7 @@ class Case(NamedTuple):
 
     @property
     def block_bytes(self) -> int:
-        """The same with its padding: what is written."""
+        """The size of a block with its padding, as it is written."""
         return -(-self.used_bytes // SECTOR_BYTES) * SECTOR_BYTES
 
 
@@ -156,7 +156,7 @@ def append_groups(journal: Journal, payloads: list[bytes], until_s: float) -> in
         else:
             append(_START, payloads[0], time_us=time_us, flags=_ENQUEUE, message_id=OWN_LSN, queue_id=1)
         journal.flush()
-        journal.advance_base(journal.container_start(journal.next_lsn))
+        journal.retire([slot for slot in journal.extent.slots if slot < journal.extent.current_slot])
         groups += 1
     return groups
 

@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection
 from statistics import median
 from typing import Any, NamedTuple
 
-from cairnmq.amqp.proton import ACCEPTED, ffi, lib
+from cairnmq.amqp.native.proton_ffi import ACCEPTED, ffi, lib
 
 from .broker import Broker
 from .client import Clients

@@ -33,8 +33,8 @@ from pathlib import Path
 from proton import Message
 from proton.utils import BlockingConnection
 
-from cairnmq.tools.cluster_lab import Lab, why_not
-from cairnmq.tools.cluster_lab_conf import TOKEN_MS, LabOptions, address
+from cairnmq.tools.lab.cluster_lab import Lab, unavailable_reason
+from cairnmq.tools.lab.cluster_lab_conf import TOKEN_MS, LabOptions, address
 
 from .broker import MAIN, STOPPED_S, Broker
 from .client import Clients, Far, Job
@@ -271,7 +271,7 @@ def _join(members: Members, messages: int) -> float:
 
 def measure(path: str, rounds: int, round_s: float, backlog: int) -> list[Row]:
     """Nothing where there can be no lab."""
-    if why_not():
+    if unavailable_reason():
         return []
     with three(Path(path)) as members:
         rows = _rates(Path(path), members, rounds, round_s)
@@ -288,5 +288,5 @@ def measure(path: str, rounds: int, round_s: float, backlog: int) -> list[Row]:
 
 def left_out() -> list[str]:
     """What is not measured here, and why."""
-    reason = why_not()
+    reason = unavailable_reason()
     return [f"three members are left out: {reason}"] if reason else []

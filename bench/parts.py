@@ -39,7 +39,7 @@ def installed() -> str:
 
 
 def left_out() -> list[str]:
-    """The same as a sentence."""
+    """A remark if py-spy, and so the share of each part, is missing."""
     return [] if installed() else ["where the CPU time goes is left out: pip install py-spy"]
 
 

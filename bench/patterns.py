@@ -32,7 +32,7 @@ LARGE = {(1, True): 3_500.0, (10, True): 2_500.0, (100, True): 2_500.0, (1, Fals
 
 
 def measure(path: str, rounds: int, round_s: float) -> list[Row]:
-    """All of it, each for about *round_s* a round, on one broker whose store is in *path*."""
+    """Measures all patterns, each for about *round_s* a round, on one broker whose store is in *path*."""
     found: dict[tuple[str, int, bool], Rounds] = {}
     numbers = count()
     with Broker(path) as broker, Clients(2 * CROWD) as clients:

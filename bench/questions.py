@@ -15,15 +15,15 @@ from crc32c import crc32c
 
 from cairnmq.base.clock import SystemClock
 from cairnmq.recovery.recover import open_store
-from cairnmq.store.options import StoreOptions
-from cairnmq.store.wiring import QueueRow
-from cairnmq.tools.dump import Totals, dump
-from cairnmq.tools.evidence import open_evidence
-from cairnmq.tools.lines import JsonLines
-from cairnmq.tools.selection import Selection
-from cairnmq.tools.stat import stat_store
-from cairnmq.tools.verdicts import VerifyReport
-from cairnmq.tools.verify_store import verify_store
+from cairnmq.store.contract.options import StoreOptions
+from cairnmq.store.contract.wiring_rows import QueueRow
+from cairnmq.tools.explain.stat import stat_store
+from cairnmq.tools.inspect.dump import Totals, dump
+from cairnmq.tools.inspect.evidence import open_evidence
+from cairnmq.tools.inspect.lines import JsonLines
+from cairnmq.tools.inspect.row_filter import RowFilter
+from cairnmq.tools.verify.store_check import verify_store
+from cairnmq.tools.verify.verdicts import VerifyReport
 
 from .running import now_us
 from .table import BenchError, Row, row, show_size
@@ -84,7 +84,7 @@ def _dump(path: str) -> int:
     """The records of a store as lines, which go nowhere; how many."""
     totals = Totals()
     with open(os.devnull, "w") as nowhere:
-        dump(open_evidence([path]), Selection(), JsonLines({}), nowhere.write, totals)
+        dump(open_evidence([path]), RowFilter(), JsonLines({}), nowhere.write, totals)
     if totals.findings:
         raise BenchError(f"{totals.findings[:3]}")
     return totals.shown

@@ -22,8 +22,8 @@ from crc32c import crc32c
 
 from cairnmq.base.clock import SystemClock
 from cairnmq.recovery.recover import open_store
-from cairnmq.store.options import StoreOptions
-from cairnmq.store.wiring import QueueRow
+from cairnmq.store.contract.options import StoreOptions
+from cairnmq.store.contract.wiring_rows import QueueRow
 
 from .table import BenchError, Row, row
 

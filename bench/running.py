@@ -8,8 +8,8 @@ from queue import SimpleQueue
 from cairnmq.base.clock import SystemClock
 from cairnmq.base.errors import JournalError
 from cairnmq.recovery.recover import open_store
-from cairnmq.store.options import StoreOptions
-from cairnmq.store.wiring import QueueRow
+from cairnmq.store.contract.options import StoreOptions
+from cairnmq.store.contract.wiring_rows import QueueRow
 
 from .table import BenchError
 

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 from statistics import median, quantiles
 
-from cairnmq.disk.seam import SECTOR_BYTES
-from cairnmq.store.options import StoreOptions
+from cairnmq.base.disk.seam import SECTOR_BYTES
+from cairnmq.store.contract.options import StoreOptions
 
 from .running import Running, now_us
 from .table import Row, row

@@ -13,9 +13,9 @@ from itertools import count
 from pathlib import Path
 from statistics import median
 
+from cairnmq.analytics.sidecars.folder import Folder
+from cairnmq.analytics.views.journal import open_journal
 from cairnmq.base.errors import CairnError
-from cairnmq.columns.journal import open_journal
-from cairnmq.sidecars.folder import Folder
 
 from .broker import Broker, cpu_s_of
 from .client import Clients, Job

@@ -23,14 +23,14 @@ from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 from rich.table import Table
 
-from cairnmq.analysis.running import answer, conf_for
-from cairnmq.analysis.table import JOBS, Job
-from cairnmq.analysis.views import Views
-from cairnmq.columns.journal import open_journal
-from cairnmq.sidecars.keeper import Keeper
-from cairnmq.spark.session import journal, session
-from cairnmq.store.library import open_store
-from cairnmq.store.options import StoreOptions
+from cairnmq.analytics.jobs.job_run import answer, conf_for
+from cairnmq.analytics.jobs.table import JOBS, Job
+from cairnmq.analytics.jobs.views import Views
+from cairnmq.analytics.sidecars.keeper import SidecarKeeper
+from cairnmq.analytics.spark.session import journal, session
+from cairnmq.analytics.views.journal import open_journal
+from cairnmq.store.contract.options import StoreOptions
+from cairnmq.store.embedded.library import open_store
 
 from .cpu import CpuClock
 
@@ -64,8 +64,8 @@ def make(path: str, size_bytes: int) -> int:
 def _by_numpy(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     import numpy as np
 
-    from cairnmq.journal.block import BadBlock, peek
-    from cairnmq.journal.record import TABLE
+    from cairnmq.journal.format.block import BadBlock, peek
+    from cairnmq.journal.format.record import TABLE
 
     fields = ("type", "flags", "size", "message_id", "queue_id", "txn_id", "time_us", "extra")
     kinds = {"type": np.int32, "flags": np.int32, "size": np.int32}
@@ -88,8 +88,8 @@ def _by_numpy(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _by_struct(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    from cairnmq.journal.block import BadBlock, peek
-    from cairnmq.journal.record import HEAD
+    from cairnmq.journal.format.block import BadBlock, peek
+    from cairnmq.journal.format.record import HEAD
 
     names = [*_FIELDS]
     kinds = [pa.int32() if kind == "int" else pa.int64() for kind in _FIELDS.values()]
@@ -117,7 +117,7 @@ def _by_struct(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def beside(path: str, directory: str) -> None:
     """Sidecars of all containers that are sealed."""
-    keeper = Keeper(path, directory, None, 1 << 40)
+    keeper = SidecarKeeper(path, directory, None, 1 << 40)
     keeper.step()
     keeper.close()
 

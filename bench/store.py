@@ -153,7 +153,7 @@ class Peer:
 
 
 def measure(path: str, rounds: int, round_s: float, memory_messages: int) -> list[Row]:
-    """All of it, in *path*; the memory is that of *memory_messages* messages."""
+    """Measures all kinds of store in *path*, and their memory with *memory_messages* messages."""
     os.mkdir(path)
     rates = _in_flight(path, rounds, round_s)
     notes = measure_memory(path, memory_messages)

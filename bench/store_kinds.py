@@ -11,10 +11,10 @@ from collections.abc import Callable
 from os import environ
 
 from cairnmq.base.clock import SystemClock
-from cairnmq.store.kinds import find_kind
-from cairnmq.store.options import StoreOptions
-from cairnmq.store.owned import OwnedStore
-from cairnmq.store.wiring import QueueRow
+from cairnmq.store.contract.options import StoreOptions
+from cairnmq.store.contract.owner import OwnedStore
+from cairnmq.store.contract.registry import find_kind
+from cairnmq.store.contract.wiring_rows import QueueRow
 
 from .table import BenchError
 

@@ -14,8 +14,8 @@ import time
 from collections import deque
 from statistics import median, quantiles
 
-from cairnmq.store.metrics import measure as figures_of
-from cairnmq.store.options import StoreOptions
+from cairnmq.store.contract.options import StoreOptions
+from cairnmq.store.journaled.metrics import measure as figures_of
 
 from .running import Running, now_us
 from .table import Row, row

@@ -6,7 +6,7 @@ import select
 import socket
 from collections.abc import Sequence
 
-from cairnmq.amqp.proton import NULL, REMOTE_CLOSED, Pointer, condition_text, ffi, lib
+from cairnmq.amqp.native.proton_ffi import NULL, REMOTE_CLOSED, Pointer, condition_text, ffi, lib
 
 from .table import BenchError
 

@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import chain
 
-from cairnmq.amqp.proton import ACCEPTED, NULL, Pointer, encoded, ffi, lib, put_encoded
-from cairnmq.amqp.transactions import DECLARED, TRANSACTIONAL, txn_id_of, write_id
+from cairnmq.amqp.codec.transaction_types import DECLARED, TRANSACTIONAL, txn_id_of, write_id
+from cairnmq.amqp.native.proton_ffi import ACCEPTED, NULL, Pointer, encoded, ffi, lib, put_encoded
 
 from .client import BURST, NUMBERS, Job, Result, Template, now_ns, percentiles
 from .table import BenchError

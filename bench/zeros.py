@@ -2,7 +2,7 @@
 
 A group of records is written and synced, on and on through a file. The yardstick's file was only reserved with
 fallocate: each sync has to note as well that its blocks now hold data. (A container is zero-filled once, by a thread of
-its own, and then used many times: see `journal/pool.py`.)
+its own, and then used many times: see `journal/files/container_pool.py`.)
 """
 
 from __future__ import annotations

@@ -6,60 +6,92 @@ core. Everything that must not be told before it is durable waits in one line, i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Protocol
 
 from ..base.clock import Clock
 from ..base.errors import CairnError
-from ..channel.words import ConnectionEnd, DriverEnd, Open, OutwardEnd, TerminalEnd
-from ..store.interface import MessageStore
-from . import lifetimes
-from .access import Access
-from .acquisitions import Acquisitions, Notes
-from .auto_links import AutoLinks
-from .cluster import Cluster
-from .connections import Connections
-from .connectors import Connectors
-from .consumer import Consumer
-from .direct import DirectAddresses
-from .duplicates import forget_orphans
-from .entry import Entry
-from .exchange import Exchange, FanoutExchange
-from .failures import recall_counts
-from .finding import Finding
-from .followings import Followings
-from .former import Former
-from .in_doubt import InDoubt
-from .line import Line
-from .link_routes import LinkRoutes
-from .memory import DEFAULT_LIMIT_BYTES, Memory
-from .network import Network
-from .nodes import Arguments, Nodes
-from .opening import Opening
-from .places import Endpoint, ExchangePlace
-from .policy import policy_of
-from .queue import Queue
-from .reading import Reader, Submit
-from .returns import Returns
-from .shaped import ShapedQueue
-from .streams import STREAM, Streams
-from .subscriptions import Subscriptions, subscribers
-from .suspended import LinkEnds
-from .timers import Timers
-from .transactions import TransactionLimits, Transactions
+from ..channel.ports import ConnectionEnd, Open, OutwardEnd, TerminalEnd
+from ..store.contract.interface import MessageStore, PurgesInSlices
+from .federation.federated_queues import FederatedQueues
+from .federation.upstream import STREAM, ReplicatedUpstreams, Upstreams
+from .kernel.acquisition_log import Notes
+from .kernel.connections import Connections
+from .kernel.context import CoreContext, Post
+from .kernel.loader import Submit
+from .kernel.memory_budget import DEFAULT_LIMIT_BYTES
+from .links.attach import LinkOpener
+from .links.consumer import Consumer
+from .links.context import LinkContext
+from .links.exchange_links import ExchangeLinks
+from .links.handlers import LinkHandlers
+from .links.late_selection import LateSelection
+from .links.owned_nodes import OwnedNodes
+from .links.queue_links import QueueLinks
+from .links.sender_credit import SenderCredit
+from .mesh.network import Network
+from .nodes import lifetimes
+from .nodes.access_control import Access
+from .nodes.exchanges import Exchange
+from .nodes.registry import Arguments, MakeQueue, NodeDeleted, NodeRegistry
+from .nodes.replication_port import Cluster, Members
+from .nodes.resolver import Resolver
+from .nodes.retired_totals import RetiredTotals
+from .nodes.subscriptions import Subscriptions, selector_of, subscribers
+from .nodes.targets import Endpoint, ExchangeTarget
+from .outbound.auto_links import AutoLinks
+from .outbound.connectors import Connectors
+from .outbound.link_routes import LinkRoutes
+from .passthrough.address import PassthroughAddress, PassthroughTable
+from .passthrough.links import PassthroughLinks
+from .queues.deduplication import forget_orphans
+from .queues.delivery_counts import recall_counts
+from .queues.ordering import QueueOrder
+from .queues.policy import policy_of
+from .queues.queue import Queue, QueueServices
+from .queues.sorted_queue import SortedQueue
+from .resume.registry import LinkEndpoints
+from .selector.background_compiler import DEFAULT_SIZE_BYTES, Compiler
+from .standalone import Standalone
+from .transactions.context import TransactionLimits
+from .transactions.coordinator import open_coordinator
+from .transactions.dead_letters import Returns
+from .transactions.local_order import LocalOrder
+from .transactions.moves import Moves
+from .transactions.registry import Transactions
+from .transactions.xa import InDoubt
+from .users.quotas import Quotas
 
 DEFAULT_TRANSACTION_LIMITS = TransactionLimits()
 
 
-class Post(Protocol):
-    """Have something done on the core. Any thread."""
+class BrokerMembers(Members, ReplicatedUpstreams, Protocol):
+    """The members of a cluster; none for a broker that is being built."""
 
-    def __call__(self, action: Callable[..., None], *args: Any) -> None: ...
+    def nodes(self, core: CoreContext, make_queue: MakeQueue, gone: NodeDeleted) -> NodeRegistry:
+        """Build the nodes of the broker: changes of replicated ones are ordered (D58)."""
+        ...
+
+    def moves(self, core: CoreContext) -> Moves:
+        """Build what moves messages among queues."""
+        ...
+
+    def build(self, broker: Broker) -> None:
+        """Build the parts of the member: those of the broker exist, and its nodes are not recovered."""
+        ...
+
+    def attach(self, broker: Broker) -> None:
+        """Join: the broker is complete and recovered."""
+        ...
 
 
-class Broker(Finding):
-    """All nodes of one broker, and the drivers on them."""
+class ClusterMember(BrokerMembers, Cluster, Protocol):
+    """The cluster that the broker is to be a member of."""
+
+
+class Broker:
+    """The nodes of one broker, and the drivers on them."""
 
     def __init__(
         self,
@@ -72,76 +104,139 @@ class Broker(Finding):
         credit: int = 1000,
         memory_limit_bytes: int = DEFAULT_LIMIT_BYTES,
         access: Access | None = None,
+        quotas: Quotas | None = None,
         vouch: bool = False,
         transaction_limits: TransactionLimits = DEFAULT_TRANSACTION_LIMITS,
         anycast: Sequence[str] = (),
         multicast: Sequence[str] = (),
         container_id: str = "cairnmq",
-        cluster: Cluster | None = None,
+        cluster: ClusterMember | None = None,
         notes: Notes | None = None,
+        compile_on: Submit | None = None,
+        max_selector_bytes: int = DEFAULT_SIZE_BYTES,
     ) -> None:
         """*submit*: have something read on the reader's thread.
 
         *auto_create*: patterns of names for which a durable queue is made on first use; *credit*: per sender;
         *memory_limit_bytes*: how much content may be held in memory; *access*: who may do what, None for everybody
-        everything; *vouch*: a message's user-id must be the user who sends it; *transaction_limits*: what clients may
-        have open; *anycast*, *multicast*: patterns of addresses that messages pass through without being stored;
-        *container_id*: what other brokers call this one;
-        *cluster*: the one that it is a member of; *notes*: where acquisitions are written down, None for nowhere.
+        everything; *quotas*: how much of the broker each user may have; *vouch*: a message's user-id must be the user
+        who sends it; *transaction_limits*: what clients may have open; *anycast*, *multicast*: patterns of addresses
+        that messages pass through without being stored; *container_id*: what other brokers call this one;
+        *cluster*: the one that it is a member of; *notes*: where acquisitions are written down, None for nowhere;
+        *compile_on*: the thread that compiles selectors, None for the reader's; *max_selector_bytes*: the longest one.
         """
-        self.cluster = cluster
+        self.members: BrokerMembers = cluster or Standalone()
+        self._shares_queues = self.members.shares_queues
+        self.core = core = CoreContext.build(
+            store, clock, post, submit, memory_limit_bytes=memory_limit_bytes, quotas=quotas, notes=notes
+        )
         self.store = store
         self.clock = clock
-        self.reader = Reader(store, submit, post)
-        self.memory = Memory(memory_limit_bytes)
-        self.line = Line(store)
-        self.timers = Timers(clock, post)
-        self.acquisitions = None if notes is None else Acquisitions(notes, clock, self.timers)
-        self.returns = Returns(self)
-        self.subscriptions = Subscriptions(self)
-        self.transactions = Transactions(self, transaction_limits)
+        self.loader = core.loader
+        self.background = core.background
+        self.disposal = core.disposal
+        self.scheduler = core.scheduler
+        self.compiler = Compiler(clock, self.scheduler, compile_on or submit, post, max_selector_bytes)
+        self.users = core.users
+        self.commits = core.commits
+        self.memory = core.memory
+        self.acquisitions = core.acquisitions
         self.post = post
-        super().__init__(access, DirectAddresses(anycast, multicast), auto_create)
+        self.nodes = self.members.nodes(core, self._queue, self._gone)
+        self.direct = PassthroughTable(anycast, multicast)
+        self.resolver = Resolver(self.nodes, core.users, access, self.direct, auto_create)
+        self.returns = Returns(core, self.resolver, self.members.moves(core))
+        self.subscriptions = Subscriptions(
+            core, self.nodes, self.resolver, self._make_consumer, self._open_resumable
+        )
+        self.transactions = Transactions(
+            core, self.returns, self.members, transaction_limits, ordered=self._shares_queues
+        )
+        self.sender_credit = SenderCredit(store, self.members)
+        self.links = LinkContext(
+            core, self.nodes, self.resolver, self.subscriptions, self.transactions, self.returns, self.members,
+            self.sender_credit, vouch,
+        )  # fmt: skip
         self.connections = Connections(clock)
-        self.connectors = Connectors(self)
-        self.link_routes = LinkRoutes(self)
-        self.former = Former()
+        self.connectors = Connectors(core)
+        self.link_routes = LinkRoutes(core, self.connectors, self.resolver, self.transactions)
+        self.former = RetiredTotals()
         self.why_gone: Callable[[ConnectionEnd], str] = _stays
         """Why a connection may not be there, now that it is opened; empty if it may."""
         self.endpoints: dict[str, Endpoint] = {}
-        """By addresses, of which no queue is made: they begin with a dollar."""
-        self.network = Network(self, container_id)
-        self.auto_links = AutoLinks(self)
-        self.streams = Streams(self)
-        self.followings = Followings(self)
-        self.connectors.users += (self.network, self.auto_links, self.followings)
-        self.opening = Opening(self, credit)
-        self.vouch = vouch
-        self._is_stopping = False
-        self._owned: dict[object, list[Queue | Exchange]] = {}
-        self._withheld: dict[TerminalEnd, int] = {}
-        if cluster is None:
-            self.nodes = Nodes(store, post, self._queue, self._gone)
-        else:
-            self.nodes = cluster.nodes(self, self._queue, self._gone)
-        recall_counts(self)
-        self.in_doubt = InDoubt(self)
-        self.suspended = LinkEnds(self)
-        self._back: dict[Queue, list[tuple[Entry, bool, Callable[[], None]]]] = {}
-        """What goes back to replicated queues."""
-        self.followings.recover()
-        self.later(forget_orphans, self)
+        """Endpoints by their addresses, which begin with a dollar and never name a queue."""
+        core.events.link_closed.append(self._link_closed)
+        core.events.connection_closed += (self.transactions.connection_closed, self._connection_closed)
+        self.upstreams = Upstreams(core, self.nodes, self.resolver, self.members)
+        self._open_links(credit)
+        if core.acquisitions is not None:
+            core.events.link_closed.append(core.acquisitions.link_went)
+        self.network = Network(core, self.connections, self.connectors, self.direct, self.endpoints, container_id)
+        self.auto_links = AutoLinks(
+            core, self.connectors, self.resolver, self.members, container_id, self.link_opener.open_at
+        )
+        self.federated_queues = FederatedQueues(core, self.nodes, self.connectors, self.members, container_id)
+        self._queue_services = QueueServices(self.nodes, self.returns.bury, self._local_order, self.check_lifetime)
+        self.members.build(self)
+        self.nodes.recover()
+        queues = self.nodes.queues.values()
+        counting = {queue.name: queue.delivery_counts for queue in queues if queue.delivery_counts is not None}
+        recall_counts(core, self.nodes, counting)
+        self.in_doubt = InDoubt(core, self.transactions, queues)
+        self.link_endpoints.recover()
+        self.federated_queues.recover()
+        self.later(forget_orphans, self.nodes)
         self.later(self.subscriptions.forget_orphans)
-        if cluster is not None:
-            self.later(cluster.attach, self)
+        self.later(self.members.attach, self)
+
+    def _open_links(self, credit: int) -> None:
+        """Build the features that open links; *credit* is that of a sender."""
+        links = self.links
+        self.owned = OwnedNodes(self.core, self.nodes)
+        self.link_endpoints = LinkEndpoints(links)
+        passthrough = PassthroughLinks(links, self.direct, self.endpoints, credit)
+        queue_links = QueueLinks(links, self.connections, self.link_endpoints, credit)
+        exchange_links = ExchangeLinks(links, self.link_endpoints, credit)
+        handlers = LinkHandlers(self.endpoints, self.subscriptions.find, passthrough.open_relay)
+        handlers.claims += (partial(open_coordinator, self.transactions), self.link_routes.take)
+        handlers.prefixes[STREAM] = self.upstreams.open
+        handlers.targets |= {
+            Queue: queue_links.open,
+            ExchangeTarget: exchange_links.open,
+            PassthroughAddress: passthrough.open,
+        }
+        self.link_opener = LinkOpener(
+            links,
+            self.connections,
+            self.compiler,
+            self.owned,
+            self.link_endpoints,
+            handlers,
+            queue_links,
+            exchange_links,
+        )
+
+    def _local_order(self, queue: Queue) -> QueueOrder:
+        return LocalOrder(queue, self.core, self.returns, self._purge_here)
 
     def _queue(self, name: str, queue_id: int, arguments: Arguments) -> Queue:
         policy = policy_of(name, arguments)
-        queue = (ShapedQueue if policy.is_shaped else Queue)(self, name, queue_id, arguments)
-        if self.cluster is not None and queue_id and self.cluster.replicates(name, policy):
-            self.cluster.made(queue)
+        kind = SortedQueue if policy.is_sorted else Queue
+        queue = kind(self.core, self._queue_services, name, queue_id, arguments)
+        if queue_id and self.members.replicates(name, policy):
+            self.members.made(queue)
         queue.keep_counts()
+        text = selector_of(queue)
+        if text is not None:
+            queue.late_selector = LateSelection(self.core, queue, text)
+        self.users.queue_came(queue)
         return queue
+
+    def _make_consumer(self, terminal: TerminalEnd, queue: Queue, *, presettled: bool) -> Consumer:
+        return Consumer(self.links, terminal, queue, presettled=presettled)
+
+    def _open_resumable(self, wish: Open, terminal: TerminalEnd, queue: Queue, filters: bytes) -> None:
+        self.link_endpoints.open_to(wish, terminal, queue, filters)
 
     # ---- channels -------------------------------------------------------------------------------------------------
 
@@ -156,63 +251,46 @@ class Broker(Finding):
     def disconnected(self, name: str, connection: object, why: str) -> None:
         self.connectors.disconnected(name, connection, why)
 
+    def is_manager(self, user: str) -> bool:
+        return self.resolver.is_manager(user)
+
+    def why_not_in(self, user: str) -> str:
+        return self.resolver.why_not_in(user)
+
+    def core_share(self, user: str) -> int:
+        return self.users.quotas.of(user).core_share
+
+    def most_connections(self, user: str) -> int:
+        return self.users.quotas.of(user).max_connections
+
     def resumes(self, user: str, container: str) -> bool:
-        return self.suspended.resumes(user, container)
+        return self.link_endpoints.resumes(user, container)
 
     def open(self, wish: Open, terminal: TerminalEnd) -> None:
-        self.opening.open(wish, terminal)
+        self.link_opener.open(wish, terminal)
 
-    def make_dynamic(self, name: str, wish: Open) -> Queue:
-        """A node of the client's own, which goes with the link unless another policy was asked for."""
-        lifetime = lifetimes.asked_for(wish.terminus.properties)
-        queue = self.nodes.add_queue(name, {"auto-delete": lifetime})
-        if lifetime == lifetimes.CLOSE:
-            queue.owner, queue.private = wish.connection, wish.to_client
-            self._owned.setdefault(wish.connection, []).append(queue)
-        return queue
-
-    def make_topic(self, name: str, wish: Open) -> ExchangePlace:
-        """The same for a topic: all who subscribe to it get what is sent there. It goes with the link."""
-        exchange = self.nodes.add_exchange(name, FanoutExchange.type, {})
-        exchange.owner, exchange.private = wish.connection, wish.to_client
-        self._owned.setdefault(wish.connection, []).append(exchange)
-        return ExchangePlace(exchange)
-
-    def maker_closed(self, driver: DriverEnd, exchange: Exchange) -> None:
-        """A link has gone, and perhaps the topic that was made for it."""
-        if exchange.maker is driver and not exchange.gone:
-            self.nodes.delete_exchange(exchange, _ignore, "it went with what it was made for")
-
-    def driver_closed(self, driver: DriverEnd, queue: Queue, *, for_good: bool) -> None:
-        """A link has gone, and perhaps the queue goes with it."""
-        if queue.replicated and self.cluster is not None and isinstance(driver, Consumer):
-            self.cluster.not_consuming(queue)
-        if queue.maker is driver and not queue.gone:
-            self.nodes.delete_queue(queue, _ignore, "it went with what it was made for")
-        elif queue.policy.auto_delete:
-            self.touch(queue)
-        elif isinstance(driver, Consumer):
-            self.subscriptions.channel_closed(driver, queue, for_good=for_good)
-
-    def _look_whether_over(self, queue: Queue) -> None:
+    def check_lifetime(self, queue: Queue) -> None:
+        """Delete *queue* if the lifetime that its policy sets is over."""
         queue.was_filled = queue.was_filled or queue.messages > 0
-        if queue.replicated and self.cluster is not None and not self.cluster.deletes(queue):
-            return
-        if not queue.going and lifetimes.is_over(queue):
+        if queue.order.deletes() and not queue.is_deleting and lifetimes.is_over(queue):
             self.nodes.delete_queue(queue, _ignore, "it is not needed any more")
 
     def link_closed(self, terminal: TerminalEnd) -> None:
+        for closed in self.core.events.link_closed:
+            closed(terminal)
+
+    def _link_closed(self, terminal: TerminalEnd) -> None:
+        link = self.connections.links.get(terminal)
+        if link is not None:
+            self.users.link_closed(link.wish.user, terminal)
         self.connections.link_went(terminal)
-        if self.acquisitions is not None:
-            self.acquisitions.link_went(terminal)
-        self.auto_links.link_went(terminal)
-        self.followings.link_went(terminal)
 
     def connection_opened(self, connection: ConnectionEnd) -> None:
         self.connections.came(connection)
+        self.users.connection_opened(connection.user)
         if why := self.why_gone(connection):  # it came in while that was changed
             connection.expel(why)
-        if self.cluster is not None and (why_not := self.cluster.why_not_serving()):
+        if why_not := self.members.why_not_serving():
             connection.expel(why_not, elsewhere=True)
 
     def session_begun(self, connection: object, number: int) -> None:
@@ -222,25 +300,25 @@ class Broker(Finding):
         self.connections.session_went(connection, number)
 
     def connection_closed(self, connection: object) -> None:
-        self.transactions.connection_closed(connection)
+        for closed in self.core.events.connection_closed:
+            closed(connection)
+
+    def _connection_closed(self, connection: object) -> None:
+        there = self.connections.by_end.get(connection)
+        if there is not None:
+            self.users.connection_closed(there.end.user)
         self.connections.went(connection)
-        for node in list(self._owned.get(connection, ())):
-            if isinstance(node, Queue):
-                self.nodes.delete_queue(node, _ignore, "it went with its connection")
-            else:
-                self.nodes.delete_exchange(node, _ignore, "it went with its connection")
-        self._owned.pop(connection, None)
 
     def _gone(self, node: Queue | Exchange, why: str) -> None:
-        """A node is not there any more: what is on it goes, and links on it are told."""
-        if node.owner is not None and node in self._owned.get(node.owner, ()):
-            self._owned[node.owner].remove(node)
+        """Handle a deleted node: purge its messages, and close its links with the reason."""
+        self.owned.node_deleted(node)
         self.former.take_over(node)
-        if isinstance(node, Queue) and node.replicated and self.cluster is not None:
-            self.cluster.gone(node)
+        if isinstance(node, Queue):
+            self.users.queue_went(node)
+            node.order.deleted()
         kind = "queue" if isinstance(node, Queue) else "exchange"
         if isinstance(node, Queue):
-            drivers = [*node.consumers, *node.browsers, *node.producers]
+            drivers = _drivers(node)
             self._purge(node)
         else:
             drivers = [*node.producers, *subscribers(node)]
@@ -248,127 +326,121 @@ class Broker(Finding):
         for driver in drivers:
             driver.terminal.failure("amqp:resource-deleted", f"the {kind} {node.name!r} is gone: {why}")
 
-    def _purge(self, queue: Queue) -> None:
-        """A queue that is gone takes its messages along, in one record; SQL forgets it when that is durable."""
-        queue.end()
-        if queue.gate is not None:
-            queue.gate.end()
-        if queue.counts is not None:
-            queue.counts.end()
-        if queue.queue_id:
-            lsn = self.store.purge(queue.queue_id, self.clock.wall_us(), is_final=True)
-            self.line.when_durable(lsn, self.store.finish_destroy_queue, queue.queue_id, _ignore)
+    def renew(self, queue: Queue) -> Queue:
+        """Begin a replicated *queue* anew, empty and without bindings. The store keeps what it has of it."""
+        return self.nodes.renew_queue(queue, self._renewed)
 
-    def purge(self, queue: Queue, done: Callable[[int | Exception], None]) -> None:
-        """Take all messages off *queue* but those that consumers and transactions have; *done* gets how many."""
-        if queue.replicated and self.cluster is not None:
-            self.cluster.purge(queue, done)
-            return
-        lsn = 0
+    def _renewed(self, queue: Queue) -> None:
+        self.former.take_over(queue)
+        self.users.queue_went(queue)
+        queue.order.deleted()
+        drivers = _drivers(queue)
+        queue.end()
+        for driver in drivers:
+            driver.terminal.failure("amqp:connection:forced", f"the queue {queue.name!r} is brought up to date")
+
+    def _purge(self, queue: Queue) -> None:
+        """Purge a deleted queue by one record; the wiring forgets the queue when the record is durable."""
+        queue.end()
+        if queue.limits is not None:
+            queue.limits.end()
+        if queue.delivery_counts is not None:
+            queue.delivery_counts.end()
+        if queue.queue_id:
+            purging = self._purging(queue.queue_id, is_final=True)
+
+            def purged(lsn: int) -> None:
+                self.commits.when_durable(lsn, self.store.finish_destroy_queue, queue.queue_id, _ignore)
+
+            self._go_on_purging(purging, "", purged)
+
+    def purge(self, queue: Queue, done: Callable[[int | Exception], None], user: str = "") -> None:
+        """Take all messages off *queue* but those that consumers and transactions have; *done* gets how many.
+
+        They are off the queue at once. *done* is called when the work that follows is done, in turns of *user*, and
+        when the purge is durable.
+        """
+        queue.order.purge(done, user)
+
+    def _purge_here(self, queue: Queue, done: Callable[[int | Exception], None], user: str) -> None:
+        purging: Iterator[int] = iter((0,))
         if queue.queue_id:
             keep = [entry.message_id for entry in queue.with_consumers() if entry.message_id]
             try:
-                lsn = self.store.purge(queue.queue_id, self.clock.wall_us(), keep=keep)
+                purging = self._purging(queue.queue_id, keep=keep)
             except CairnError as error:
                 done(error)
                 return
-        self.line.when_durable(lsn, done, queue.clear())
+        count = queue.clear(user)
+
+        def purged(lsn: int) -> None:
+            self.disposal.then(lambda: self.commits.when_durable(lsn, done, count), user)
+
+        self._go_on_purging(purging, user, purged)
+
+    def _purging(self, queue_id: int, *, keep: Sequence[int] = (), is_final: bool = False) -> Iterator[int]:
+        """Cut the queue; what follows is done by going through the LSNs returned, the last of which is to wait for."""
+        store, now_us = self.store, self.clock.wall_us()
+        if isinstance(store, PurgesInSlices):
+            return store.purge_in_slices(queue_id, now_us, keep=keep, is_final=is_final)
+        return iter((store.purge(queue_id, now_us, keep=keep, is_final=is_final),))
+
+    def _go_on_purging(self, purging: Iterator[int], user: str, then: Callable[[int], None], lsn: int = 0) -> None:
+        """Go on as long as this step has time; *then* gets the last LSN, which is *lsn* if there are no more."""
+        for last_lsn in purging:
+            lsn = last_lsn
+            if not self.background.has_time():
+                self.background.put_off(partial(self._go_on_purging, purging, user, then, lsn), user)
+                return
+        then(lsn)
 
     def stopping(self) -> None:
-        """From now on connections are lost, and transactions rolled back, because the broker stops."""
-        self._is_stopping = True
-
-    def spares(self, queue: Queue) -> bool:
-        """Whether what is lost now is no failure of *queue*'s messages: the broker stops. A cluster counts it."""
-        return self._is_stopping and not queue.replicated
-
-    # ---- credit ---------------------------------------------------------------------------------------------------
-
-    def credit(self, terminal: TerminalEnd, wanted: int, *, replicated: bool = False) -> int:
-        """How much credit a sender to durable queues gets of *wanted*: all of it, or none while the store is full.
-
-        None either if some queue is *replicated*, or may be, and the cluster can't keep up. What is withheld is given
-        when there is room again.
-        """
-        held = replicated and self.cluster is not None and self.cluster.holds
-        if not wanted or not (held or self.store.full()):
-            return wanted
-        self._withheld[terminal] = self._withheld.get(terminal, 0) + wanted
-        return 0
-
-    def no_credit(self, terminal: TerminalEnd) -> None:
-        """The channel is gone, and what was withheld from it."""
-        self._withheld.pop(terminal, None)
-
-    def room_again(self) -> None:
-        """The store takes messages again, or the cluster: give the credit that was withheld."""
-        if self.store.full() or (self.cluster is not None and self.cluster.holds):
-            return
-        withheld, self._withheld = self._withheld, {}
-        for terminal, credit in withheld.items():
-            terminal.grant(credit)
+        """Handle that the broker stops: from now on connections are closed, and transactions rolled back."""
+        self.returns.is_stopping = True
 
     # ---- steps ----------------------------------------------------------------------------------------------------
-
-    def touch(self, queue: Queue) -> None:
-        """Something changed there: hand out its messages at the end of the step."""
-        self.line.dirty[queue] = None
 
     def later(self, action: Callable[..., None], *args: Any) -> None:
         """Do *action* on the core, after what waits there already."""
         self.post(action, *args)
 
     def when_answered(self, action: Callable[[], None]) -> None:
-        if self.cluster is not None:
-            self.cluster.when_answered(partial(self.line.when_durable, 0, action))
-        else:
-            self.line.when_durable(0, action)
-
-    def order_back(self, queue: Queue, entry: Entry, failed: bool, then: Callable[[], None]) -> None:
-        """A message goes back to a replicated queue, with all that do so in this step."""
-        if not self._back:
-            self.later(self.order_all_back)
-        self._back.setdefault(queue, []).append((entry, failed, then))
-
-    def order_all_back(self) -> None:
-        """Now, at the latest."""
-        assert self.cluster is not None
-        back, self._back = self._back, {}
-        for queue, those in back.items():
-            entries = [(entry, failed) for entry, failed, _ in those]
-            self.cluster.give_back(queue, entries, partial(_do_all, [then for _, _, then in those]))
+        self.members.when_answered(partial(self.commits.when_durable, 0, action))
 
     def held_up(self, then: Callable[[], None]) -> bool:
-        return self.line.held_up(then) or (self.cluster is not None and self.cluster.held_up(then))
+        return self.commits.held_up(then) or self.members.held_up(then)
 
     def durable(self) -> None:
         """The store's durable LSN has moved."""
-        self.line.move()
-        if self.streams.feeders:
-            self.streams.look()
-        if self.cluster is not None:
-            self.cluster.durable()
+        self.commits.move()
+        for act in [*self.core.events.durable]:  # an act may remove itself
+            act()
+        if self._shares_queues:
+            self.members.durable()
 
     def due_s(self) -> float:
-        return self.timers.due_s
+        return self.scheduler.due_s
 
     def on_time(self) -> None:
-        self.timers.run()
+        self.scheduler.run()
 
     def finish_step(self) -> None:
         if self.memory.starved:
-            for queue in self.memory.take_relieved():
-                self.touch(queue)
-        line, cluster = self.line, self.cluster
-        while (cluster is not None and cluster.step()) or line.dirty:
-            dirty, line.dirty = line.dirty, {}
+            for relieved in self.memory.take_relieved():
+                self.core.schedule_dispatch(relieved)
+        commits = self.commits
+        while (self._shares_queues and self.members.step()) or commits.dirty:
+            dirty, commits.dirty = commits.dirty, {}
             for queue in dirty:
-                if not queue.gone:
+                if not queue.is_deleted:
                     queue.dispatch()
-                    if queue.policy.auto_delete:
-                        self._look_whether_over(queue)
-        if self.reader.put_off:
-            self.reader.end_step()
+        self.background.end_step()
+        if self.memory.waiting:
+            self.memory.release()
+        if self.users.changed:
+            self.users.step()
+        if self.loader.put_off:
+            self.loader.end_step()
         self.store.kick()
 
 
@@ -376,10 +448,10 @@ def _stays(connection: ConnectionEnd) -> str:
     return ""
 
 
-def _do_all(actions: Sequence[Callable[[], None]]) -> None:
-    for action in actions:
-        action()
-
-
 def _ignore(result: object) -> None:
-    """Nobody waits to hear how that went; the log tells what went wrong."""
+    """Ignore the result; failures are logged."""
+
+
+def _drivers(queue: Queue) -> list[Any]:
+    """Return the drivers of all links on *queue*."""
+    return [*queue.consumers, *queue.browsers, *queue.producers]

@@ -8,28 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
+from importlib.metadata import version
 from itertools import islice
 from typing import NamedTuple
 
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from ..base.accounts.audit import Audit
 from ..broker.broker import Broker
-from ..broker.connectors import Connector
-from ..broker.exchange import Exchange
-from ..broker.follower_link import FollowerLink
-from ..broker.followings import UP, Following
-from ..broker.queue import Queue
-from ..router.core import Core
+from ..broker.federation.federated_queues import UP, FederatedQueue
+from ..broker.federation.upstream_link import DownstreamLink
+from ..broker.nodes.exchanges import Exchange
+from ..broker.outbound.connectors import Connector
+from ..broker.queues.queue import Queue
+from ..router.kernel.core import Core
 from .exposition import PREFIX, Samples, Value, metric_of
 
 
 class QueueChoice(NamedTuple):
-    """Which queues and exchanges are told one by one."""
+    """The choice of queues and exchanges with metrics of their own."""
 
     patterns: tuple[str, ...] = ("*",)
     most: int = 100
-    """Of queues, and of exchanges: those that were made first."""
+    """The number of queues, and of exchanges: the oldest ones."""
 
     def queues(self, among: list[Queue]) -> list[Queue]:
         return list(islice((one for one in among if self._fits(one.name)), self.most))
@@ -42,11 +44,17 @@ class QueueChoice(NamedTuple):
 
 
 class Figures:
-    """What a scrape finds."""
+    """The values that a scrape reads."""
 
-    def __init__(self, broker: Broker, core: Core, choice: QueueChoice) -> None:
+    def __init__(
+        self, broker: Broker, core: Core, choice: QueueChoice, audit: Audit | None = None, full: str = ""
+    ) -> None:
         self.broker = broker
         self.core = core
+        self.users = list(broker.users.by_name.values())
+        short = {"disk": bool(full), "memory": bool(broker.memory.waiting)}
+        self.alarms = Samples(("resource",), [((resource,), float(is_short)) for resource, is_short in short.items()])
+        self.audit = audit
         self.queues = list(broker.nodes.queues.values())
         self.exchanges = list(broker.nodes.exchanges.values())
         self.shown_queues = choice.queues(self.queues)
@@ -64,21 +72,26 @@ class Figures:
     def by_exchange(self, read: Callable[[Exchange], float]) -> Samples:
         return Samples(("exchange",), [((exchange.name,), read(exchange)) for exchange in self.shown_exchanges])
 
+    def by_login_failure(self) -> Samples:
+        """Return the number of failed logins, by mechanism and reason."""
+        found = {} if self.audit is None else self.audit.failures.copy()
+        return Samples(("mechanism", "reason"), [(labels, float(count)) for labels, count in sorted(found.items())])
+
     def by_connector(self, read: Callable[[Connector], float]) -> Samples:
         found = list(self.broker.connectors.by_name.values())
         return Samples(("connector",), [((one.name,), float(read(one))) for one in found])
 
-    def by_following(self, read: Callable[[Following], float]) -> Samples:
-        found = list(self.broker.followings.by_name.values())
+    def by_following(self, read: Callable[[FederatedQueue], float]) -> Samples:
+        found = list(self.broker.federated_queues.by_name.values())
         return Samples(("queue",), [((one.name,), float(read(one))) for one in found])
 
-    def by_follower(self, read: Callable[[FollowerLink], float]) -> Samples:
-        found = list(self.broker.streams.feeders)
+    def by_follower(self, read: Callable[[DownstreamLink], float]) -> Samples:
+        found = list(self.broker.upstreams.feeders)
         return Samples(("queue", "follower"), [((one.queue.name, one.follower), float(read(one))) for one in found])
 
 
 class BrokerFamily(NamedTuple):
-    """One metric."""
+    """A metric of the broker."""
 
     name: str
     kind: str
@@ -91,10 +104,16 @@ class BrokerFamily(NamedTuple):
         return PREFIX + self.name
 
 
+_BUILD = Samples(("version",), [((version("cairnmq"),), 1.0)])
 BROKER_FAMILIES = (
+    BrokerFamily("build_info", "gauge", "The version of the broker; always 1.", lambda f: _BUILD),
     BrokerFamily("connections", "gauge", "Connections.", lambda f: len(f.broker.connections.by_end)),
     BrokerFamily(
         "connections_opened_total", "counter", "Connections opened so far.", lambda f: f.broker.connections.opened
+    ),
+    BrokerFamily(
+        "auth_failures_total", "counter", "Failed logins by SASL mechanism and class of reason.",
+        lambda f: f.by_login_failure(),
     ),
     BrokerFamily("links", "gauge", "Links.", lambda f: len(f.broker.connections.links)),
     BrokerFamily("connectors", "gauge", "Connectors.", lambda f: len(f.broker.connectors.by_name)),
@@ -106,9 +125,9 @@ BROKER_FAMILIES = (
         "connector_failures_total", "counter", "Tries that failed, and connections that broke.",
         lambda f: f.by_connector(lambda c: c.failures),
     ),
-    BrokerFamily("routed_links", "gauge", "Links that go on to others.", lambda f: len(f.broker.link_routes.joints)),
+    BrokerFamily("routed_links", "gauge", "Links that go on to others.", lambda f: len(f.broker.link_routes.pairs)),
     BrokerFamily(
-        "routers", "gauge", "Other brokers that can be reached.", lambda f: len(f.broker.network.topology.ways)
+        "routers", "gauge", "Other brokers that can be reached.", lambda f: len(f.broker.network.topology.next_hops)
     ),
     BrokerFamily(
         "following_up", "gauge", "1 while the source that it follows is there.",
@@ -162,9 +181,29 @@ BROKER_FAMILIES = (
         lambda f: f.of_exchanges(lambda e: e.unrouted) + f.broker.former.unrouted,
     ),
     BrokerFamily("memory_used_bytes", "gauge", "What waiting messages hold.", lambda f: f.broker.memory.used_bytes),
+    BrokerFamily(
+        "alarm", "gauge", "1 while the disk is full, or senders wait for memory.", lambda f: f.alarms,
+    ),
+    BrokerFamily(
+        "throttled_users", "gauge", "Users to whose queues senders wait, for their durable bytes.",
+        lambda f: sum(user.is_blocked for user in f.users),
+    ),
+    BrokerFamily(
+        "throttled_links", "gauge", "Senders that wait for room of a user, or for their user's pace.",
+        lambda f: sum(len(user.blocked) + len(user.paced) for user in f.users),
+    ),
     BrokerFamily("memory_limit_bytes", "gauge", "What they may hold.", lambda f: f.broker.memory.limit_bytes),
     BrokerFamily("core_steps_total", "counter", "Batches of decisions.", lambda f: f.core.steps),
     BrokerFamily("core_busy_seconds_total", "counter", "The time that they took.", lambda f: f.core.busy_s),
+    BrokerFamily(
+        "core_longest_turn_seconds", "gauge", "The longest batch of decisions of the last 15 to 30 seconds.",
+        lambda f: f.core.longest.longest_s(),
+    ),
+    BrokerFamily(
+        "worker_longest_turn_seconds", "gauge",
+        "The longest turn of a worker in the same time: it reads, plays the core and writes.",
+        lambda f: f.core.longest_of_workers.longest_s(),
+    ),
     BrokerFamily("queue_messages", "gauge", "Messages on it.", lambda f: f.by_queue(lambda q: q.messages)),
     BrokerFamily(
         "queue_ready_messages", "gauge", "Those that consumers can take.", lambda f: f.by_queue(lambda q: q.depth)
@@ -200,14 +239,24 @@ BROKER_FAMILIES = (
 class BrokerCollector(Collector):
     """Gives the families at each scrape."""
 
-    def __init__(self, broker: Broker, core: Core, choice: QueueChoice) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        core: Core,
+        choice: QueueChoice,
+        audit: Audit | None = None,
+        why_full: Callable[[], str] = str,
+    ) -> None:
+        """*why_full*: why nothing more can be stored; empty if it can. Any thread."""
         self._broker = broker
+        self._why_full = why_full
+        self._audit = audit
         self._core = core
         self._choice = choice
         self._highest: dict[str, float] = {}
 
     def collect(self) -> Iterator[Metric]:
-        figures = Figures(self._broker, self._core, self._choice)
+        figures = Figures(self._broker, self._core, self._choice, self._audit, self._why_full())
         for family in BROKER_FAMILIES:
             value = family.value(figures)
             if family.kind == "counter" and isinstance(value, int | float):

@@ -1,10 +1,11 @@
-"""What there is to be known of a membership: for Prometheus, and for management (`cairnmq ctl cluster`).
+"""The metrics of a cluster member: for Prometheus, and for management (`cairnmq ctl cluster`).
 
 Read off plain numbers, by the thread that answers a scrape, too: figures may be a moment apart.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -12,14 +13,15 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from ..cluster.core import Core
-from ..cluster.phases import SYNCED
-from ..management.entity import Attribute
-from ..management.system import One
+from ..cluster.group.member_id import MemberId
+from ..cluster.kernel.phases import SYNCED, UPDATING
+from ..management.entities.system import One
+from ..management.protocol.entity import Attribute
 from .exposition import PREFIX, Samples, Value, metric_of
 
 
 class ClusterFamily(NamedTuple):
-    """One metric."""
+    """A metric of the cluster membership."""
 
     name: str
     kind: str
@@ -36,17 +38,22 @@ CLUSTER_FAMILIES = (
     ClusterFamily(
         "cluster_phase_info", "gauge",
         "How far this member is: outside, founding, wiping, asking, updating or synced; always 1.",
-        lambda core: Samples(("cluster", "phase"), [((core.name, core.phase), 1)]),
+        lambda core: Samples(("cluster", "phase"), [((core.state.name, core.state.phase_name), 1)]),
     ),
-    ClusterFamily("cluster_synced", "gauge", "1 while it has all messages.", lambda core: core.phase == SYNCED),
-    ClusterFamily("cluster_serving", "gauge", "1 while it serves clients.", lambda core: not core.why_not_serving()),
-    ClusterFamily("cluster_members", "gauge", "Members it knows, itself included.", lambda core: len(core.members)),
+    ClusterFamily("cluster_synced", "gauge", "1 while it has all messages.", lambda core: core.state.phase == SYNCED),
     ClusterFamily(
-        "cluster_following_members", "gauge", "Those of them that do what they hear.", lambda core: core.following
+        "cluster_serving", "gauge", "1 while it serves clients.", lambda core: not core.service.why_not_serving()
+    ),
+    ClusterFamily(
+        "cluster_members", "gauge", "Members it knows, itself included.", lambda core: len(core.state.members)
+    ),
+    ClusterFamily(
+        "cluster_following_members", "gauge", "Those of them that do what they hear.",
+        lambda core: core.service.following,
     ),
     ClusterFamily(
         "cluster_waiting_events", "gauge", "Events that a majority has not acknowledged.",
-        lambda core: core.completion.backlog,
+        lambda core: core.commits.backlog,
     ),
     ClusterFamily(
         "cluster_in_flight_bytes", "gauge", "Said, and not heard again.", lambda core: core.group.in_flight_bytes
@@ -59,14 +66,30 @@ CLUSTER_FAMILIES = (
     ),
     ClusterFamily(
         "cluster_brought_messages_total", "counter", "Messages brought to newcomers.",
-        lambda core: core.updater.brought,
+        lambda core: core.sender.brought,
     ),
     ClusterFamily(
-        "cluster_lost_total", "counter", "How often the group was lost.", lambda core: core.belonging.lost_times
+        "cluster_messages_to_bring", "gauge", "Messages that this member is still to bring to newcomers.",
+        lambda core: core.sender.left,
+    ),
+    ClusterFamily(
+        "cluster_received_messages", "gauge", "Messages of the present transfer that this member has.",
+        lambda core: core.receiver.received,
+    ),
+    ClusterFamily(
+        "cluster_kept_messages", "gauge", "Those of them that were on its own disk, and not received.",
+        lambda core: core.receiver.kept_messages.kept,
+    ),
+    ClusterFamily(
+        "cluster_messages_to_receive", "gauge", "Messages of the present transfer, as counted when it began.",
+        lambda core: core.receiver.wanted,
+    ),
+    ClusterFamily(
+        "cluster_lost_total", "counter", "How often the group was lost.", lambda core: core.view_change.lost_times
     ),
     ClusterFamily(
         "cluster_wiring_stalls_total", "counter", "How often the wiring made what is behind it wait.",
-        lambda core: core.stalls,
+        lambda core: core.inbox.stalls,
     ),
     ClusterFamily(
         "cluster_lag_bytes", "gauge", "Heard, and not on the disk here.", lambda core: core.flow.lag_bytes
@@ -82,7 +105,25 @@ CLUSTER_FAMILIES = (
     ClusterFamily(
         "cluster_flow_off_total", "counter", "How often this member said that it lags.", lambda core: core.flow.offs
     ),
-    ClusterFamily("cluster_bad_events_total", "counter", "Events that are none.", lambda core: core.deliver.bad_events),
+    ClusterFamily(
+        "cluster_silent_members", "gauge", "Members without a sign of life for a third of --cluster-silence.",
+        lambda core: core.liveness.silent_members,
+    ),
+    ClusterFamily(
+        "cluster_longest_silence_seconds", "gauge", "How long the most silent member has shown no sign of life.",
+        lambda core: core.liveness.longest_silence_s,
+    ),
+    ClusterFamily(
+        "cluster_expelled_members_total", "counter", "Silent members that were expelled, as seen by this member.",
+        lambda core: core.liveness.expulsions,
+    ),
+    ClusterFamily(
+        "cluster_oldest_unconfirmed_seconds", "gauge", "Age of the oldest event that a majority has not acknowledged.",
+        lambda core: core.commit_delays.oldest_s,
+    ),
+    ClusterFamily(
+        "cluster_bad_events_total", "counter", "Events that are none.", lambda core: core.apply_loop.bad_events
+    ),
 )  # fmt: skip
 
 
@@ -97,6 +138,43 @@ class ClusterCollector(Collector):
             yield metric_of(family.full_name, family.kind, family.help, family.value(self._core))
 
 
+def member_rows(core: Core) -> list[dict[str, str | int | bool]]:
+    """A row for each configured node, as this member sees it."""
+    leads = Counter(replica.owner for replica in [*core.owners.replicas.values()])
+    places = core.addresses.by_node
+    rows: list[dict[str, str | int | bool]] = []
+    present = {member.node: member for member in core.state.members}
+    for node in sorted({*core.group.nodes(), *present}):
+        member = present.get(node)
+        known = places.get(node)
+        rows.append(
+            {
+                "node": node,
+                "address": ", ".join(f"{host}:{port}" for host, port in (known.plain + known.tls if known else ())),
+                "state": "not connected" if member is None else _state(core, member),
+                "leader-of": 0 if member is None else leads[member],
+                "process": 0 if member is None else member.pid,
+                "incarnation": "" if member is None else f"{member.incarnation:x}"[:8],
+                "this-one": member is not None and member == core.state.me,
+            }
+        )
+    return rows
+
+
+def _state(core: Core, member: MemberId) -> str:
+    if member in core.state.synced:
+        return "synchronized"
+    if member == core.state.me and core.state.phase == UPDATING:
+        wanted = max(core.receiver.wanted, core.receiver.received, 1)
+        return f"transferring {100 * core.receiver.received // wanted} %"
+    if member == core.state.me:
+        return core.state.phase_name
+    if member in core.commits.floors:
+        share = core.sender.share(member)
+        return "transferring" if share is None else f"transferring {share:.0%}".replace("%", " %")
+    return "joining"
+
+
 class ClusterType(One):
     name = "cluster"
     meaning = "The cluster, as this member sees it; only where it is one. There is one, called `cluster`."
@@ -104,27 +182,34 @@ class ClusterType(One):
     def __init__(self, core: Core) -> None:
         super().__init__(
             (
-                Attribute("cluster", "string", "Its name.", lambda _: core.name),
-                Attribute("phase", "string", "How far this member is.", lambda _: core.phase),
-                Attribute("serving", "boolean", "Whether it serves clients.", lambda _: not core.why_not_serving()),
-                Attribute("members", "list", "All in the group.", lambda _: [str(one) for one in core.members]),
+                Attribute("cluster", "string", "Its name.", lambda _: core.state.name),
+                Attribute("phase", "string", "How far this member is.", lambda _: core.state.phase_name),
+                Attribute(
+                    "serving", "boolean", "Whether it serves clients.", lambda _: not core.service.why_not_serving()
+                ),
+                Attribute("members", "list", "All in the group.", lambda _: [str(one) for one in core.state.members]),
+                Attribute("connected", "number", "How many these are.", lambda _: len(core.state.members)),
+                Attribute(
+                    "member-states", "list", "Of each node: address, state, queues that it leads, incarnation.",
+                    lambda _: member_rows(core),
+                ),
                 Attribute(
                     "synced", "list", "Those that have all messages.",
-                    lambda _: [str(one) for one in sorted(core.owners.synced)],
+                    lambda _: [str(one) for one in sorted(core.state.synced)],
                 ),
-                Attribute("me", "string", "Which of them this one is.", lambda _: str(core.me)),
+                Attribute("me", "string", "Which of them this one is.", lambda _: str(core.state.me)),
                 Attribute(
                     "others-at", "list", "Where clients reach the others, as this one tells its own.",
                     lambda _: [f"{host}:{port}" for places in core.addresses.others for host, port in places],
                 ),
-                Attribute("needed", "number", "How many a majority is.", lambda _: core.completion.majority),
+                Attribute("needed", "number", "How many a majority is.", lambda _: core.commits.majority),
                 Attribute("queues", "number", "Replicated queues.", lambda _: len(core.owners.replicas)),
                 Attribute("owned-queues", "number", "Those handed out here.", lambda _: core.owned_queues),
                 Attribute(
                     "waiting-events", "number", "What a majority has not acknowledged.",
-                    lambda _: core.completion.backlog,
+                    lambda _: core.commits.backlog,
                 ),
-                Attribute("unfinished", "number", "Queues not whole here.", lambda _: core.joining.unfinished),
+                Attribute("unfinished", "number", "Queues not whole here.", lambda _: core.receiver.unfinished),
             ),
             (),
         )  # fmt: skip

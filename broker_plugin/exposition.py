@@ -14,25 +14,25 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from ..journal.meters import HistogramValue
-from ..store.metrics import JournalMetrics
+from ..journal.write.metrics import HistogramValue
+from ..store.journaled.metrics import JournalMetrics
 
 PREFIX = "cairnmq_"
 
 
 class Samples(NamedTuple):
-    """What a family with labels shows: the labels' names, and each value with the labels it is for."""
+    """The samples of a family with labels: the labels' names, and each value with its label values."""
 
     labels: tuple[str, ...]
     values: list[tuple[tuple[str, ...], float]]
 
 
 Value = float | HistogramValue | Samples | None
-"""What a family shows; None leaves its sample out."""
+"""The value of a family; None leaves its sample out."""
 
 
 class Family(NamedTuple):
-    """One metric."""
+    """A metric family."""
 
     name: str
     kind: str
@@ -42,7 +42,7 @@ class Family(NamedTuple):
 
     @property
     def full_name(self) -> str:
-        """As a scrape names it, but for the suffixes of a histogram."""
+        """Return the name in a scrape, without the suffixes of a histogram."""
         return PREFIX + self.name
 
 
@@ -89,8 +89,8 @@ FAMILIES = (
         "journal_holes", "gauge", "Runs of slots that left the log before older ones did.", lambda m: m.holes
     ),
     Family(
-        "journal_base_pin_info", "gauge", "What holds the oldest slot of the log, in words; always 1.",
-        lambda m: Samples(("slot", "held_by"), [((str(m.base_slot), m.base_held_by), 1)]),
+        "journal_base_pin_info", "gauge", "The kind of what holds the oldest slot of the log; always 1.",
+        lambda m: Samples(("held_by",), [((m.base_holder_kind,), 1)]),
     ),
     Family("journal_free_containers", "gauge", "Containers ready for use.", lambda m: m.free_containers),
     Family("journal_made_containers_total", "counter", "Containers made.", lambda m: m.made_containers),

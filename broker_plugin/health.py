@@ -1,4 +1,4 @@
-"""Whether the broker is alive, and whether it is of use: what /health and /ready say. Any thread."""
+"""The liveness and readiness of the broker, as reported by /health and /ready. Any thread."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class Health:
         self._why_not: Callable[[], str] = str
 
     def serving(self, full: Callable[[], str], why_not: Callable[[], str] = str) -> None:
-        """The store is recovered; *full* tells why nothing more can be stored, *why_not* why nobody is served."""
+        """Set the state to serving: *full* returns why nothing can be stored, *why_not* why clients are not served."""
         self._full = full
         self._why_not = why_not
 
     def stopping(self) -> None:
-        """Nobody is let in any more."""
+        """Set the state to stopping: clients are not admitted any more."""
         self._full = None
 
     def why_not_alive(self) -> list[str]:

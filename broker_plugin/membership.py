@@ -9,21 +9,22 @@ from typing import Any
 
 from ..base.clock import Clock
 from ..base.errors import CairnError
-from ..cluster.addresses import Place, Places
-from ..cluster.agreeing import agreement
 from ..cluster.broker_handler import BrokerHandler
-from ..cluster.core import Core
-from ..cluster.corosync import CorosyncBus
-from ..cluster.group import Group
-from ..cluster.listening import Listening, Watch
-from ..cluster.member import GroupMember
-from ..cluster.solo import SoloGroup
-from ..store.aside import Aside
+from ..cluster.core import Core, MemberOptions
+from ..cluster.group.config_check import agreement
+from ..cluster.group.corosync import CorosyncBus
+from ..cluster.group.group import Group
+from ..cluster.group.member import GroupMember
+from ..cluster.group.single_member import SingleMemberGroup
+from ..cluster.kernel.events import VERSION
+from ..cluster.nodes.failover_addresses import Place, Places
+from ..cluster.poller import Poller, Watch
+from ..store.journaled.discarded_state import Aside
 from .options import ClusterOptions
 
 
 def reachable(places: Places) -> Places:
-    """Of where a broker listens, what others can use: any address is this machine's name, its own loop is none."""
+    """Return the addresses of a listener that others can use: the machine's name for any address, no loopback."""
     return Places(_reachable(places.plain), _reachable(places.tls))
 
 
@@ -39,7 +40,7 @@ def _reachable(places: Sequence[Place]) -> tuple[Place, ...]:
 
 
 class Membership:
-    """Of one broker. Made before it, and started when it runs."""
+    """The cluster membership of a broker. Created before the broker, and started when it runs."""
 
     def __init__(
         self,
@@ -57,23 +58,26 @@ class Membership:
         """
         group: Group
         self._listens = options.size != 1
+        settings = MemberOptions(
+            is_alone=not self._listens,
+            is_forced=options.force,
+            silence_s=options.silence_s,
+            aside=aside,
+            places=reachable(places) if options.advertise is None else options.advertise,
+        )
         if self._listens:
             bus = CorosyncBus(options.size or None, clock)
-            group = GroupMember(bus, clock, agreed=agreement(options.name, alike))
-            self.core = Core(group, options.name, lambda: bus.configured, clock, fail)
+            group = GroupMember(bus, clock, agreed=agreement(options.name, VERSION, alike))
+            self.core = Core(group, options.name, lambda: bus.configured, clock, fail, settings)
         else:  # alone, all of it happens in the broker's own steps
-            self.core = Core(SoloGroup(), options.name, lambda: 1, clock, fail)
-            self.core.alone = True
-        self.core.force = options.force
-        self.core.losers.aside = aside
-        self.core.addresses.mine = reachable(places) if options.advertise is None else options.advertise
+            self.core = Core(SingleMemberGroup(), options.name, lambda: 1, clock, fail, settings)
         self.handler = BrokerHandler(self.core)
-        self._listening: Listening | None = None
+        self._listening: Poller | None = None
 
     def start(self, watch: Watch, post: Callable[..., None]) -> None:
         """The broker runs; by *watch* and *post* its core hears of what comes from the group. Any thread."""
         if self._listens:
-            self._listening = Listening(self.core, watch, post)
+            self._listening = Poller(self.core.context, self.core.group, watch, post)
 
     def stop(self, post: Callable[..., None]) -> None:
         """No client is there any more: leave, as the last thing on the core that *post* is for."""

@@ -6,16 +6,30 @@
 | /ready | clients are let in, and messages are stored | not yet, or the store is full |
 
 The body of the last two is a JSON object with `status`, `ok` or `failing`, and `reasons`, a list of sentences.
+
+| refused | status | why |
+|---|---|---|
+| /metrics without the token, where there is one | 401 | names of queues are in it |
+| on loopback, any other `Host` than those of this machine | 421 | DNS rebinding: pages of other sites read it |
+
+A request has `REQUEST_S` from its first byte to its last. `MOST_REQUESTS` are read or answered at a time; then the one
+that has been read for longest is given up.
 """
 
 from __future__ import annotations
 
+import hmac
+import io
+import ipaddress
 import json
+import logging
 import os
 import socket
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from socketserver import ThreadingMixIn
+from time import monotonic
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
@@ -25,20 +39,100 @@ from prometheus_client.registry import Collector
 from ..base.errors import CairnError
 from .health import Health
 
+log = logging.getLogger(__name__)
+
+MOST_REQUESTS = 16
+REQUEST_S = 10.0
+ENDING_S = 1.0
+"""A new request waits so long for the threads of requests that were shut down."""
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
+MOST_TOKEN_BYTES = 4096
 StartResponse = Callable[[str, list[tuple[str, str]]], Any]
 _PATHS = "there are /metrics, /health and /ready\n"
 
 
 class _Server(ThreadingMixIn, WSGIServer):
+    """A thread for each request, and a bounded number of requests."""
+
     daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        self._lock = threading.Condition()
+        self._reading: dict[socket.socket, None] = {}
+        """Requests that are not complete, the oldest first."""
+        self._there: set[socket.socket] = set()
+        super().__init__(*arguments, **named)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            if len(self._there) >= MOST_REQUESTS and self._reading:
+                oldest = next(iter(self._reading))
+                del self._reading[oldest]
+                with suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)  # its thread ends with that
+            # those that were shut down are still ending their threads
+            is_taken = self._lock.wait_for(lambda: len(self._there) < 2 * MOST_REQUESTS, ENDING_S)
+            if is_taken:
+                self._there.add(request)
+                self._reading[request] = None
+        if is_taken:
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._there.discard(request)
+            self._reading.pop(request, None)
+            self._lock.notify()
+        super().shutdown_request(request)
+
+    def is_read(self, request: socket.socket) -> None:
+        """The request is complete: it is answered, whatever else comes."""
+        with self._lock:
+            self._reading.pop(request, None)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that goes, or is too slow, is no error of the broker."""
+        log.debug("metrics: %s: the request failed", client_address, exc_info=True)
 
 
 class _Server6(_Server):
     address_family = socket.AF_INET6
 
 
+class _Timed(io.RawIOBase):
+    """A socket that is read until a deadline, in however small pieces it sends."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._until_s = monotonic() + REQUEST_S
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left_s = self._until_s - monotonic()
+        if left_s <= 0:
+            raise TimeoutError("the request is too slow")
+        self._sock.settimeout(left_s)
+        return self._sock.recv_into(buffer)
+
+
 class _Quiet(WSGIRequestHandler):
-    timeout = 10  # whoever says nothing may go
+    timeout = REQUEST_S
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile.close()
+        self.rfile = io.BufferedReader(_Timed(self.connection))
+
+    def get_environ(self) -> Any:
+        assert isinstance(self.server, _Server)
+        self.server.is_read(self.connection)
+        self.connection.settimeout(REQUEST_S)  # for the whole answer, too
+        return super().get_environ()
 
     def log_message(self, format: str, *args: Any) -> None:
         """Scrapes are nothing to talk about."""
@@ -47,9 +141,13 @@ class _Quiet(WSGIRequestHandler):
 class MetricsServer:
     """Answers from threads of its own; none of them touches the core. The thread that starts the broker."""
 
-    def __init__(self, host: str, port: int, health: Health) -> None:
-        """Listen, so that a port that is taken is told before anything else is begun. Raises `CairnError`."""
+    def __init__(self, host: str, port: int, health: Health, token_file: str = "") -> None:
+        """Listen, so that a port in use is reported before anything else starts. Raises `CairnError`.
+
+        *token_file*: has the token that /metrics is read with; empty for none.
+        """
         self._host = host
+        self._token = _read_token(token_file) if token_file else b""
         self._health = health
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
@@ -65,6 +163,9 @@ class MetricsServer:
                 f"can't listen: {reason}",
                 "choose another --metrics-port or --metrics-listen",
             ) from error
+        self._hosts: tuple[str, ...] = ()
+        if ipaddress.ip_address(str(self._server.server_address[0])).is_loopback:
+            self._hosts = (*LOOPBACK_HOSTS, f"[{host}]" if ":" in host else host.lower())
         self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
         self._thread.start()
 
@@ -74,7 +175,7 @@ class MetricsServer:
         return f"http://{host}:{self._server.server_port}/metrics"
 
     def show(self, collector: Collector) -> None:
-        """From now on a scrape tells of that, too."""
+        """Add a source of metrics to scrapes."""
         self._registry.register(collector)
 
     def stop(self) -> None:
@@ -86,6 +187,10 @@ class MetricsServer:
         path = asked.get("PATH_INFO", "")
         if asked.get("REQUEST_METHOD") not in ("GET", "HEAD"):
             return _say(start, "405 Method Not Allowed", "text/plain", "GET it\n")
+        if not self._is_for_us(asked.get("HTTP_HOST", "")):
+            return _say(start, "421 Misdirected Request", "text/plain", "this host is not served here\n")
+        if path == "/metrics" and not self._has_token(asked.get("HTTP_AUTHORIZATION", "")):
+            return _say(start, "401 Unauthorized", "text/plain", "a bearer token is needed\n", _CHALLENGE)
         if path == "/metrics":
             found: Iterable[bytes] = self._metrics(asked, start)
             return found
@@ -96,14 +201,45 @@ class MetricsServer:
         return _say(start, "404 Not Found", "text/plain", _PATHS)
 
 
+    def _is_for_us(self, host: str) -> bool:
+        """Return whether a request may name *host*. A request without a name is allowed: no browser sends one."""
+        if not self._hosts or not host:
+            return True
+        name, colon, port = host.rpartition(":")
+        return (name if colon and port.isdecimal() else host).lower() in self._hosts
+
+    def _has_token(self, authorization: str) -> bool:
+        if not self._token:
+            return True
+        kind, _, token = authorization.partition(" ")
+        return kind.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), self._token)
+
+
+_CHALLENGE = (("WWW-Authenticate", "Bearer"),)
+
+
+def _read_token(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            token = file.read(MOST_TOKEN_BYTES + 1).strip()
+    except OSError as error:
+        raise CairnError(path, f"can't be read: {error.strerror}", "name a file with the token alone") from error
+    if not token or len(token) > MOST_TOKEN_BYTES or not token.isascii() or len(token.split()) != 1:
+        why = f"a token is one word of 1 to {MOST_TOKEN_BYTES} ASCII characters"
+        raise CairnError(path, why, "write one there, such as the output of `openssl rand -hex 32`")
+    return token
+
+
 def _judge(start: StartResponse, reasons: list[str]) -> Iterable[bytes]:
     status = "503 Service Unavailable" if reasons else "200 OK"
     body = json.dumps({"status": "failing" if reasons else "ok", "reasons": reasons}) + "\n"
     return _say(start, status, "application/json", body)
 
 
-def _say(start: StartResponse, status: str, kind: str, text: str) -> Iterable[bytes]:
+def _say(
+    start: StartResponse, status: str, kind: str, text: str, more: Iterable[tuple[str, str]] = ()
+) -> Iterable[bytes]:
     body = text.encode()
     headers = [("Content-Type", kind), ("Content-Length", str(len(body))), ("X-Content-Type-Options", "nosniff")]
-    start(status, headers)
+    start(status, [*headers, *more])
     return [body]

@@ -1,43 +1,41 @@
-"""What a broker is started with."""
+"""The options that a broker is started with."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..amqp.events import Limits
-from ..broker.auto_links import AutoLink
-from ..broker.auto_links import parse as parse_auto_link
-from ..broker.link_routes import LinkRoute
-from ..broker.link_routes import parse as parse_link_route
-from ..broker.memory import DEFAULT_LIMIT_BYTES
-from ..broker.transactions import TransactionLimits
-from ..channel.outward import Target
-from ..channel.outward import parse as parse_target
-from ..cluster.addresses import Places
-from ..journal.archive import ArchiveLimits
-from ..router.admission import AdmissionOptions
-from ..router.router import RouterOptions
-from ..router.tls import TlsOptions
-from ..store.kind import JOURNAL
-from ..store.options import StoreOptions
+from ..broker.kernel.memory_budget import DEFAULT_LIMIT_BYTES
+from ..broker.outbound.auto_links import AutoLink
+from ..broker.outbound.auto_links import parse as parse_auto_link
+from ..broker.outbound.link_routes import LinkRoute
+from ..broker.outbound.link_routes import parse as parse_link_route
+from ..broker.selector.background_compiler import DEFAULT_SIZE_BYTES
+from ..broker.transactions.context import TransactionLimits
+from ..broker.users.quotas import Quota
+from ..channel.connector_target import Target
+from ..channel.connector_target import parse as parse_target
+from ..cluster.health.liveness import SILENCE_S
+from ..cluster.nodes.failover_addresses import Places
+from ..journal.files.archive import ArchiveLimits
+from ..router.options import RouterOptions
+from ..store.contract.options import StoreOptions
+from ..store.directory.kind import JOURNAL
 from .broker_exposition import QueueChoice
 
 __all__ = [
-    "AdmissionOptions",
     "ArchiveLimits",
     "AutoLink",
     "BrokerOptions",
     "ClusterOptions",
     "ExportOptions",
-    "Limits",
     "LinkRoute",
     "Places",
     "QueueChoice",
+    "Quota",
     "RouterOptions",
     "SidecarOptions",
     "StoreOptions",
     "Target",
-    "TlsOptions",
     "TransactionLimits",
     "parse_auto_link",
     "parse_link_route",
@@ -51,18 +49,20 @@ class ClusterOptions:
 
     name: str
     size: int = 0
-    """How many members it has; 0 for as many as corosync's nodelist has, 1 for one without corosync."""
+    """The number of members; 0 for as many as corosync's nodelist has, 1 for a cluster without corosync."""
     force: bool = False
     """An operator's word that those who are here are enough, majority or not."""
     advertise: Places | None = None
-    """Where clients reach this member; None for where it listens."""
+    """The addresses at which clients reach this member; None for those it listens at."""
     keep_aside: int = 2
-    """How many times what it had is kept when it gets what others have; 0 for never."""
+    """The number of divergent states to keep after state transfers; 0 for none."""
+    silence_s: float = SILENCE_S
+    """Seconds without a sign of life after which a member is expelled."""
 
 
 @dataclass(frozen=True)
 class SidecarOptions:
-    """What is kept as Parquet beside the journal."""
+    """The options of column indexes: Parquet files beside the journal."""
 
     directory: str = ""
     """Empty for one in the store."""
@@ -71,7 +71,7 @@ class SidecarOptions:
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """What is exported while the broker runs."""
+    """The options of the export that runs with the broker."""
 
     target: str
     kind: str = ""
@@ -81,37 +81,39 @@ class ExportOptions:
 
 @dataclass(frozen=True)
 class BrokerOptions:
-    """All of it."""
+    """The options of a broker."""
 
     store_dir: str
     store: StoreOptions = StoreOptions()
-    """What the kind of store has no use for is left to the others, or refused where it would promise something."""
+    """The options of the store. Options that its kind does not use are ignored, or refused where they promise more."""
     router: RouterOptions = RouterOptions()
     auto_create: tuple[str, ...] = ("*",)
     """Patterns of names for which a durable queue is made on first use."""
     credit: int = 1000
-    """How many messages a sender may have unsettled."""
+    """The number of messages that a sender may have unsettled."""
     memory_limit_bytes: int = DEFAULT_LIMIT_BYTES
-    """How much content waiting messages may hold in memory; what is beyond it stays on the disk."""
+    """Bytes of content that waiting messages may hold in memory; content beyond it stays on disk."""
     metrics_port: int | None = None
-    """Where metrics can be read over HTTP: 0 for any free port, None for nowhere."""
+    """The port of the HTTP metrics server: 0 for any free port, None for no server."""
     metrics_host: str = "127.0.0.1"
     transactions: TransactionLimits = TransactionLimits()
-    """What clients may have open."""
+    """The limits of clients' open transactions."""
     store_kind: str = JOURNAL
-    """One of ours, or another entry point's name; see `store.kinds`."""
+    """The kind of store: a built-in one, or the name of another entry point; see `store.kinds`."""
     acl_file: str = ""
-    """Who may do what; empty for everybody everything."""
+    """The file of access rules; empty to allow everything to everyone."""
+    quota: Quota = Quota()
+    """The quota of each user for whom the access rules state no other."""
     metrics_of: QueueChoice = QueueChoice()
     """Which queues have metrics of their own."""
     anycast: tuple[str, ...] = ()
     """Patterns of addresses at which each message goes to one receiver, and nothing is stored."""
     multicast: tuple[str, ...] = ()
-    """The same, where it goes to all."""
+    """Patterns of addresses at which each message goes to all receivers, and nothing is stored."""
     sidecars: SidecarOptions | None = None
-    """Whether record heads are kept as Parquet."""
+    """The options of column indexes; None for no column indexes."""
     export: ExportOptions | None = None
-    """Whether records are exported."""
+    """The options of the export; None for no export."""
     connect_to: tuple[Target, ...] = ()
     """Containers to keep a connection to."""
     link_routes: tuple[LinkRoute, ...] = ()
@@ -119,8 +121,16 @@ class BrokerOptions:
     auto_links: tuple[AutoLink, ...] = ()
     """Queues that are joined with addresses of these."""
     secrets_dir: str = ""
-    """Where passwords and certificates of connectors are that management makes; empty for nowhere."""
+    """The directory of passwords and certificates of connectors that management creates; empty for none."""
+    metrics_token_file: str = ""
+    """Has the token that /metrics is read with; empty for none."""
+    audit_file: str = ""
+    """The file to which audit records are appended as JSON lines; empty for the log only."""
+    audit_logins: bool = False
+    """Successful logins are logged at INFO, not at DEBUG."""
     container_id: str = "cairnmq"
-    """What the broker is called, by clients and by other brokers."""
+    """The AMQP container ID of the broker, for clients and other brokers."""
     cluster: ClusterOptions | None = None
     """The cluster that the broker is a member of."""
+    max_selector_bytes: int = DEFAULT_SIZE_BYTES
+    """The longest selector that a client may use."""

@@ -13,7 +13,7 @@ from .options import BrokerOptions
 log = logging.getLogger(__name__)
 
 END_S = 10.0
-"""So long it may take to end what it is at."""
+"""Seconds that a process has to finish its work at the end."""
 
 
 class ProcessBeside:
@@ -53,21 +53,21 @@ class ProcessBeside:
 
 
 def processes_beside(options: BrokerOptions) -> list[ProcessBeside]:
-    """Those that *options* ask for, started."""
+    """Start the processes that *options* request, and return them."""
     archive = options.store.archive_dir or ""
     found = []
     if options.sidecars is not None:
         arguments = [options.store_dir, sidecar_dir(options), archive, str(options.sidecars.most_bytes)]
-        found.append(ProcessBeside("sidecars", "cairnmq.sidecars.keeper", arguments))
+        found.append(ProcessBeside("sidecars", "cairnmq.analytics.sidecars.keeper", arguments))
     if options.export is not None:
         chosen = options.export
         arguments = [options.store_dir, chosen.target, chosen.kind, archive, str(chosen.every_s)]
         arguments.append(options.store.catalog or "")
-        found.append(ProcessBeside("exports", "cairnmq.export.keeper", arguments, options.store.connect))
+        found.append(ProcessBeside("exports", "cairnmq.analytics.export.keeper", arguments, options.store.connect))
     return found
 
 
 def sidecar_dir(options: BrokerOptions) -> str:
-    """Where sidecars are made; empty for nowhere."""
+    """Return the directory of the column indexes; empty for none."""
     chosen = options.sidecars
     return "" if chosen is None else chosen.directory or os.path.join(options.store_dir, "sidecars")

@@ -12,21 +12,28 @@ import threading
 from collections.abc import Callable
 
 from ..base.errors import CairnError
-from ..broker.access import Access
-from ..broker.access import read as read_access
+from ..broker.access_reload import revise
 from ..broker.broker import Broker
-from ..broker.revising import revise
-from ..channel.words import ConnectionEnd
+from ..broker.nodes.access_control import Access
+from ..broker.nodes.access_control import read as read_access
+from ..broker.users.quotas import Quota, Quotas
+from ..channel.ports import ConnectionEnd
 from ..router.router import Router
 
 log = logging.getLogger(__name__)
 
 
-class Reloading:
-    """Of one broker. Any thread, but for what it posts to the core."""
+def quotas_of(access: Access | None, defaults: Quota) -> Quotas:
+    """The quotas of the file of access rules, over the defaults of the options."""
+    return Quotas(defaults=defaults) if access is None else access.quotas.with_defaults(defaults)
 
-    def __init__(self, acl_file: str, router: Router, broker: Broker, post: Callable[..., None]) -> None:
+
+class Reloading:
+    """The reloading of a broker's files. Any thread, but for actions that it posts to the core."""
+
+    def __init__(self, acl_file: str, quota: Quota, router: Router, broker: Broker, post: Callable[..., None]) -> None:
         self._acl_file = acl_file
+        self._quota = quota
         self._router = router
         self._broker = broker
         self._post = post
@@ -34,13 +41,13 @@ class Reloading:
         broker.why_gone = self._why_gone
 
     def reload(self, done: Callable[[int], None]) -> None:
-        """Read all of it again; *done* is told on the core how many connections and links had to go.
+        """Read all files again; *done* gets the number of closed connections and links, on the core.
 
         Raises `CairnError` if something is broken, and has changed nothing then.
         """
         with self._lock:
             try:
-                put_in_place = self._router.read_again()
+                put_in_place = self._router.credentials.read_again()
                 access = read_access(self._acl_file) if self._acl_file else None
             except CairnError as error:
                 log.error("nothing is reloaded: %s", error)
@@ -49,15 +56,16 @@ class Reloading:
             self._post(self._apply, access, done)
 
     def _apply(self, access: Access | None, done: Callable[[int], None]) -> None:
-        self._broker.access = access
+        self._broker.resolver.access = access
+        self._broker.users.set_quotas(quotas_of(access, self._quota))
         gone = revise(self._broker)
         log.info("users, access rules and certificates were read again; %d connections and links had to go", gone)
         done(gone)
 
     def _why_gone(self, end: ConnectionEnd) -> str:
         """Why that connection may not stay; empty if it may."""
-        if end.certificate and self._router.is_revoked(end.certificate):
+        if end.certificate and self._router.credentials.is_revoked(end.certificate):
             return "its certificate was revoked"
-        if end.user and end.user != end.certified and not self._router.knows(end.user):
+        if end.user and end.user != end.certified and not self._router.credentials.knows(end.user):
             return "its user was removed"
         return self._broker.why_not_in(end.user)

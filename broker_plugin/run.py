@@ -5,37 +5,41 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
+from ..base.accounts import audit
 from ..base.clock import SystemClock
 from ..base.errors import CairnError, JournalError
-from ..broker.access import read as read_access
 from ..broker.broker import Broker
-from ..broker.direct_sender import SESSION_WINDOW_BYTES
-from ..cluster.addresses import Places
-from ..management.operations import serve
-from ..router.core import Core
-from ..router.dialler import check_targets
-from ..router.router import Router, RouterOptions
-from ..store.aside import Aside
-from ..store.journal_store import JournalStore
-from ..store.kinds import find_kind
-from ..store.metrics import measure
-from ..store.options import Progress
+from ..broker.nodes.access_control import read as read_access
+from ..broker.passthrough.sender import SESSION_WINDOW_BYTES
+from ..cluster.nodes.failover_addresses import Places
+from ..management.protocol.request import CONFLICT, OK
+from ..management.serve import serve
+from ..router.kernel.core import Core
+from ..router.options import RouterOptions
+from ..router.outbound_connection import check_targets
+from ..router.router import Router
+from ..store.contract.options import Progress
+from ..store.contract.registry import find_kind
+from ..store.journaled.discarded_state import Aside
+from ..store.journaled.metrics import measure
+from ..store.journaled.store import JournalStore
 from .broker_exposition import BrokerCollector
 from .cluster_exposition import ClusterCollector, ClusterType
 from .exposition import JournalCollector
 from .health import Health
+from .helper_thread import HelperThread
 from .membership import Membership
 from .metrics_server import MetricsServer
 from .options import BrokerOptions
 from .process_beside import processes_beside, sidecar_dir
-from .reloading import Reloading
+from .reloading import Reloading, quotas_of
 from .service_manager import ServiceManager
 
 log = logging.getLogger(__name__)
+_RELOAD = "RELOAD", "broker", "broker"
 
 
 class RunningBroker:
@@ -52,21 +56,35 @@ class RunningBroker:
         self.failure: BaseException | None = None
         self._ended = threading.Event()
         self._health = Health()
-        self._router = Router(_fitting(options), clock, options.container_id)
+        self._end_audit_file = audit.open_file(options.audit_file) if options.audit_file else None
+        self._audit = audit.Audit(clock, logins=options.audit_logins)
+        try:
+            self._router = Router(_fitting(options), clock, options.container_id, self._audit)
+        except BaseException:
+            self._stop_audit()
+            raise
         self._metrics: MetricsServer | None = None
         try:
             if options.metrics_port is not None:
-                self._metrics = MetricsServer(options.metrics_host, options.metrics_port, self._health)
+                self._metrics = MetricsServer(
+                    options.metrics_host, options.metrics_port, self._health, options.metrics_token_file
+                )
             self._store, self.recovery = open_store(options.store_dir, clock, options.store, progress)
         except BaseException:
             self._router.stop()
             self._stop_metrics()
+            self._stop_audit()
             raise
         self._core = Core(self._finish_step, self._fail)
-        self._reader = ThreadPoolExecutor(1, "cairnmq-reader")
+        self._reader = HelperThread("cairnmq-reader")
+        self._compiler = HelperThread("cairnmq-selectors")
         self._membership = None
         if options.cluster is not None:
-            alike = {"--anycast": options.anycast, "--multicast": options.multicast}
+            alike = {
+                "--anycast": options.anycast,
+                "--multicast": options.multicast,
+                "--cluster-silence": (f"{options.cluster.silence_s:g}",),
+            }
             places = Places(self._router.places, self._router.tls_places)
             aside = None
             if options.cluster.keep_aside and isinstance(self._store, JournalStore):
@@ -83,31 +101,37 @@ class RunningBroker:
             credit=options.credit,
             memory_limit_bytes=options.memory_limit_bytes,
             access=access,
+            quotas=quotas_of(access, options.quota),
             vouch=options.router.knows_users,
             transaction_limits=options.transactions,
             anycast=options.anycast,
             multicast=options.multicast,
             container_id=options.container_id,
             cluster=None if self._membership is None else self._membership.handler,
+            compile_on=self._compiler.submit,
+            max_selector_bytes=options.max_selector_bytes,
             notes=self._store if options.store.acquisitions and isinstance(self._store, JournalStore) else None,
         )
         self._manager = manager
-        self._reloading = Reloading(options.acl_file, self._router, self._broker, self._post)
+        self._reloading = Reloading(options.acl_file, options.quota, self._router, self._broker, self._post)
         own_types = () if self._membership is None else (ClusterType(self._membership.core),)
-        serve(self._broker, self._broker.why_not, self._reload_for, own_types)
-        self._store.start(self._durable, self._journal_failed, lambda: self._post(self._broker.room_again))
+        serve(self._broker, self._broker.resolver.why_not, self._reload_for, own_types, self._audit)
+        room_again = self._broker.sender_credit.grant_withheld
+        self._store.start(self._durable, self._journal_failed, lambda: self._post(room_again))
         self._broker.link_routes.start(options.link_routes)
         self._broker.auto_links.start(options.auto_links)
         self._router.start(self._broker, self._core)
-        self._post(self._broker.connectors.start, self._router.lines, options.connect_to, options.secrets_dir)
+        dialler = self._router.outbound_connections
+        self._post(self._broker.connectors.start, dialler, options.connect_to, options.secrets_dir)
         if self._membership is None:
             self._health.serving(self._why_full)
         else:
-            self._health.serving(self._why_full, self._membership.core.why_not_serving)
+            self._health.serving(self._why_full, self._membership.core.service.why_not_serving)
             self._membership.start(self._router.watch, self._post)
         if self._metrics is not None:
             store = self._store
-            self._metrics.show(BrokerCollector(self._broker, self._core, options.metrics_of))
+            of_broker = BrokerCollector(self._broker, self._core, options.metrics_of, self._audit, self._why_full)
+            self._metrics.show(of_broker)
             if self._membership is not None:
                 self._metrics.show(ClusterCollector(self._membership.core))
             if isinstance(store, JournalStore):
@@ -117,11 +141,11 @@ class RunningBroker:
         self._durable(self._store.durable_lsn)  # what recovery left without anything in it goes, also without traffic
         if manager is not None:
             manager.ready(self._listening)
-            self._post(manager.keep_alive, self._broker.timers)
+            self._post(manager.keep_alive, self._broker.scheduler)
 
     @property
     def address(self) -> str:
-        """Where it listens, as host:port."""
+        """Return the address of the listener, as host:port."""
         return self._router.address
 
     @property
@@ -130,7 +154,7 @@ class RunningBroker:
 
     @property
     def tls_address(self) -> str:
-        """Where it listens with TLS, as host:port; empty if it does not."""
+        """Return the address of the TLS listener, as host:port; empty without one."""
         return self._router.tls_address
 
     @property
@@ -139,7 +163,7 @@ class RunningBroker:
 
     @property
     def _listening(self) -> str:
-        """For the service manager, in one line."""
+        """Return the status line for the service manager."""
         return f"listening on {self.address or self.tls_address}"
 
     @property
@@ -149,12 +173,12 @@ class RunningBroker:
 
     @property
     def metrics_url(self) -> str:
-        """Where metrics can be read; empty for nowhere."""
+        """Return the URL of the metrics; empty without a metrics server."""
         return "" if self._metrics is None else self._metrics.url
 
     @property
     def sidecar_dir(self) -> str:
-        """Where sidecars are made; empty for nowhere."""
+        """Return the directory of the column indexes; empty for none."""
         return sidecar_dir(self._options)
 
     def wait(self, timeout_s: float | None = None) -> bool:
@@ -163,10 +187,18 @@ class RunningBroker:
 
     def reload(self) -> None:
         """Read users, access rules and certificates again. Raises `CairnError`, and then all is as it was."""
-        self._read_again(lambda gone: None)
+
+        def recorded(gone: int) -> None:
+            self._audit.changed(audit.Change("", audit.SIGNAL, *_RELOAD, audit.DONE, OK, gone=gone))
+
+        try:
+            self._read_again(recorded)
+        except CairnError as error:
+            self._audit.changed(audit.Change("", audit.SIGNAL, *_RELOAD, audit.FAILED, CONFLICT, str(error)))
+            raise
 
     def _reload_for(self, done: Callable[[int | CairnError], None]) -> None:
-        """The same for one who asks on the core."""
+        """Reload on behalf of a caller on the core."""
         self._reader.submit(self._reload_and_tell, done)
 
     def _reload_and_tell(self, done: Callable[[int | CairnError], None]) -> None:
@@ -183,14 +215,14 @@ class RunningBroker:
             return
 
         def applied(gone: int) -> None:
-            manager.reloaded(self._listening, self._broker.timers)
+            manager.reloaded(self._listening, self._broker.scheduler)
             done(gone)
 
         manager.reloading()
         try:
             self._reloading.reload(applied)
         except CairnError as error:
-            self._post(manager.reloaded, f"{self._listening}; nothing is reloaded: {error}", self._broker.timers)
+            self._post(manager.reloaded, f"{self._listening}; nothing is reloaded: {error}", self._broker.scheduler)
             raise
 
     def stop(self) -> None:
@@ -203,23 +235,30 @@ class RunningBroker:
         for process in self._beside:
             process.stop()
         self._store.end_reads()
-        self._reader.shutdown(cancel_futures=True)
+        self._reader.stop()
+        self._compiler.stop()
         self._stop_metrics()
         if self._membership is not None:
             self._membership.stop(self._core.post)
-        self._core.run()
+        self._core.run_all()
         self._store.close()
+        self._stop_audit()
         if self._manager is not None:
             self._manager.close()
         if self.failure is not None:
             raise self.failure
 
     def _why_full(self) -> str:
-        """As `full` of the store says, for any thread."""
+        """Return why the store is full. Any thread."""
         if not isinstance(self._store, JournalStore):
             return self._store.full()
         low = self._store.journal.pool.low
         return "" if low is None else low.reason
+
+    def _stop_audit(self) -> None:
+        self._audit.close()
+        if self._end_audit_file is not None:
+            self._end_audit_file()
 
     def _stop_metrics(self) -> None:
         if self._metrics is not None:
@@ -250,7 +289,7 @@ class RunningBroker:
 
 
 def _fitting(options: BrokerOptions) -> RouterOptions:
-    """Where messages pass through, what a sender that is held sends beyond what is read must fit into memory."""
+    """Return the router options with the session window limited for passthrough: held senders fill it in memory."""
     router = options.router
     if not (options.anycast or options.multicast or options.connect_to or options.link_routes):
         return router

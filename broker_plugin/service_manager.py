@@ -1,18 +1,19 @@
-"""What systemd is told if it asks for it: that the broker is up, gets something done, reads its files again, and ends.
+"""The notifications to systemd, if it requests them: readiness, liveness, reloading and stopping.
 
-Each is a datagram to the socket that `NOTIFY_SOCKET` names, as sd_notify(3) has it:
+Each is a datagram to the socket that `NOTIFY_SOCKET` names, as sd_notify(3) defines it:
 
 | datagram | when |
 |---|---|
-| `READY=1`, `STATUS=` | the store is recovered, and clients are let in |
-| `WATCHDOG=1` | four times in `WATCHDOG_USEC`, each time that the core comes to it |
-| `RELOADING=1`, `MONOTONIC_USEC=` | users, rules and certificates are read again, whoever asked |
-| `READY=1`, `STATUS=` | and it goes by what was read, or nothing has changed, and why |
-| `STOPPING=1` | the broker was told to stop |
+| `READY=1`, `STATUS=` | the store is recovered, and clients are admitted |
+| `WATCHDOG=1` | four times in `WATCHDOG_USEC`, sent by the core |
+| `RELOADING=1`, `MONOTONIC_USEC=` | users, rules and certificates are being read again, whoever requested it |
+| `READY=1`, `STATUS=` | the new files apply, or nothing has changed, with the reason |
+| `STOPPING=1` | the broker was asked to stop |
 
-The core says it itself, as one of its timers: so a worker was awake to run it, and all that the core had begun before
-is over, the steps of a cluster's group included. A broker that is stopped, or hangs, says nothing. Nothing is inherited
-that way: systemd believes the process that it started, and who was started by that is not meant by `WATCHDOG_PID`.
+The core sends the watchdog notification from its scheduler. This proves that a worker was awake to run the core, and
+that the previous work of the core has ended, including the steps of a cluster's group. A broker that is suspended or
+hangs sends nothing. Child processes do not inherit the watchdog: systemd accepts only the process that it started, and
+`WATCHDOG_PID` does not name a child.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ import time
 from collections.abc import Mapping
 
 from ..base.errors import CairnError
-from ..broker.timers import Timers
+from ..broker.scheduling.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
 
 PATIENCE_S = 5
-"""So long systemd is waited for where it has more datagrams than it takes; never by the core."""
+"""Seconds to wait while systemd has a full queue of datagrams; the core never waits."""
 AGAIN_S = 0.1
-"""What the core has to say, and systemd has no room for, is said again so much later."""
+"""Seconds until a datagram from the core for which the socket had no room is sent again."""
 
 
 class ServiceManager:
-    """Who started this broker, and listens."""
+    """The service manager (systemd) that started the broker and receives its notifications."""
 
     def __init__(self, address: str, watchdog_s: float = 0.0) -> None:
         """*address*: of a datagram socket, a path or an abstract name that begins with @.
@@ -62,28 +63,28 @@ class ServiceManager:
         now_us = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
         self._say(f"RELOADING=1\nMONOTONIC_USEC={now_us}")
 
-    def reloaded(self, status: str, timers: Timers) -> None:
-        """That is over; *status* as in `ready`. Core only."""
+    def reloaded(self, status: str, scheduler: Scheduler) -> None:
+        """Report that reloading is over; *status* as in `ready`. Core only."""
         if not self._is_stopping and not self._say(_ready(status), socket.MSG_DONTWAIT):
-            timers.after(AGAIN_S, self.reloaded, status, timers)
+            scheduler.after(AGAIN_S, self.reloaded, status, scheduler)
 
     def stopping(self) -> None:
-        """It was told to stop; no keep-alives are waited for from here on. Any thread."""
+        """Report that the broker was asked to stop; keep-alives are not required from here on. Any thread."""
         self._is_stopping = True
         self._say("STOPPING=1")
 
-    def keep_alive(self, timers: Timers) -> None:
-        """Say so, now and from now on. Core only."""
+    def keep_alive(self, scheduler: Scheduler) -> None:
+        """Report that the broker is alive, now and regularly from now on. Core only."""
         if self._every_s:
             self._say("WATCHDOG=1", socket.MSG_DONTWAIT)
-            timers.after(self._every_s, self.keep_alive, timers)
+            scheduler.after(self._every_s, self.keep_alive, scheduler)
 
     def close(self) -> None:
-        """Nothing more is said."""
+        """Close the socket; no more reports are sent."""
         self._socket.close()
 
     def _say(self, text: str, flags: int = 0) -> bool:
-        """Whether there was room for it, or nobody is there."""
+        """Send *text*; return False only if the socket has no room for it."""
         try:
             self._socket.sendto(text.encode(), flags, self._address)
         except OSError as error:
@@ -100,7 +101,7 @@ def _ready(status: str) -> str:
 
 
 def service_manager(environment: Mapping[str, str], pid: int) -> ServiceManager | None:
-    """As *environment* tells the process *pid*; None if nobody asks.
+    """Return the service manager that *environment* names for the process *pid*; None without one.
 
     Raises `CairnError` if what it says of the watchdog is nothing that systemd would say.
     """

@@ -1,1 +1,1 @@
-"""The same queues on several brokers: a totally ordered group, and what is said in it."""
+"""Replicates queues on several brokers: a totally ordered group, and the events that its members exchange."""

@@ -1,313 +1,322 @@
-"""The core of the cluster: it hears what the group says, in order, and has the handlers do it (D43).
+"""The composition root of a cluster member: builds its parts, and hands them the events of the group, in order (D43).
 
-| phase | what it is |
-|---|---|
-| `outside` | in no group, or in one without a majority: nothing is completed, nothing owned, clients are sent away |
-| `founding` | nobody in the group is known to have all messages: its members say how far their stores have come |
-| `wiping` | another member has more: what is replicated here goes, and the mark says so before |
-| `asking` | it asked for what there is; what is heard from that place on is kept for later |
-| `updating` | wiring and queues are there, and what is heard is done; the messages of before come, back to front |
-| `synced` | it has all of them |
-
-A member serves clients if it is synced, the group has a majority, and a majority of the members follows: is synced, or
-at least does what it hears. It all happens on the broker's core, at the end of its steps: this is the paper's deliver
-thread. Session, routing and encoding are done before, where the client's batch is taken (D80). Core only.
+The phases of a member are a state table (`kernel/phases.py`). A member serves clients if it is synced, the group has a
+majority, and a majority of the members follows: is synced, or at least applies events. All of it runs on the broker's
+core, at the end of its steps: this is the paper's deliver thread. Session, routing and encoding are done before, where
+the client's batch is taken (D80). Core only.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from ..base.clock import Clock
 from ..base.errors import CairnError
 from ..broker.broker import Broker
-from ..broker.queue import Queue
-from ..store.transaction import TxState
-from .addresses import Addresses
-from .belonging import Belonging
-from .clients import Clients
-from .clocks import Clocks
-from .cluster_nodes import ClusterNodes
-from .completion import Completion
-from .deliver import Deliver, Heard
-from .echo import Echo
-from .flow import Flow
-from .founding import FOREIGN, Founding
-from .group import Configuration, Died, Event, Group, GroupError, MemberId, Messages, Quorum, Refused
-from .joining import Joining
-from .local_messages import NOTHING, Local, LocalMessageMap
-from .losers import Losers
-from .mark import NAME, Mark, Standing
-from .message_handler import MessageHandler
-from .parts import Saying
-from .phases import FOUNDING, OUTSIDE, SYNCED
+from ..broker.queues.queue import Queue
+from ..store.contract.transaction import TxState
+from .apply_loop import ApplyLoop, ControlHandler
+from .feeds.feeds import ReplicatedFeeds
+from .group.group import Group, GroupError
+from .group.group_events import Configuration, Died, Messages, Quorum, Refused
+from .health.clock_skew import ClockSkew
+from .health.delays import CommitDelays
+from .health.liveness import SILENCE_S, Liveness
+from .health.not_serving_log import NotServingLog
+from .health.self_delivery_check import SelfDeliveryCheck
+from .kernel.broadcaster import Broadcaster
+from .kernel.commit_tracker import CommitTracker
+from .kernel.context import MemberContext
+from .kernel.inbox import Inbox, ReceivedEvent
+from .kernel.local_messages import LocalMessageMap
+from .kernel.member_events import MemberEvents
+from .kernel.member_state import MemberState
+from .kernel.phases import SYNCED
+from .kernel.progress_record import NAME, ProgressRecord
+from .kernel.service import Service
+from .nodes.client_disconnect import ClientDisconnector
+from .nodes.cluster_nodes import ClusterNodes
+from .nodes.cluster_query import ClusterQueries
+from .nodes.failover_addresses import FailoverAddresses, Places
+from .nodes.wiring import WiringChanges
 from .progress import Progress
-from .purging import Purging
-from .queue_owner import QueueOwnerHandler
-from .reports import Reports
-from .streaming import Streaming
-from .transacting import Transacting
-from .updater import Updater
-from .waiting import Waiting
-from .wiring import Wiring
+from .replication.flow_control import LIMIT_BYTES, FlowControl
+from .replication.message_handler import MessageHandler
+from .replication.ownership_handler import QueueOwnerHandler
+from .replication.purge import Purges
+from .replication.transactions import TransactionHandler
+from .state_transfer.bootstrap import Bootstrap
+from .state_transfer.divergent_state import DivergentState, StateArchive
+from .state_transfer.receiver import FOREIGN, TransferReceiver
+from .state_transfer.sender import TransferSender
+from .state_transfer.view_change import ViewChange
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class MemberOptions:
+    """Options of one member."""
+
+    is_alone: bool = False
+    """The cluster has one member and never gets another one."""
+    is_forced: bool = False
+    """An operator declared the connected members to be enough."""
+    silence_s: float = SILENCE_S
+    """A member that is silent for so long is expelled."""
+    flow_limit_bytes: int = LIMIT_BYTES
+    """A member that lags by more holds all clients."""
+    aside: StateArchive | None = None
+    """Keeps the divergent state that a transfer replaces; None for nowhere."""
+    places: Places = Places()
+    """The addresses at which clients reach this member."""
 
 
 class Core:
     """One member."""
 
-    broker: Broker
-    messages: MessageHandler
-    transacting: Transacting
-    mark: Mark
+    nodes: ClusterNodes
 
     def __init__(
-        self, group: Group, name: str, size: Callable[[], int], clock: Clock, fail: Callable[[CairnError], None]
+        self,
+        group: Group,
+        name: str,
+        size: Callable[[], int],
+        clock: Clock,
+        fail: Callable[[CairnError], None],
+        options: MemberOptions | None = None,
     ) -> None:
         """*size*: of the whole cluster, known once the group is joined; *fail*: this broker can't go on as a member."""
-        self.group = group
-        self.name = name
-        self.clock = clock
-        self.phase = OUTSIDE
+        self._options = options or MemberOptions()
+        self._clock = clock
         self._size = size
-        self.size = 1
-        """Of the whole cluster, those that are not here included."""
-        self.epoch = 0
-        """Of the cluster, as far as this member knows it."""
-        self.alone = False
-        """It is a cluster of one, and never more."""
-        self.force = False
-        """An operator says that those who are here are enough."""
-        self.completion = Completion()
-        self.locals = LocalMessageMap()
-        self.owners = QueueOwnerHandler(self)
-        self.joining = Joining(self)
-        self.losers = Losers(self)
-        self.founding = Founding(self)
-        self.updater = Updater(self)
-        self.wiring = Wiring(self)
-        self.purging = Purging(self)
-        self.reports = Reports(self)
-        self.streaming = Streaming(self)
-        self.flow = Flow(self)
-        self.clocks = Clocks(name, clock)
-        self.addresses = Addresses(self)
-        self.clients = Clients(self)
-        self.deliver = Deliver(self)
-        self.echo = Echo(self)
-        self.belonging = Belonging(self)
-        self.progress = Progress(self)
-        self.waiting = Waiting(self)
-        self.stalls = 0
-        """How often the wiring made what is behind it wait."""
         self._fail = fail
-        self.inbox: deque[Event | Heard] = deque()
-        """What came and waits."""
-        self.saying = Saying(group.multicast)
-        self._stalled = False
-        self.on_step: Callable[[], None] | None = None
-        """Called when nothing more is to be done for now."""
         self._joined = False
-        self.has_failed = False
+        self.group = group
+        self.state = MemberState(name, is_alone=self._options.is_alone, is_forced=self._options.is_forced)
+        self.commits = CommitTracker()
+        self.locals = LocalMessageMap()
+        self.inbox = Inbox()
+        self.events = MemberEvents()
+        self.broadcaster = Broadcaster(group, self.state, self.locals)
+        self.service = Service(self.state, self.commits)
+        self.addresses = FailoverAddresses(self.state, self.broadcaster, self._options.places)
+
+    # ---- the parts ------------------------------------------------------------------------------------------------
+
+    def build(self, broker: Broker, release_all: Callable[[], None]) -> None:
+        """Builds the parts, each after those that it uses, and subscribes them to the events.
+
+        *release_all*: multicasts the releases of a step.
+        """
+        nodes, options = self.nodes, self._options
+        store, clock, touch = broker.store, self._clock, broker.core.schedule_dispatch
+        self.broker = broker
+        self.context = context = MemberContext(
+            self.state, clock, broker.scheduler, store, broker.loader, self.broadcaster, self.locals, self.commits,
+            self.inbox, self.events, self.fail,
+        )  # fmt: skip
+        self.owners = owners = QueueOwnerHandler(context, release_all, touch)
+        self.feeds = ReplicatedFeeds(broker, context, owners)
+        self.progress_record = ProgressRecord(store, clock)
+        self.messages = MessageHandler(store, clock, owners, self.commits, broker.returns, touch)
+        self.transactions = TransactionHandler(store, clock, owners, self.messages, touch)
+        self.liveness = Liveness(context, self.group, owners.replicas, options.silence_s)
+        self.self_delivery_check = SelfDeliveryCheck(context, self.liveness.may_dispatch, owners.hold)
+        self.commit_delays = CommitDelays(context, self.group)
+        self.clock_skew = ClockSkew(self.state.name, clock)
+        self.queries = ClusterQueries(context)
+        self.client_disconnector = ClientDisconnector(self.service, broker.connections, broker.transactions, owners)
+        self.flow = FlowControl(context, broker.sender_credit.grant_withheld, options.flow_limit_bytes)
+        self.wiring_changes = WiringChanges(context, nodes, self.flow)
+        self.divergent_state = DivergentState(context, options.aside)
+        self.sender = TransferSender(context, self.group, self.progress_record, owners, nodes, release_all)
+        self.receiver = TransferReceiver(
+            context, self.progress_record, owners, nodes, self.messages, self.sender, self.divergent_state,
+            self.clock_skew, broker.renew,
+        )  # fmt: skip
+        self.bootstrap = Bootstrap(
+            context, self.progress_record, owners, nodes, self.receiver, self.sender, self.clock_skew
+        )
+        self.not_serving_log = NotServingLog(
+            context, self.service, self.group, self.bootstrap.remedy, self.receiver.progress
+        )
+        self.purges = Purges(context, owners, self.messages, release_all, self.receiver.purged)
+        self.apply_loop = ApplyLoop(
+            context, self.messages, self.transactions, self.receiver, self.wiring_changes, self.liveness.came_back,
+            self._control_at_once(), self._control_in_order(),
+        )  # fmt: skip
+        self.progress = Progress(context, self.progress_record, self.apply_loop, self.flow, self.receiver)
+        self.view_change = ViewChange(
+            context, self.group, self.progress_record, owners, self.flow, self.client_disconnector,
+            broker.transactions, self.receiver, self.bootstrap, self.liveness, self.not_serving_log,
+            lambda: self.apply_loop.position,
+        )  # fmt: skip
+        self._subscribe()
+
+    def _control_at_once(self) -> dict[str, ControlHandler]:
+        """Control messages that count in every phase."""
+        return {
+            "report-wish": self.queries.wished,
+            "report": self.queries.told,
+            "state": self.bootstrap.heard,
+            "address": self.addresses.heard,
+            "flow": self.flow.heard,
+            "follow": self.receiver.follow,
+            "sync": self.receiver.asked,
+            "snapshot": self.receiver.snapshot,
+        }
+
+    def _control_in_order(self) -> dict[str, ControlHandler]:
+        """Control messages that count where this member applies events."""
+        return {
+            "consume": self.owners.consume,
+            "cancel": self.owners.cancel,
+            "release-queue": self.owners.release_queue,
+            "purge-wish": self.purges.wished,
+            "purge": self.purges.heard,
+            "followed": self.feeds.heard,
+            "update-done": self.receiver.update_done,
+            "lacking": self.sender.lacking,
+            "synced": self.receiver.synced,
+        }
+
+    def _subscribe(self) -> None:
+        """Subscribes the parts to the events, each in the order in which they act."""
+        events, reassembly = self.events, self.apply_loop.reassembly
+        events.configured.subscribe(
+            reassembly.configured, self.flow.left, self.liveness.configured, self.addresses.configured
+        )
+        events.somebody_joined.subscribe(self.broadcaster.somebody_joined, self.flow.say_again, self.addresses.say)
+        events.remained.subscribe(self.addresses.remained)
+        events.entered.subscribe(
+            self.progress.begin, self.flow.begin, self.liveness.begin, self.commit_delays.begin,
+            self.view_change.entered, self.addresses.say,
+        )  # fmt: skip
+        events.members_changed.subscribe(
+            self.sender.members_changed, self.receiver.members_changed, self.purges.members_changed
+        )
+        events.lost.subscribe(
+            self.liveness.lost, self.commit_delays.lost, self.broadcaster.lost, reassembly.lost, self.receiver.lost,
+            self.purges.lost, self.sender.lost, self.owners.lost, self.queries.lost,
+        )  # fmt: skip
+        events.service_ended.subscribe(self.feeds.lost)
+        events.disk_full.subscribe(self.divergent_state.make_room, self.receiver.make_room)
 
     # ---- the start and the end ------------------------------------------------------------------------------------
 
-    def attach(self, broker: Broker) -> None:
+    def attach(self) -> None:
+        """Begins to join the group, once the queue of the mark exists."""
         self.nodes.create_queue(NAME, {}, self._marked)
-
-    def begin(self, broker: Broker) -> None:
-        """Before its nodes are made."""
-        self.broker = broker
-        self.owners.start(broker.timers)
-
-    @property
-    def nodes(self) -> ClusterNodes:
-        nodes = self.broker.nodes
-        assert isinstance(nodes, ClusterNodes)
-        return nodes
 
     def _marked(self, made: Queue | Exception) -> None:
         if isinstance(made, Exception):
             self.fail("the mark of the cluster can't be kept", str(made))
             return
-        self.messages = MessageHandler(self.broker, self.owners, self.completion)
-        self.transacting = Transacting(self.broker, self.owners, self.messages)
-        self.mark = Mark(self.broker.store, self.clock)
-        self.mark.read(made.queue_id)
+        self.progress_record.read(made.queue_id)
+        self.progress_record.heard_now = self.commits.begun
         if any(one.state is TxState.PREPARED for one in self.broker.in_doubt.in_doubt()):
             self.fail(
                 "its store has distributed transactions in doubt",
                 "start it without a cluster, and end them: cairnmq ctl transactions list",
             )
             return
-        if foreign := self.founding.foreign_name():
+        if foreign := self.bootstrap.foreign_name():
             self.fail(foreign, FOREIGN)
             return
         try:
-            self.group.join(self.name)
+            self.group.join(self.state.name)
         except GroupError as error:
             self._fail(error)
             return
-        self.size = self._size()
-        self.completion.majority = self.size // 2 + 1
-        if self.force:
-            self.completion.majority = 1
+        self.state.size = self._size()
+        self.commits.majority = self.state.size // 2 + 1
+        if self.state.is_forced:
+            self.commits.majority = 1
             self.group.force()
         self._joined = True
-        self.waiting.begin()
+        self.not_serving_log.begin()
         self.broker.later(_nothing)
 
     def leave(self) -> None:
-        """An orderly stop: the mark says how much of what was heard is done."""
-        if self._joined and self.phase == SYNCED and not self.has_failed:
-            self.mark.move(self.deliver.position)
-        if not self.has_failed:
+        """Stops in order: the mark records how much of what was received is applied."""
+        if self._joined and self.state.phase == SYNCED and not self.state.has_failed:
+            self.progress_record.move(self.apply_loop.position)
+        if not self.state.has_failed:
             self._joined = False
             self.group.close()
 
     def fail(self, reason: str, remedy: str = "") -> None:
-        """This broker can't be a member any more; the others are not affected (D17)."""
-        if not self.has_failed:
-            self.has_failed = True
-            error = CairnError(f"cluster {self.name!r}", reason, remedy)
+        """Ends this membership for good; the others are not affected (D17)."""
+        if not self.state.has_failed:
+            self.state.has_failed = True
+            error = CairnError(f"cluster {self.state.name!r}", reason, remedy)
             log.error("%s", error)
-            self.belonging.lost(reason)
+            self.view_change.lost(reason)
             self._joined = False
             self.group.close()
             self._fail(error)
 
-    # ---- the state ------------------------------------------------------------------------------------------------
-
-    @property
-    def me(self) -> MemberId | None:
-        return self.owners.me
-
-    @property
-    def members(self) -> tuple[MemberId, ...]:
-        """All in the group."""
-        return self.belonging.members
-
-    @property
-    def view(self) -> int:
-        """The number of the last configuration."""
-        return self.belonging.view
-
     @property
     def owned_queues(self) -> int:
-        return sum([replica.owner == self.me is not None for replica in [*self.owners.replicas.values()]])
+        """The number of queues that this member leads. Any thread."""
+        me = self.state.me
+        return 0 if me is None else sum([replica.owner == me for replica in [*self.owners.replicas.values()]])
 
-    @property
-    def following(self) -> int:
-        """How many do what they hear."""
-        return len(self.owners.synced | {*self.completion.floors})
-
-    def synced(self, standing: Standing) -> None:
-        """This member has all messages."""
-        self.phase = SYNCED
-        self.mark.write(standing)
-        log.info("cluster %s: this member has all messages", self.name)
-
-    def why_not_serving(self) -> str:
-        if self.has_failed:
-            return "this broker is not a member of its cluster any more; its log says why"
-        if self.phase == OUTSIDE or not self.belonging.has_majority:
-            return "this broker has no majority of its cluster"
-        if self.phase == FOUNDING:
-            return "those members of the cluster that are here may not have all messages"
-        if self.phase != SYNCED:
-            return "this broker does not have all messages of its cluster yet"
-        if self.following < self.completion.majority:
-            return "too few members of the cluster have what there is"
-        return ""
-
-    # ---- saying ---------------------------------------------------------------------------------------------------
-
-    def say(self, event: bytes, local: Local | None = None) -> None:
-        if self.me is None:
-            if local is not None:
-                self.clients.lose(local)
-            return
-        self.locals.add(local or NOTHING)
-        if self.group.me != self.me:
-            return  # the group knows already what is still to be heard here: this member is out, or in as a new one
-        self.saying.say(event)
-
-    def when_safe(self, position: int, action: Callable[[], None]) -> None:
-        self.completion.when_safe(position, action)
-
-    @property
-    def is_sending(self) -> bool:
-        """The group takes no more for now."""
-        return self.saying.waits
-
-    def _send(self) -> None:
-        if self.group.me != self.me:
-            return
-        self.saying.go_on()
-        self.flow.go_on()
-        if not self.saying.waits and self.updater.is_busy and not self.flow.somebody_lags:
-            self.updater.go_on()
-
-    # ---- hearing --------------------------------------------------------------------------------------------------
+    # ---- steps ----------------------------------------------------------------------------------------------------
 
     def step(self) -> bool:
-        """Send what is to be said, do what has come; whether there was anything."""
+        """Sends what waits, applies what has come; returns whether there was anything."""
         if not self._joined:
             return False
         self._send()
-        heard = self.group.step()
-        for event in heard:
+        inbox, is_alone = self.inbox.events, self.state.is_alone
+        for event in self.group.step():
             if isinstance(event, Messages):
                 last = event.position + len(event.payloads) - 1
-                if not self.alone:
+                if not is_alone:
                     self.flow.came(last, event.payloads)
                 for at, payload in enumerate(event.payloads, event.position):
-                    self.inbox.append(Heard(event.sender, at, payload, event.seq, at == last))
+                    inbox.append(ReceivedEvent(event.sender, at, payload, event.seq, at == last))
             else:
-                self.inbox.append(event)
+                inbox.append(event)
         did = self.work()
         self.progress.note()
         did = self._answer() or did
-        if not self.alone:
+        if not is_alone:
             self.progress.look_at_flow()
-            self.echo.look()
-        if not did and self.on_step is not None:
-            self.on_step()
+            self.self_delivery_check.look()
+        if not did:
+            self.events.idle()
         return did
 
+    def _send(self) -> None:
+        if self.group.me != self.state.me:
+            return
+        self.broadcaster.resume()
+        self.flow.resume()
+        if not self.broadcaster.is_waiting and self.sender.is_busy and not self.flow.somebody_lags:
+            self.sender.resume()
+
     def work(self) -> bool:
-        did, hear = False, self.deliver.hear
-        while self.inbox and not self._stalled:
+        """Applies events until the inbox is empty or stalled; returns whether there was any."""
+        did, apply, inbox = False, self.apply_loop.apply, self.inbox
+        while inbox.events and not inbox.is_stalled:
             did = True
-            event = self.inbox.popleft()
-            if isinstance(event, Heard):
-                hear(event)
+            event = inbox.events.popleft()
+            if isinstance(event, ReceivedEvent):
+                apply(event)
             elif isinstance(event, Configuration):
-                self.belonging.configured(event)
+                self.view_change.configured(event)
             elif isinstance(event, Quorum):
-                self.belonging.quorum(quorate=event.quorate)
+                self.view_change.quorum(quorate=event.quorate)
             elif isinstance(event, Refused):
-                log.warning("cluster %s: node %d is not let in: %s", self.name, event.node, event.reason)
+                log.warning("cluster %s: node %d is not let in: %s", self.state.name, event.node, event.reason)
             elif isinstance(event, Died):
                 self.fail(event.reason, event.remedy or "start this broker again when that is mended")
         return did
-
-    def stall(self) -> None:
-        """What is heard waits: the wiring is being written."""
-        self._stalled = True
-        self.stalls += 1
-
-    def go_on(self) -> None:
-        self._stalled = False
-
-    def hear_again(self, kept: list[Event | Heard]) -> None:
-        """What was kept comes before what is waiting."""
-        self.inbox.extendleft(reversed(kept))
-
-    # ---- what is done ---------------------------------------------------------------------------------------------
 
     def durable(self) -> None:
         """The store's durable LSN has moved."""
@@ -315,10 +324,10 @@ class Core:
             self.progress.durable()
 
     def _answer(self) -> bool:
-        """Do what waited for what is safe now."""
-        if not self.belonging.has_majority:
+        """Runs the actions of events that are safe now; returns whether there were any."""
+        if not self.state.has_majority:
             return False
-        actions = self.completion.safe()
+        actions = self.commits.safe()
         for action in actions:
             action()
         return bool(actions)

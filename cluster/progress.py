@@ -1,65 +1,80 @@
-"""How far this member has come with what it heard: at the end of a step it notes what is done, so that it gets durable;
-when it is, the others are told; and flow control is told what is not. Core only."""
+"""The progress of a member with the events that it received.
+
+At the end of a step it notes what is applied, so that it gets durable; when it is, it acknowledges that to the others,
+and reports what is not to flow control. Core only.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from . import events
-from .phases import ASKING, FOUNDING, OUTSIDE, SYNCED, UPDATING, WIPING
-
-if TYPE_CHECKING:
-    from .core import Core
+from .apply_loop import ApplyLoop
+from .kernel import events
+from .kernel.context import MemberContext
+from .kernel.phases import ASKING, FOUNDING, OUTSIDE, SYNCED, UPDATING, WIPING
+from .kernel.progress_record import ProgressRecord
+from .replication.flow_control import FlowControl
+from .state_transfer.receiver import TransferReceiver
 
 
 class Progress:
-    """Of one member."""
+    """The progress of one member."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(
+        self,
+        context: MemberContext,
+        record: ProgressRecord,
+        apply_loop: ApplyLoop,
+        flow: FlowControl,
+        receiver: TransferReceiver,
+    ) -> None:
+        self._state = context.state
+        self._store = context.store
+        self._broadcaster = context.broadcaster
+        self._commits = context.commits
+        self._inbox = context.inbox
+        self._record = record
+        self._apply_loop = apply_loop
+        self._flow = flow
+        self._receiver = receiver
         self._noted = 0
         """Up to that place what is done was noted."""
         self._noted_lsn = 0
         """The end of the store then."""
 
-    def begin(self, position: int) -> None:
-        """A new membership: what is heard first is at *position*."""
-        self._core.deliver.position = self._noted = position
+    def begin(self) -> None:
+        """Begins a new membership."""
+        self._apply_loop.position = self._noted = self._commits.done
 
     def note(self) -> None:
-        """The end of a step: what it did is to be durable."""
-        core = self._core
-        position = core.deliver.position
-        if core.phase not in (UPDATING, SYNCED) or (position == self._noted and not core.completion.ended_one):
+        """Ends a step: has what it did made durable."""
+        position, commits = self._apply_loop.position, self._commits
+        if self._state.phase not in (UPDATING, SYNCED) or (position == self._noted and not commits.ended_one):
             return
         self._noted = position
-        store = core.broker.store
+        store = self._store
         if store.next_lsn != self._noted_lsn:
-            core.mark.move(position)
+            self._record.move(position)
         self._noted_lsn = store.next_lsn
-        core.completion.applied(store.next_lsn, position)
-        core.durable()
+        commits.applied(store.next_lsn, position)
+        self.durable()
 
     def durable(self) -> None:
-        """The store's durable LSN has moved: the others are told."""
-        core = self._core
-        if core.phase in (WIPING, UPDATING):
-            core.joining.durable()
-        completion = core.completion
-        completion.durable(core.broker.store.durable_lsn)
-        if completion.has_news and core.phase in (UPDATING, SYNCED) and len(core.members) > 1:
-            completion.has_news = False
-            core.say(events.ack(completion.numbers))
+        """Acknowledges what is durable now, since the store's durable LSN has moved."""
+        phase, commits = self._state.phase, self._commits
+        if phase in (WIPING, UPDATING):
+            self._receiver.durable()
+        commits.durable(self._store.durable_lsn)
+        if commits.has_news and self._state.phase in (UPDATING, SYNCED) and len(self._state.members) > 1:
+            commits.has_news = False
+            self._broadcaster.send(events.ack(commits.numbers))
 
     def look_at_flow(self) -> None:
-        """The end of a step: how much is not done, or not on the disks of a majority."""
-        core = self._core
-        flow = core.flow
-        if core.phase in (OUTSIDE, FOUNDING, WIPING, ASKING) and not core.inbox and not core.joining.is_asked:
+        """Ends a step: reports to flow control what is not applied, or not durable at a majority."""
+        flow, waiting = self._flow, self._inbox.events
+        if self._state.phase in (OUTSIDE, FOUNDING, WIPING, ASKING) and not waiting:
             flow.nothing_lags()
             return
-        done, safe = core.completion.done, core.completion.finished
-        if not core.inbox and done >= core.deliver.position:  # what comes behind it are acknowledgements
+        done, safe = self._commits.done, self._commits.finished
+        if not waiting and done >= self._apply_loop.position:  # what comes behind it are acknowledgements
             safe = flow.end if safe == done else safe
             done = flow.end
-        flow.look(done, safe, core.deliver.parts.size_bytes)
+        flow.look(done, safe, self._apply_loop.reassembly.size_bytes)

@@ -12,22 +12,25 @@ which the core does what others want.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
-from ..amqp.codec import Malformed
-from ..broker.access import SEND
-from ..broker.connections import Connection, Link
-from ..broker.direct import Direct
-from ..broker.queue import Queue
-from ..channel.words import ABORTED, MORE, SETTLED, Fragment, Open, Outcome, TerminalEnd
-from .call import Call, WhyNot
-from .entity import Type
-from .replies import MOST_WAITING_BYTES, Receiver, put
-from .request import MAX_REQUEST_BYTES, Envelope, envelope, shown
-
-if TYPE_CHECKING:
-    from ..broker.broker import Broker
+from ..amqp.codec.primitives import Malformed
+from ..base.accounts.audit import Audit
+from ..broker.kernel.connections import Connection, Connections, Link
+from ..broker.kernel.context import CoreContext
+from ..broker.nodes.access_control import SEND
+from ..broker.nodes.addresses import parse as parse_address
+from ..broker.nodes.resolver import Resolver
+from ..broker.nodes.targets import ExchangeTarget
+from ..broker.queues.queue import Queue
+from ..channel.ports import ABORTED, MORE, SETTLED, Delivery, Fragment, Open, Outcome, TerminalEnd
+from .protocol.call import Call, WhyNot
+from .protocol.replies import Receiver, put
+from .protocol.request import MAX_REQUEST_BYTES, Envelope, envelope, shown
+from .protocol.turns import Turns
 
 ADDRESS = "$management"
 CREDIT = 64
@@ -39,20 +42,42 @@ Reply = Callable[[bytes], None]
 class Management:
     """The node. Core only."""
 
-    def __init__(self, broker: Broker, types: Iterable[Type], why_not: WhyNot, do: Callable[[Call], None]) -> None:
-        self.broker = broker
-        self.types = {type.name: type for type in types}
+    def __init__(
+        self,
+        core: CoreContext,
+        connections: Connections,
+        resolver: Resolver,
+        why_not: WhyNot,
+        do: Callable[[Call], None],
+        audit: Audit | None = None,
+    ) -> None:
+        """*audit*: where changes are recorded."""
+        self.audit = audit or Audit()
+        self._core = core
+        self._connections = connections
+        self._resolver = resolver
         self.why_not = why_not
         self._do = do
         self._receivers: dict[Connection, dict[Receiver, str]] = {}
+        self.background = core.background
+        self.turns = Turns(core.background)
+
+    def name_at(self, address: str) -> str:
+        """Return the name of the node that *address* leads to, or would lead to."""
+        place = self._resolver.place_of(address)
+        return parse_address(address).name if place is None else place.name
+
+    def is_connected(self, connection: Connection) -> bool:
+        """Return True until *connection* is closed."""
+        return self._connections.by_end.get(connection.end) is connection
 
     def open(self, wish: Open, terminal: TerminalEnd) -> None:
         """A link to the node, or from it."""
-        link = self.broker.connections.links.get(terminal)
+        link = self._connections.links.get(terminal)
         if link is None or wish.terminus.browse:
             terminal.failure("amqp:not-allowed", f"{ADDRESS} can't be used so")
         elif not wish.to_client:
-            terminal.opened(Requests(self, terminal), None, CREDIT)
+            terminal.opened(Requests(self, terminal, wish.user), None, CREDIT)
         else:
             there = self._receivers.setdefault(link.connection, {})
 
@@ -60,7 +85,12 @@ class Management:
                 if there.pop(receiver, None) is not None and not there:
                     del self._receivers[link.connection]
 
-            receiver = Receiver(terminal, gone)
+            user, connection = wish.user, link.connection
+
+            def waiting(change_bytes: int) -> None:
+                self.turns.of(connection, user).note_waiting(change_bytes)
+
+            receiver = Receiver(terminal, gone, waiting)
             there[receiver] = wish.target or ""
             terminal.opened(receiver, None, 0)
 
@@ -73,7 +103,7 @@ class Management:
 
     def _take(self, content: bytes, terminal: TerminalEnd, settled: bool, delivery: Any) -> tuple[str, str] | None:
         """Why the request is not taken; None if it is."""
-        link = self.broker.connections.links.get(terminal)
+        link = self._connections.links.get(terminal)
         if link is None:  # it crossed with the end of its link
             return "amqp:not-allowed", "the link is gone"
         if len(content) > MAX_REQUEST_BYTES:
@@ -85,64 +115,90 @@ class Management:
         reply = self._way_back(link, asked)
         if isinstance(reply, str):
             return "amqp:precondition-failed", reply
+        requester = self.turns.of(link.connection, link.wish.user)
+        if why := requester.refusal(len(content)):
+            return "amqp:resource-limit-exceeded", why
         if settled:
             terminal.release((delivery,), 0)
         else:
             terminal.confirm((delivery,), 0)
-        Call(self, link, asked, reply, lambda: terminal.grant(1)).run(content, self._do)
+
+        def done() -> None:
+            terminal.grant(1)
+            requester.ended()
+
+        call = Call(self, link, asked, reply, done)
+        requester.submit(len(content), partial(call.run, content, self._do))
         return None
 
     def _way_back(self, link: Link, asked: Envelope) -> Reply | str:
-        """How the response gets to its place, or why it can't."""
+        """Return the reply path for the response, or the reason for which it has none."""
         to = asked.reply_to or ADDRESS
         receivers = self._receivers.get(link.connection, {})
         found = next((one for one in reversed(receivers) if to in (ADDRESS, receivers[one])), None)
         if found is not None:
-            if found.waiting_bytes > MOST_WAITING_BYTES:
-                return "too many responses wait for credit"
             return found.reply
         if to == ADDRESS:
             return f"there is no reply-to, and no link that receives from {ADDRESS}"
-        place = self.broker.place_of(to)
-        if isinstance(place, Direct):
-            return f"nothing is kept at {shown(to)}, so no response can wait there"
+        place = self._resolver.place_of(to)
         if place is None:
             return f"there is no node {shown(to)} for the response"
+        if not isinstance(place, Queue | ExchangeTarget):
+            return f"nothing is kept at {shown(to)}, so no response can wait there"
         if not isinstance(place, Queue) or place.owner is not link.wish.connection:
             why = self.why_not(link.wish.user, SEND, place.name)
             if why:
                 return why
-        return lambda content: put(self.broker, place, content)
+        return lambda content: put(self._resolver.nodes.exchanges, self._core.commits, place, content)
 
 
 class Requests:
-    """The driver of a link to the node: whole messages go on, long ones are gathered first."""
+    """The driver of a link to the node: whole messages go on, long ones are gathered first.
 
-    def __init__(self, node: Management, terminal: TerminalEnd) -> None:
+    To read a request is work, too: what a step has no time for waits for a later one. The link's credit bounds it.
+    """
+
+    def __init__(self, node: Management, terminal: TerminalEnd, user: str) -> None:
         self.terminal = terminal
         self._node = node
+        self._user = user
+        self._waiting: deque[Fragment] = deque()
         self._pieces: list[bytes] = []
         self._size_bytes = 0
 
     def post(self, fragments: Sequence[Fragment]) -> None:
-        for delivery, data, flags in fragments:
-            if flags & ABORTED:
-                self._pieces, self._size_bytes = [], 0
-                self.terminal.release((delivery,), 1)
-                continue
-            self._size_bytes += len(data)
-            if self._size_bytes <= MAX_REQUEST_BYTES:
-                self._pieces.append(data)
-            else:
-                self._pieces.clear()
-            if flags & MORE:
-                continue
-            size_bytes, pieces = self._size_bytes, self._pieces
+        is_waiting = bool(self._waiting)
+        self._waiting.extend(fragments)
+        if not is_waiting:
+            self._take()
+
+    def _take(self) -> None:
+        """Take one, and others as long as there is time."""
+        background = self._node.background
+        while self._waiting:
+            self._take_one(*self._waiting.popleft())
+            if self._waiting and not background.has_time():
+                background.put_off(self._take, self._user)
+                return
+
+    def _take_one(self, delivery: Delivery, data: bytes, flags: int) -> None:
+        if flags & ABORTED:
             self._pieces, self._size_bytes = [], 0
-            if size_bytes > MAX_REQUEST_BYTES:
-                self.terminal.reject((delivery,), 1, *TOO_LONG)
-            else:
-                self._node.post([(delivery, b"".join(pieces), flags)], self.terminal)
+            self.terminal.release((delivery,), 1)
+            return
+        self._size_bytes += len(data)
+        if self._size_bytes <= MAX_REQUEST_BYTES:
+            self._pieces.append(data)
+        else:
+            self._pieces.clear()
+        if flags & MORE:
+            return
+        size_bytes, pieces = self._size_bytes, self._pieces
+        self._pieces, self._size_bytes = [], 0
+        if size_bytes > MAX_REQUEST_BYTES:
+            self.terminal.reject((delivery,), 1, *TOO_LONG)
+        else:
+            self._node.post([(delivery, b"".join(pieces), flags)], self.terminal)
 
     def post_in(self, connection: object, txn_id: bytes, fragments: Sequence[Fragment]) -> None:
         self.terminal.failure("amqp:not-allowed", "requests take part in no transaction")
@@ -151,10 +207,12 @@ class Requests:
         """A client that sends wants nothing."""
 
     def outcomes(self, outcomes: Sequence[Outcome]) -> None:
-        """Nothing was forwarded, so nothing is answered."""
+        """Ignore outcomes: no message was forwarded."""
 
     def outcomes_in(self, connection: object, provisional: Sequence[tuple[bytes, Outcome]]) -> None:
-        """The same."""
+        """Ignored: nothing was forwarded."""
 
     def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
+        while self._waiting:  # requests count though their link is closed, as they did before
+            self._take_one(*self._waiting.popleft())
         self._pieces.clear()

@@ -1,1 +1,1 @@
-"""From journal and SQL to the in-memory maps: how it becomes true again."""
+"""Recovery: rebuilds the in-memory maps of a store from its journal and SQL."""

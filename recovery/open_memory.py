@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from ..base.clock import Clock
 from ..base.errors import CairnError
-from ..store.kind import refuse_other_kind
-from ..store.memory_store import MemoryStore
-from ..store.options import Progress, StoreOptions
+from ..store.contract.options import Progress, StoreOptions
+from ..store.directory.kind import refuse_other_kind
+from ..store.mapped.memory_store import MemoryStore
 from .report import SqlReport
 
 
 def open_memory_store(
     path: str, clock: Clock, options: StoreOptions | None = None, progress: Progress | None = None
 ) -> tuple[MemoryStore, SqlReport]:
-    """An empty store. Raises `ForeignStore` if *path*, which may be empty, holds a store whose messages last."""
+    """Return an empty store. Raises `ForeignStore` if *path*, which may be empty, holds a store whose messages last."""
     options = options or StoreOptions()
     if options.connect is not None or options.catalog is not None:
         raise CairnError("--connect, --catalog", "the memory store keeps nothing on a server", "leave them out")
@@ -24,7 +24,7 @@ def open_memory_store(
 
 
 def refuse_archive(options: StoreOptions, kind: str) -> None:
-    """Raises `CairnError` for options that only a journal knows, and that would promise something else."""
+    """Raise `CairnError` for options that require a journal."""
     if options.archive_dir is not None:
         raise CairnError("--archive-dir", f"the {kind} store has no journal to archive", "leave it out")
     if options.acquisitions:

@@ -1,4 +1,4 @@
-"""From SQL to an all-SQL store whose maps are true again.
+"""Recovery of an all-SQL store from its databases.
 
 Opening begins a new *life* of the store, in one commit: what an earlier broker may still be trying to write, on a
 connection that a server has not missed yet, finds that and ends. Then what is there is read: lengths, places and
@@ -21,18 +21,18 @@ from sqlalchemy import Connection, Select, func, insert, select, update
 
 from ..base.clock import Clock
 from ..base.errors import ForeignStore
-from ..store import schema
-from ..store.kind import SQL
-from ..store.mapped_transactions import Found
-from ..store.maps import Maps, Message
-from ..store.options import Progress, StoreOptions
-from ..store.sql import explaining, parse_address
-from ..store.sql_databases import Databases, open_databases
-from ..store.sql_directory import SqlDirectory
-from ..store.sql_store import SqlStore
-from ..store.transaction import Dequeue, Enqueue, TxState
-from ..store.wiring import Wiring
-from ..store.wiring_place import tell_place
+from ..store.contract.options import Progress, StoreOptions
+from ..store.contract.transaction import Dequeue, Enqueue, TxState
+from ..store.directory.kind import SQL
+from ..store.mapped.memory_tables import MemoryTables, Message
+from ..store.mapped.transactions import Found
+from ..store.sql.databases import Databases, open_databases
+from ..store.sql.directory import SqlDirectory
+from ..store.sql.store import SqlStore
+from ..store.wiring import schema
+from ..store.wiring.database import explaining, parse_address
+from ..store.wiring.location import tell_place
+from ..store.wiring.wiring import Wiring
 from .open_memory import refuse_archive
 from .report import SqlReport
 
@@ -66,11 +66,12 @@ def open_sql_store(
 
 
 def recover_sql(databases: Databases, place: SqlDirectory, clock: Clock) -> tuple[SqlStore, SqlReport]:
-    """The store that is in *databases*, locked by *place*; see `open_sql_store`."""
+    """Return the store that is in *databases*, locked by *place*; see `open_sql_store`."""
     begun_s = clock.monotonic_s()
     wiring = Wiring(databases.writing, place.sync)
     if place.was_there and not wiring.is_identified():
-        raise ForeignStore(wiring.place, "it is empty, though a store was made here", "restore it from a backup")
+        remedy = f"restore it from a backup; if nothing was ever stored there, remove {place.path}"
+        raise ForeignStore(wiring.place, "the database of a store, without its tables", remedy)
     wiring.identify(uuid4())
     wiring.migrate()
     next_lsn, life = _begin_life(databases)
@@ -101,7 +102,7 @@ def recover_sql(databases: Databases, place: SqlDirectory, clock: Clock) -> tupl
 
 
 def _shrug(answer: Exception | None) -> None:
-    """With a server that is away the note stays, and does no harm."""
+    """Ignore *answer*: if the server is unreachable, the note stays and does no harm."""
 
 
 @contextmanager
@@ -111,7 +112,7 @@ def _sql(databases: Databases, what: str) -> Iterator[Connection]:
 
 
 def _begin_life(databases: Databases) -> tuple[int, int]:
-    """The LSN to go on with, and the number of this life."""
+    """Return the next LSN, and the number of this incarnation."""
     known = schema.progress.c
     with _sql(databases, "the store can't be opened") as sql:
         row = sql.execute(select(known.next_lsn, known.life)).one_or_none()
@@ -125,10 +126,10 @@ def _begin_life(databases: Databases) -> tuple[int, int]:
         return 1, 1
 
 
-def _read(databases: Databases) -> tuple[Maps, list[Found]]:
-    """Everything but the contents, as of one moment."""
+def _read(databases: Databases) -> tuple[MemoryTables, list[Found]]:
+    """Return all tables without the contents, read in one transaction."""
     m, p, q = schema.message.c, schema.piece.c, schema.placement.c
-    maps = Maps()
+    maps = MemoryTables()
     with _sql(databases, "the messages can't be read") as sql:
         for message_id, size_bytes, is_last in _rows(sql, select(m.id, func.length(m.content), m.is_last)):
             maps.messages[message_id] = Message([size_bytes], is_complete=is_last)

@@ -1,9 +1,9 @@
-"""Recovery: from the store directory to a store whose maps are true again.
+"""Recovery of a store from its directory.
 
 The journal is read once from its base; each record goes through `State.apply`, as it did when it was written. Then
-what never became whole is deleted, and so are the messages of queues that SQL says are going; messages on queues that
-SQL does not know at all are kept and reported, never dropped. Nothing is shown to anyone before the log is open and
-durable behind what was read.
+incomplete messages are deleted, and so are the messages of queues whose deletion is pending in SQL; messages on queues
+that SQL does not know are kept and reported, never dropped. Nothing is visible to clients before the log is open and
+durable behind the last block read.
 """
 
 from __future__ import annotations
@@ -13,39 +13,35 @@ from collections.abc import Callable
 from uuid import uuid4
 
 from ..base.clock import Clock
+from ..base.disk.real import RealDirectory
+from ..base.disk.seam import Directory
 from ..base.errors import CairnError, CorruptJournal, ForeignStore
-from ..disk.real import RealDirectory
-from ..disk.seam import Directory
-from ..journal.block import ACQUISITIONS, Block
-from ..journal.container import file_number
-from ..journal.heads import read_mark
-from ..journal.limbo import Holds
-from ..journal.mark import NAME as MARK_NAME
-from ..journal.opening import (
-    abandoned_on_failure,
-    container_size,
-    format_log,
-    is_formatted,
-    open_log,
-)
-from ..journal.reader import LogReader
-from ..store.bookmarks import Bookmarks
-from ..store.checkpoint_file import CheckpointFile, LmdbFile
-from ..store.checkpointing import Checkpointing
-from ..store.directory import StoreDirectory
-from ..store.expunging import expunge_going
-from ..store.journal_store import JournalStore
-from ..store.kind import JOURNAL, refuse_other_kind, refuse_sql
-from ..store.options import Progress, StoreOptions
-from ..store.placement import count_by_queue
-from ..store.sql import RESTORE_OR_SALVAGE, parse_address
-from ..store.state import State
-from ..store.wiring import Wiring
-from ..store.wiring_place import open_wiring, tell_place
+from ..journal.files.held_containers import Holds
+from ..journal.format.block import ACQUISITIONS, Block
+from ..journal.format.container import file_number
+from ..journal.format.log_mark import NAME as MARK_NAME
+from ..journal.read.container_heads import read_mark
+from ..journal.read.scanner import LogReader
+from ..journal.write.open import abandoned_on_failure, container_size, format_log, is_formatted, open_log
+from ..store.checkpoint.checkpoint_file import CheckpointFile, LmdbFile
+from ..store.checkpoint.checkpointer import Checkpointer
+from ..store.contract.options import Progress, StoreOptions
+from ..store.directory.kind import JOURNAL, refuse_other_kind, refuse_sql
+from ..store.journaled.directory import StoreDirectory
+from ..store.journaled.expunge import expunge_going
+from ..store.journaled.recovered_log import RecoveredLog
+from ..store.journaled.retention_leases import Bookmarks
+from ..store.journaled.store import JournalStore
+from ..store.message_map.placement import count_by_queue
+from ..store.message_map.reconciliation import reconcile
+from ..store.message_map.state import State
+from ..store.wiring.database import RESTORE_OR_SALVAGE, parse_address
+from ..store.wiring.location import open_wiring, tell_place
+from ..store.wiring.wiring import Wiring
+from .damage_report import explained
 from .replay import Replay
 from .report import RecoveryReport
 from .restore import Restored
-from .verdict import explained
 
 SYNCERS = 3
 """Threads that sync containers which a long flush has left."""
@@ -98,7 +94,7 @@ def recover(
     syncers: int = 0,
     bookmarks: Bookmarks | None = None,
 ) -> tuple[JournalStore, RecoveryReport]:
-    """The store whose log is in *directory* and whose queues are in *wiring*; see `open_store`.
+    """Return the store whose log is in *directory* and whose queues are in *wiring*; see `open_store`.
 
     *checkpoint* spares reading the log from its base, if it can be used. *holds*: who knows whether somebody
     counts on the containers that are in the log now. *syncers*: see `journal.writing`. *bookmarks*: of those that read
@@ -146,17 +142,16 @@ def recover(
         raise explained(error, directory, wiring.queue_names()) from None
     with abandoned_on_failure(journal):
         replay.apply()
-        state.finish(journal.extent.slots)
+        reconcile(state, journal.extent.slots)
         checkpointing = None
         if checkpoint is not None:
-            checkpointing = Checkpointing(
+            checkpointing = Checkpointer(
                 checkpoint, state, journal, clock, options.checkpoint_bytes, is_good=bool(log.resumed_lsn)
             )
             if restored.why_not and not created:
                 log.remarks.append(f"the checkpoint was not used: {restored.why_not}; the whole log was read")
         wiring.migrate()  # only now: what is refused is not changed
-        store = JournalStore(wiring, journal, state, release, checkpointing)
-        store.bookmarks = bookmarks
+        store = JournalStore(wiring, RecoveredLog(journal, state, checkpointing, bookmarks), release)
         discarded = store.discard_unfinished(clock.wall_us())
         expunged = expunge_going(store, clock.wall_us())
         store.kick()

@@ -1,4 +1,4 @@
-"""Blocks read back become state: the records of a slot are gathered, and taken in at once if there are many."""
+"""Replay of journal blocks into the state: the records of a slot are collected, and applied at once if many."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from functools import partial
 import numpy as np
 
 from ..base.errors import ForeignStore
-from ..journal.block import BLOCK_HEAD_BYTES, Block
-from ..journal.record import END_NOTES, FIRST_NOTE, HEAD_BYTES, TABLE, RecordType
-from ..store.at_once import apply_all
-from ..store.state import State
+from ..journal.format.block import BLOCK_HEAD_BYTES, Block
+from ..journal.format.record import END_NOTES, FIRST_NOTE, HEAD_BYTES, TABLE, RecordType
+from ..store.message_map.bulk_apply import apply_all
+from ..store.message_map.state import State
 
 _KNOWN = bytes(
     [
@@ -21,13 +21,13 @@ _KNOWN = bytes(
     ]
 )  # fmt: skip
 _MANY = 1 << 16
-"""So many records are taken in at once, at most a block more."""
+"""The number of records that are applied at once, at most a block more."""
 _FEW = 32
-"""Fewer than these are taken in faster one by one."""
+"""The number of records below which applying them one by one is faster."""
 
 
 class Replay:
-    """Takes blocks in order. `apply` ends it."""
+    """A batch that collects blocks in order and applies them to a state. Call `apply` after the last one."""
 
     def __init__(self, state: State, place: str, container_bytes: int) -> None:
         self._state = state
@@ -55,7 +55,7 @@ class Replay:
         self._records += count
 
     def apply(self) -> None:
-        """Take in what was gathered."""
+        """Apply the collected records to the state."""
         blocks, self._blocks = self._blocks, []
         count, self._records = self._records, 0
         if count < _FEW or not self._take_in_at_once(blocks):

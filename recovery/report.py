@@ -1,16 +1,16 @@
-"""What recovery found and did, for people."""
+"""Reports of a recovery in readable text."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..journal.opening import OpenReport
+from ..journal.write.open import OpenReport
 
 
 @dataclass
 class RecoveryReport:
-    """Counts, and in words whatever was dropped or looked wrong."""
+    """Report of the recovery of a journaled store: counts, dropped messages, and remarks."""
 
     log: OpenReport
     seconds: float
@@ -22,7 +22,7 @@ class RecoveryReport:
     expunged: dict[str, int] = field(default_factory=dict)
     """Queue whose deletion was final in SQL to the number of messages that were still on it and are deleted now."""
     homeless: dict[int, int] = field(default_factory=dict)
-    """Queue id unknown to SQL to the number of messages kept on it, delivered to nobody."""
+    """Queue id unknown to SQL to the number of messages that are kept on it and not delivered."""
 
     def lines(self) -> list[str]:
         """One line each."""
@@ -44,7 +44,7 @@ class RecoveryReport:
 
 @dataclass
 class SqlReport:
-    """The same of a store that is all in SQL, or in memory."""
+    """Report of the recovery of a store that is all in SQL, or in memory."""
 
     seconds: float = 0.0
     created: bool = True
@@ -64,7 +64,7 @@ class SqlReport:
 
 
 def told(discarded: int, expunged: Mapping[str, int], homeless: Mapping[int, int]) -> list[str]:
-    """What became of messages that are on no queue, one line each."""
+    """Return a line for each group of discarded, deleted or kept messages that are on no known queue."""
     found = []
     if discarded:
         found.append(f"discarded {discarded} messages that were never whole or never on a queue")

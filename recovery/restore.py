@@ -1,17 +1,18 @@
-"""The state as a checkpoint knows it, if it belongs to the log that is there."""
+"""Restoration of the state from a checkpoint, if the checkpoint belongs to the log."""
 
 from __future__ import annotations
 
-from ..journal.reader import LogReader
-from ..store import checkpoint
-from ..store.checkpoint_file import BadCheckpoint, CheckpointFile
-from ..store.state import State
+from ..journal.read.scanner import LogReader
+from ..store.checkpoint import checkpoint
+from ..store.checkpoint.checkpoint_file import BadCheckpoint, CheckpointFile
+from ..store.message_map.state import State
 
 
 class Restored:
-    """Puts a checkpoint into a state, and has the log read from there on only. Anything wrong with it is no error.
+    """A loader that fills a state from a checkpoint, so that the log is read only from there on.
 
-    It stays where it is until the next one takes its place: a start that is refused changes nothing.
+    An unusable checkpoint is not an error. The checkpoint stays until the next one replaces it: a refused start changes
+    nothing.
     """
 
     def __init__(self, state: State, file: CheckpointFile | None) -> None:
@@ -21,7 +22,7 @@ class Restored:
         self._file = file
 
     def resume(self, reader: LogReader) -> None:
-        """Fill the state and have *reader* resume; or leave both as they are."""
+        """Fill the state and let *reader* resume behind the checkpoint, or leave both unchanged."""
         if self._file is None:
             return
         try:

@@ -15,18 +15,19 @@ import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
-from ..accounts.users import ANONYMOUS
+from ..base.accounts.users import why_no_name
 from ..base.errors import CairnError
-from ..channel.outward import Target
-from .terminal import Terminal
+from ..channel.connector_target import Target
+from .connections.connection import Turn
+from .connections.terminal import Terminal
 
 log = logging.getLogger(__name__)
 
 HANDSHAKE_TIMEOUT_S = 5.0
 MOST_CHATTER_BYTES = 64 << 10
-"""So many bytes may come after the handshake without any data of the client's in them: four records of full size."""
+"""Bytes that may arrive after the handshake without any client data in them: four records of full size."""
 READ_BYTES = 256 << 10
 
 NONE, OPTIONAL, REQUIRED = "none", "optional", "required"
@@ -35,7 +36,7 @@ _CHECKS = {NONE: ssl.CERT_NONE, OPTIONAL: ssl.CERT_OPTIONAL, REQUIRED: ssl.CERT_
 
 @dataclass(frozen=True)
 class TlsOptions:
-    """Where TLS is spoken, and with which certificates (files in PEM)."""
+    """The options of TLS listeners, with the paths of the certificates (files in PEM)."""
 
     cert: str
     """The broker's certificate and, behind it, those between it and the root."""
@@ -43,15 +44,15 @@ class TlsOptions:
     """The key; may stand in the same file."""
     port: int = 5671
     ca: str = ""
-    """Whose certificates are believed when clients show theirs."""
+    """The file of CA certificates that client certificates are checked against."""
     clients: str = NONE
-    """Whether clients show certificates: none, optional or required."""
+    """The mode for client certificates: none, optional or required."""
     crl: str = ""
     """Which certificates of clients are revoked."""
 
 
 def make_context(options: TlsOptions) -> ssl.SSLContext:
-    """What all connections have in common. Raises `CairnError`."""
+    """Return the TLS context that all connections share. Raises `CairnError`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET | ssl.OP_NO_COMPRESSION
@@ -90,18 +91,31 @@ def _reason(error: Exception) -> str:
     return verification or getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
 
 
-def user_of(tls: ssl.SSLObject) -> str:
-    """Whom the client's verified certificate names; empty if it has none, or it names nobody who could be a user."""
+class Named(NamedTuple):
+    """The user that a client's certificate names."""
+
+    user: str = ""
+    """The user name; empty without a certificate, or if it names no valid user."""
+    claimed: str = ""
+    """The common name of a certificate that names no valid user."""
+    why: str = ""
+    """Why not."""
+
+
+def user_of(tls: ssl.SSLObject) -> Named:
+    """The user that the client's verified certificate names, if its common name obeys the rules for user names."""
     certificate: dict[str, Any] = tls.getpeercert() or {}  # empty unless the chain was verified
     subject = certificate.get("subject", ())
-    names = [value for relative in subject for key, value in relative if key == "commonName"]
-    if len(names) != 1 or not names[0].isprintable() or names[0] == ANONYMOUS:
-        return ""
-    return str(names[0])
+    names = [str(value) for relative in subject for key, value in relative if key == "commonName"]
+    if len(names) != 1:
+        return Named()
+    if why := why_no_name(names[0]):
+        return Named("", names[0], f"its certificate names no user: {why}")
+    return Named(names[0])
 
 
 class SecuredTerminal:
-    """One connection with TLS, without its socket. The worker's, as a terminal is."""
+    """A connection with TLS, without its socket. Used by its worker, as a terminal is."""
 
     def __init__(
         self,
@@ -110,10 +124,12 @@ class SecuredTerminal:
         make: Callable[[str, bytes, Callable[[object], None]], Terminal],
         wake: Callable[[SecuredTerminal], None],
         server: str | None = None,
+        refused: Callable[[str, str], None] | None = None,
     ) -> None:
         """*make* gives the terminal, from the client's name by certificate, that, and what it wakes the worker with.
 
-        *server*: this side is the client, and that is the name the server's certificate has to have.
+        *server*: this side is the client, and that is the name the server's certificate has to have. *refused* is
+        called with the name and the reason if a certificate names nobody who can be a user.
         """
         self.name = name
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -122,13 +138,19 @@ class SecuredTerminal:
         )
         self._make = make
         self._wake = wake
+        self._refused = refused
         self._terminal: Terminal | None = None
         self._over = False  # before there was a terminal, or because TLS failed
         self._said_goodbye = False
         self._why = ""
         self._chatter_bytes = 0
+        self._allowed = 0
         self._cipher = memoryview(b"")
         self._plain = bytearray()
+
+    @property
+    def user(self) -> str:
+        return "" if self._terminal is None else self._terminal.user
 
     @property
     def closed(self) -> bool:
@@ -138,8 +160,13 @@ class SecuredTerminal:
     def patience_s(self) -> float:
         return HANDSHAKE_TIMEOUT_S if self._terminal is None else self._terminal.patience_s
 
-    def opening(self) -> bool:
-        return self._terminal is None or self._terminal.opening()
+    @property
+    def is_opening(self) -> bool:
+        return self._terminal is None or self._terminal.is_opening
+
+    @property
+    def brings_long(self) -> bool:
+        return self._terminal is not None and self._terminal.brings_long
 
     # ---- bytes ----------------------------------------------------------------------------------------------------
 
@@ -148,9 +175,12 @@ class SecuredTerminal:
         try:
             if self._terminal is None:
                 self._tls.do_handshake()
-                user = user_of(self._tls)
+                user, claimed, why = user_of(self._tls)
                 log.debug("%s: %s, certificate of %r", self.name, self._tls.version(), user)
+                if why and self._refused is not None:
+                    self._refused(claimed, why)
                 self._terminal = self._make(user, self._tls.getpeercert(True) or b"", lambda terminal: self._wake(self))
+                self._terminal.allow(self._allowed)
                 self._plain = bytearray(READ_BYTES)
             else:
                 self._chatter_bytes += len(data)
@@ -226,21 +256,30 @@ class SecuredTerminal:
                 pass  # the client's goodbye is not waited for
 
     def _fail(self) -> None:
-        """TLS is broken: nothing more can be said or understood, but for the alert that is on its way."""
+        """End TLS after an error: only the alert is still sent."""
         self._over = True
         if self._terminal is not None:
             self._terminal.give_up()
 
     # ---- the rest is the terminal's -------------------------------------------------------------------------------
 
-    def brings_long(self) -> bool:
-        return self._terminal is not None and self._terminal.brings_long()
-
-    def heard_small(self) -> bool:
-        return self._terminal is not None and self._terminal.heard_small()
-
     def takes_long(self) -> bool:
         return self._terminal is not None and self._terminal.takes_long()
+
+    def allow(self, controls: int) -> None:
+        self._allowed = controls
+        if self._terminal is not None:
+            self._terminal.allow(controls)
+
+    def go_on(self) -> None:
+        if self._terminal is not None:
+            self._terminal.go_on()
+
+    def turn(self) -> Turn:
+        return Turn(self._allowed, False, False, False) if self._terminal is None else self._terminal.turn()
+
+    def is_full(self) -> bool:
+        return self._terminal is not None and self._terminal.is_full()
 
     def unanswered(self) -> int:
         return 0 if self._terminal is None else self._terminal.unanswered()
@@ -273,7 +312,7 @@ class SecuredTerminal:
 
 
 class SecuredClientTerminal(SecuredTerminal):
-    """One with TLS that the broker opens. The server's certificate is verified, and its name."""
+    """A connection with TLS that the broker opens. The server's certificate is verified, and its name."""
 
     def __init__(
         self,
@@ -317,7 +356,7 @@ class SecuredClientTerminal(SecuredTerminal):
 
 
 def make_client_context(target: Target) -> ssl.SSLContext:
-    """For connections to *target*. Raises `CairnError`."""
+    """Return the TLS context for connections to *target*. Raises `CairnError`."""
     try:
         context = ssl.create_default_context(cafile=target.ca or None)
         context.minimum_version = ssl.TLSVersion.TLSv1_2

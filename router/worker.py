@@ -22,13 +22,18 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from time import perf_counter
 
-from ..amqp.buckets import Buckets
-from ..amqp.scratch import Scratch
+from ..amqp.native.buffer_pool import Buckets
+from ..amqp.native.scratch_buffer import ScratchBuffer
+from ..amqp.sasl.handshake import MAX_AHEAD_BYTES
 from ..base.clock import Clock
-from ..channel.words import Drivers
-from .conversation import Conversation as Conversation
-from .core import Core
+from ..channel.ports import Drivers
+from .admission.openings import Openings
+from .admission.user_shares import UserShares
+from .connections.connection import Conversation as Conversation
+from .connections.connection import Turn
+from .kernel.core import TURN_S, Core
 
 log = logging.getLogger(__name__)
 
@@ -38,18 +43,33 @@ SHARE_BYTES = 64 << 10
 OTHERS_S = 1.0
 MOST_UNANSWERED = 4096
 """Sessions and links that a client may ask for and not take the answers to, before it is not read any more."""
+CONTROLS_OF_ONE, CONTROLS_OF_ALL = 16, 32
+"""Control frames (begin, end, attach, detach, flow) that are digested in one turn: of one connection, and of those
+together that sent many in their last turn. What is read beyond that waits, and its connection is not read meanwhile."""
+FIRST_READ_BYTES = 16 << 10
+"""The first read size of a connection; doubled after each read that was filled and contained messages."""
+LEAST_READ_BYTES = 4 << 10
+"""Bytes per read of a connection that caused much work with few messages or none."""
+MOST_FEED_S = 0.002
+"""Seconds above which a feed that brings no message counts as much work."""
+CONTROL_S = 50e-6
+"""Approximate seconds per control frame: other work is counted in units of it."""
 TICK_S = 1.0
 """Heartbeats and time-outs are looked at this often, and sooner where a client asked for it."""
 SHORTEST_TICK_S = 0.05
 GOODBYE_S = 2.0
-"""How long a client has to answer when its connection is closed."""
+"""Seconds in which a client has to answer when its connection is closed."""
 
 _READ, _WRITE = select.EPOLLIN, select.EPOLLOUT
+_ENDED = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 _ONCE = select.EPOLLIN | select.EPOLLONESHOT
 
 
 class _Socket:
-    __slots__ = ("blocked", "closed_s", "ended", "events", "more", "opened_s", "sock", "terminal", "waiting")
+    __slots__ = (
+        "behind", "blocked", "closed_s", "ended", "events", "full", "more", "opened_s", "passed_over", "read_bytes",
+        "sock", "terminal", "waiting",
+    )  # fmt: skip
 
     def __init__(self, sock: socket.socket, terminal: Conversation, now_s: float) -> None:
         self.sock = sock
@@ -58,27 +78,46 @@ class _Socket:
         self.closed_s = 0.0
         self.blocked = False
         """The peer takes nothing just now."""
+        self.passed_over = False
+        """True if the socket is read first in the next turn: its user's share of this turn is used up."""
         self.ended = False
-        """All was written."""
+        """True if all output was written."""
         self.more = False
-        """There is more to write, for the next turn."""
+        """True if more output is to be written in the next turn."""
         self.waiting = False
-        """It is to be read, and there is no bucket for it."""
+        """True if the socket is to be read, and no bucket is free for it."""
+        self.behind = False
+        """True while a part of the bytes that were read is not processed."""
+        self.full = False
+        """Too much waits on its held links. It is read only when its client has closed it."""
+        self.read_bytes = FIRST_READ_BYTES
+        """Bytes that one read of the socket takes at most."""
         self.events = _READ
-        """What it is watched for."""
+        """The epoll events that the socket is registered for."""
 
 
 class Worker:
-    """One worker. Only `adopt`, `wake`, `watch`, `ring`, `stop` and `listen` are for other threads."""
+    """A worker thread. Only `adopt`, `wake`, `watch`, `ring`, `stop` and `listen` are for other threads."""
 
     def __init__(
-        self, number: int, core: Core, drivers: Drivers, clock: Clock, limit_bytes: int, frame_bytes: int
+        self,
+        number: int,
+        core: Core,
+        drivers: Drivers,
+        clock: Clock,
+        limit_bytes: int,
+        frame_bytes: int,
+        most_opening: int = 1 << 30,
     ) -> None:
-        """*limit_bytes*: how much content may be on its way through it; *frame_bytes*: the longest frame."""
+        """*limit_bytes*: how much content may be on its way through it; *frame_bytes*: the longest frame.
+
+        *most_opening*: connections that nobody has authenticated yet.
+        """
+        self._openings = Openings(most_opening)
         self._drivers = drivers
         self.incoming, self.outgoing = Buckets(limit_bytes // 2), Buckets(limit_bytes // 2)
-        self.scratch = Scratch(frame_bytes)
-        """What the engines of all its connections share."""
+        self.scratch = ScratchBuffer(frame_bytes)
+        """The buffer that the engines of all connections of the worker share."""
         self._core = core
         self._clock = clock
         self._epoll = select.epoll()
@@ -88,18 +127,24 @@ class Worker:
         self._sockets: dict[int, _Socket] = {}
         self._by_terminal: dict[Conversation, _Socket] = {}
         self._pending: deque[Conversation] = deque()
-        self._adopted: deque[tuple[socket.socket, Conversation]] = deque()
+        self._adopted: deque[tuple[socket.socket, Conversation, str]] = deque()
         self._acceptors: dict[int, Callable[[], None]] = {}
         self._watched: dict[int, Callable[[], None]] = {}
         self._buffer = bytearray(READ_BYTES)
         self._view = memoryview(self._buffer)
         self._waiting: deque[_Socket] = deque()
+        self._behind: deque[_Socket] = deque()
+        """Sockets with unprocessed bytes, in the order of their turns."""
+        self._controls_left = 0
+        """Control frames that may still be processed in this turn, of connections that sent many."""
         self._read_bytes = 0
-        """What the buckets hold that this turn read."""
+        """Bytes in the buckets that were read in this turn."""
+        self._shares = UserShares(drivers.core_share)
+        self._passed_over: list[_Socket] = []
         self._held_up = False
         """Long messages wait for the disk. Only the core writes it."""
         self._taken_over: deque[int] = deque()
-        """What the core has taken over of that; noted by the core."""
+        """Bytes of content that the core has taken over from the buckets; appended by the core."""
         self._now_s = 0.0
         """When the last turn began, about."""
         self._others_s = -OTHERS_S
@@ -114,8 +159,13 @@ class Worker:
 
     @property
     def load(self) -> int:
-        """How many connections it has."""
+        """Return the number of connections of the worker."""
         return len(self._sockets) + len(self._adopted)
+
+    @property
+    def opening(self) -> int:
+        """Return the number of connections that are not authenticated yet."""
+        return len(self._openings)
 
     # ---- for other threads ----------------------------------------------------------------------------------------
 
@@ -140,9 +190,9 @@ class Worker:
         """Have the drivers' timers run in time. Before the thread starts."""
         self._timed = drivers
 
-    def adopt(self, sock: socket.socket, terminal: Conversation) -> None:
-        """Take over a new connection."""
-        self._adopted.append((sock, terminal))
+    def adopt(self, sock: socket.socket, terminal: Conversation, address: str = "") -> None:
+        """Take over a new connection; *address*: the peer's, of one that is to be authenticated."""
+        self._adopted.append((sock, terminal, address))
         self.ring()
 
     def wake(self, terminal: Conversation) -> None:
@@ -156,7 +206,7 @@ class Worker:
             os.eventfd_write(self._bell, 1)
 
     def stop(self) -> None:
-        """Say goodbye to all clients and end the thread."""
+        """Close all connections and end the thread."""
         self._stopping = True
         os.eventfd_write(self._bell, 1)
 
@@ -198,14 +248,26 @@ class Worker:
         active: set[_Socket] = set()
         if self._taken_over:
             self._give_back(active)
-        for fd, mask in self._epoll.poll(0 if active else timeout_s):
+        ready = self._epoll.poll(0 if active or self._behind or self._pending or self._core.waiting else timeout_s)
+        begun_s = perf_counter()
+        self._controls_left = CONTROLS_OF_ALL
+        if self._behind:
+            self._catch_up(active)
+        self._shares.begin_turn()
+        passed_over, self._passed_over = self._passed_over, []
+        for one in passed_over:
+            one.passed_over = False
+            if one.sock.fileno() >= 0:
+                active.add(one)
+                self._read(one)
+        for fd, mask in ready:
             held = self._sockets.get(fd)
             if held is not None:
                 active.add(held)
                 if mask & _WRITE:
                     held.blocked = False
                 if mask & ~_WRITE:
-                    self._read(held)
+                    self._read(held, is_ended=bool(mask & _ENDED))
             elif fd == self._bell:
                 with suppress(BlockingIOError):
                     os.eventfd_read(self._bell)
@@ -214,33 +276,49 @@ class Worker:
             elif fd in self._watched:
                 self._watched[fd]()
         while self._adopted:
-            active.add(self._begin(*self._adopted.popleft()))
+            sock, terminal, address = self._adopted.popleft()
+            held = self._begin(sock, terminal)
+            active.add(held)
+            if address:
+                self._make_room(held, address, active)
         self._now_s = now_s = self._clock.monotonic_s()
         self._crowded = now_s - self._others_s < OTHERS_S
         if self._timed is not None and now_s >= self._timed.due_s():
             self._core.post(self._timed.on_time)
         if now_s >= self._next_tick_s:
+            self._shares.refresh()
             self._next_tick_s = max(self._tick(now_s), now_s + SHORTEST_TICK_S)
             active.update(self._sockets.values())
         self._settle(active)
+        ended_s = perf_counter()
+        self._core.longest_of_workers.note(ended_s - begun_s, ended_s)
 
     def _settle(self, active: set[_Socket]) -> None:
-        """Let the core decide, do the work, and write, until nothing is left to do here."""
+        """Let the core decide, do the work, and write, until nothing is left to do here, or the turn is over.
+
+        Others' tasks may give the core work for ever; sockets are to be read meanwhile.
+        """
         core, pending, by_terminal = self._core, self._pending, self._by_terminal
+        until_s = perf_counter() + TURN_S
+        is_over = False
         if self._read_bytes:
             core.post(self._note_taken_over, self._read_bytes)
             self._read_bytes = 0
         while True:
-            core.run()
-            if pending:
+            if core.waiting:
+                core.run()
+            if pending and not is_over:
                 while pending:
                     terminal = pending.popleft()
                     held = by_terminal.get(terminal)
                     if held is not None:
                         self._guard(held, terminal.do_work)
+                        if self._openings:
+                            self._note_open(held)
                         active.add(held)
                     else:
                         terminal.do_work()  # its socket is gone: messages on their way to it go back
+                is_over = perf_counter() >= until_s and not self._stopping
             elif active:
                 for held in active:
                     self._guard(held, self._write, held)
@@ -273,6 +351,31 @@ class Worker:
                 active.add(held)
                 self._read(held)
 
+    def _catch_up(self, active: set[_Socket]) -> None:
+        """Digest what waits since an earlier turn, one connection after the other, as far as this turn's share goes."""
+        for _ in range(len(self._behind)):
+            if self._controls_left <= 0:
+                return
+            held = self._behind.popleft()
+            if held.sock.fileno() < 0:
+                continue
+            held.behind = False
+            held.terminal.allow(CONTROLS_OF_ONE)
+            self._guard(held, held.terminal.go_on)
+            if held.sock.fileno() >= 0:
+                self._note_controls(held, held.terminal.turn())
+                active.add(held)
+
+    def _note_controls(self, held: _Socket, turn: Turn, took_s: float = 0.0) -> int:
+        """Return the number of control frames that were processed of those that `allow` allowed."""
+        done = CONTROLS_OF_ONE - turn.controls_left
+        if held.read_bytes == LEAST_READ_BYTES:
+            self._controls_left -= max(done, int(took_s / CONTROL_S))
+        if turn.is_behind:
+            held.behind = True
+            self._behind.append(held)
+        return done
+
     def _begin(self, sock: socket.socket, terminal: Conversation) -> _Socket:
         held = _Socket(sock, terminal, self._clock.monotonic_s())
         self._sockets[sock.fileno()] = held
@@ -280,15 +383,43 @@ class Worker:
         self._epoll.register(sock.fileno(), _READ)
         return held
 
-    def _read(self, held: _Socket) -> None:
-        if held.waiting:
+    def _make_room(self, held: _Socket, address: str, active: set[_Socket]) -> None:
+        """Count a connection that is to be authenticated; where there are too many, another one goes."""
+        oldest = self._openings.add(held, address)
+        if isinstance(oldest, _Socket):
+            log.info("%s: closed before its login: silent for longest when others came", oldest.terminal.name)
+            active.discard(oldest)
+            self._drop(oldest)
+
+    def _note_open(self, held: _Socket) -> None:
+        if held in self._openings and not held.terminal.is_opening:
+            self._openings.remove(held)
+
+    def _read(self, held: _Socket, *, is_ended: bool = False) -> None:
+        if held.full and not is_ended:
+            return
+        if held.waiting or held.behind or (held.read_bytes == LEAST_READ_BYTES and self._controls_left <= 0):
             return
         room = self.incoming.free_bytes
-        if room <= 0 or (self._held_up and held.terminal.brings_long()):
+        if room <= 0 or (self._held_up and held.terminal.brings_long):
             held.waiting = True
             self._waiting.append(held)
             return
-        room = min(room, SHARE_BYTES if self._crowded and held.terminal.brings_long() else READ_BYTES)
+        user = held.terminal.user
+        left = self._shares.room(user)
+        if left == 0:
+            self._shares.wants(user)
+            if not held.passed_over:
+                held.passed_over = True
+                self._passed_over.append(held)
+            return
+        if left is not None:
+            room = min(room, left)
+        if held.terminal.is_opening:
+            room = min(room, MAX_AHEAD_BYTES)
+        else:
+            most = SHARE_BYTES if self._crowded and held.terminal.brings_long else READ_BYTES
+            room = min(room, most, held.read_bytes)
         try:
             size = held.sock.recv_into(self._buffer, room)
         except (BlockingIOError, InterruptedError):
@@ -301,14 +432,32 @@ class Worker:
         elif size:
             self.incoming.take(size)
             self._read_bytes += size
-            opening = held.terminal.opening()
+            self._shares.spend(user, size)
+            opening = held.terminal.is_opening
+            begun_s = perf_counter()
+            held.terminal.allow(CONTROLS_OF_ONE)
             self._guard(held, held.terminal.feed, self._view[:size])
-            if held.terminal.heard_small():
+            if held.sock.fileno() < 0:
+                return
+            turn = held.terminal.turn()
+            self._adapt(held, turn, size == room, perf_counter() - begun_s)
+            if turn.is_small:
                 self._others_s = self._now_s
-            if opening and not held.terminal.opening():  # now it is known how often it wants to hear something
+            if opening and held.terminal.is_opening:
+                self._openings.heard(held)
+            elif opening:  # now it is known how often it wants to hear something
+                self._openings.remove(held)
                 self._next_tick_s = min(self._next_tick_s, self._tick_one(held, self._clock.monotonic_s()))
         else:
             self._guard(held, held.terminal.feed_end)
+
+    def _adapt(self, held: _Socket, turn: Turn, is_full: bool, took_s: float) -> None:
+        """Have the connection read more at once if it sends messages, and less if it sends work."""
+        done = self._note_controls(held, turn, took_s)
+        if done >= CONTROLS_OF_ONE or (took_s > MOST_FEED_S and not turn.has_messages):
+            held.read_bytes = LEAST_READ_BYTES
+        elif turn.has_messages and (is_full or held.read_bytes == LEAST_READ_BYTES):
+            held.read_bytes = min(READ_BYTES, held.read_bytes * 2)
 
     def _guard(self, held: _Socket, action: Callable[..., None], *args: object) -> None:
         """A defect that one connection's input finds must not take the others along."""
@@ -337,7 +486,7 @@ class Worker:
             except OSError:
                 self._drop(held)
                 return
-            if terminal.finished():
+            if terminal.closed and terminal.finished():
                 self._finish(held)
                 return
         self._watch(held)
@@ -353,9 +502,12 @@ class Worker:
         self._watch(held)
 
     def _watch(self, held: _Socket) -> None:
-        """Have epoll tell what is of use now."""
+        """Register the epoll events that are of use now."""
         events = _WRITE if held.blocked or held.more else 0
-        if not held.waiting and not (held.blocked and held.terminal.unanswered() > MOST_UNANSWERED):
+        held.full = held.terminal.is_full()
+        if held.full:
+            events |= select.EPOLLRDHUP
+        elif not (held.waiting or held.behind or (held.blocked and held.terminal.unanswered() > MOST_UNANSWERED)):
             events |= _READ
         if events != held.events:
             held.events = events
@@ -372,7 +524,7 @@ class Worker:
             if now_s - held.closed_s > GOODBYE_S:  # it does not even take what was said last
                 self._drop(held)
             return now_s + TICK_S
-        if terminal.opening() and now_s - held.opened_s > terminal.patience_s:
+        if terminal.is_opening and now_s - held.opened_s > terminal.patience_s:
             log.info("%s: nothing was opened within %.0f s", terminal.name, terminal.patience_s)
             self._drop(held)
             return now_s + TICK_S
@@ -384,6 +536,7 @@ class Worker:
         fd = held.sock.fileno()
         if fd < 0:
             return
+        self._openings.remove(held)
         held.terminal.give_up()
         del self._sockets[fd]
         del self._by_terminal[held.terminal]

@@ -1,4 +1,4 @@
-"""What is true: messages, transactions and wiring, behind the MessageStore interface.
+"""The store: durable messages, transactions and wiring behind the MessageStore interface.
 
 `open_store` opens a store for a program that has no broker, see `library`.
 """
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 __all__ = ["open_store"]
 
 if TYPE_CHECKING:
-    from .library import open_store
+    from .embedded.library import open_store
 else:
 
     def __getattr__(name: str) -> object:
         """SQL and LMDB are imported by whoever opens a store, and not by readers of journals: Spark's workers."""
         if name != "open_store":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from .library import open_store
+        from .embedded.library import open_store
 
         return open_store

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from cairnmq.store.checkpoint_file import BadCheckpoint, Entry
+from cairnmq.store.checkpoint.checkpoint_file import BadCheckpoint, Entry
 
 
 class MemoryCheckpoint:

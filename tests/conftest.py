@@ -16,14 +16,16 @@ from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
 from .core_only import guard
+from .costs import Costs, leave_out_long
 from .postgresql import Server, why_not
 
 Tell = Callable[[str], None]
 LONGEST = (
+    "fresh_machine/", "security/test_isolation",
     "recovery/test_power_cut.py", "recovery/test_bit_rot", "recovery/test_io_errors", "recovery/test_seeded_defects",
     "kill/test_kill", "store/test_coordinator", "store/test_full_disk", "powercut/", "tools/test_salvage",
     "cli/test_backup_command", "cluster/test_group_on_corosync", "perftest/test_soak", "bench/", "recovery/",
-    "hostile/",
+    "hostile/", "crash/",
 )  # fmt: skip
 """Parts of the ids of tests."""
 _numbers = count()
@@ -46,6 +48,10 @@ else:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_SAID] = []
+    if (path := os.environ.get("CAIRN_COSTS")) and (
+        hasattr(config, "workerinput") or config.getoption("numprocesses", None) is None
+    ):
+        config.pluginmanager.register(Costs(path))
     guard()
 
 
@@ -86,7 +92,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     session.config.pluginmanager.register(Said())
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    leave_out_long(config, items)
     items.sort(key=lambda item: next((rank for rank, part in enumerate(LONGEST) if part in item.nodeid), len(LONGEST)))
 
 

@@ -19,13 +19,15 @@ from typing import Any
 import cairnmq.broker
 import cairnmq.cluster
 import cairnmq.management
-from cairnmq.router.core import Core
+from cairnmq.router.kernel.core import Core
 
-FREE = {"Access", "Selector", "StoredContent", "HeldContent", "RedeliveredContent", "LookedAtContent", "Feed"}
+FREE = {"Access", "Selector", "StoredContent", "HeldContent", "RedeliveredContent", "LookedAtContent", "Feed", "Quotas"}
 """What any thread may use: content is read by workers, a feed by the reader, a selector is a pure function."""
 FLOORS = (cairnmq.broker, cairnmq.management, cairnmq.cluster)
 """Whose classes are the core's."""
-FREE_METHODS = {"due_s", "is_routed", "may_fit", "resumes", "why_not", "why_not_in"}
+FREE_METHODS = {
+    "core_share", "due_s", "is_manager", "is_routed", "may_fit", "most_connections", "resumes", "why_not", "why_not_in",
+}  # fmt: skip
 """What any thread may ask a class of the core's."""
 _playing = threading.local()
 
@@ -39,8 +41,8 @@ def guard() -> int:
     _mark_steps()
     wrapped = 0
     for floor in FLOORS:
-        for module_info in pkgutil.iter_modules(floor.__path__):
-            module = importlib.import_module(f"{floor.__name__}.{module_info.name}")
+        for module_info in pkgutil.walk_packages(floor.__path__, f"{floor.__name__}."):
+            module = importlib.import_module(module_info.name)
             for kind in list(vars(module).values()):
                 if isinstance(kind, type) and kind.__module__ == module.__name__ and _is_core_only(kind):
                     wrapped += _wrap(kind)

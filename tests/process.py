@@ -69,11 +69,11 @@ class BrokerProcess:
 
     @property
     def port(self) -> int:
-        return int(self.wait_for(r"listening on .*:(\d+)$")[1])
+        return int(self.wait_for(r"listening on [^\"]*:(\d+)(?:\"|$)")[1])
 
     def ready(self) -> BrokerProcess:
         """Wait until clients are let in."""
-        self.wait_for(r"^(new store|recovered )")
+        self.wait_for(r"(?:^|\"message\": \")(new store|recovered )")
         return self
 
     def stop(self, number: int = signal.SIGTERM) -> int:

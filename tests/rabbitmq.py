@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Self
 
-from cairnmq.perftest.servers import free_port
+from cairnmq.tools.soak.servers import free_port
 
 USER = PASSWORD = "guest"
 QUEUE_ADDRESS = "/queue/{name}"

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from .costs import LIST, long_of, long_tests
+
 ROOT = Path(__file__).parents[1]
 TESTS = """
 import pytest
@@ -39,3 +41,20 @@ def test_what_tests_say_stands_at_the_end(processes: int, tmp_path: Path) -> Non
     lines = [line for line in said.splitlines() if line.startswith(("all", "number"))]
     assert sorted(lines) == ["all of [0, 1, 2, 3, 4, 5]", *(f"number {number}" for number in range(6))], done.stdout
     assert "1 failed, 11 passed" in said
+
+
+def test_long_tests_exist() -> None:
+    for nodeid in long_tests():
+        path, name, *_ = nodeid.partition("[")[0].split("::")
+        assert (ROOT / path).exists(), f"{LIST.name}: {nodeid}"
+        assert name in (ROOT / path).read_text(), f"{LIST.name}: {nodeid}"
+
+
+def test_one_case_of_each_file_stays() -> None:
+    lines = [
+        "tests/test_conftest.py::test_a[1]\t1.0\t9.0", "tests/test_conftest.py::test_a[2]\t90.0\t8.0",
+        "tests/test_conftest.py::test_b\t99.0\t99.0",
+    ]  # fmt: skip
+    long = long_of(lines)
+    assert long == ["tests/test_conftest.py::test_a[2]", "tests/test_conftest.py::test_b"]
+    assert long_of(lines, 1000.0)[-1] == "tests/test_conftest.py::test_b"  # by its CPU

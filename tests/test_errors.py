@@ -1,8 +1,10 @@
-"""Errors pass between processes as they are: a pool of workers that can't say what went wrong breaks instead."""
+"""Errors pass between processes as they are, and name remedies that work."""
 
 from __future__ import annotations
 
 import pickle
+import re
+from pathlib import Path
 
 import pytest
 
@@ -17,3 +19,16 @@ from cairnmq.base.errors import CairnError, CorruptJournal, DiskFull
 def test_errors_can_be_pickled(error: CairnError) -> None:
     again = pickle.loads(pickle.dumps(error))
     assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
+
+
+def test_nobody_is_told_to_install_an_unpublished_name() -> None:  # usability 3
+    """The name is not ours on any index: whoever takes it would be installed."""
+    root = Path(__file__).parent.parent
+    pages = [root / "README.md", root / "CONTRIBUTING.md", *(root / "docs").glob("*.md"), *root.glob("docs/*/*.ipynb")]
+    sources = list((root / "typings/cairnmq").glob("*/**/*.py"))
+    assert len(pages) > 15
+    assert len(sources) > 200
+    told = re.compile(r"(?:pip3?|uv pip|pipx) install[^\n;]*?['\" ]cairnmq(?=['\"\[ `]|$)", re.M)
+    texts = {str(path.relative_to(root)): path.read_text() for path in (*pages, *sources)}
+    found = [(name, one[0]) for name, text in texts.items() for one in told.finditer(text)]
+    assert not found

@@ -11,15 +11,22 @@ import pytest
 ROOT = Path(__file__).parent.parent
 CONFIG = tomllib.loads((ROOT / "pyproject.toml").read_text())
 FLOORS: dict[str, list[str]] = CONFIG["tool"]["floors"]
-FILES = sorted(path for floor in FLOORS for path in (ROOT / floor).glob("*.py"))
+SUBPACKAGES: dict[str, list[str]] = CONFIG["tool"]["subpackages"]
+FILES = sorted(path for floor in FLOORS for path in (ROOT / floor).rglob("*.py"))
+
+
+def target_of(path: Path, node: ast.ImportFrom) -> str:
+    """The package or module that a relative import names, dotted below the product's root."""
+    package = path.relative_to(ROOT).parent.parts
+    return ".".join([*package[: len(package) - node.level + 1], *([node.module] if node.module else [])])
 
 
 def imported_floors(path: Path) -> set[tuple[str, int]]:
     """The floors that *path* imports from, with the line."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.level == 2:
-            found.add(((node.module or "").split(".")[0], node.lineno))
+        if isinstance(node, ast.ImportFrom) and node.level:
+            found.add((target_of(path, node).partition(".")[0], node.lineno))
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("cairnmq"):
             found.add((f"absolute {node.module}", node.lineno))
     return found
@@ -27,8 +34,10 @@ def imported_floors(path: Path) -> set[tuple[str, int]]:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_imports_go_downwards(path: Path) -> None:
-    floor = path.parent.name
-    wrong = {(name, line) for name, line in imported_floors(path) if name not in FLOORS[floor]}
+    if path.name == "pyspark_journal.py":
+        pytest.skip("a module of its own, beside the product")
+    floor = path.relative_to(ROOT).parts[0]
+    wrong = {(name, line) for name, line in imported_floors(path) if name not in (floor, *FLOORS[floor])}
     assert not wrong, f"{path}: floor {floor} may import {FLOORS[floor]}"
 
 
@@ -39,22 +48,25 @@ def test_floors_stand_on_floors_below() -> None:
 
 
 def test_floors_are_packages_and_linked_for_type_checkers() -> None:
-    assert CONFIG["tool"]["setuptools"]["packages"] == [f"cairnmq.{floor}" for floor in FLOORS]
+    listed = []
     for floor in FLOORS:
         assert (ROOT / "typings/cairnmq" / floor).resolve() == ROOT / floor
-        assert not [path for path in (ROOT / floor).iterdir() if path.is_dir() and path.name != "__pycache__"], "flat"
+        listed.append(f"cairnmq.{floor}")
+        listed += [f"cairnmq.{floor}.{name}" for name in SUBPACKAGES.get(floor, []) if name != "."]
+    assert CONFIG["tool"]["setuptools"]["packages"] == listed
 
 
-def test_files_of_a_floor_do_not_import_each_other_in_a_circle() -> None:
-    """At run time; what only type checkers read is left out."""
+def test_files_do_not_import_each_other_in_a_circle() -> None:
+    """At run time; imports that only type checkers read are left out."""
+    names = {path: ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in FILES}
+    known = set(names.values())
     edges: dict[str, set[str]] = {}
-    for path in FILES:
-        here = f"{path.parent.name}.{path.stem}"
+    for path, here in names.items():
         edges[here] = set()
         for node in ast.parse(path.read_text()).body:  # top level: not under `if TYPE_CHECKING`
-            if isinstance(node, ast.ImportFrom) and node.level == 1:
-                names = [node.module] if node.module else [alias.name for alias in node.names]
-                edges[here] |= {f"{path.parent.name}.{name}" for name in names}
+            if isinstance(node, ast.ImportFrom) and node.level:
+                target = target_of(path, node)
+                edges[here] |= known & {target, *(f"{target}.{alias.name}" for alias in node.names)}
     done: set[str] = set()
 
     def visit(name: str, trail: tuple[str, ...]) -> None:

@@ -1,8 +1,8 @@
 """How much a run does of what could go on for ever.
 
 With `CAIRN_THOROUGH=1`, as CI has it (`.ci/run`), all that a change must have stood up to before it is taken. Without
-it a part, drawn in the same way, so that `make test` takes a developer less than fifteen minutes on two cores. Each
-amount has a variable of its own, too, and a make target for longer runs.
+it a part, drawn in the same way, and without the tests of `long_tests.txt`, so that `make test` takes a developer less
+than ten minutes on two cores. Each amount has a variable of its own, too, and a make target for longer runs.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cairnmq.accounts import users
-from cairnmq.accounts.credentials import FEWEST_ITERATIONS, ITERATIONS, Credentials, make, prove
+from cairnmq.base.accounts import users
+from cairnmq.base.accounts.credentials import FEWEST_ITERATIONS, ITERATIONS, Credentials, make, prove
 from cairnmq.base.errors import CairnError
 
 KEPT = make("a stone", FEWEST_ITERATIONS)

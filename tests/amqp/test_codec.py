@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from proton import Data, Described, byte, float32, int32, short, symbol, timestamp, ubyte, uint, ulong, ushort
 
-from cairnmq.amqp.codec import OPAQUE, Malformed, descriptor, extent, read, read_list
+from cairnmq.amqp.codec.primitives import OPAQUE, Malformed, descriptor, extent, read, read_list
 
 from .strategies import scalars, values
 

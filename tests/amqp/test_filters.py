@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from proton import Described, symbol, ulong
 
-from cairnmq.amqp.codec import Malformed
-from cairnmq.amqp.filters import NO_FILTERS, Filters, accepted, parse
-from cairnmq.amqp.values import Symbol
+from cairnmq.amqp.codec.filters import NO_FILTERS, Filters, accepted, parse
+from cairnmq.amqp.codec.primitives import Malformed
+from cairnmq.amqp.codec.types import Symbol
 
 from .test_codec import encoded
 from .typed import got_by_proton, put_by_proton, values

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis.strategies import binary, booleans, dictionaries, integers, lists
 
-from cairnmq.amqp.frames import Incoming, Outgoing
-from cairnmq.amqp.resuming import UNKNOWN, encoded_state
-from cairnmq.amqp.values import Described, Uint, Ulong
+from cairnmq.amqp.codec.types import Described, Uint, Ulong
+from cairnmq.amqp.frames.frame_reader import Incoming, Outgoing
+from cairnmq.amqp.links.resume_state import UNKNOWN, encoded_state
 from tests.clients.resuming import attach_sender, transfer_begun
 from tests.router.raw import _parse, frame
 

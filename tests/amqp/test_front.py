@@ -9,10 +9,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from proton import Connection, Transport
 
-from cairnmq.amqp.beginning import Stage
-from cairnmq.amqp.front import AMQP_HEADER, Front
-from cairnmq.amqp.sasl import Login
-from cairnmq.amqp.sasl_frame import MAX_SASL_FRAME_BYTES, SASL_HEADER
+from cairnmq.amqp.sasl.frames import CHALLENGE, MAX_SASL_FRAME_BYTES, OUTCOME, SASL_HEADER, sasl_frame
+from cairnmq.amqp.sasl.handshake import MAX_SASL_FRAMES, Stage
+from cairnmq.amqp.sasl.server import Challenge, Login
+from cairnmq.amqp.sasl.server_handshake import AMQP_HEADER, ServerHandshake
+from cairnmq.base.accounts.credentials import FEWEST_ITERATIONS, make
 
 
 def frame(body: bytes, *, size: int | None = None, offset: int = 2, kind: int = 1) -> bytes:
@@ -52,7 +53,7 @@ Result = tuple[bytes, bytes, Stage, str]
 
 def run(pieces: Sequence[bytes], *, anonymous: bool = True) -> Result:
     """All that is answered, and all that reaches the engine, as a terminal handles it."""
-    front = Front(Login(anonymous=anonymous))
+    front = ServerHandshake(Login(anonymous=anonymous))
     answer, rest = b"", b""
     for piece in pieces:
         if front.stage is Stage.REFUSED:
@@ -91,7 +92,7 @@ def test_any_pieces_come_to_the_same(data: bytes, cuts: set[int]) -> None:
 @given(data=st.binary(max_size=600), at=st.integers(0, len(GOOD)))
 def test_rubbish_is_refused_or_waited_for(data: bytes, at: int) -> None:
     """Nothing is ever raised, and little is held for a stranger."""
-    front = Front(Login())
+    front = ServerHandshake(Login())
     front.feed(GOOD[:at])
     if front.stage is Stage.OPEN:
         return
@@ -101,7 +102,7 @@ def test_rubbish_is_refused_or_waited_for(data: bytes, at: int) -> None:
     assert not (refused(front) and front._held)
 
 
-def refused(front: Front) -> bool:
+def refused(front: ServerHandshake) -> bool:
     return front.stage is Stage.REFUSED
 
 
@@ -138,7 +139,7 @@ def test_protons_client_understands(anonymous: bool, sasl: bool) -> None:
         transport.sasl().allowed_mechs("ANONYMOUS")
     transport.bind(connection)
     connection.open()
-    front = Front(Login(anonymous=anonymous))
+    front = ServerHandshake(Login(anonymous=anonymous))
     rest = b""
     for _ in range(10):
         pending = transport.pending()
@@ -152,3 +153,40 @@ def test_protons_client_understands(anonymous: bool, sasl: bool) -> None:
     assert (front.stage is Stage.OPEN) == anonymous
     assert (transport.condition is None) == anonymous
     assert rest.startswith(AMQP_HEADER) == anonymous
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+@pytest.mark.parametrize("pieces", [1, 40])
+def test_a_login_has_a_bounded_number_of_answers(mechanism: str, pieces: int) -> None:
+    """W1: responses without a value get one empty challenge, however many come and in whatever pieces."""
+    front = ServerHandshake(Login(lambda name: make("a password", FEWEST_ITERATIONS), anonymous=False, insecure=True))
+    front.feed(SASL_HEADER)
+    field = b"\xa3" + bytes((len(mechanism),)) + mechanism.encode()
+    begun, _ = front.feed(frame(b"\x00\x53\x41\xc0" + bytes((len(field) + 1, 1)) + field))
+    nothing = frame(b"\x00\x53\x43\xc0\x02\x01\x40") * 400
+    size = len(nothing) // pieces
+    answer = b"".join(front.feed(nothing[at : at + size])[0] for at in range(0, len(nothing), size))
+    assert begun == sasl_frame(CHALLENGE, b"\xa0\x00")
+    assert refused(front)
+    assert answer == sasl_frame(OUTCOME, b"\x50\x01")
+    assert front._held == b""
+
+
+class _Listening:
+    """A mechanism of four responses and more: it would go on for ever."""
+
+    def respond(self, data: bytes | None) -> Challenge:
+        return Challenge(b"go on")
+
+    def checked(self, found: object) -> Challenge:
+        raise AssertionError("nothing is checked")
+
+
+def test_a_login_has_a_bounded_number_of_frames() -> None:
+    """W1: whatever the mechanism makes of them."""
+    front = ServerHandshake(Login())
+    front.feed(SASL_HEADER)
+    front._exchange = _Listening()
+    answer, _ = front.feed(frame(b"\x00\x53\x43\xc0\x02\x01\x40") * 400)
+    assert refused(front)
+    assert answer.count(b"go on") == MAX_SASL_FRAMES

@@ -9,9 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from proton import Message
 
-from cairnmq.amqp import header
-from cairnmq.amqp.codec import Malformed
-from cairnmq.amqp.header import NO_HEADER, Header
+from cairnmq.amqp.codec import header
+from cairnmq.amqp.codec.header import NO_HEADER, Header
+from cairnmq.amqp.codec.primitives import Malformed
 
 from .strategies import broken, messages
 

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from proton import Message, symbol
 
-from cairnmq.amqp import hop
-from cairnmq.amqp.codec import Cut, Malformed
-from cairnmq.amqp.cursor import Cursor
-from cairnmq.amqp.hop import Hop
-from cairnmq.amqp.parcel import Parcel
+from cairnmq.amqp.codec import hop_annotations as hop
+from cairnmq.amqp.codec.annotated_message import AnnotatedMessage
+from cairnmq.amqp.codec.hop_annotations import Hop
+from cairnmq.amqp.codec.primitives import Cut, Malformed
+from cairnmq.amqp.links.stream_cursor import StreamCursor
 
 
-def whole(parcel: Parcel) -> bytes:
+def whole(parcel: AnnotatedMessage) -> bytes:
     return b"".join(map(parcel.piece, range(parcel.pieces)))
 
 
@@ -73,7 +73,7 @@ def test_a_copy_of_a_message_that_still_comes_in_begins_in_its_own_way(
     step: int, instructions: bool, before: int
 ) -> None:  # C28, C29, C30
     content = message(header=True, instructions=instructions)
-    plain, own = Cursor(lambda: None), Cursor(lambda: None)
+    plain, own = StreamCursor(lambda: None), StreamCursor(lambda: None)
     for cursor in (plain, own):
         cursor.write(content[:before])
     section = hop.section_of(HOPS[0])

@@ -10,11 +10,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from proton import Message, symbol, timestamp, uint, ulong
 
-from cairnmq.amqp import decode, encode, header, sections
-from cairnmq.amqp.codec import Malformed
-from cairnmq.amqp.header import Header
-from cairnmq.amqp.sections import Properties, Section, Sections, annotated, envelope, index
-from cairnmq.amqp.values import Symbol, Ulong
+from cairnmq.amqp.codec import decode, encode, header, sections
+from cairnmq.amqp.codec.header import Header
+from cairnmq.amqp.codec.primitives import Malformed
+from cairnmq.amqp.codec.sections import Properties, Section, Sections, annotated, envelope, index
+from cairnmq.amqp.codec.types import Symbol, Ulong
 
 from . import strategies
 from .strategies import broken

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cairnmq.amqp import decode, encode
-from cairnmq.amqp.codec import Cut, Malformed
-from cairnmq.amqp.values import MAX_DEPTH, Array, Described, Symbol, Ubyte, Uint, Ulong
+from cairnmq.amqp.codec import decode, encode
+from cairnmq.amqp.codec.primitives import Cut, Malformed
+from cairnmq.amqp.codec.types import MAX_DEPTH, Array, Described, Symbol, Ubyte, Uint, Ulong
 
 from .typed import got_by_proton, put_by_proton, same, to_proton, values
 

@@ -8,7 +8,7 @@ from typing import Any
 import proton
 from hypothesis import strategies as st
 
-from cairnmq.amqp import values as ours
+from cairnmq.amqp.codec import types as ours
 
 Strategy = st.SearchStrategy[Any]
 characters = st.characters(exclude_categories=["Cs"])

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from cairnmq.amqp import encode, sections
-from cairnmq.amqp.sections import DATA
-from cairnmq.store.library import open_store
-from cairnmq.store.options import StoreOptions
-from cairnmq.store.why import Why
+from cairnmq.amqp.codec import encode, sections
+from cairnmq.amqp.codec.sections import DATA
+from cairnmq.store.contract.dequeue_reason import Why
+from cairnmq.store.contract.options import StoreOptions
+from cairnmq.store.embedded.library import open_store
 
 SMALL = 64 << 10
 BEGIN_US = 1_790_000_000_000_000

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from cairnmq.analysis.running import answer
-from cairnmq.analysis.table import JOBS
-from cairnmq.analysis.views import Views
+from cairnmq.analytics.jobs.job_run import answer
+from cairnmq.analytics.jobs.table import JOBS
+from cairnmq.analytics.jobs.views import Views
+from cairnmq.analytics.scan.files import find_again
+from cairnmq.analytics.scan.read_lease import held
+from cairnmq.analytics.scan.selection import Selection
+from cairnmq.analytics.views.journal import open_journal
+from cairnmq.analytics.views.records import ReadOptions
 from cairnmq.base.errors import CairnError
-from cairnmq.columns.files import find_again
-from cairnmq.columns.holding import held
-from cairnmq.columns.journal import open_journal
-from cairnmq.columns.records import Reading
-from cairnmq.columns.selection import Selection
 
 from ..columns.test_live import SMALL, written
 
@@ -39,7 +39,7 @@ def test_jobs_are_as_of_the_moment_when_they_began(spark: SparkSession, tmp_path
             end_lsn = views.log.durable_lsn
             journal = open_journal(str(path))
             journal.log = views.log  # a later look may miss what was relocated behind that LSN
-            state = journal.queues(Reading(selection=Selection(end_lsn=end_lsn))).to_pylist()
+            state = journal.queues(ReadOptions(selection=Selection(end_lsn=end_lsn))).to_pylist()
             while durable_lsn(path) < end_lsn + 30 * SMALL:
                 pass
             found = {name: answer(JOBS[name], views).to_pylist() for name in ("integrity", "dead-stock", "depth")}

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from cairnmq.analysis.running import answer, job_named
-from cairnmq.analysis.views import Asked, Views
-from cairnmq.store.library import Store, open_store
-from cairnmq.store.options import StoreOptions
+from cairnmq.analytics.jobs.job_run import answer, job_named
+from cairnmq.analytics.jobs.views import Views, ViewsRequest
+from cairnmq.store.contract.options import StoreOptions
+from cairnmq.store.embedded.library import Store, open_store
 
 from . import laws, space_laws
 from .clients import SMALL
@@ -126,7 +126,7 @@ def test_jobs_say_what_whole_records_tell(
             continue
         for path in files_of(lsn, *folders):
             path.unlink()
-    views = Views(spark, store, Asked(archive=str(archive), producer_log=log, skip_damaged=True))
+    views = Views(spark, store, ViewsRequest(archive=str(archive), producer_log=log, skip_damaged=True))
     names = {number: name for name, number in clients.ids.items()}
 
     def ask(job: str) -> Rows:
@@ -281,7 +281,7 @@ def test_a_transaction_whose_end_rots_was_not_rolled_back(spark: SparkSession, t
         store.queue("q").put(b"behind it").result()
     (commit,) = (record for record in walk(tmp_path).records() if record.type == TX_COMMIT)
     rot(commit.block, tmp_path / "journal")
-    views = Views(spark, str(tmp_path), Asked(skip_damaged=True))
+    views = Views(spark, str(tmp_path), ViewsRequest(skip_damaged=True))
     try:
         (row,) = answer(job_named("transactions"), views).to_pylist()
     finally:

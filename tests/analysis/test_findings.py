@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from cairnmq.amqp import sections
-from cairnmq.analysis.running import answer, job_named
-from cairnmq.analysis.views import Asked, Views
+from cairnmq.amqp.codec import sections
+from cairnmq.analytics.jobs.job_run import answer, job_named
+from cairnmq.analytics.jobs.views import Views, ViewsRequest
 from cairnmq.base.errors import CairnError
-from cairnmq.store.library import open_store
-from cairnmq.store.options import StoreOptions
-from cairnmq.store.why import Why
+from cairnmq.store.contract.dequeue_reason import Why
+from cairnmq.store.contract.options import StoreOptions
+from cairnmq.store.embedded.library import open_store
 
 from .clients import SMALL, live
 
@@ -24,7 +24,7 @@ OPTIONS = StoreOptions(container_bytes=SMALL, min_container_bytes=SMALL, reserve
 
 
 def ask(spark: SparkSession, job: str, store: Path, **asked: Any) -> list[dict[str, Any]]:
-    views = Views(spark, str(store), Asked(**asked))
+    views = Views(spark, str(store), ViewsRequest(**asked))
     try:
         rows: list[dict[str, Any]] = answer(job_named(job), views).to_pylist()
         return rows
@@ -59,6 +59,49 @@ def test_what_came_twice(spark: SparkSession, fruit: tuple[Path, list[int]]) -> 
         ("apple", 3, 1, ["one", "two"]), ("pear", 2, 2, ["one"]),
     ]  # fmt: skip
     assert rows[0]["message_ids"] == [ids[0], ids[2], ids[6]]
+
+
+@pytest.fixture
+def moved(tmp_path: Path) -> Path:
+    """A store in which a broker made copies, beside a producer's duplicate and a client's transaction."""
+    path = tmp_path / "moved"
+    with open_store(str(path), options=OPTIONS) as store:
+        orders, dead, other = (store.queue(name) for name in ("orders", "dead", "other"))
+        ids = [orders.put(amqp(name, b"1")).result() for name in ("a", "b", "c", "twice", "twice", "kept")]
+        for message_id, why, to in zip(ids, (Why.REJECTED, Why.EXPIRED, Why.MOVED), (dead, dead, other), strict=False):
+            now_us = store.now_us()
+            with store.lock:
+                tx = store.inner.transactions.begin(now_us)
+                tx.dequeue(message_id, orders.id, now_us, why)
+                tx.put(to.id, amqp("abc"[ids.index(message_id)], b"with annotations"), now_us)
+                copied = store.recorded(tx.commit(now_us), None)
+            copied.result()
+        now_us = store.now_us()
+        with store.lock:
+            tx = store.inner.transactions.begin(now_us)
+            tx.dequeue(ids[-1], orders.id, now_us, Why.ACCEPTED)
+            tx.put(other.id, amqp("kept", b"6"), now_us)
+            copied = store.recorded(tx.commit(now_us), None)
+        copied.result()
+        store.delete_queue(other).result()
+    return path
+
+
+def test_copies_of_the_broker_are_no_duplicates_and_no_transactions_of_clients(
+    spark: SparkSession, moved: Path
+) -> None:
+    """A3, A4, A5: they are told apart, by what the log says of them."""
+    rows = [row["amqp_message_id"] for row in ask(spark, "duplicates", moved)]
+    assert rows == ["kept", "twice"]  # a client sent the first on, and a producer the second again
+    kinds = {row["kind"]: row for row in ask(spark, "transactions", moved)}
+    assert {kind: row["committed"] for kind, row in kinds.items()} == {"copy": 3, "local": 1}
+    for row in kinds.values():
+        assert (row["abort_rate"], row["p50_us"], row["p99_us"], row["max_us"]) == (None, None, None, None)
+    [deleted] = {row["queue"] for row in ask(spark, "throughput", moved)} - {"orders", "dead"}
+    assert deleted.startswith("queue-")
+    to = {row["why"]: row["to_queues"] for row in ask(spark, "expiry", moved)}
+    assert to["rejected"] == to["expired"] == ["dead"]
+    assert to["moved"] == [deleted]
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl"])

@@ -18,15 +18,15 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from cairnmq.analysis.running import answer, job_named
-from cairnmq.analysis.views import Asked, Views
+from cairnmq.analytics.jobs.job_run import answer, job_named
+from cairnmq.analytics.jobs.views import Views, ViewsRequest
+from cairnmq.analytics.views.journal import open_journal
 from cairnmq.base.clock import ManualClock
-from cairnmq.columns.journal import open_journal
-from cairnmq.disk.memory import MemoryDirectory
-from cairnmq.journal.archive import archived_lsn
+from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.journal.files.archive import archived_lsn
 from cairnmq.recovery.recover import recover
-from cairnmq.store.journal_store import JournalStore
-from cairnmq.store.options import StoreOptions
+from cairnmq.store.contract.options import StoreOptions
+from cairnmq.store.journaled.store import JournalStore
 
 from ..columns.logs import lay_out
 from ..recovery.world import MemoryWiring
@@ -83,7 +83,7 @@ class Crashing(Clients):
     def laid_out(self, path: Path) -> str:
         """The store, as a directory."""
         self.store.inner.kick()
-        self.store.inner.journal.write_mark()
+        self.store.inner.journal.writer.write_mark()
         return lay_out(self.files, path)
 
 
@@ -119,7 +119,7 @@ def test_any_history(spark: SparkSession, seed: int, lives: list[int]) -> None:
                 clients.purge()
         store = clients.laid_out(Path(place, "store"))
         log = write_log(clients.notes, Path(place, "sent.jsonl"))
-        views = Views(spark, store, Asked(archive=str(archive), producer_log=log), many=bool(seed % 2))
+        views = Views(spark, store, ViewsRequest(archive=str(archive), producer_log=log), many=bool(seed % 2))
         names = {number: name for name, number in clients.ids.items()}
 
         def ask(job: str) -> list[dict[str, Any]]:

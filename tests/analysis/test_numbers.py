@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from cairnmq.analysis.running import answer, job_named
-from cairnmq.analysis.views import Asked, Views
+from cairnmq.analytics.jobs.job_run import answer, job_named
+from cairnmq.analytics.jobs.views import Views, ViewsRequest
 
 from .clients import SMALL, Notes, live
 from .laws import LAWS, Ask, write_log
@@ -33,7 +33,7 @@ def world(place: Path) -> Notes:
 
 @pytest.fixture(scope="module")
 def views(spark: SparkSession, world: Notes, place: Path) -> Iterator[Views]:
-    asked = Asked(archive=str(place / "archive"), producer_log=write_log(world, place / "sent.csv"))
+    asked = ViewsRequest(archive=str(place / "archive"), producer_log=write_log(world, place / "sent.csv"))
     made = Views(spark, str(place / "store"), asked)
     yield made
     made.close()

@@ -16,14 +16,14 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from cairnmq.amqp import sections
-from cairnmq.analysis.running import answer, job_named
-from cairnmq.analysis.table import JOBS
-from cairnmq.analysis.views import Asked, Views
-from cairnmq.cli import output
-from cairnmq.cli.analyze import tell
-from cairnmq.store.library import open_store
-from cairnmq.store.why import Why
+from cairnmq.amqp.codec import sections
+from cairnmq.analytics.jobs.job_run import answer, job_named
+from cairnmq.analytics.jobs.table import JOBS
+from cairnmq.analytics.jobs.views import Views, ViewsRequest
+from cairnmq.cli.analyze.analyze import tell
+from cairnmq.cli.common import output
+from cairnmq.store.contract.dequeue_reason import Why
+from cairnmq.store.embedded.library import open_store
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def views(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
     with closing(sqlite3.connect(place / "store" / "wiring.sqlite")) as wiring, wiring:
         wiring.execute("delete from queue where name = 'lost'")
     (place / "sent.csv").write_text("message_id\npear\nfig\n")
-    asked = Asked(other=str(place / "other"), producer_log=str(place / "sent.csv"))
+    asked = ViewsRequest(other=str(place / "other"), producer_log=str(place / "sent.csv"))
     made = Views(spark, str(place / "store"), asked, many=True)
     yield made
     made.close()

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 
-from cairnmq.analysis.running import told
+from cairnmq.analytics.jobs.job_run import told
+from cairnmq.analytics.scan.files import open_log
+from cairnmq.analytics.spark.guard import guarded
 from cairnmq.base.errors import CairnError
-from cairnmq.columns.files import look_at
-from cairnmq.spark.guard import guarded
 
 
 def by_spark(error: Exception) -> PySparkException:
@@ -35,13 +35,13 @@ def test_a_worker_without_the_package_says_what_is_to_be_done() -> None:
         load(state.replace(Elsewhere.__module__.encode(), b"x" * len(Elsewhere.__module__)))
     said = str(told("depth", by_spark(raised.value)))
     assert said.startswith("depth: worker on ")
-    assert said.endswith("install cairnmq[spark] there, or have PYSPARK_PYTHON name a Python that has it")
+    assert said.endswith("install CairnMQ with its extra spark there, or have PYSPARK_PYTHON name a Python that has it")
     assert "\n" not in said
 
 
 def test_errors_of_this_package_are_told_as_they_are(tmp_path: Path) -> None:
     with pytest.raises(CairnError) as raised:
-        look_at(str(tmp_path / "gone"))
+        open_log(str(tmp_path / "gone"))
     assert str(told("depth", by_spark(raised.value))) == f"depth: {raised.value}"
 
 

@@ -6,14 +6,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from cairnmq.amqp.attaching import End
-from cairnmq.amqp.proton import ACCEPTED
+from cairnmq.amqp.links.attach import End
+from cairnmq.amqp.native.proton_ffi import ACCEPTED
+from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.errors import CairnError
-from cairnmq.broker.followings import Following
-from cairnmq.channel.words import Attach, Delivery, Error, Open, Outcome, Terminus
-from cairnmq.disk.memory import MemoryDirectory
-from cairnmq.store.bookmarks import NOWHERE, Bookmark, Bookmarks
-from cairnmq.store.interface import MessageStore
+from cairnmq.broker.federation.federated_queues import FederatedQueue
+from cairnmq.channel.ports import Attach, Delivery, Error, Open, Outcome, Terminus
+from cairnmq.store.contract.interface import MessageStore
+from cairnmq.store.journaled.retention_leases import NOWHERE, Bookmark, Bookmarks
 
 from .test_transactions import declare, discharge
 from .world import FakeTerminal, World, message, number_of
@@ -95,12 +95,12 @@ class FollowerSide:
     follower: World
 
     @property
-    def following(self) -> Following:
-        return self.follower.broker.followings.by_name["q"]
+    def following(self) -> FederatedQueue:
+        return self.follower.broker.federated_queues.by_name["q"]
 
     def follow(self) -> None:
         said: list[Exception | None] = []
-        self.follower.do(self.follower.broker.followings.create, "q", "there", "q", {}, said.append)
+        self.follower.do(self.follower.broker.federated_queues.create, "q", "there", "q", {}, said.append)
         assert said == [None]
 
     def copy(self) -> Contents | None:
@@ -213,7 +213,7 @@ class Sites(FollowerSide):
         """The follower asks for the link, and the source answers; with which errors, if it refuses."""
         outward = Outward()
         self.to.connection = outward
-        self.follower.do(self.follower.broker.followings.came, self.to, outward)
+        self.follower.do(self.follower.broker.federated_queues.came, self.to, outward)
         assert len(outward.asked) == 1, self.following.why
         asked, answered, attached = outward.asked.pop()
         terminal = FakeTerminal()
@@ -240,7 +240,7 @@ class Sites(FollowerSide):
         self.link = None
         self.source.do(terminal.driver.close, (), True, False)
         self.to.connection = None
-        self.follower.do(self.follower.broker.followings.went, self.to)
+        self.follower.do(self.follower.broker.federated_queues.went, self.to)
         assert attached.driver is not None
 
     def carry(self) -> bool:

@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cairnmq.amqp import encode
-from cairnmq.amqp.proton import ACCEPTED, MODIFIED, RELEASED
-from cairnmq.amqp.resuming import Claims
-from cairnmq.amqp.values import Described, Symbol
-from cairnmq.broker.acquisitions import WRITE_AFTER_S
-from cairnmq.channel.words import MORE, Open, Terminus
-from cairnmq.journal.block import ACQUISITIONS, Block
-from cairnmq.journal.reader import LogReader
-from cairnmq.journal.record import RecordType
-from cairnmq.store.acquisitions import decode
+from cairnmq.amqp.codec import encode
+from cairnmq.amqp.codec.types import Described, Symbol
+from cairnmq.amqp.links.resume_state import Claims
+from cairnmq.amqp.native.proton_ffi import ACCEPTED, MODIFIED, RELEASED
+from cairnmq.broker.kernel.acquisition_log import WRITE_AFTER_S
+from cairnmq.channel.ports import MORE, Open, Terminus
+from cairnmq.journal.format.block import ACQUISITIONS, Block
+from cairnmq.journal.format.record import RecordType
+from cairnmq.journal.read.scanner import LogReader
+from cairnmq.store.journaled.acquire_records import decode
 
 from .world import FakeTerminal, World, message
 
@@ -184,15 +184,15 @@ def test_they_wait_for_others_and_at_most_a_second() -> None:
     sender = world.open(to_client=False)
     world.send(sender, *[(number, message(number, 10, True), 0) for number in range(3)])
     client = Client(world, 1, "plain")
-    flushes = world.store.journal.meters.written.flushes
+    flushes = world.store.journal.writer.meters.written.flushes
     client.ask(world, 1)
     world.advance(WRITE_AFTER_S / 2)
-    assert world.store.journal.meters.written.flushes == flushes
+    assert world.store.journal.writer.meters.written.flushes == flushes
     assert world.store.next_lsn == world.store.durable_lsn  # nothing is outstanding that anybody waits for
     world.advance(WRITE_AFTER_S / 2)
-    assert world.store.journal.meters.written.flushes == flushes + 1
+    assert world.store.journal.writer.meters.written.flushes == flushes + 1
     client.ask(world, 1)
     world.settle(client.terminal, client.new()[0], ACCEPTED)  # what is waited for takes it along
-    assert world.store.journal.meters.written.flushes == flushes + 2
+    assert world.store.journal.writer.meters.written.flushes == flushes + 2
     world.advance(WRITE_AFTER_S)
-    assert world.store.journal.meters.written.flushes == flushes + 2
+    assert world.store.journal.writer.meters.written.flushes == flushes + 2

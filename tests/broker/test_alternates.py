@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from proton import Message
 
-from cairnmq.amqp.proton import REJECTED
-from cairnmq.broker.exchange import MOST_HOPS
-from cairnmq.broker.places import ExchangePlace
-from cairnmq.channel.words import MORE
-from cairnmq.management import replies
+from cairnmq.amqp.native.proton_ffi import REJECTED
+from cairnmq.broker.nodes.exchanges import MOST_HOPS
+from cairnmq.broker.nodes.targets import ExchangeTarget
+from cairnmq.channel.ports import MORE
+from cairnmq.management.protocol import replies
 
 from .test_policies import Policed
 
@@ -94,7 +94,7 @@ class Routed(Policed):
         self.make("from")
         self.send("from", "m")
         [message] = self.world.queue("from").ready
-        place = ExchangePlace(self.world.broker.nodes.exchanges["x0"], KEY)
+        place = ExchangeTarget(self.world.broker.nodes.exchanges["x0"], KEY)
 
         def move() -> None:
             self.world.broker.returns.move(self.world.queue("from"), message, place, message.whole(), print)
@@ -103,7 +103,7 @@ class Routed(Policed):
 
     def answered(self) -> None:
         """As management answers a request."""
-        place = ExchangePlace(self.world.broker.nodes.exchanges["x0"], KEY)
+        place = ExchangeTarget(self.world.broker.nodes.exchanges["x0"], KEY)
         self.world.do(replies.put, self.world.broker, place, bytes(Message(body="m").encode()))
 
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cairnmq.broker import backlog
-from cairnmq.broker.backlog import Backlog
-from cairnmq.broker.entry import Entry
+from cairnmq.broker.messages import backlog
+from cairnmq.broker.messages.backlog import Backlog
+from cairnmq.broker.messages.entry import Entry
 
 moves = st.one_of(
     st.tuples(st.just("extend"), st.integers(1, 30)),

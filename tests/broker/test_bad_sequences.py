@@ -8,12 +8,12 @@ from uuid import UUID
 import pytest
 from proton import Message
 
-from cairnmq.amqp import decode, encode, sections
-from cairnmq.amqp.codec import Malformed
-from cairnmq.amqp.proton import REJECTED
-from cairnmq.amqp.values import Described, Symbol
-from cairnmq.broker.exchange import MAX_KEY_CHARACTERS
-from cairnmq.channel.words import Open, Terminus
+from cairnmq.amqp.codec import decode, encode, sections
+from cairnmq.amqp.codec.primitives import Malformed
+from cairnmq.amqp.codec.types import Described, Symbol
+from cairnmq.amqp.native.proton_ffi import REJECTED
+from cairnmq.broker.nodes.exchanges import MAX_KEY_CHARACTERS
+from cairnmq.channel.ports import Open, Terminus
 
 from .test_policies import Policed
 from .world import FakeTerminal
@@ -155,7 +155,7 @@ def test_messages_on_their_way_to_a_consumer_that_has_left_are_its_own(policed: 
     else:
         policed.world.do(policed.world.broker.nodes.delete_queue, queue, gone.append)
     policed.world.do(taker.driver.close, [tag for tag, _ in taker.forwarded], True, False)
-    assert not queue.leavers
+    assert not queue.detached_consumers
     assert gone == [0 if how == "purge" else None]
     assert policed.world.broker.memory.used_bytes == 0 if how == "delete" else queue.messages == 0
 

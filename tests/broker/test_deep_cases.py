@@ -6,10 +6,10 @@ import logging
 
 import pytest
 
-from cairnmq.amqp.proton import ACCEPTED
-from cairnmq.broker.memory import ALLOWANCE_BYTES
-from cairnmq.broker.reading import BATCH_MESSAGES
-from cairnmq.channel.words import MORE, Open, Terminus
+from cairnmq.amqp.native.proton_ffi import ACCEPTED
+from cairnmq.broker.kernel.loader import BATCH_MESSAGES
+from cairnmq.broker.kernel.memory_budget import ALLOWANCE_BYTES
+from cairnmq.channel.ports import MORE, Open, Terminus
 
 from ..journal.logs import container_of, flip
 from .world import FakeTerminal, World, message, number_of

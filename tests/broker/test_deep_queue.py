@@ -15,9 +15,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from cairnmq.amqp.proton import ACCEPTED, RELEASED
-from cairnmq.broker import backlog, contents, memory, queue
-from cairnmq.broker.memory import ENTRY_BYTES
+from cairnmq.amqp.native.proton_ffi import ACCEPTED, RELEASED
+from cairnmq.broker.kernel import memory_budget as memory
+from cairnmq.broker.kernel.memory_budget import ENTRY_BYTES
+from cairnmq.broker.messages import backlog
+from cairnmq.broker.queues import contents, queue
 
 from .world import FakeTerminal, World, message, number_of
 

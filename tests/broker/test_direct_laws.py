@@ -14,10 +14,10 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from cairnmq.amqp.cursor import Cursor
-from cairnmq.amqp.proton import ACCEPTED, MODIFIED, REJECTED, RELEASED
+from cairnmq.amqp.links.stream_cursor import StreamCursor
+from cairnmq.amqp.native.proton_ffi import ACCEPTED, MODIFIED, REJECTED, RELEASED
 from cairnmq.broker.broker import Broker
-from cairnmq.channel.words import ABORTED, MORE, SETTLED, Gone, Outcome
+from cairnmq.channel.ports import ABORTED, MORE, SETTLED, Gone, Outcome
 
 from .world import FakeTerminal, World
 
@@ -30,16 +30,16 @@ PLACES = st.sampled_from(["any", "all"])
 class Copy:
     """What one receiver has of one message."""
 
-    def __init__(self, tag: Any, content: bytes | Cursor) -> None:
+    def __init__(self, tag: Any, content: bytes | StreamCursor) -> None:
         self.tag = tag
         self.content = content
-        self.read = b"" if isinstance(content, Cursor) else content
+        self.read = b"" if isinstance(content, StreamCursor) else content
         self.aborted = False
         self.settled = False
 
     def follow(self) -> None:
         """Read what there is."""
-        if isinstance(self.content, Cursor) and not self.aborted:
+        if isinstance(self.content, StreamCursor) and not self.aborted:
             try:
                 while data := self.content.take(7):
                     self.read += data
@@ -48,7 +48,7 @@ class Copy:
 
     @property
     def whole(self) -> bool:
-        return not isinstance(self.content, Cursor) or (not self.aborted and self.content.at_end)
+        return not isinstance(self.content, StreamCursor) or (not self.aborted and self.content.at_end)
 
 
 class Sent:
@@ -94,7 +94,7 @@ class Receiver:
 
     def look(self) -> None:
         for tag, content in self.terminal.forwarded[len(self.copies) :]:
-            assert isinstance(content, bytes | Cursor)
+            assert isinstance(content, bytes | StreamCursor)
             self.copies.append(Copy(tag, content))
         for copy in self.copies:
             copy.follow()

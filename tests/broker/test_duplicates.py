@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from proton import Message
 
-from cairnmq.amqp.proton import ACCEPTED, REJECTED
-from cairnmq.broker.duplicates import PREFIX
+from cairnmq.amqp.native.proton_ffi import ACCEPTED, REJECTED
+from cairnmq.broker.queues.deduplication import PREFIX
 
 from .test_policies import Policed, policed
 from .world import FakeTerminal
@@ -34,7 +34,7 @@ def post(policed: Policed, terminal: FakeTerminal, number: int) -> None:
 
 def write_full_blocks(policed: Policed) -> None:
     """The writer's thread is that quick: blocks that are full are on the disk while the next one gathers."""
-    policed.world._durable(policed.world.store.journal.write_out())
+    policed.world._durable(policed.world.store.journal.writer.write_out())
 
 
 def resend(policed: Policed, numbers: range) -> list[int]:
@@ -96,9 +96,9 @@ def test_ids_that_an_earlier_queue_left_do_not_count(policed: Policed) -> None:
     policed.make("q", duplicate_window=5)
     policed.send("q", "old", id=1)
     kept = policed.world.queue(PREFIX + "q")
-    kept.going = True  # somebody deletes them just now, and fails
+    kept.is_deleting = True  # somebody deletes them just now, and fails
     policed.world.do(policed.world.broker.nodes.delete_queue, policed.world.queue(), lambda error: None)
-    kept.going = False
+    kept.is_deleting = False
     assert list(policed.world.broker.nodes.queues) == [PREFIX + "q"]
     policed.senders.clear()
     policed.make("q", duplicate_window=5)

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis.strategies import integers, none, one_of, sampled_from, text
 from proton import symbol
 
-from cairnmq.amqp import encode, header, sections
-from cairnmq.amqp.values import Timestamp
-from cairnmq.broker.times import expiry_ms, may_have_times
+from cairnmq.amqp.codec import encode, header, sections
+from cairnmq.amqp.codec.types import Timestamp
+from cairnmq.broker.messages.message_times import expiry_ms, may_have_times
 
 from .test_policies import Policed, either
 

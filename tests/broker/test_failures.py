@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from cairnmq.amqp.proton import ACCEPTED, MODIFIED, REJECTED, RELEASED
-from cairnmq.broker.failures import PREFIX, RECORD
-from cairnmq.channel.words import Outcome
+from cairnmq.amqp.native.proton_ffi import ACCEPTED, MODIFIED, REJECTED, RELEASED
+from cairnmq.broker.queues.delivery_counts import PREFIX, RECORD
+from cairnmq.channel.ports import Outcome
 
 from .test_policies import Policed, decoded
 from .test_transactions_and_policies import Transacting

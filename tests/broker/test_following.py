@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cairnmq.broker import feeding
-from cairnmq.broker.follower_link import TICK_S
-from cairnmq.broker.following_words import (
+from cairnmq.broker.federation import upstream_feed as feeding
+from cairnmq.broker.federation.upstream_link import TICK_S
+from cairnmq.broker.federation.wire_format import (
     ALL,
     BadStep,
     Head,
@@ -25,7 +25,7 @@ from cairnmq.broker.following_words import (
     encode,
     message,
 )
-from cairnmq.store.why import Why
+from cairnmq.store.contract.dequeue_reason import Why
 
 from ..thorough import amount
 from .following_world import Sites, after, contents
@@ -150,7 +150,7 @@ def test_the_power_of_the_follower_fails_at_each_operation_of_its_disk(seed: int
     assert disks
     for disk in random.sample(disks, min(len(disks), 40)):
         killed = after(sites.follower, disk)
-        copy = killed.broker.followings.by_name["q"].copy
+        copy = killed.broker.federated_queues.by_name["q"].copy
         assert copy.is_whole
         assert contents(killed.store, copy.queue_id) in sites.states
         assert len(copy.ids) == len(contents(killed.store, copy.queue_id))
@@ -197,7 +197,7 @@ def test_what_it_has_not_got_yet_is_dropped_when_it_begins_anew() -> None:
     sites.connect()
     sites.catch_up()
     done: list[object] = []
-    sites.follower.do(sites.follower.broker.followings.begin_anew, sites.following, done.append)
+    sites.follower.do(sites.follower.broker.federated_queues.begin_anew, sites.following, done.append)
     assert done == [None]
     assert sites.copy() is None
     sites.link = None
@@ -218,7 +218,7 @@ def test_the_name_is_taken_until_it_is_taken_over() -> None:
 
 def test_of_two_that_follow_under_one_name_the_first_does() -> None:
     sites = Sites()
-    followings = sites.follower.broker.followings
+    followings = sites.follower.broker.federated_queues
     said: list[Exception | None] = []
 
     def both() -> None:
@@ -243,10 +243,10 @@ def test_what_is_followed_no_more_is_gone() -> None:
     sites.catch_up()
     follower = sites.follower
     done: list[object] = []
-    follower.do(follower.broker.followings.delete, sites.following, done.append)
+    follower.do(follower.broker.federated_queues.delete, sites.following, done.append)
     assert done == [None]
     follower.kill_and_start()
-    assert not follower.broker.followings.by_name
+    assert not follower.broker.federated_queues.by_name
     assert not follower.broker.nodes.copies
     assert follower.store.messages() == {}
     assert follower.open(to_client=True).driver is not None, "the name is free"
@@ -262,7 +262,7 @@ def test_taken_over_it_is_a_queue_as_any_other() -> None:  # D23
 
     def take_over(*, force: bool) -> None:
         following = sites.following
-        follower.do(lambda: follower.broker.followings.take_over(following, done.append, force=force))
+        follower.do(lambda: follower.broker.federated_queues.take_over(following, done.append, force=force))
 
     take_over(force=False)
     assert "has not got all" in str(done.pop())
@@ -270,7 +270,7 @@ def test_taken_over_it_is_a_queue_as_any_other() -> None:  # D23
     sites.catch_up()
     take_over(force=False)
     assert done == [None]
-    assert not follower.broker.followings.by_name
+    assert not follower.broker.federated_queues.by_name
     assert not follower.broker.nodes.copies
     for again in (False, True):
         if again:
@@ -279,7 +279,7 @@ def test_taken_over_it_is_a_queue_as_any_other() -> None:  # D23
         follower.do(receiver.driver.request, 10, False)
         follower.read_all()
         assert len(receiver.forwarded) == 3
-        assert all(entry.acquired for entry, _ in receiver.forwarded), "somebody may have had them before"
+        assert all(entry.previously_delivered for entry, _ in receiver.forwarded), "somebody may have had them before"
 
 
 def test_the_address_is_for_brokers() -> None:
@@ -327,7 +327,7 @@ def test_a_follower_too_far_behind_is_told_and_may_begin_anew() -> None:
     assert sites.copy() in sites.states, "it stays what it was"
     done: list[object] = []
     sites.to.connection = None
-    sites.follower.do(sites.follower.broker.followings.begin_anew, sites.following, done.append)
+    sites.follower.do(sites.follower.broker.federated_queues.begin_anew, sites.following, done.append)
     assert sites.connect() == []
     sites.catch_up()
     assert sites.copy() == sites.now

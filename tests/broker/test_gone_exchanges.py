@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cairnmq.channel.words import Open, Terminus
+from cairnmq.channel.ports import Open, Terminus
 
 from .test_policies import Policed
 from .world import FakeTerminal

@@ -8,11 +8,11 @@ from random import Random
 
 import pytest
 
-from cairnmq.amqp.proton import ACCEPTED, MODIFIED, RELEASED
+from cairnmq.amqp.native.proton_ffi import ACCEPTED, MODIFIED, RELEASED
+from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.errors import StoreError
-from cairnmq.broker.failures import RECORD, RETRY_S
-from cairnmq.channel.words import Outcome
-from cairnmq.disk.memory import MemoryDirectory
+from cairnmq.broker.queues.delivery_counts import RECORD, RETRY_S
+from cairnmq.channel.ports import Outcome
 
 from .test_failures import COUNTS, counts, fail, policed, recorded
 from .test_policies import Policed, decoded
@@ -252,7 +252,7 @@ def test_what_ended_is_not_held_while_its_count_waits_for_a_place(policed: Polic
     policed.send("q", "a")
     taker, world = policed.open("q"), policed.world
     world._actions.append((taker.driver.outcomes, ([Outcome(None, taker.forwarded[0][0], MODIFIED, True, False)],)))
-    counted = world.queue().counts
+    counted = world.queue().delivery_counts
     assert counted is not None
     while not counted._is_making:
         action, args = world._actions.popleft()

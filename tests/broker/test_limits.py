@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from proton import Message
 
-from cairnmq.amqp.proton import ACCEPTED
-from cairnmq.channel.words import MORE
+from cairnmq.amqp.native.proton_ffi import ACCEPTED
+from cairnmq.channel.ports import MORE
 
 from .test_policies import either
 from .test_transactions_and_policies import Transacting
@@ -26,12 +26,12 @@ PIECE_BYTES = 70_000
 class Limited(Transacting):
     """Messages of one size, whole or in pieces, in a transaction or not; a queue `q` with room for three of them."""
 
-    def __init__(self, size: str, by: str, overflow: str) -> None:
+    def __init__(self, size: str, by: str, overflow: str, **policy: Any) -> None:
         super().__init__()
         self.world.broker.memory.limit_bytes = 16 << 20
         self.body_bytes = SIZES[size]
         room = {"messages": ROOM, "bytes": ROOM * len(self.encoded(0, True)) + 40}[by]
-        self.make("q", overflow=overflow, **{f"max_{by}": room})
+        self.make("q", overflow=overflow, **{f"max_{by}": room}, **policy)
 
     def encoded(self, number: int, durable: bool, **fields: Any) -> bytes:
         return bytes(Message(body=str(number).rjust(self.body_bytes), durable=durable, **fields).encode())
@@ -97,9 +97,31 @@ def test_a_queue_never_has_more_than_it_may(size: str, by: str, overflow: str, d
     assert queue.put(6, durable) == "accepted"
     assert queue.numbers() == [*there[1:], 6]
     assert queue.world.queue().messages == 0
-    gate = queue.world.queue().gate
+    gate = queue.world.queue().limits
     assert gate is not None
     assert gate.bytes == 0
+
+
+@by
+@size
+@pytest.mark.parametrize("policy", [{}, {"priorities": True}], ids=["plain", "sorted"])
+def test_ring_is_trimmed_after_a_crash_between_a_message_and_what_it_displaces(
+    policy: dict[str, Any], size: str, by: str
+) -> None:  # V3
+    queue = Limited(size, by, "ring", **policy)
+    assert [queue.put(number) for number in range(ROOM)] == ["accepted"] * ROOM
+    sender, world = queue.senders["q"], queue.world
+    confirmed = len(sender.confirmed)
+    content = queue.encoded(ROOM, True)
+    pieces = [content[at : at + PIECE_BYTES] for at in range(0, len(content), PIECE_BYTES)]
+    fragments = [(99, piece, MORE if piece is not pieces[-1] else 0) for piece in pieces]
+    world.begin_step(sender.driver.post, fragments, until=lambda: len(sender.confirmed) > confirmed)
+    assert queue.world.queue().messages == ROOM, "the message is durable, and its displaced one is taken off"
+    for _ in range(2):
+        queue.restart()
+        world.step()
+        world.read_all()  # a sorted queue reads what it has first
+        assert queue.look() == [*range(1, ROOM + 1)]
 
 
 @either

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from proton import Message
 
-from cairnmq.amqp import encode
-from cairnmq.amqp.proton import ACCEPTED, MODIFIED, REJECTED, RELEASED
-from cairnmq.amqp.values import Described, Symbol
-from cairnmq.channel.words import Open, Outcome, Terminus
+from cairnmq.amqp.codec import encode
+from cairnmq.amqp.codec.types import Described, Symbol
+from cairnmq.amqp.native.proton_ffi import ACCEPTED, MODIFIED, REJECTED, RELEASED
+from cairnmq.channel.ports import Open, Outcome, Terminus
 
 from .test_policies import Policed, decoded
 from .world import FakeTerminal
@@ -292,7 +292,7 @@ class Machine(RuleBasedStateMachine):
         used = broker.memory.used_bytes
         assert used == sum(queue.held_bytes for queue in broker.nodes.queues.values())
         for queue in broker.nodes.queues.values():
-            if queue.name in POLICIES and not queue.is_reading and not queue.away:
+            if queue.name in POLICIES and not queue.is_reading and not queue.delayed:
                 held = len(queue.with_consumers())
                 alive = sum(not entry.gone for entry in (*queue.ready, *queue.returned))
                 parked = sum(map(len, getattr(queue, "_parked", {}).values()))
@@ -317,7 +317,7 @@ class Machine(RuleBasedStateMachine):
                 if queue is not None:
                     assert queue.messages == 0, name
                     assert queue.held_bytes == 0, name
-                    assert queue.gate is None or queue.gate.bytes == 0, name
+                    assert queue.limits is None or queue.limits.bytes == 0, name
         everywhere = {number for numbers in found.values() for number in numbers}
         for name in KEEPING:
             expected = {number for number, lasts in self.there[name].items() if lasts} - self.moved - self.expiring

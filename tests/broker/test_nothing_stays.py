@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from proton import Message
 
-from cairnmq.amqp.proton import ACCEPTED, REJECTED
-from cairnmq.channel.words import ABORTED, MORE, SETTLED
+from cairnmq.amqp.native.proton_ffi import ACCEPTED, REJECTED
+from cairnmq.channel.ports import ABORTED, MORE, SETTLED
 
 from .test_transactions import declare, discharge
 from .test_transactions_and_policies import Transacting
@@ -135,20 +135,20 @@ def test_nothing_stays(seed: int) -> None:
     broker, queues = life.world.broker, life.world.broker.nodes.queues
     for _ in range(life.draw.randrange(5, 70)):
         life.step()
-        for gate in [queue.gate for queue in queues.values() if queue.gate is not None]:
+        for gate in [queue.limits for queue in queues.values() if queue.limits is not None]:
             parts = [staged for _, one in broker.transactions.open() if (staged := one.staged_at(gate)) is not None]
             assert gate._staged == sum(part.messages for part in parts)
             assert gate._staged_bytes == sum(part.bytes for part in parts)
     life.end()
     for queue in [queues[name] for name in POLICIES]:
         assert (queue.messages, queue.held_bytes) == (0, 0)
-        if queue.gate is not None:
-            assert (queue.gate.bytes, queue.gate._staged, queue.gate._staged_bytes) == (0, 0, 0)
+        if queue.limits is not None:
+            assert (queue.limits.bytes, queue.limits._staged, queue.limits._staged_bytes) == (0, 0, 0)
     assert broker.memory.used_bytes == 0
     remembered = sum(
-        len(queue.gate.duplicates.all()) - len(queue.gate.duplicates.transient())
+        len(queue.limits.duplicates.all()) - len(queue.limits.duplicates.transient())
         for queue in queues.values()
-        if queue.queue_id and queue.gate is not None and queue.gate.duplicates is not None
+        if queue.queue_id and queue.limits is not None and queue.limits.duplicates is not None
     )
     assert len(life.world.store.state) == remembered
     life.world.kill_and_start()

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from proton import Message, symbol, timestamp
 
-from cairnmq.amqp import sections
-from cairnmq.amqp.proton import ACCEPTED, MODIFIED, REJECTED
-from cairnmq.broker.access import parse
-from cairnmq.channel.words import Outcome
+from cairnmq.amqp.codec import sections
+from cairnmq.amqp.native.proton_ffi import ACCEPTED, MODIFIED, REJECTED
+from cairnmq.broker.nodes.access_control import parse
+from cairnmq.channel.ports import Outcome
 
 from .world import FakeTerminal, World
 
@@ -20,8 +20,8 @@ either = pytest.mark.parametrize("durable", [True, False], ids=["durable", "tran
 class Policed:
     """A world with queues, a sender to each, and short words for what clients do."""
 
-    def __init__(self, memory_limit_bytes: int = 1 << 20) -> None:
-        self.world = World(memory_limit_bytes)
+    def __init__(self, memory_limit_bytes: int = 1 << 20, **options: Any) -> None:
+        self.world = World(memory_limit_bytes, **options)
         self.senders: dict[str, FakeTerminal] = {}
         self.last: FakeTerminal | None = None
         self.number = 0
@@ -216,9 +216,9 @@ def test_dead_letters_move_by_the_broker_s_own_right(policed: Policed) -> None:
     policed.make("q", dead_letter_address="dead")
     policed.send("q", "poison")
     taker = policed.open("q")
-    policed.world.broker.access = parse(b'[[rules]]\nwho = ["*"]\nmay_not = ["*"]\n', "rules")
+    policed.world.broker.resolver.access = parse(b'[[rules]]\nwho = ["*"]\nmay_not = ["*"]\n', "rules")
     policed.world.settle(taker, taker.forwarded[0][0], REJECTED)
-    policed.world.broker.access = None
+    policed.world.broker.resolver.access = None
     assert policed.bodies("dead") == ["poison"]
 
 

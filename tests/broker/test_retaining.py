@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis.strategies import integers, lists, sampled_from, tuples
 
-from cairnmq.amqp.proton import ACCEPTED, MODIFIED, RECEIVED, REJECTED, RELEASED
-from cairnmq.amqp.resuming import UNKNOWN, Claims
-from cairnmq.broker.suspended import PREFIX
-from cairnmq.channel.words import Open, Outcome, Resumable, Terminus
+from cairnmq.amqp.links.resume_state import UNKNOWN, Claims
+from cairnmq.amqp.native.proton_ffi import ACCEPTED, MODIFIED, RECEIVED, REJECTED, RELEASED
+from cairnmq.broker.resume.registry import PREFIX
+from cairnmq.channel.ports import Open, Outcome, Resumable, Terminus
 
 from .world import FakeTerminal, World, message, number_of
 
@@ -204,7 +204,7 @@ def test_what_the_client_does_not_know_is_sent_again_as_a_redelivery(receiver: R
     assert receiver.terminal is not None
     for one in receiver.terminal.resumable:
         assert not one.is_resumed
-        assert one.entry.acquired
+        assert one.entry.previously_delivered
 
 
 @pytest.mark.parametrize("state", [REJECTED, RELEASED, MODIFIED])

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis.strategies import booleans, integers, lists, sampled_from, tuples
 
-from cairnmq.amqp.proton import RELEASED
-from cairnmq.channel.words import Resumable
+from cairnmq.amqp.native.proton_ffi import RELEASED
+from cairnmq.channel.ports import Resumable
 
 from .test_retaining import Receiver, others_get
 from .test_selecting import colourful, filters

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from cairnmq.amqp.attaching import Attach, End
-from cairnmq.broker.access import parse as parse_rules
-from cairnmq.broker.link_routes import parse as parse_route
-from cairnmq.broker.revising import revise
-from cairnmq.channel.words import Open, Terminus
-from cairnmq.management.clients import LinkType
+from cairnmq.amqp.links.attach import Attach, End
+from cairnmq.broker.access_reload import revise
+from cairnmq.broker.nodes.access_control import parse as parse_rules
+from cairnmq.broker.outbound.link_routes import parse as parse_route
+from cairnmq.channel.ports import Open, Terminus
+from cairnmq.management.entities.clients import LinkType
 
 from .test_policies import Policed
 from .world import FakeTerminal
@@ -53,7 +53,7 @@ def policed() -> Policed:
 
 def allow(policed: Policed, *operations: str) -> None:
     names = ", ".join(f'"{operation}"' for operation in operations)
-    policed.world.broker.access = parse_rules(f'[[rules]]\nwho = ["*"]\nmay = [{names}]\n'.encode(), "rules")
+    policed.world.broker.resolver.access = parse_rules(f'[[rules]]\nwho = ["*"]\nmay = [{names}]\n'.encode(), "rules")
 
 
 def attach(policed: Policed, **terminus: Any) -> FakeTerminal:
@@ -102,7 +102,7 @@ def test_new_rules_ask_for_the_same(policed: Policed) -> None:
     policed.world.do(broker.connection_opened, CLIENT)
     looking = attach(policed, address="q", browse=True)
     links = [attach(policed, browse=True, **asked) for asked in SUBSCRIBERS.values()]
-    type_of_links = LinkType(broker)
+    type_of_links = LinkType(broker.connections, broker.loader)
     browsing = [type_of_links.map_of(link)["browsing"] for link in type_of_links.all()]
     assert browsing == [True] + [False] * len(links)
     for operations, ended in ((("receive", "browse"), []), (("connect", "browse"), links)):

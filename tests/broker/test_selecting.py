@@ -15,9 +15,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from cairnmq.amqp import encode, sections
-from cairnmq.amqp.proton import ACCEPTED, RELEASED
-from cairnmq.broker.memory import ENTRY_BYTES
+from cairnmq.amqp.codec import encode, sections
+from cairnmq.amqp.native.proton_ffi import ACCEPTED, RELEASED
+from cairnmq.broker.kernel.memory_budget import ENTRY_BYTES
 
 from .world import FakeTerminal, World, message, number_of, small_pages
 

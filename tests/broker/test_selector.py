@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 from proton import Message, char, decimal32, float32, symbol, timestamp, ubyte, ulong
 
-from cairnmq.broker.selector import Selector
+from cairnmq.broker.selector.compiler import Selector
 
 ID = UUID("12345678-1234-5678-1234-567812345678")
 

@@ -12,8 +12,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from proton import Message, int32
 
-from cairnmq.broker.selector import Selector, SelectorError
-from cairnmq.broker.selector_like import BadPattern, compiled
+from cairnmq.broker.selector.compiler import Selector, SelectorError
+from cairnmq.broker.selector.like import BadPattern, compiled
 
 # ---- expressions, as tuples, and what they mean ---------------------------------------------------------------------
 

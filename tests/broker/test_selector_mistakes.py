@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from proton import Message
 
-from cairnmq.broker.selector import MAX_CHARACTERS, Selector, SelectorError
-from cairnmq.broker.selector_nodes import MAX_DEPTH
+from cairnmq.broker.selector.compiler import MAX_CHARACTERS, Selector, SelectorError
+from cairnmq.broker.selector.expressions import MAX_DEPTH
 
 CONTENT = bytes(Message(body="x").encode())
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cairnmq.amqp.proton import ACCEPTED, RELEASED
-from cairnmq.broker.entry import Entry
-from cairnmq.broker.shaped import take_from_heap
+from cairnmq.amqp.native.proton_ffi import ACCEPTED, RELEASED
+from cairnmq.broker.messages.entry import Entry
+from cairnmq.broker.queues.sorted_queue import take_from_heap
 
 from .test_policies import Policed, decoded, either
 from .world import FakeTerminal

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis.strategies import integers, lists, sampled_from, tuples
 
-from cairnmq.amqp.resuming import UNKNOWN, Claims
-from cairnmq.broker.suspended import DEFAULT_S, PREFIX
-from cairnmq.channel.words import ABORTED, MORE, SETTLED, Open, Terminus
+from cairnmq.amqp.links.resume_state import UNKNOWN, Claims
+from cairnmq.broker.resume.registry import DEFAULT_S, PREFIX
+from cairnmq.channel.ports import ABORTED, MORE, SETTLED, Open, Terminus
 
 from .world import FakeTerminal, World, message, number_of
 

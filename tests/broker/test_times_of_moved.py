@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from proton import Message, symbol, timestamp
 
-from cairnmq.amqp.proton import MODIFIED, REJECTED
-from cairnmq.channel.words import Outcome
+from cairnmq.amqp.native.proton_ffi import MODIFIED, REJECTED
+from cairnmq.channel.ports import Outcome
 
 from .test_policies import Policed, decoded, either
 from .test_transactions_and_policies import Transacting

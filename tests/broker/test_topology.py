@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from cairnmq.broker.topology import Said, Topology, Wrong
+from cairnmq.broker.mesh.topology import Said, Topology, Wrong
 
 
 class World:
@@ -82,7 +82,7 @@ def test_three_in_a_ring_go_straight_and_around_what_broke() -> None:  # C48
     world.part("b", "c")
     world.settle()
     assert world.next_hops("a", "x") == {}
-    assert set(world.brokers["a"].ways) == {"b"}
+    assert set(world.brokers["a"].next_hops) == {"b"}
 
 
 def test_the_cheaper_way_is_taken() -> None:
@@ -146,15 +146,15 @@ def test_all_come_to_know_the_same(seed: int) -> None:
         while more := {b for a, b in world.links if a in reached} - reached:
             reached |= more
         broker = world.brokers[name]
-        assert set(broker.ways) == reached - {name}
+        assert set(broker.next_hops) == reached - {name}
         for address in "xyz":
             told = {one for _, targets in world.next_hops(name, address).values() for one in targets}
             assert told == {one for one in reached - {name} if address in receivers[one]}
     for start in names:  # following the next hops leads there, without a loop
-        for goal in world.brokers[start].ways:
+        for goal in world.brokers[start].next_hops:
             at, steps = start, 0
             while at != goal:
-                at, steps = world.brokers[at].ways[goal][0], steps + 1
+                at, steps = world.brokers[at].next_hops[goal][0], steps + 1
                 assert steps <= len(names)
 
 

@@ -16,12 +16,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cairnmq.amqp.proton import ACCEPTED, MODIFIED, REJECTED, RELEASED
+from cairnmq.amqp.native.proton_ffi import ACCEPTED, MODIFIED, REJECTED, RELEASED
 from cairnmq.base.errors import TransactionEnded, UnknownTransaction
-from cairnmq.broker import posting
-from cairnmq.channel.words import MORE, Outcome
-from cairnmq.store import transaction as store_transaction
-from cairnmq.store.transaction import TxState
+from cairnmq.broker.transactions import staging as posting
+from cairnmq.channel.ports import MORE, Outcome
+from cairnmq.store.contract import transaction as store_transaction
+from cairnmq.store.contract.transaction import TxState
 
 from .world import FakeTerminal, World, message, number_of
 
@@ -362,7 +362,7 @@ class History:
             assert self.world.queue(name).held_bytes == 0
         assert self.world.broker.memory.used_bytes == 0
         assert not self.world.broker.transactions.taken
-        assert not self.world.store.transactions.locked
+        assert not self.world.store.transactions.locks.dequeued
         assert not any(len(ids) for ids in self.world.store.messages().values())
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from proton import Message, symbol
 
-from cairnmq.amqp.proton import ACCEPTED, MODIFIED, REJECTED, RELEASED
+from cairnmq.amqp.native.proton_ffi import ACCEPTED, MODIFIED, REJECTED, RELEASED
 from cairnmq.base.errors import MessageLocked, StoreError
-from cairnmq.channel.words import Outcome
+from cairnmq.channel.ports import Outcome
 from cairnmq.recovery.recover import recover
 
 from ..recovery.world import OPTIONS

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cairnmq.amqp.proton import ACCEPTED
-from cairnmq.channel.words import MORE, SETTLED
+from cairnmq.amqp.native.proton_ffi import ACCEPTED
+from cairnmq.channel.ports import MORE, SETTLED
 
 from .world import FakeTerminal, World, message, number_of
 

@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 
 from cairnmq.base.clock import ManualClock
-from cairnmq.broker import backlog, contents, queue, selecting
+from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.broker.broker import Broker
-from cairnmq.broker.queue import Queue
-from cairnmq.channel.words import (
+from cairnmq.broker.links import filtered_consumer as selecting
+from cairnmq.broker.messages import backlog
+from cairnmq.broker.queues import contents, queue
+from cairnmq.broker.queues.queue import Queue
+from cairnmq.channel.ports import (
     Answer,
     Delivery,
     DriverEnd,
@@ -26,9 +29,8 @@ from cairnmq.channel.words import (
     Resumable,
     Terminus,
 )
-from cairnmq.disk.memory import MemoryDirectory
 from cairnmq.recovery.recover import recover
-from cairnmq.store.bookmarks import Bookmarks
+from cairnmq.store.journaled.retention_leases import Bookmarks
 
 from ..recovery.world import OPTIONS, MemoryWiring
 
@@ -59,6 +61,18 @@ def small_pages() -> Iterator[None]:
         patch.setattr(selecting, "JUDGE_AT_ONCE", 6)
         patch.setattr(selecting, "BEGINNINGS_AT_ONCE", 2)
         yield
+
+
+class WorkingClock(ManualClock):
+    """A clock by which work takes time: whoever asks whether there is time left has used a little of it."""
+
+    def __init__(self, each_s: float) -> None:
+        super().__init__()
+        self._each_s = each_s
+
+    def monotonic_s(self) -> float:
+        self.now_s += self._each_s
+        return self.now_s
 
 
 class FakeTerminal:
@@ -102,6 +116,9 @@ class FakeTerminal:
     def hand_back(self, deliveries: Sequence[Delivery], credit: int) -> None:
         self.handed_back += deliveries
         self.credit += credit
+
+    def refuse_relayed(self, delivery: Delivery, condition: str, description: str, *, is_settled: bool) -> None:
+        self.reject((delivery,), 1, condition, description)
 
     def reject(self, deliveries: Sequence[Delivery], credit: int, condition: str, description: str) -> None:
         self.rejected.update(dict.fromkeys(deliveries, condition))
@@ -168,13 +185,19 @@ class World:
         *,
         acquisitions: bool = False,
         bookmarks: Bookmarks | None = None,
+        clock: ManualClock | None = None,
+        compiles_later: bool = False,
         **broker_options: Any,
     ) -> None:
-        """*acquisitions*: they are written down; *bookmarks*: of those who read its log as history."""
+        """*acquisitions*: they are written down; *bookmarks*: of those who read its log as history.
+
+        *compiles_later*: selectors are compiled when the reader reads, not at once.
+        """
         self._options = replace(OPTIONS, acquisitions=acquisitions)
         self._broker_options = broker_options
+        self._compiles_later = compiles_later
         self.disk = MemoryDirectory()
-        self.clock = ManualClock()
+        self.clock = clock or ManualClock()
         self.wiring = MemoryWiring()
         self._bookmarks = bookmarks
         self._limit_bytes = memory_limit_bytes
@@ -192,6 +215,7 @@ class World:
             self.clock,
             lambda action, *args: self._actions.append((action, args)),
             lambda work, *args: self.readings.append((work, args)),
+            compile_on=None if self._compiles_later else lambda work, *args: work(*args),
             memory_limit_bytes=self._limit_bytes,
             notes=self.store if self._options.acquisitions else None,
             **self._broker_options,
@@ -209,6 +233,16 @@ class World:
         """One step of the core."""
         self._actions.append((action, args))
         self.step()
+
+    def begin_step(self, action: Callable[..., None], *args: Any, until: Callable[[], bool]) -> None:
+        """Run the core up to the moment in a step at which *until* holds: what that step records is not durable yet."""
+        self._actions.append((action, args))
+        while True:
+            action, args = self._actions.popleft()
+            action(*args)
+            if until():
+                return
+            self.broker.finish_step()
 
     def step(self) -> None:
         while self._actions:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
+import time
 import urllib.error
 import urllib.request
+from contextlib import suppress
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from proton import Message
 from proton.utils import BlockingConnection
 
+from cairnmq.base.errors import CairnError
+from cairnmq.broker_plugin import metrics_server
 from cairnmq.broker_plugin.health import Health
 from cairnmq.broker_plugin.metrics_server import MetricsServer
 from tests.process import DEADLINE_S, BrokerProcess, broker
@@ -32,6 +38,8 @@ def test_figures_follow_the_traffic(tmp_path: Path) -> None:
     with broker(tmp_path / "store", "--metrics-port", "0") as running:
         url = running.wait_for(r"^metrics at (http://127\.0\.0\.1:\d+/metrics)$")[1]
         seen = [scrape(url)]
+        with urllib.request.urlopen(url, timeout=DEADLINE_S) as answer:  # usability 16
+            assert f'cairnmq_build_info{{version="{version("cairnmq")}"}} 1.0\n'.encode() in answer.read()
         connection = BlockingConnection(f"127.0.0.1:{running.port}", timeout=DEADLINE_S)
         sender = connection.create_sender("orders")
         for _ in range(3):
@@ -123,3 +131,109 @@ def test_a_port_that_can_not_be_had_is_told(host: str, reason: str, tmp_path: Pa
     assert reason in line
     assert "--metrics-port" in line
     assert not (tmp_path / "store").exists()
+
+
+def asked(port: int, *headers: str, path: str = "/metrics") -> bytes:
+    """The status line of the answer."""
+    with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S) as sock:
+        sock.sendall("\r\n".join((f"GET {path} HTTP/1.0", *headers, "", "")).encode())
+        answer = b""
+        while more := sock.recv(65536):
+            answer += more
+    return answer.partition(b"\r\n")[0]
+
+
+def port_of(server: MetricsServer) -> int:
+    return int(server.url.rpartition(":")[2].partition("/")[0])
+
+
+@pytest.fixture
+def token_file(tmp_path: Path) -> str:
+    (tmp_path / "token").write_text("a-long-token\n")
+    return str(tmp_path / "token")
+
+
+def test_metrics_are_read_with_the_token_only(token_file: str) -> None:  # W13
+    server = MetricsServer("127.0.0.1", 0, Health(), token_file)
+    try:
+        port = port_of(server)
+        for wrong in ("", "Bearer", "Bearer a-long-toke", "Bearer a-long-token2", "Basic a-long-token", "a-long-token"):
+            assert b" 401 " in asked(port, f"Authorization: {wrong}"), wrong
+        assert b" 200 " in asked(port, "Authorization: Bearer a-long-token")
+        assert b" 401 " not in asked(port, path="/health")
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("content", ["", " \n", "two words", "x" * 5000, "caf\xe9"])
+def test_a_token_file_without_a_token_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "token").write_text(content)
+    with pytest.raises(CairnError, match="token"):
+        MetricsServer("127.0.0.1", 0, Health(), str(tmp_path / "token"))
+
+
+def test_a_page_of_another_site_reads_nothing_from_loopback() -> None:  # W13: DNS rebinding
+    server = MetricsServer("127.0.0.1", 0, Health())
+    try:
+        port = port_of(server)
+        for host in ("evil.example", f"evil.example:{port}", "127.0.0.1.evil.example", "localhost.evil.example:80"):
+            for path in ("/metrics", "/health", "/ready"):
+                assert b" 421 " in asked(port, f"Host: {host}", path=path), host
+        for host in ("localhost", f"LOCALHOST:{port}", "127.0.0.1", f"127.0.0.1:{port}", "[::1]", f"[::1]:{port}"):
+            assert b" 200 " in asked(port, f"Host: {host}"), host
+        assert b" 200 " in asked(port)
+    finally:
+        server.stop()
+
+
+def is_over(sock: socket.socket) -> bool:
+    """Whether the server has ended the connection."""
+    try:
+        return sock.recv(1, socket.MSG_DONTWAIT) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+
+
+def test_slow_clients_keep_nobody_out(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """W13: many that send a header now and then have a bounded number of threads, an end, and no traceback."""
+    monkeypatch.setattr(metrics_server, "REQUEST_S", 1.0)
+    server, slow = MetricsServer("127.0.0.1", 0, Health()), list[socket.socket]()
+    try:
+        port, before = port_of(server), threading.active_count()
+        slow += [socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S) for _ in range(60)]
+        for sock in slow:
+            with suppress(OSError):
+                sock.sendall(b"GET /metrics HTTP/1.0\r\nX: ")
+        assert b" 200 " in asked(port)
+        assert threading.active_count() - before <= 2 * metrics_server.MOST_REQUESTS
+        assert sum(is_over(sock) for sock in slow) >= 60 - 2 * metrics_server.MOST_REQUESTS
+        deadline_s = time.monotonic() + DEADLINE_S
+        while threading.active_count() > before:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.01)
+    finally:
+        server.stop()
+        for sock in slow:
+            sock.close()
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_client_that_sends_a_byte_now_and_then_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:  # W13
+    monkeypatch.setattr(metrics_server, "REQUEST_S", 0.5)
+    server = MetricsServer("127.0.0.1", 0, Health())
+    try:
+        with socket.create_connection(("127.0.0.1", port_of(server)), timeout=0.1) as sock:
+            deadline_s = time.monotonic() + DEADLINE_S
+            while True:
+                try:
+                    sock.sendall(b"x")
+                    if not sock.recv(100):
+                        break
+                except TimeoutError:
+                    assert time.monotonic() < deadline_s
+                except ConnectionError:
+                    break
+    finally:
+        server.stop()

@@ -16,13 +16,13 @@ from click.testing import CliRunner
 
 from cairnmq.base.clock import ManualClock
 from cairnmq.base.errors import CairnError
-from cairnmq.broker.timers import Timers
+from cairnmq.broker.scheduling.scheduler import Scheduler
 from cairnmq.broker_plugin import service_manager as service_manager_module
 from cairnmq.broker_plugin.options import BrokerOptions, RouterOptions
 from cairnmq.broker_plugin.run import RunningBroker
 from cairnmq.broker_plugin.service_manager import ServiceManager, service_manager
-from cairnmq.cli.broker import broker as command_of_broker
 from cairnmq.cli.main import cairnmq
+from cairnmq.cli.run.broker import broker as command_of_broker
 from tests.process import DEADLINE_S, BrokerProcess
 from tests.router.test_threads import core_held_up
 
@@ -169,17 +169,17 @@ def test_that_files_are_read_again_is_told_by_when_and_how_it_went(tmp_path: Pat
 def test_that_it_has_reloaded_is_said_when_there_is_room_and_not_when_it_stops(tmp_path: Path) -> None:
     """Without it systemd waits for the end of the reload, and the core waits for nobody."""
     listener, clock = Listener(str(tmp_path / "notify")), ManualClock()
-    timers = Timers(clock, lambda action: None)
+    scheduler = Scheduler(clock, lambda action: None)
     manager = ServiceManager(listener.address, 4.0)
     for _ in range(5000):
-        manager.keep_alive(timers)
-    manager.reloaded("there\nSTOPPING=1", timers)
+        manager.keep_alive(scheduler)
+    manager.reloaded("there\nSTOPPING=1", scheduler)
     listener.drain()
     clock.advance(0.5)
-    timers.run()
+    scheduler.run()
     assert listener.next() == "READY=1\nSTATUS=there STOPPING=1"
     manager.stopping()
-    manager.reloaded("there", timers)
+    manager.reloaded("there", scheduler)
     assert listener.next() == "STOPPING=1"
     with pytest.raises(BlockingIOError):
         listener.next(0)
@@ -207,12 +207,12 @@ def test_nobody_listens_and_the_broker_runs(tmp_path: Path) -> None:
 
 
 def test_only_the_process_that_is_meant_keeps_alive(tmp_path: Path) -> None:
-    timers = Timers(ManualClock(), lambda action: None)
+    scheduler = Scheduler(ManualClock(), lambda action: None)
     for pid, keeps in (("7", True), ("8", False)):
         listener = Listener(str(tmp_path / pid))
         manager = service_manager(listener.environment(WATCHDOG_USEC="100000", WATCHDOG_PID=pid), 7)
         assert manager is not None
-        manager.keep_alive(timers)
+        manager.keep_alive(scheduler)
         manager.stopping()
         assert [listener.next()] == [KEEP_ALIVE if keeps else "STOPPING=1"]
         manager.close()
@@ -221,17 +221,17 @@ def test_only_the_process_that_is_meant_keeps_alive(tmp_path: Path) -> None:
 
 def test_a_listener_that_takes_no_more_does_not_hold_up_the_core(tmp_path: Path) -> None:
     listener, clock = Listener(str(tmp_path / "notify")), ManualClock()
-    timers = Timers(clock, lambda action: None)
+    scheduler = Scheduler(clock, lambda action: None)
     manager = ServiceManager(listener.address, 4.0)
-    manager.keep_alive(timers)
-    begun = timers.due_s
+    manager.keep_alive(scheduler)
+    begun = scheduler.due_s
     for _ in range(5000):  # far more than a socket holds
         clock.advance(1)
-        timers.run()
-    assert timers.due_s == begun + 5000
+        scheduler.run()
+    assert scheduler.due_s == begun + 5000
     listener.drain()
     clock.advance(1)
-    timers.run()
+    scheduler.run()
     assert listener.next() == KEEP_ALIVE
     manager.close()
     listener.socket.close()
@@ -242,10 +242,10 @@ def test_that_it_is_up_is_not_lost_without_a_word(
 ) -> None:
     """Where nobody takes it for long, as the operator sees a start that never ends."""
     monkeypatch.setattr(service_manager_module, "PATIENCE_S", 1)
-    listener, timers = Listener(str(tmp_path / "notify")), Timers(ManualClock(), lambda action: None)
+    listener, scheduler = Listener(str(tmp_path / "notify")), Scheduler(ManualClock(), lambda action: None)
     manager = ServiceManager(listener.address, 4.0)
     for _ in range(5000):
-        manager.keep_alive(timers)
+        manager.keep_alive(scheduler)
     assert not caplog.messages
     manager.ready("listening")
     assert [message for message in caplog.messages if "systemd does not learn" in message]

@@ -23,7 +23,7 @@ from tests.process import CAIRNMQ, DEADLINE_S, BrokerProcess, broker
 
 STUCK = """
 import sys
-import cairnmq.cli.backup as command
+import cairnmq.cli.store.backup as command
 from cairnmq.cli.main import main
 
 made = command.back_up

@@ -10,7 +10,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import trustme
 from proton import Message, SSLDomain
 from proton.utils import BlockingConnection
 
@@ -25,12 +24,16 @@ SHELL = [line for language, text in BLOCKS if language == "sh" for line in text.
 
 def test_the_first_message_and_a_look_inside(tmp_path: Path) -> None:
     [program] = [text for language, text in BLOCKS if language == "python" and "BlockingConnection" in text]
-    start, _ = [line for line in SHELL if "cairnmq broker" in line]
+    start = next(line for line in SHELL if "cairnmq broker" in line)
     assert start == "venv/bin/cairnmq broker --store-dir ./data"
     with broker(tmp_path / "data") as running:
         program = program.replace('"127.0.0.1:5672"', f'"127.0.0.1:{running.port}"')
         result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=DEADLINE_S)
         assert result.stdout == "one cairn, please\n", result.stderr
+        peer = Peer(running.port)  # what the sections below look at; the first program leaves nothing behind
+        peer.put(peer.sender("orders"), ["another cairn"])
+        peer.close()
+        dump = [CAIRNMQ, "dump", str(tmp_path / "data")]
         looks = [line for line in SHELL if "cairnmq dump" in line and "|" not in line]
         assert len(looks) == 2
         for line in looks:
@@ -43,8 +46,10 @@ def test_the_first_message_and_a_look_inside(tmp_path: Path) -> None:
             asked = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, cwd=tmp_path)
             assert (asked.returncode, asked.stderr) == (0, ""), command
             assert "calibrate" in line or "orders" in asked.stdout or "all is well" in asked.stdout, command
+        records = subprocess.run([*dump, "--json"], capture_output=True, text=True, timeout=DEADLINE_S).stdout
+        message = next(str(one["message_id"]) for one in map(json.loads, records.splitlines()) if one["message_id"])
         looked = []
-        for line in (line for line in SHELL if "cairnmq ctl" in line):
+        for line in (line for line in SHELL if "cairnmq ctl" in line and "--user" not in line):
             command = [CAIRNMQ, *shlex.split(line)[1:]]
             environment = {**os.environ, "CAIRNMQ_URL": f"amqp://127.0.0.1:{running.port}"}
             asked = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, env=environment)
@@ -61,6 +66,7 @@ def test_the_first_message_and_a_look_inside(tmp_path: Path) -> None:
         assert len(asks) == 6
         for line in asks:
             command = line.replace("venv/bin/cairnmq", CAIRNMQ).replace(":5672", f":{running.port}")
+            command = command.replace("MESSAGE", message)
             options = {"capture_output": True, "text": True, "timeout": DEADLINE_S, "cwd": tmp_path}
             asked = subprocess.run(command, shell=True, **options)  # type: ignore[call-overload]
             assert asked.returncode == 0, (line, asked.stderr)
@@ -78,24 +84,35 @@ def test_the_first_message_and_a_look_inside(tmp_path: Path) -> None:
 def test_users_tls_and_access(tmp_path: Path) -> None:
     [rules] = [text for language, text in BLOCKS if language == "toml"]
     (tmp_path / "rules.toml").write_text(rules)
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(str(tmp_path / "clients.pem"))
-    authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "broker.pem"))
+    for line in (line for line in SHELL if re.search(r"^(openssl|printf|cat) .*\.(pem|ext)", line)):
+        made = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=DEADLINE_S, cwd=tmp_path)
+        assert made.returncode == 0, (line, made.stderr)
     for line in (line for line in SHELL if "cairnmq users" in line):
         command = [CAIRNMQ, *line.split()[1:]]
         options = {"capture_output": True, "text": True, "timeout": DEADLINE_S, "cwd": tmp_path}
         done = subprocess.run(command, input="one stone\n", **options)  # type: ignore[call-overload]
         assert (done.returncode, done.stderr) == (0, ""), done
-    _, start = [line for line in SHELL if "cairnmq broker" in line]
+    [start] = [line for line in SHELL if "cairnmq broker" in line and "--tls-port" in line]
     given = start.replace("./", f"{tmp_path}/").replace("--tls-port 5671", "--tls-port 0").split()[4:]
     with broker(tmp_path / "data", *given) as running:
         port = running.wait_for(r"^listening with TLS on 127\.0\.0\.1:(\d+)$")[1]
         domain = SSLDomain(SSLDomain.MODE_CLIENT)
-        domain.set_trusted_ca_db(str(tmp_path / "clients.pem"))
+        domain.set_trusted_ca_db(str(tmp_path / "ca.pem"))
         domain.set_peer_authentication(SSLDomain.VERIFY_PEER)
         connection = BlockingConnection(
             f"amqps://localhost:{port}", timeout=DEADLINE_S, ssl_domain=domain, user="anna", password="one stone"
         )
+        asks = [line for line in SHELL if "ctl" in line and "--user anna" in line]
+        assert len(asks) == 2
+        for line in asks:
+            command = shlex.split(line.replace(":5671", f":{port}"))[1:]
+            environment = {
+                **os.environ, "CAIRNMQ_PASSWORD": "one stone", "CAIRNMQ_URL": f"amqp://127.0.0.1:{running.port}",
+            }  # fmt: skip
+            asked = subprocess.run(
+                [CAIRNMQ, *command], capture_output=True, text=True, timeout=DEADLINE_S, env=environment, cwd=tmp_path
+            )
+            assert (asked.returncode, asked.stderr) == (0, ""), line
         connection.create_sender("orders").send(Message(body="one cairn", durable=True))
         assert connection.create_receiver("orders").receive(timeout=DEADLINE_S).body == "one cairn"
         connection.close()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cairnmq.base.clock import ManualClock
-from cairnmq.cli.recovery_progress import RecoveryProgress
-from cairnmq.disk.memory import MemoryDirectory
+from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.cli.run.recovery_progress import RecoveryProgress
 from cairnmq.recovery.recover import recover
 
 from ..checkpoints import MemoryCheckpoint

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from proton.utils import BlockingConnection
 
-from cairnmq.broker.memory import DEFAULT_LIMIT_BYTES
+from cairnmq.amqp.links.events import Limits
+from cairnmq.broker.kernel.memory_budget import DEFAULT_LIMIT_BYTES
 from cairnmq.broker_plugin.options import (
     BrokerOptions,
     ClusterOptions,
-    Limits,
     RouterOptions,
     StoreOptions,
     TransactionLimits,

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from proton import Message
 
-from cairnmq.amqp.values import Described, Symbol, Ubyte, Uint, Ulong
+from cairnmq.amqp.codec.types import Described, Symbol, Ubyte, Uint, Ulong
 from tests.router.raw import ATTACH, DISPOSITION, FLOW, SOURCE, TARGET, TRANSFER, Frame, Raw, begin, frame, opening
 from tests.security.wire import message
 

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import pytest
 from proton import Message
 
-from cairnmq.amqp.values import Described, Symbol, Ubyte, Uint, Ulong
+from cairnmq.amqp.codec.types import Described, Symbol, Ubyte, Uint, Ulong
+from cairnmq.amqp.links.events import Limits
 from cairnmq.base.clock import SystemClock
-from cairnmq.broker_plugin.options import Limits, TransactionLimits
+from cairnmq.broker_plugin.options import TransactionLimits
 from cairnmq.broker_plugin.run import RunningBroker
 from tests.router import raw
 from tests.router.raw import ATTACH, DISPOSITION, FLOW, SOURCE, Frame, Raw, begin, frame, opening

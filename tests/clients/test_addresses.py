@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from proton import Delivery, Described, Link, Message, Terminus, symbol, ulong
+from proton import Delivery, Described, Endpoint, Link, Message, Terminus, symbol, ulong
 from proton.utils import LinkDetached, SendException
 
 from .conftest import Connect, NewPeer, StartBroker
@@ -257,10 +257,14 @@ def test_a_link_may_attach_again(peer: Peer, close: bool) -> None:
 
 
 def test_a_name_in_use_can_not_be_attached(peer: Peer) -> None:
-    """That is an error of the whole connection, and the client is told."""
+    """It is an error of the session, and the client learns why."""
     peer.sender("q", name="same").free()
-    with pytest.raises(ConnectionError, match=r"amqp:invalid-field.*same"):
-        peer.sender("q", name="same")
+    again = peer.session.sender("same")
+    again.target.address = "q"
+    again.open()
+    peer.wait(lambda: peer.session.state & Endpoint.REMOTE_CLOSED)
+    assert peer.session.remote_condition.name == "amqp:invalid-field"
+    assert "'same'" in peer.session.remote_condition.description
 
 
 def test_settlement_modes_are_as_asked_for(peer: Peer) -> None:

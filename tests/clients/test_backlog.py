@@ -87,5 +87,5 @@ def resident_bytes(pid: int) -> int:
 
 def test_the_limit_takes_suffixes(start_process: StartProcess) -> None:
     assert start_process("--memory-limit", "1g").stop() == 0
-    with pytest.raises(AssertionError, match="it is no size"):
+    with pytest.raises(AssertionError, match="invalid size"):
         start_process("--memory-limit", "1X")

@@ -29,7 +29,7 @@ from proton import (
     ushort,
 )
 
-from cairnmq.broker_plugin.options import Limits
+from cairnmq.amqp.links.events import Limits
 
 from .conftest import NewPeer, StartBroker
 from .peers import Peer
@@ -60,11 +60,6 @@ def test_every_size(new_peer: NewPeer, durable: bool, settled: bool, max_frame_b
     received = peer.take(peer.receiver("q", len(sent), settled=settled), len(sent))
     assert [len(message.content) for message in received] == [len(content) for content in sent]
     assert [message.content for message in received] == sent
-
-
-def test_an_empty_message_has_no_bytes_at_all(peer: Peer) -> None:
-    peer.send(peer.sender("q"), b"", b"")
-    assert [message.content for message in peer.take(peer.receiver("q", 2), 2)] == [b"", b""]
 
 
 @pytest.mark.parametrize("size", [1, 3 * MIB])

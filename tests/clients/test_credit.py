@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from proton import Delivery, Message
 
-from cairnmq.broker_plugin.options import Limits
+from cairnmq.amqp.links.events import Limits
 
 from .conftest import NewPeer, StartBroker
 from .peers import Peer

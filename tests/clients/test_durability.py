@@ -8,7 +8,7 @@ import pytest
 from proton import Delivery, Message
 
 from cairnmq.broker_plugin.run import RunningBroker
-from cairnmq.store.journal_store import JournalStore
+from cairnmq.store.journaled.store import JournalStore
 
 from .conftest import Connect, NewPeer, StartProcess
 from .peers import Peer
@@ -64,11 +64,11 @@ def test_confirmed_means_durable(broker: RunningBroker, peer: Peer) -> None:
     sender, receiver = peer.sender("q"), peer.receiver("q", 100)
     for number in range(20):
         peer.put(sender, [number])
-        assert journal_store(broker).journal.durable_lsn == written(broker)
+        assert journal_store(broker).journal.writer.durable_lsn == written(broker)
         (received,) = peer.take(receiver)
         received.delivery.update(Delivery.ACCEPTED)
         peer.wait(lambda received=received: received.delivery.settled)  # type: ignore[misc]
-        assert journal_store(broker).journal.durable_lsn == written(broker)
+        assert journal_store(broker).journal.writer.durable_lsn == written(broker)
 
 
 def test_a_durable_message_keeps_its_place_among_transient_ones(peer: Peer) -> None:

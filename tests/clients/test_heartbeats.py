@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from proton import Endpoint
 
-from cairnmq.broker_plugin.options import Limits
+from cairnmq.amqp.links.events import Limits
 from cairnmq.broker_plugin.run import RunningBroker
 
 from .conftest import Connect, NewPeer, StartBroker
@@ -55,7 +55,7 @@ def heard_of_the_end(peer: Peer) -> bool:
 
 
 def test_one_that_never_opens_is_dropped(broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cairnmq.router.terminal.OPEN_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("cairnmq.router.connections.terminal.OPEN_TIMEOUT_S", 0.1)
     beginnings = (b"", b"AMQP", b"AMQP\x00\x01\x00\x00", b"AMQP\x03\x01\x00\x00")
     socks = [socket.create_connection(("127.0.0.1", broker.port), timeout=DEADLINE_S) for _ in beginnings]
     for sock, said in zip(socks, beginnings, strict=True):

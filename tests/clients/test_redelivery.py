@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from proton import Delivery, Endpoint
 
-from cairnmq.broker_plugin.options import Limits
+from cairnmq.amqp.links.events import Limits
 
 from .conftest import NewPeer, StartBroker
 from .peers import Peer, Received

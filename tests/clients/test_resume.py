@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cairnmq.amqp.values import Ubyte, Uint
+from cairnmq.amqp.codec.types import Ubyte, Uint
 from cairnmq.broker_plugin.run import RunningBroker
 from tests.router.raw import DETACH, Raw, begin, frame, opening
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cairnmq.amqp.values import Described, Ubyte, Uint, Ulong
+from cairnmq.amqp.codec.types import Described, Ubyte, Uint, Ulong
 from cairnmq.broker_plugin.run import RunningBroker
 from tests.router.raw import DEADLINE_S, DETACH, FLOW, Raw, begin, frame, opening
 

@@ -11,7 +11,7 @@ from proton import Delivery, Described, Message, symbol, ulong
 from proton.reactor import Selector
 from proton.utils import LinkDetached
 
-from cairnmq.broker import selector as compiled_here
+from cairnmq.broker.selector import compiler as compiled_here
 
 from .conftest import Connect, NewPeer, StartBroker
 from .peers import Handling, Peer
@@ -130,7 +130,6 @@ def test_the_filters_that_are_applied_are_confirmed(peer: Peer) -> None:
         ("number = ", "at character 9: it ends where more is expected"),
         ("number LIKE 5", "at character 13: 5 is not expected here"),
         (5, "a selector is no string"),
-        ("a" * 20_000, "longer than"),
     ],
 )
 @pytest.mark.parametrize("copy", [True, False])
@@ -139,6 +138,17 @@ def test_a_bad_selector_refuses_the_link(peer: Peer, text: Any, why: str, copy: 
     assert peer.refusal(link) == "amqp:invalid-field"
     assert why in link.remote_condition.description
     peer.send(peer.sender("q"), Message(body="still here"))
+
+
+@pytest.mark.parametrize("copy", [True, False])
+def test_a_long_selector_is_refused_by_the_limit_and_its_option(peer: Peer, copy: bool) -> None:  # W8
+    link = receiver(peer, "never-made", "a" * 2049, copy=copy)
+    assert peer.refusal(link) == "amqp:resource-limit-exceeded"
+    for told in ("2049 bytes", "limit is 2048", "--max-selector-size"):
+        assert told in link.remote_condition.description
+    peer.send(peer.sender("q"), *numbered(3))
+    longest = "number = 1" + " " * 2038
+    assert numbers(peer.take(receiver(peer, "q", longest, 10, copy=copy), 1)) == [1]
 
 
 def test_no_selector_is_none(peer: Peer) -> None:

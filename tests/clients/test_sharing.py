@@ -7,7 +7,7 @@ import threading
 import pytest
 from proton import Endpoint, Message
 
-from cairnmq.broker_plugin.options import Limits
+from cairnmq.amqp.links.events import Limits
 
 from .conftest import NewPeer, StartBroker
 from .peers import Handling, Peer

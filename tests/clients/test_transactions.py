@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from proton import Delivery, Endpoint, Message, Terminus, symbol
 
-from cairnmq.broker.in_doubt import InDoubt
+from cairnmq.broker.transactions.xa import InDoubt
 from cairnmq.broker_plugin.options import TransactionLimits
 from cairnmq.broker_plugin.run import RunningBroker
 

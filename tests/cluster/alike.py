@@ -22,6 +22,7 @@ def checked(world: World, sizes: Mapping[int, int]) -> Iterator[Standing]:
             counted = member.core.owners.replicas[name].queue.messages
             if counted != len(content):
                 raise Broken(f"{name}: node {node} counts {counted} messages, there are {len(content)}")
+        check_stores(world, name)
         check_contents(world, name, sizes)
         check_marks(world, name)
         yield Standing(name, first)
@@ -37,6 +38,18 @@ def check_wiring(world: World) -> None:
         if wiring != found[1]:
             extra, missing = set(wiring) - set(found[1]), set(found[1]) - set(wiring)
             raise Broken(f"node {node} has the wiring {sorted(extra)}, node 1 has {sorted(missing)}")
+
+
+def check_stores(world: World, name: str) -> None:
+    """The store of each member has on the queue what its memory says, and nothing that was left from before."""
+    for node, member in world.members.items():
+        replica = member.core.owners.replicas[name]
+        stored = {*member.store.messages().get(replica.queue.queue_id, ())}
+        entries = {entry.message_id for entry in replica.entries() if entry.message_id and not entry.gone}
+        known = entries | {message_id for _, message_id in replica.stored()}
+        if stored != known:
+            left, lost = sorted(stored - known)[:9], sorted(known - stored)[:9]
+            raise Broken(f"{name}: the store of node {node} has {left}, and does not have {lost}")
 
 
 def check_contents(world: World, name: str, sizes: Mapping[int, int]) -> None:

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from cairnmq.tools.cluster_lab import why_not
+from cairnmq.tools.lab.cluster_lab import unavailable_reason
 
 from .real import Life, a_life
 
 
 @pytest.fixture
 def life(tmp_path: Path) -> Iterator[Life]:
-    reason = why_not()
+    reason = unavailable_reason()
     if reason:
         pytest.skip(f"no corosync: {reason}")
     with a_life(tmp_path) as made:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from cairnmq.amqp.attaching import Attach, End
-from cairnmq.amqp.proton import ACCEPTED
-from cairnmq.channel.words import Delivery, Error, Open, Outcome, Terminus
+from cairnmq.amqp.links.attach import Attach, End
+from cairnmq.amqp.native.proton_ffi import ACCEPTED
+from cairnmq.channel.ports import Delivery, Error, Open, Outcome, Terminus
 from cairnmq.cluster.core import Core
-from cairnmq.cluster.deliver import Heard
+from cairnmq.cluster.kernel.inbox import ReceivedEvent
 
 from ..broker.following_world import Attached, Contents, FollowerSide, Outward, To
 from ..broker.world import FakeTerminal
@@ -29,17 +29,17 @@ class ObservedCore(Core):
     def work(self) -> bool:
         if self.observe is None:
             return super().work()
-        hear = self.deliver.hear
+        apply = self.apply_loop.apply
 
-        def observed(heard: Heard) -> None:
-            hear(heard)
+        def observed(received: ReceivedEvent) -> None:
+            apply(received)
             self.observe()
 
-        self.deliver.hear = observed  # type: ignore[method-assign]
+        self.apply_loop.apply = observed  # type: ignore[method-assign]
         try:
             return super().work()
         finally:
-            del self.deliver.hear
+            del self.apply_loop.apply
 
 
 class ObservedMember(Member):
@@ -87,7 +87,7 @@ class Sites(FollowerSide):
         """The follower asks that member for the link; with which errors, if it refuses."""
         member, outward, terminal = self.cluster[node], Outward(), FakeTerminal()
         self.to.connection = outward
-        self.follower.do(self.follower.broker.followings.came, self.to, outward)
+        self.follower.do(self.follower.broker.federated_queues.came, self.to, outward)
         asked, answered, attached = outward.asked.pop()
         wish = Open(True, Terminus(address=asked.source.address), link_name=asked.name, attach=asked)
         member.do(member.broker.open, wish, terminal)
@@ -113,7 +113,7 @@ class Sites(FollowerSide):
         if member.running:
             member.do(terminal.driver.close, (), True, False)
         self.to.connection = None
-        self.follower.do(self.follower.broker.followings.went, self.to)
+        self.follower.do(self.follower.broker.federated_queues.went, self.to)
 
     @property
     def is_up(self) -> bool:

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from cairnmq.cluster.group import MemberId
+from cairnmq.cluster.group.member_id import MemberId
 
 from .simulated_transactions import Attempt, halves
 from .world import Member, Sender
@@ -47,6 +47,8 @@ class Histories:
     """Of all clients of a life."""
 
     def __init__(self) -> None:
+        self.is_strict = False
+        """No member is excused for not knowing that the group had gone on without it."""
         self.confirmed: set[Key] = set()
         self.sent_by: dict[int, Sender] = {}
         self.sizes: dict[int, int] = {}
@@ -110,7 +112,7 @@ class Histories:
         """A client of *member* was told that these are off their queue for good."""
         self.final.update(some)
         for key in some:
-            self.final_in.setdefault(key, (member.core.view, member.core.members))
+            self.final_in.setdefault(key, (member.core.state.view, member.core.state.members))
 
     def may_move(self, queue: str, to: str) -> None:
         """Somebody asks for it. Until `moved` whatever is on *queue*, or comes to it, may go on to *to*."""
@@ -175,7 +177,7 @@ class Histories:
     def _was_left_behind(self, member: Member, key: Key) -> bool:
         """Whether the group had gone on without *member* when that was accepted for good."""
         view, members = self.final_in[key]
-        return member.core.view < view and member.core.me not in members
+        return not self.is_strict and member.core.state.view < view and member.core.state.me not in members
 
     def check_order(self, queue: str, order: Iterable[tuple[int, bool]]) -> None:
         """What one receiver got, and whether it was marked."""

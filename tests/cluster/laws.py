@@ -4,15 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cairnmq.cluster.group import (
-    MAX_PAYLOAD_BYTES,
-    Configuration,
-    Died,
-    GroupError,
-    Messages,
-    Quorum,
-    Refused,
-)
+from cairnmq.cluster.group.group import MAX_PAYLOAD_BYTES, GroupError
+from cairnmq.cluster.group.group_events import Configuration, Died, Messages, Quorum, Refused
 
 from . import order
 from .worlds import NODES, World, payloads

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Any, NamedTuple
 
-from cairnmq.amqp import header
+from cairnmq.amqp.codec import header
 
 _BODY = b"\x00\x53\x75\xb0"
 

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from proton import Message
 
-from cairnmq.channel.words import Open, Terminus
-from cairnmq.management.operations import serve
+from cairnmq.channel.ports import Open, Terminus
+from cairnmq.management.serve import serve
 
 from ..broker.world import FakeTerminal
 from .world import Connection, Member
@@ -23,7 +23,7 @@ class Answer(NamedTuple):
 class Manager:
     """Answers come when the world goes on."""
 
-    def __init__(self, member: Member, why_not: Any = lambda user, operation, name: "") -> None:
+    def __init__(self, member: Member, why_not: Any = lambda user, operation, name, *, pattern=False: "") -> None:
         self.member = member
         if "$management" not in member.broker.endpoints:
             serve(member.broker, why_not)

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from cairnmq.cluster.group import Configuration, Event, MemberId, Messages
+from cairnmq.cluster.group.group_events import Configuration, Event, Messages
+from cairnmq.cluster.group.member_id import MemberId
 
 Said = tuple[int, MemberId, bytes]
 """Position, sender, payload."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from cairnmq.cluster import events
-from cairnmq.cluster.deliver import Heard
+from cairnmq.cluster.kernel import events
+from cairnmq.cluster.kernel.inbox import ReceivedEvent
 
 from .world import World
 
@@ -19,19 +19,19 @@ class Said(NamedTuple):
     def about(self) -> dict[str, Any]:
         """Of what is told in words."""
         event = events.decode(self.payload)
-        return event.about if isinstance(event, events.Told) else {}
+        return event.about if isinstance(event, events.Control) else {}
 
 
 def overhear(world: World, at: int) -> list[Said]:
-    """All that is heard from now on by the member *at*, but acknowledgements."""
+    """All that is heard from now on by the member *at*, but acknowledgements and signs of life."""
     said: list[Said] = []
-    deliver = world[at].core.deliver
-    hear = deliver.hear
+    apply_loop = world[at].core.apply_loop
+    apply = apply_loop.apply
 
-    def overheard(heard: Heard) -> None:
-        if heard.payload[0] != events.ACK:
-            said.append(Said(heard.sender.node, heard.payload))
-        hear(heard)
+    def overheard(received: ReceivedEvent) -> None:
+        if received.payload[0] != events.ACK and received.payload != events.control("alive"):
+            said.append(Said(received.sender.node, received.payload))
+        apply(received)
 
-    deliver.hear = overheard  # type: ignore[method-assign]
+    apply_loop.apply = overheard  # type: ignore[method-assign]
     return said

@@ -3,7 +3,9 @@
 * What was confirmed is on its queue, or a client has said that it takes it (D1).
 * What a client was told to be accepted is on no queue, and came to nobody who connected after that (D3).
 * Of all deliveries of a message at most one says that nobody had it before (D2, D6).
-* What one session gets of one sender for the first time comes in the sender's order.
+* What one session gets of one sender for the first time comes in the sender's order: a message that was confirmed
+  comes before all that were sent after that. One in doubt may come late: the member that the sender left can be
+  stopped where it stands, with the message in its socket, and read it only when it goes on.
 * Nothing comes that nobody sent, nor other than it was sent, nor what its sender was told to be refused.
 * All members have the same on every queue, each message once (D15).
 """
@@ -11,11 +13,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from cairnmq.perftest.history import KINDS, Answered, Confirmed, Event, Got, Refused, Sent, Settled
+from cairnmq.tools.soak.history import KINDS, Answered, Confirmed, Event, Got, Refused, Sent, Settled
 
 from .roaming import Came
 
@@ -39,7 +42,7 @@ def broken(history: Iterable[Event | Came], contents: Mapping[int, Contents]) ->
     """What of the above does not hold; *contents* by node, at rest."""
     history = [*history]
     sent = {event.message: event for event in history if isinstance(event, Sent)}
-    confirmed = {event.message for event in history if isinstance(event, Confirmed)}
+    confirmed = {event.message: event.at for event in history if isinstance(event, Confirmed)}
     refused = {event.message for event in history if isinstance(event, Refused)}
     taken = {event.message for event in history if isinstance(event, Answered) and event.outcome == "taken"}
     final: dict[str, int] = {event.message: event.at for event in history if isinstance(event, Settled)}
@@ -57,14 +60,14 @@ def broken(history: Iterable[Event | Came], contents: Mapping[int, Contents]) ->
             if got.message in sent and (got.digest, got.queue) != (sent[got.message].digest, sent[got.message].queue)
         } | {message for message, queue in queue_of.items() if message in sent and sent[message].queue != queue},
         "refused, and there": refused & seen,
-        "confirmed, and lost": confirmed - there.keys() - taken,
+        "confirmed, and lost": confirmed.keys() - there.keys() - taken,
         "accepted for good, and still there": final.keys() & there.keys(),
         "accepted for good, and handed out again": {
             got.message for got in gots if came[got.session] > final.get(got.message, came[got.session])
         },
         "handed out twice, and none of the two says so": {one for one, count in unmarked.items() if count > 1},
         "there twice": {message for message, count in there.items() if count > 1},
-        "out of order": _out_of_order(gots, sent),
+        "out of order": _out_of_order(gots, sent, confirmed),
         "not the same on all members": {
             message
             for other in others
@@ -77,15 +80,21 @@ def broken(history: Iterable[Event | Came], contents: Mapping[int, Contents]) ->
     ]
 
 
-def _out_of_order(gots: Iterable[Got], sent: Mapping[str, Sent]) -> set[str]:
+def _out_of_order(gots: Iterable[Got], sent: Mapping[str, Sent], confirmed: Mapping[str, int]) -> set[str]:
+    """Messages delivered after one of the same sender that was sent when they had been confirmed already, or that was
+    sent later over the same connection."""
     found: set[str] = set()
-    last: dict[tuple[str, str], int] = defaultdict(int)
+    last_sent: dict[tuple[str, str], int] = defaultdict(int)
+    last_number: dict[tuple[str, str, int], int] = defaultdict(int)
     for got in sorted(gots, key=lambda got: got.at):
         origin = sent.get(got.message)
         if origin is None or got.marked:
             continue
         way = got.session, origin.sender
-        if origin.number < last[way]:
+        connection = *way, origin.life
+        is_late = origin.number < last_number[connection] or confirmed.get(got.message, sys.maxsize) < last_sent[way]
+        if is_late:
             found.add(got.message)
-        last[way] = max(origin.number, last[way])
+        last_sent[way] = max(origin.at, last_sent[way])
+        last_number[connection] = max(origin.number, last_number[connection])
     return found

@@ -34,10 +34,10 @@ from proton import symbol
 from proton.utils import BlockingConnection
 
 from cairnmq.base.clock import SystemClock
-from cairnmq.perftest.history import Confirmed, Got, Settled
 from cairnmq.recovery.recover import open_store
-from cairnmq.tools.cluster_lab import Lab, why_not
-from cairnmq.tools.cluster_lab_conf import LabOptions, address
+from cairnmq.tools.lab.cluster_lab import Lab, unavailable_reason
+from cairnmq.tools.lab.cluster_lab_conf import LabOptions, address
+from cairnmq.tools.soak.history import Confirmed, Got, Settled
 
 from ..process import BrokerProcess
 from . import promises
@@ -46,6 +46,8 @@ ROOT = Path(__file__).parents[2]
 PORT, METRICS = 5672, 9100
 QUEUES = ("q", "r")
 PATIENCE_S = 180.0
+SILENCE_S = 120.0
+"""After so long a member is expelled: not because this machine is busy."""
 PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
 
@@ -187,11 +189,12 @@ class Life:
         self.story.append(f"{time.monotonic() - self._begun_s:6.2f} {text}")
         self.met[text.split()[0]] += 1
 
-    def start_broker(self, node: int) -> None:
+    def start_broker(self, node: int, silence_s: float = SILENCE_S) -> None:
         self.brokers[node] = BrokerProcess(
             self.directory / f"store{node}",
             "--listen", address(node), "--port", str(PORT), "--anonymous", "--anonymous", "--idle-timeout", "5",
             "--metrics-port", str(METRICS), "--cluster-name", f"s{self.seed}",
+            "--cluster-silence", str(silence_s),
             within=lambda command: self.lab.command(node, command), preexec=die_with_me,
         )  # fmt: skip
 
@@ -407,7 +410,7 @@ def a_life(directory: Path) -> Iterator[Life]:
 
 def main() -> None:
     first, runs = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1
-    reason = why_not()
+    reason = unavailable_reason()
     if reason:
         sys.exit(f"no real cluster: {reason}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))

@@ -21,7 +21,7 @@ from proton import Delivery, Link, Message
 from proton.handlers import MessagingHandler
 from proton.reactor import Container, ReceiverOption
 
-from cairnmq.perftest.history import Answered, Confirmed, Got, Notebook, Refused, Sent, Settled
+from cairnmq.tools.soak.history import Answered, Confirmed, Got, Notebook, Refused, Sent, Settled
 
 HEARTBEAT_S = 2.0
 """A member that nobody hears any more is left after that, and one that does not answer; later after each that was left
@@ -70,6 +70,8 @@ class Client:
         self.random = random.Random(f"{given.seed} {given.name}")
         self.notebook = Notebook(given.notebook)
         self.number = 0
+        self.visit = 0
+        """The number of its connection."""
         self.in_vain = 0
         """So many members were left since one let it in."""
         self.ending = threading.Event()
@@ -86,11 +88,11 @@ class Client:
 
     def run(self) -> None:
         visits = {"sender": Sending, "receiver": Receiving, "drain": Draining}
-        places, visit = self.given.places, 0
+        places = self.given.places
         at = self.random.randrange(len(places))
         while True:
-            visit += 1
-            there = visits[self.given.role](self, places[at % len(places)], f"{self.given.name}/{visit}")
+            self.visit += 1
+            there = visits[self.given.role](self, places[at % len(places)], f"{self.given.name}/{self.visit}")
             Container(there).run()
             if there.done:
                 return
@@ -170,7 +172,7 @@ class Sending(Visit):
             body = client.random.randbytes(client.random.choice((10, 100, 1000, 20_000)))
             message = f"{given.name}:{client.number}"
             now = time.monotonic_ns()
-            client.note(Sent(message, given.queue, given.name, client.number, 0, now, digest_of(body)))
+            client.note(Sent(message, given.queue, given.name, client.number, client.visit, now, digest_of(body)))
             self._unconfirmed[message] = message
             self.link.send(Message(id=message, body=body, durable=True, first_acquirer=True), tag=message)
 

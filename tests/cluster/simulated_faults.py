@@ -5,9 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from cairnmq.cluster.events import told
+from cairnmq.cluster.kernel.events import control
 
 from .world import World
+
+KILL, SLOW_DISK, SLEEP = 0.1, 0.82, 0.87
+"""Draws that mean these."""
 
 
 class Faults:
@@ -17,9 +20,13 @@ class Faults:
         self.world = world
         self.random = random
         self.note = note
+        self.hangs = False
+        """Members hang and resume, with few other faults, and none of the network."""
 
     def fault(self) -> None:
         network, choice = self.world.network, self.random.random()
+        if self.hangs:
+            choice = self.random.choice((KILL, SLOW_DISK, SLEEP, SLEEP, SLEEP, SLEEP))
         size = len(self.world.members)
         node = self.random.randint(1, size)
         member = self.world[node]
@@ -44,10 +51,10 @@ class Faults:
             network.cut_egress(node)
         elif choice < 0.8:
             at = self.random.choice((0, self.random.randint(1, size)))
-            if member.running and member.core.me is not None and not network.daemons[node].paused:
+            if member.running and member.core.state.me is not None and not network.daemons[node].paused:
                 self.note(f"drop {node} at {at}")
                 network.drop(node, at)
-                member.do(member.core.say, told("nothing"))
+                member.do(member.core.broadcaster.send, control("nothing"))
         elif choice < 0.85:
             self.note(f"slow-disk {node}")
             member.is_disk_slow = True

@@ -15,8 +15,8 @@ Afterwards all is mended, and the histories of the clients are held against what
   `alike`);
 * of a transaction there is all or nothing, on all its queues, at all members (D53; `simulated_transactions`).
 
-`python -m tests.cluster.simulation SEED [RUNS]` runs seeds from SEED on, on all cores, and names those that fail; with
-one run only the whole story is told.
+`python -m tests.cluster.simulation SEED [RUNS [hangs]]` runs seeds from SEED on, on all cores, and names those that
+fail; with one run only the whole story is told. With `hangs` members hang and resume, and no network fails.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from cairnmq.cluster.flow import LIMIT_BYTES
-from cairnmq.cluster.phases import SYNCED
+from cairnmq.cluster.health.liveness import SILENCE_S
+from cairnmq.cluster.kernel.phases import SYNCED
+from cairnmq.cluster.replication.flow_control import LIMIT_BYTES
 
 from ..recovery.cores import little_garbage, on_all_cores
 from . import letters
@@ -66,13 +67,17 @@ class Batch(NamedTuple):
 class Simulation:
     """One run."""
 
-    def __init__(self, seed: int, member: type[Member] = Member, steps: int = STEPS) -> None:
+    def __init__(self, seed: int, member: type[Member] = Member, steps: int = STEPS, *, hangs: bool = False) -> None:
+        """*hangs*: members hang and resume; then nobody is excused for what it hands out late."""
         self.seed = seed
         self.random = random.Random(seed)
         self.size = self.random.choice((3, 3, 3, 4, 5))
         self.world = World(self.size, seed, member, detection_s=self.random.choice((0.1, 0.1, 0.5)))
         for each in self.world.members.values():
             each.flow_limit_bytes = self.random.choice((5_000, 100_000, LIMIT_BYTES))
+        silence_s = self.random.choice((0.3, 1.0, SILENCE_S))
+        for each in self.world.members.values():
+            each.silence_s = silence_s
         self.steps = steps
         self.numbers = 0
         self.senders: list[Sender] = []
@@ -86,6 +91,7 @@ class Simulation:
         self.met: Counter[str] = Counter()
         self.world.on_tick = self.look_at_epochs
         self.faults = Faults(self.world, self.random, self.note)
+        self.faults.hangs = self.histories.is_strict = hangs
         self.operations = Operations(self.histories, self.random, self.note)
 
     def run(self) -> None:
@@ -260,12 +266,12 @@ class Simulation:
             if not member.running:
                 continue
             core = member.core
-            if core.joining.wishes:
+            if core.receiver.wishes:
                 self.updated.add(node)
-            if core.phase == SYNCED and core.epoch > self.histories.epoch:
-                self.histories.epoch = core.epoch
+            if core.state.phase == SYNCED and core.state.epoch > self.histories.epoch:
+                self.histories.epoch = core.state.epoch
                 if node in self.updated:
-                    self.histories.shuffled = core.epoch
+                    self.histories.shuffled = core.state.epoch
 
     # ---- the end --------------------------------------------------------------------------------------------------
 
@@ -300,7 +306,7 @@ class Simulation:
         self.look()
         return not self.operations.open and all(
             not len(member.core.locals)
-            and not member.core.completion.backlog
+            and not member.core.commits.backlog
             and not member.core.flow.holds
             and member.serves
             for member in self.world.members.values()
@@ -310,9 +316,9 @@ class Simulation:
         self.histories.check(checked(self.world, self.histories.sizes))
 
 
-def run(seed: int, member: type[Member] = Member, steps: int = STEPS) -> Simulation:
+def run(seed: int, member: type[Member] = Member, steps: int = STEPS, *, hangs: bool = False) -> Simulation:
     """Raises `Broken`, with the seed and what happened."""
-    simulation = Simulation(seed, member, steps)
+    simulation = Simulation(seed, member, steps, hangs=hangs)
     try:
         simulation.run()
     except Exception as error:
@@ -332,7 +338,7 @@ class Lives(NamedTuple):
         return "\n".join([*self.failures, f"{self.runs} runs, {len(self.failures)} failed: {dict(self.met)}"])
 
 
-def some(first: int, runs: int) -> Lives:
+def some(first: int, runs: int, hangs: bool = False) -> Lives:
     """Of these seeds, one after the other."""
     lives = Lives(runs, Counter(), [])
     logging.disable(logging.CRITICAL)  # members say a lot about what is done to them
@@ -340,24 +346,30 @@ def some(first: int, runs: int) -> Lives:
         with little_garbage():
             for seed in range(first, first + runs):
                 try:
-                    simulation = run(seed)
+                    simulation = run(seed, hangs=hangs)
                 except Exception as error:
                     what = str(error).partition("\n")[0] or f"seed {seed}: {error!r}"
-                    lives.failures.append(f"{what}; again: python -m tests.cluster.simulation {seed}")
+                    again = f"python -m tests.cluster.simulation {seed}{' 1 hangs' if hangs else ''}"
+                    lives.failures.append(f"{what}; again: {again}")
                     continue
                 lives.met.update(simulation.met)
                 lives.met["confirmed"] += len(simulation.histories.confirmed)
                 lives.met["settled"] += len(simulation.histories.final)
+                lives.met["expelled"] += max(
+                    (member.core.liveness.expulsions for member in simulation.world.members.values()), default=0
+                )
     finally:
         logging.disable(logging.NOTSET)
     return lives
 
 
-def many(first: int, runs: int, told: Callable[[Lives], None] = lambda lives: None) -> Lives:
+def many(
+    first: int, runs: int, told: Callable[[Lives], None] = lambda lives: None, *, hangs: bool = False
+) -> Lives:
     """The same on all cores; each seed's life is the same wherever it is lived."""
     ends = first + runs
     total = Lives(runs, Counter(), [])
-    for lives in on_all_cores(some, ((at, min(SHARD, ends - at)) for at in range(first, ends, SHARD))):
+    for lives in on_all_cores(some, ((at, min(SHARD, ends - at), hangs) for at in range(first, ends, SHARD))):
         told(lives)
         total.met.update(lives.met)
         total.failures.extend(lives.failures)
@@ -371,10 +383,11 @@ def _show(so_far: Lives) -> None:
 
 def main() -> None:
     first, runs = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1
+    hangs = "hangs" in sys.argv[3:]
     if runs == 1:
-        print(dict(run(first).met))
+        print(dict(run(first, hangs=hangs).met))
         return
-    lives = many(first, runs, _show)
+    lives = many(first, runs, _show, hangs=hangs)
     print(lives)
     sys.exit(bool(lives.failures))
 

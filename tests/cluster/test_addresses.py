@@ -8,8 +8,8 @@ import pytest
 from proton import Data, symbol
 
 from cairnmq.broker_plugin.membership import reachable
-from cairnmq.cluster.addresses import Places
-from cairnmq.router.admission import Admission, AdmissionOptions
+from cairnmq.cluster.nodes.failover_addresses import Places
+from cairnmq.router.admission.admission import Admission, AdmissionOptions
 
 from .world import Sender, World
 
@@ -93,15 +93,15 @@ def told(answer: bytes) -> list[tuple[str, int]]:
 
 def test_a_client_is_told_of_those_that_it_can_use() -> None:
     admission = Admission("me", AdmissionOptions((("far", 1),)))
-    assert told(admission.admit(object(), "c", ()).properties) == [("far", 1)]
+    assert told(admission.admit(object(), "", "c", ()).properties) == [("far", 1)]
     admission.failover_to([("a", 2), ("far", 1)], [("b", 3)])
-    assert told(admission.admit(object(), "c", ()).properties) == [("far", 1), ("a", 2)]
-    assert told(admission.admit(object(), "c", (), secure=True).properties) == [("far", 1), ("b", 3)]
+    assert told(admission.admit(object(), "", "c", ()).properties) == [("far", 1), ("a", 2)]
+    assert told(admission.admit(object(), "", "c", (), secure=True).properties) == [("far", 1), ("b", 3)]
     assert told(admission.refuse("amqp:unauthorized-access", "no").properties) == [("far", 1), ("a", 2)]
     alone = Admission("me", AdmissionOptions())
     alone.failover_to([("a", 2)], [])
     alone.failover_to([], [])
-    assert told(alone.admit(object(), "c", ()).properties) == []
+    assert told(alone.admit(object(), "", "c", ()).properties) == []
 
 
 def test_who_is_sent_away_is_told_where_to() -> None:

@@ -7,13 +7,15 @@ import logging
 import pytest
 
 from cairnmq.base.clock import ManualClock
-from cairnmq.cluster import flow
-from cairnmq.cluster.agreeing import LONGEST, agreement, difference
+from cairnmq.cluster.group.config_check import LONGEST, agreement, difference
+from cairnmq.cluster.kernel.events import VERSION
+from cairnmq.cluster.replication import flow_control as flow
 
 from .shaping import content, sent, shaped
+from .transactor import Transactor
 from .world import ACCEPT, Receiver, Sender, World
 
-OURS = agreement("test", {"--anycast": ("news.*",), "--multicast": ()})
+OURS = agreement("test", VERSION, {"--anycast": ("news.*",), "--multicast": ()})
 
 
 def confirmed(world: World, node: int, numbers: list[int], **about: int) -> None:
@@ -36,16 +38,17 @@ def only(world: World, node: int) -> str:
 
 
 def test_what_differs_is_named() -> None:
-    theirs = agreement("test", {"--anycast": ("news.*", "x"), "--multicast": ()})
+    theirs = agreement("test", VERSION, {"--anycast": ("news.*", "x"), "--multicast": ()})
     assert difference(OURS, OURS, 1) == ""
     assert difference(theirs, OURS, 2) == "its --anycast is 'news.* x', on node 2 it is 'news.*'"
     for strange in ("", "no JSON", "[1]", "[" * 100_000):
         assert difference(strange, OURS, 2)
-    assert agreement("test", {"--anycast": ("b", "a")}) == agreement("test", {"--anycast": ("a", "b")})
+    one, other = (agreement("test", VERSION, {"--anycast": values}) for values in (("b", "a"), ("a", "b")))
+    assert one == other
 
 
 def test_what_is_long_is_compared_all_the_same() -> None:
-    one, other = (agreement("\udcff" * 128, {"--anycast": ("😀" * 5000 + end,)}) for end in "ab")
+    one, other = (agreement("\udcff" * 128, VERSION, {"--anycast": ("😀" * 5000 + end,)}) for end in "ab")
     assert difference(one, other, 1)
     assert max(len(one.encode()), len(other.encode())) < 1000 + 4 * LONGEST
 
@@ -54,7 +57,7 @@ def test_what_is_long_is_compared_all_the_same() -> None:
 def test_a_member_with_other_options_is_not_let_in(late: bool) -> None:
     world = World()
     for node, member in world.members.items():
-        member.agreed = OURS if node != 3 else agreement("test", {"--anycast": (), "--multicast": ()})
+        member.agreed = OURS if node != 3 else agreement("test", VERSION, {"--anycast": (), "--multicast": ()})
     for node in (1, 2) if late else (1, 2, 3):
         world[node].start()
     assert world.until(lambda: world[1].serves and world[2].serves), world.why()
@@ -76,7 +79,7 @@ def test_a_member_with_other_options_is_not_let_in(late: bool) -> None:
 def test_where_no_two_agree_nobody_ends() -> None:
     world = World()
     for node, member in world.members.items():
-        member.agreed = agreement("test", {"--anycast": (str(node),)})
+        member.agreed = agreement("test", VERSION, {"--anycast": (str(node),)})
         member.start()
     world.run(5)
     assert not any(member.failures for member in world.members.values()), "nobody can say who is wrong"
@@ -256,6 +259,33 @@ def test_a_member_with_a_full_disk_ends_and_the_others_go_on() -> None:
     world[3].start()
     assert world.until(lambda: world[3].serves, 60), world.why()
     assert world.same_everywhere()
+
+
+def test_full_disk_rejects_nothing_and_moves_clients_away() -> None:  # B1
+    """Its clients get no outcome and no credit, then a forced close. What they send again elsewhere is confirmed."""
+    world, _ = filled(3)
+    sender, transactor = Sender(world[3]), Transactor(world[3], ("q",))
+    world.run(0.2)
+    assert sender.credit == 0
+    transactor.declare()
+    world.run(0.2)
+    numbers = [*range(7000, 7010)]
+    sender.send(numbers, size_bytes=20_000)
+    transactor.send("q", [7010, 7011])
+    world.run(0.2)
+    discharge = transactor.discharge()
+    world.run(flow.FULL_S / 2)
+    assert not sender.rejected
+    assert not sender.confirmed
+    assert not any(link.rejected for link in transactor.links)
+    assert discharge not in transactor.control.confirmed
+    assert world.until(lambda: bool(world[3].failures), flow.FULL_S + 5)
+    assert not sender.rejected
+    assert not sender.confirmed
+    assert sender.connection.expelled
+    assert sender.connection.sent_elsewhere
+    assert discharge not in transactor.control.confirmed
+    confirmed(world, 2, numbers)
 
 
 def test_disks_without_which_there_is_no_majority_hold_clients_back() -> None:

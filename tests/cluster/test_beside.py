@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from cairnmq.cluster.beside import Beside
+from cairnmq.cluster.group.detached_call import Beside
 
 LONG_S = 180.0
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cairnmq.cluster import events
-from cairnmq.cluster.local_messages import NOTHING
+from cairnmq.cluster.kernel import events
+from cairnmq.cluster.kernel.local_messages import NOTHING
 
 from .overhearing import overhear
 from .world import ACCEPT, FAIL, REJECT, RELEASE, Receiver, Sender, World
@@ -129,7 +129,7 @@ def test_who_was_excluded_while_it_slept_wipes_and_is_updated() -> None:  # rule
     sender.send(range(5, 8))
     assert world.until(lambda: len(sender.confirmed) == 8)
     world.network.resume_daemon(1)
-    assert world.until(lambda: world[1].core.belonging.lost_times > 0)
+    assert world.until(lambda: world[1].core.view_change.lost_times > 0)
     assert world.until(lambda: all(member.serves for member in world.members.values()), 60), world.why()
     assert not mute.confirmed
     assert [number for _, number in world[1].contents("q")] == [*range(8)]
@@ -284,7 +284,7 @@ def test_bad_events_are_passed_by(data: bytes) -> None:
     world.run(0.2)
     sender.send([1])
     assert world.until(lambda: sender.confirmed == [1])
-    assert [world[node].core.deliver.bad_events for node in (2, 3)] == [1, 1]
+    assert [world[node].core.apply_loop.bad_events for node in (2, 3)] == [1, 1]
 
 
 def test_a_member_that_nobody_hears_owns_nothing() -> None:  # rule 15
@@ -316,11 +316,11 @@ def test_what_is_said_after_the_group_was_left_is_not_said() -> None:  # rule 3
     """The group knows it first: it may be in again as a new member before the core has heard that it was out."""
     world = World().start()
     core = world[3].core
-    old, core.owners.me = core.me, core.me._replace(incarnation=1)  # type: ignore[union-attr]
+    old, core.state.me = core.state.me, core.state.me._replace(incarnation=1)  # type: ignore[union-attr]
     before = core.group.in_flight_bytes
-    core.say(events.told("nothing"))
+    core.broadcaster.send(events.control("nothing"))
     assert core.group.in_flight_bytes == before
-    core.owners.me = old
+    core.state.me = old
 
 
 def test_what_is_given_back_before_it_is_safe_is_found_again() -> None:  # D4, D15
@@ -336,14 +336,14 @@ def test_what_is_given_back_before_it_is_safe_is_found_again() -> None:  # D4, D
     assert world.until(lambda: world[3].serves)
     follower = world[3].core
     assert follower.owners.replicas["q"].queue.backlog.count
-    is_safe = follower.completion._is_safe
-    follower.completion._is_safe = lambda waiting: False  # type: ignore[method-assign]  # acknowledgements are slow
+    is_safe = follower.commits._is_safe
+    follower.commits._is_safe = lambda waiting: False  # type: ignore[method-assign]  # acknowledgements are slow
     sender.send(range(300, 310))
     assert world.until(lambda: len(receiver.unsettled) == 310)
     receiver.settle_as([303, 305], RELEASE)
     assert world.until(lambda: len(receiver.order) == 312)
     world.run(0.1)
-    follower.completion._is_safe = is_safe  # type: ignore[method-assign]
+    follower.commits._is_safe = is_safe  # type: ignore[method-assign]
     sender.send([310])
     assert world.until(lambda: len(receiver.unsettled) == 311)
     world.run(0.1)

@@ -14,20 +14,21 @@ from typing import Any
 import pytest
 
 from cairnmq.base.clock import SystemClock
-from cairnmq.cluster import corosync_library
-from cairnmq.cluster.bus import BusChange, BusEvent, BusMessage
-from cairnmq.cluster.corosync import CorosyncBus
-from cairnmq.cluster.group import Died, GroupError
-from cairnmq.cluster.member import GroupMember
-from cairnmq.tools.cluster_lab import Lab, why_not
-from cairnmq.tools.cluster_lab_conf import LabOptions
+from cairnmq.cluster.group import corosync_library
+from cairnmq.cluster.group.bus import BusChange, BusEvent, BusMessage
+from cairnmq.cluster.group.corosync import CorosyncBus
+from cairnmq.cluster.group.group import GroupError
+from cairnmq.cluster.group.group_events import Died
+from cairnmq.cluster.group.member import GroupMember
+from cairnmq.tools.lab.cluster_lab import Lab, unavailable_reason
+from cairnmq.tools.lab.cluster_lab_conf import LabOptions
 
 from .worlds import NODES, LabMachines, NamespaceBus, World, payloads
 
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    reason = why_not()
+    reason = unavailable_reason()
     if reason:
         pytest.skip(f"no corosync: {reason}")
     made = Lab(f"c{secrets.token_hex(2)}", Path(tmp_path_factory.mktemp("labs")))

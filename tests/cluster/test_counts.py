@@ -22,23 +22,26 @@ def settle(receiver: Receiver, when: int) -> None:
         receiver.settle_as(some, state, failed=state == FAIL)
 
 
-def asked() -> tuple[World, Receiver]:
-    """All messages are with a consumer of the owner, and the newcomer has none of them yet."""
+def asked(*, has_them: bool = False) -> tuple[World, Receiver]:
+    """All messages are with a consumer of the owner; the newcomer has none of them yet, or *has_them* in its store."""
     world = World(5).start()
     world[OWNER].do(world[OWNER].broker.nodes.create_queue, "q", {}, print)
     world.run(0.2)
     sender, receiver = Sender(world[OWNER]), Receiver(world[OWNER])
     world.run(0.2)
     receiver.request(100)
+    if not has_them:
+        world[NEWCOMER].kill()
     sender.send(range(len(HISTORIES)), size_bytes=LONG_BYTES)
     assert world.until(lambda: len(receiver.unsettled) == len(HISTORIES))
-    world[NEWCOMER].kill()
+    if has_them:
+        world[NEWCOMER].kill()
     settle(receiver, 0)
     assert world.until(lambda: len(receiver.unsettled) == len(HISTORIES))
     world[UPDATER].is_reader_slow = True
     world[NEWCOMER].start()
-    assert world.until(lambda: world[NEWCOMER].core.phase == "updating")
-    assert world[UPDATER].core.updater.is_busy
+    assert world.until(lambda: world[NEWCOMER].core.state.phase == "updating")
+    assert world[UPDATER].core.sender.is_busy
     return world, receiver
 
 
@@ -54,8 +57,9 @@ def brought(world: World) -> None:
     world.run(0.2)
 
 
-def test_what_comes_back_before_it_is_brought_counts_once() -> None:
-    world, receiver = asked()
+@pytest.mark.parametrize("has_them", [False, True])
+def test_what_comes_back_before_it_is_brought_counts_once(has_them: bool) -> None:
+    world, receiver = asked(has_them=has_them)
     settle(receiver, 1)
     world.run(0.2)
     brought(world)
@@ -64,14 +68,15 @@ def test_what_comes_back_before_it_is_brought_counts_once() -> None:
     assert all_count_alike(world), {node: member.marks("q") for node, member in world.members.items()}
 
 
+@pytest.mark.parametrize("has_them", [False, True])
 @pytest.mark.parametrize("when", [0, 1, 2], ids=["before", "between", "after"])
-def test_an_owner_that_dies_meanwhile_may_have_shown_it_all(when: int) -> None:
-    world, receiver = asked()
+def test_an_owner_that_dies_meanwhile_may_have_shown_it_all(when: int, has_them: bool) -> None:
+    world, receiver = asked(has_them=has_them)
     other = Receiver(world[OTHER])
     for step in range(3):
         if step == when:
             world[OWNER].kill()
-            assert world.until(lambda: OWNER not in {one.node for one in world[OTHER].core.members})
+            assert world.until(lambda: OWNER not in {one.node for one in world[OTHER].core.state.members})
             world.run(0.3)
         elif step == 0:
             settle(receiver, 1)
@@ -127,9 +132,9 @@ def test_what_is_not_shown_here_and_with_consumers_elsewhere_is_not_of_the_owner
     assert world.until(lambda: 99 in receiver.unsettled)
     receiver.settle_as([99], ACCEPT)
     behind = world[NEWCOMER].core.owners.replicas["q"]
-    assert world.until(lambda: len(behind.held) == len(HISTORIES) and behind.owner == world[OTHER].core.me)
+    assert world.until(lambda: len(behind.held) == len(HISTORIES) and behind.owner == world[OTHER].core.state.me)
     world[OTHER].kill()
-    assert world.until(lambda: OTHER not in {one.node for one in world[NEWCOMER].core.members})
+    assert world.until(lambda: OTHER not in {one.node for one in world[NEWCOMER].core.state.members})
     world[NEWCOMER].hurry_disk()
     world.run(0.3)
     settle(receiver, 1)

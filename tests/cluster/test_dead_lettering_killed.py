@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cairnmq.disk.memory import MemoryDirectory
+from cairnmq.base.disk.memory import MemoryDirectory
 
 from ..thorough import EVERY
 from .world import REJECT, Member, Receiver, Sender, World

@@ -6,9 +6,9 @@ from itertools import permutations, product
 
 import pytest
 
-from cairnmq.broker.cluster import Kept
-from cairnmq.cluster import events
-from cairnmq.cluster.local_messages import Local
+from cairnmq.broker.nodes.replication_port import Kept
+from cairnmq.cluster.kernel import events
+from cairnmq.cluster.kernel.local_messages import LocalEvent
 
 from ..broker.world import message
 from ..thorough import EVERY
@@ -73,14 +73,14 @@ def test_who_sends_a_long_message_dies_at_each_fragment(said: int) -> None:  # r
     world = World().start()
     send(world, 1, range(3))
     core = world[2].core
-    core.locals.add(Local(lambda: None, kept=KEPT, names=["q"]))
+    core.locals.add(LocalEvent(lambda: None, kept=KEPT, names=["q"]))
     assert all(core.group.multicast(part) for part in PARTS[:said])
     core.group.flush()
-    assert world.until(lambda: (world[1].core.deliver.parts.size_bytes > 0) == (said < len(PARTS)))
+    assert world.until(lambda: (world[1].core.apply_loop.reassembly.size_bytes > 0) == (said < len(PARTS)))
     world.run(0.05)
     world[2].kill()
     world.run(0.5)
-    assert world[1].core.deliver.parts.size_bytes == world[3].core.deliver.parts.size_bytes == 0
+    assert world[1].core.apply_loop.reassembly.size_bytes == world[3].core.apply_loop.reassembly.size_bytes == 0
     send(world, 3, range(8, 10))
     whole = [7] if said == len(PARTS) else []
     assert numbers_at(world, 1) == [0, 1, 2, *whole, 8, 9]
@@ -96,8 +96,8 @@ def test_who_brings_all_to_a_newcomer_dies_at_each_step(step: str | int) -> None
     send(world, 1, range(400), size_bytes=1000)
     world[3].kill()
     world.run(0.5)
-    updater = world[4].core.updater
-    go_on, taken = updater.go_on, 0
+    updater = world[4].core.sender
+    go_on, taken = updater.resume, 0
 
     def one_more() -> None:
         nonlocal taken
@@ -105,11 +105,11 @@ def test_who_brings_all_to_a_newcomer_dies_at_each_step(step: str | int) -> None
             taken += 1
             go_on()
 
-    updater.go_on = one_more  # type: ignore[method-assign]
+    updater.resume = one_more  # type: ignore[method-assign]
     world[3].start()
     world[3].is_disk_slow = step == "wiping"
     if isinstance(step, str):
-        assert world.until(lambda: world[3].core.phase == step)
+        assert world.until(lambda: world[3].core.state.phase_name == step)
     else:
         assert world.until(lambda: updater.is_busy)
         assert world.until(lambda: taken == step)

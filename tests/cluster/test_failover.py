@@ -12,7 +12,7 @@ import pytest
 from proton import symbol
 from proton.utils import BlockingConnection, ConnectionClosed
 
-from cairnmq.tools.cluster_lab_conf import address
+from cairnmq.tools.lab.cluster_lab_conf import address
 
 from .real import PATIENCE_S, PORT, ROOT, Life, die_with_me
 

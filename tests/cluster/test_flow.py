@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from cairnmq.cluster import flow
-from cairnmq.cluster.group import WINDOW_BYTES
+from cairnmq.cluster.group.group import WINDOW_BYTES
+from cairnmq.cluster.replication import flow_control as flow
 
 from .transactor import Transactor
 from .world import ACCEPT, Member, Receiver, Sender, World
@@ -50,7 +50,7 @@ def publish(world: World, publishers: Sequence[Publisher], ticks: int) -> None:
 def heard(world: World, node: int) -> int:
     """What a member has in memory of what it heard and is not done with."""
     core = world[node].core
-    return max(core.flow.lag_bytes, core.flow.unsafe_bytes) + core.deliver.parts.size_bytes
+    return max(core.flow.lag_bytes, core.flow.unsafe_bytes) + core.apply_loop.reassembly.size_bytes
 
 
 @pytest.mark.parametrize("size_bytes", [2000, LONG_BYTES])

@@ -11,7 +11,7 @@ import pytest
 
 from cairnmq.base.clock import SystemClock
 from cairnmq.recovery.recover import open_store
-from cairnmq.tools.cluster_lab_conf import address
+from cairnmq.tools.lab.cluster_lab_conf import address
 
 from ..process import CAIRNMQ, DEADLINE_S, BrokerProcess
 from .real import PORT, Life, die_with_me

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from cairnmq.broker.entry import ARRIVAL_MASK
-from cairnmq.channel.words import Forward
-from cairnmq.cluster import events
-from cairnmq.cluster.group import MAX_PAYLOAD_BYTES
-from cairnmq.cluster.member import GroupMember
-from cairnmq.cluster.memory_group import memory_member
-from cairnmq.store.why import Why
+from cairnmq.broker.messages.entry import ARRIVAL_MASK
+from cairnmq.channel.ports import Forward
+from cairnmq.cluster.group.group import MAX_PAYLOAD_BYTES
+from cairnmq.cluster.group.member import GroupMember
+from cairnmq.cluster.group.memory_group import memory_member
+from cairnmq.cluster.kernel import events
+from cairnmq.store.contract.dequeue_reason import Why
 
 from ..broker.world import message
 from ..thorough import amount
@@ -113,11 +113,11 @@ class Forger:
         if kind < 0.5:
             what = draw.choice([*RIGHT])
             about = {name: self._bent(value) for name, value in RIGHT[what].items()}
-            return self._cut(events.told(what, **about))
+            return self._cut(events.control(what, **about))
         if kind < 0.6:
-            return events.told("change", change=draw.choice(CHANGES))
+            return events.control("change", change=draw.choice(CHANGES))
         if kind < 0.7:
-            senders = [*self.world[1].core.members]
+            senders = [*self.world[1].core.state.members]
             return self._cut(events.ack({draw.choice(senders): draw.choice([0, 1, 5, 1 << 63])}))
         return self._cut(draw.choice(PLAIN))
 
@@ -129,9 +129,9 @@ class Forger:
         if isinstance(value, bool):
             return not value
         if isinstance(value, int):
-            return draw.choice([0, -1, 1 << 62, self.world[1].core.deliver.position])
+            return draw.choice([0, -1, 1 << 62, self.world[1].core.apply_loop.position])
         if isinstance(value, list) and len(value) == 3 and all(isinstance(one, int) for one in value):
-            return [*draw.choice(self.world[1].core.members)]
+            return [*draw.choice(self.world[1].core.state.members)]
         if isinstance(value, str):
             return draw.choice(["q", "", "x" * 300, "$cluster", "\udcff"])
         if isinstance(value, dict):
@@ -162,7 +162,7 @@ def one(seed: int) -> None:
     for _ in range(SAID):
         forger.say(forger.forged())
     forger.member.close()
-    assert world.until(lambda: len(world[1].core.members) == 2), seed
+    assert world.until(lambda: len(world[1].core.state.members) == 2), seed
     assert not [str(world[node].failures[0]) for node in (1, 2) if world[node].failures], seed
     assert world.until(lambda: world[1].serves and world[2].serves), (seed, world.why())
     late = Sender(world[2])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cairnmq.cluster import events
-from cairnmq.cluster.completion import Completion
-from cairnmq.cluster.group import MemberId
+from cairnmq.cluster.group.member_id import MemberId
+from cairnmq.cluster.kernel import events
+from cairnmq.cluster.kernel.commit_tracker import CommitTracker
 
 from .world import ACCEPT, Receiver, Sender, World, send
 
@@ -21,16 +21,16 @@ def test_who_has_all_messages_goes_before_any_was_brought_and_comes_back() -> No
     world[1].start()
     world[3].start()
     for member in world.members.values():
-        member.core.updater.serve = lambda *_: None  # type: ignore[method-assign]  # it gets to nothing
-    assert world.until(lambda: any(member.core.phase == "synced" for member in world.members.values()))
-    ahead = next(node for node, member in world.members.items() if member.core.phase == "synced")
+        member.core.sender.serve = lambda *_: None  # type: ignore[method-assign]  # it gets to nothing
+    assert world.until(lambda: any(member.core.state.phase == "synced" for member in world.members.values()))
+    ahead = next(node for node, member in world.members.items() if member.core.state.phase == "synced")
     others = [member for node, member in world.members.items() if node != ahead]
-    assert world.until(lambda: all(member.core.joining.is_asked for member in others))
+    assert world.until(lambda: all(member.core.state.phase == "keeping" for member in others))
     world.network.partition([ahead], [member.node for member in others])
     world.run(0.5)
-    assert all(member.core.me is not None for member in others), "they are a majority, without any messages"
+    assert all(member.core.state.me is not None for member in others), "they are a majority, without any messages"
     for member in world.members.values():
-        del member.core.updater.serve
+        del member.core.sender.serve
     world.network.heal()
     assert world.until(lambda: all(member.serves for member in world.members.values()), 60), world.why()
     assert [number for _, number in world[1].contents("q")] == [*range(10)]
@@ -44,22 +44,24 @@ def test_what_was_said_of_a_store_counts_in_its_configuration(how_old: int, phas
     world.run(0.5)
     send(world, 1, range(10))
     for node in (1, 2):  # who is to tell the newcomer that there is more
-        world[node].core.joining.newcomer = lambda sender: None  # type: ignore[method-assign]
+        world[node].core.sender.invite = lambda newcomer: None  # type: ignore[method-assign]
     world[3].start()
     core = world[3].core
-    assert world.until(lambda: core.phase == "founding")
-    about = {"standing": core.mark.standing._asdict(), "cluster": core.mark.cluster, "empty": False}
+    assert world.until(lambda: core.state.phase == "founding")
+    record = core.progress_record
+    about = {"standing": record.standing._asdict(), "cluster": record.cluster, "empty": False}
     for node in (1, 2):  # as if it had been on its way since they were founding themselves
-        member = world[node].core
-        member.say(events.told("state", view=core.view - how_old, clock_us=member.clock.wall_us(), **about))
+        clock_us = world[node].clock.wall_us()
+        state = events.control("state", view=core.state.view - how_old, clock_us=clock_us, **about)
+        world[node].core.broadcaster.send(state)
     world.run(0.5)
-    assert core.phase == phase
+    assert core.state.phase == phase
 
 
 @pytest.mark.parametrize(("anew", "safe"), [(False, 1), (True, 0)])
 def test_who_asks_anew_for_all_has_nothing_of_before(anew: bool, safe: int) -> None:  # D1, rules 1 and 9
     me, newcomer = MemberId(1, 100, 1), MemberId(2, 100, 2)
-    completion = Completion()
+    completion = CommitTracker()
     completion.majority = 2
     completion.begin(me, 0, (me, newcomer))
     completion.follows(newcomer, 5, anew=True)
@@ -79,18 +81,19 @@ def test_what_was_brought_counts_where_an_operator_says_that_it_is_enough() -> N
     world = World(5).start()
     sender = Sender(world[1])
     world.run(0.2)
+    world[2].kill()
     sender.send(range(400), size_bytes=1000)
     assert world.until(lambda: len(sender.confirmed) == 400)
-    for node in (2, 3, 4, 5):
+    for node in (3, 4, 5):
         world[node].kill()
-    assert world.until(lambda: world[1].core.phase == "outside")
+    assert world.until(lambda: world[1].core.state.phase == "outside")
     world[2].start()
-    world[2].core.force = True
-    go_on = world[1].core.updater.go_on
+    world[2].core.state.is_forced = True
+    go_on = world[1].core.sender.resume
     batches = iter(range(4))
-    world[1].core.updater.go_on = lambda: next(batches, None) is not None and go_on()  # type: ignore
+    world[1].core.sender.resume = lambda: next(batches, None) is not None and go_on()  # type: ignore
     core = world[2].core
-    assert world.until(lambda: core.phase == "updating")
+    assert world.until(lambda: core.state.phase == "updating")
     world.run(0.2)
     brought = len(core.owners.replicas["q"].front)
     assert 0 < brought < 400
@@ -117,7 +120,7 @@ def test_stores_that_were_stopped_at_once_and_hold_messages_in_another_order() -
     for member in world.members.values():  # nobody hears that the others go
         member.core.leave()
         member.store.kick()
-    marks = [member.core.mark for member in world.members.values()]
+    marks = [member.core.progress_record for member in world.members.values()]
     assert len({mark.standing for mark in marks}) == 1
     for member in world.members.values():
         member.kill()

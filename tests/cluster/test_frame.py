@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cairnmq.cluster.bus import RingId
-from cairnmq.cluster.frame import (
+from cairnmq.cluster.group.bus import RingId
+from cairnmq.cluster.group.frame import (
     LARGEST,
     BadFrame,
     Entry,
@@ -20,7 +20,8 @@ from cairnmq.cluster.frame import (
     decode,
     encode,
 )
-from cairnmq.cluster.group import MAX_PAYLOAD_BYTES, MemberId
+from cairnmq.cluster.group.group import MAX_PAYLOAD_BYTES
+from cairnmq.cluster.group.member_id import MemberId
 
 U32, U64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
 COUNT = st.integers(0, LARGEST)

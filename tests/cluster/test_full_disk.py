@@ -1,50 +1,114 @@
-"""Three real members, of which one has a small disk: it ends and says so, and the others confirm what clients send."""
+"""Three real members, of which one has a small disk: it rejects nothing, moves its clients away, ends and says so, and
+the others confirm what clients send."""
 
 from __future__ import annotations
 
+import re
 import subprocess
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
-from proton import Message
+from proton import Message, symbol
+from proton.handlers import MessagingHandler
+from proton.reactor import Container
 from proton.utils import BlockingConnection
 
-from cairnmq.tools.cluster_lab import why_not
-from cairnmq.tools.cluster_lab_conf import address
+from cairnmq.tools.lab.cluster_lab import unavailable_reason
+from cairnmq.tools.lab.cluster_lab_conf import address
 
-from .real import PATIENCE_S, PORT, a_life
+from .real import PATIENCE_S, PORT, Life, a_life
 
 SMALL = "24m"
 BODY = b"x" * 20_000
 MORE_THAN_FIT = 1300
+NUMBER = re.compile(rb"number(\d+)x")
+
+
+class Flood(MessagingHandler):  # type: ignore[misc]  # proton is untyped
+    """Sends to one member as fast as it gives credit, until that closes the connection."""
+
+    def __init__(self, node: int) -> None:
+        super().__init__()
+        self.node = node
+        self.sent = 0
+        self.outcomes: dict[str, list[int]] = {"accepted": [], "rejected": [], "released": []}
+        self.condition: Any = None
+        self._numbers: dict[str, int] = {}
+
+    def on_start(self, event: Any) -> None:
+        connection = event.container.connect(
+            f"amqp://{address(self.node)}:{PORT}", allowed_mechs="ANONYMOUS", reconnect=False
+        )
+        event.container.create_sender(connection, "q")
+
+    def on_sendable(self, event: Any) -> None:
+        while event.sender.credit > 0 and self.sent < 4 * MORE_THAN_FIT:
+            body = b"number%dx" % self.sent + BODY
+            self._numbers[event.sender.send(Message(body=body, durable=True)).tag] = self.sent
+            self.sent += 1
+
+    def on_accepted(self, event: Any) -> None:
+        self.outcomes["accepted"].append(self._numbers[event.delivery.tag])
+
+    def on_rejected(self, event: Any) -> None:
+        self.outcomes["rejected"].append(self._numbers[event.delivery.tag])
+
+    def on_released(self, event: Any) -> None:
+        self.outcomes["released"].append(self._numbers[event.delivery.tag])
+
+    def on_connection_remote_close(self, event: Any) -> None:
+        self.condition = event.connection.remote_condition
+        event.connection.close()
+
+    def run(self, life: Life) -> None:
+        with life.lab.inside(self.node):
+            Container(self).run()
 
 
 @pytest.mark.timeout(900)
-def test_a_member_whose_disk_is_full(tmp_path: Path) -> None:
-    reason = why_not()
+def test_a_member_whose_disk_is_full(tmp_path: Path) -> None:  # B1
+    reason = unavailable_reason()
     if reason:
         pytest.skip(f"no corosync: {reason}")
     small = tmp_path / "store3"
     small.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SMALL}", "tmpfs", small], capture_output=True)
+    options = f"size={SMALL},mode=700"
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", small], capture_output=True)
     if mounted.returncode:
         pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.decode().strip()}")
     try:
         with a_life(tmp_path) as life:
+            life.wait(lambda: life.tells_of_others(3), "it knows the others")
+            full = life.brokers[3]
+            flood = Flood(3)
+            beside = threading.Thread(target=flood.run, args=(life,))
+            beside.start()
+            beside.join(PATIENCE_S)
+            assert not beside.is_alive(), flood.outcomes
+            full.wait_for(r"cluster 's1': its disk is full: .*; free some space, and start this broker")
+            assert full.process.wait(PATIENCE_S)
+            assert flood.outcomes["accepted"], "it got on before its disk was full"
+            assert not flood.outcomes["rejected"]
+            assert flood.condition is not None
+            assert flood.condition.name == "amqp:connection:forced"
+            assert flood.condition.info[symbol("failover-server-list")]
             with life.lab.inside(1):
                 client = BlockingConnection(
                     f"amqp://{address(1)}:{PORT}", timeout=PATIENCE_S, allowed_mechs="ANONYMOUS"
                 )
             sender = client.create_sender("q")
-            full = life.brokers[3]
-            for _ in range(MORE_THAN_FIT):
-                sender.send(Message(body=BODY, durable=True))
-            client.wait(lambda: full.process.poll() is not None, PATIENCE_S)
-            assert full.process.returncode
             for _ in range(50):
                 sender.send(Message(body=BODY, durable=True))
-            full.wait_for(r"cluster 's1': its disk is full: .*; free some space, and start this broker")
             assert all(life.brokers[node].process.poll() is None for node in (1, 2))
+            receiver = client.create_receiver("q", credit=100)
+            missing = {*flood.outcomes["accepted"]}
+            while missing:
+                message = receiver.receive(PATIENCE_S)
+                receiver.accept()
+                if number := NUMBER.match(bytes(message.body)):
+                    missing.discard(int(number[1]))
             client.close()
     finally:
         subprocess.run(["umount", "-l", small], check=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cairnmq.cluster import flow
+from cairnmq.cluster.replication import flow_control as flow
 
 from .world import ACCEPT, Receiver, Sender, World
 
@@ -107,7 +107,7 @@ def test_if_another_one_dies_meanwhile_who_waits_is_needed() -> None:  # D17
 
 def test_a_cluster_of_one_refuses_what_it_has_no_room_for() -> None:
     world = World(1).start()
-    world[1].core.alone = True
+    world[1].core.state.is_alone = True
     world[1].wiring.fill()
     made: list[Any] = []
     for number in range(MANY):

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from cairnmq.cluster.group import MAX_PAYLOAD_BYTES, Configuration, Died, GroupError, Messages, Quorum
-from cairnmq.cluster.solo import SoloGroup
+from cairnmq.cluster.group.group import MAX_PAYLOAD_BYTES, GroupError
+from cairnmq.cluster.group.group_events import Configuration, Died, Messages, Quorum
+from cairnmq.cluster.group.single_member import SingleMemberGroup
 
 from .laws import GroupLaws
 from .worlds import NODES, MemoryMachines, World, payloads
@@ -39,7 +40,7 @@ class TestInMemory(GroupLaws):
 
 def test_a_group_of_one_hears_itself() -> None:
     """D22, D28: a broker that is alone has a group, and pays for nothing in it."""
-    group = SoloGroup()
+    group = SingleMemberGroup()
     assert not group.multicast(b"early")
     assert group.fileno() >= 0
     assert group.wait_s() is None

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cairnmq.tools.cluster_lab import Lab, why_not
-from cairnmq.tools.cluster_lab_conf import LabOptions
+from cairnmq.tools.lab.cluster_lab import Lab, unavailable_reason
+from cairnmq.tools.lab.cluster_lab_conf import LabOptions
 
 from .laws import GroupLaws
 from .worlds import NODES, LabMachines, World
@@ -17,7 +17,7 @@ from .worlds import NODES, LabMachines, World
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    reason = why_not()
+    reason = unavailable_reason()
     if reason:
         pytest.skip(f"no corosync: {reason}")
     made = Lab(f"t{secrets.token_hex(2)}", Path(tmp_path_factory.mktemp("labs")))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from cairnmq.amqp import header
+from cairnmq.amqp.codec import header
 
 from . import letters
 from .alike import checked
@@ -124,15 +124,16 @@ def test_a_letter_tells_what_it_is() -> None:
 
 def other_content(world: World) -> None:
     (entry, *_) = [entry for entry in world[2].core.owners.replicas["q"].entries() if entry.position == 2]
-    other = letters.written(1, 49)
-    entry.message_id, _ = world[2].store.put(world[2].broker.nodes.queues["q"].queue_id, other, 0)
+    other, queue_id = letters.written(1, 49), world[2].broker.nodes.queues["q"].queue_id
+    world[2].store.dequeue(entry.message_id, queue_id, 0)
+    entry.message_id, _ = world[2].store.put(queue_id, other, 0)
     world[2].store.kick()
     world.run(0.1)
 
 
 def another_mark(world: World) -> None:
     (entry, *_) = world[2].core.owners.replicas["q"].entries()
-    entry.acquired = True
+    entry.previously_delivered = True
 
 
 def other_arguments(world: World) -> None:

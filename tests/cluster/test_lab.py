@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from cairnmq.base.errors import CairnError
-from cairnmq.cli.cluster_lab import cluster_lab
-from cairnmq.tools.cluster_lab import Lab, LabError, why_not
-from cairnmq.tools.cluster_lab_conf import LabOptions, corosync_conf
+from cairnmq.cli.test.cluster_lab import cluster_lab
+from cairnmq.tools.lab.cluster_lab import Lab, LabError, unavailable_reason
+from cairnmq.tools.lab.cluster_lab_conf import LabOptions, corosync_conf
 
 from ..process import CAIRNMQ, DEADLINE_S
 from .test_corosync import in_child
@@ -34,7 +34,7 @@ def process(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def name() -> Iterator[str]:
-    reason = why_not()
+    reason = unavailable_reason()
     if reason:
         pytest.skip(f"no lab: {reason}")
     made = f"l{secrets.token_hex(2)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cairnmq.cluster.echo import SILENT_S
+from cairnmq.cluster.health.self_delivery_check import SILENT_S
 
 from .histories import Broken, Histories
 from .world import ACCEPT, Receiver, Sender, World
@@ -77,7 +77,7 @@ def test_who_hears_it_after_all_goes_on() -> None:
     assert (len(receiver.order), receiver.accepted) == (5, [])
     world.network.resume_daemon(1)
     assert world.until(lambda: len(receiver.order) == 10 and receiver.accepted == [0])
-    assert not world[1].core.belonging.lost_times, "nobody had noticed"
+    assert not world[1].core.view_change.lost_times, "nobody had noticed"
 
 
 def test_only_who_was_left_behind_may_hand_out_what_was_accepted_for_good() -> None:  # D3: the simulation's own law

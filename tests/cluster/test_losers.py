@@ -1,4 +1,4 @@
-"""Who is brought up to date keeps aside what it had, wherever it is killed meanwhile (rule 17)."""
+"""Who is brought up to date keeps aside what only it has, wherever it is killed meanwhile (rule 17)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
+from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.errors import DiskFull
-from cairnmq.disk.memory import MemoryDirectory
 from cairnmq.recovery.recover import recover
-from cairnmq.store.aside import Kept
+from cairnmq.store.journaled.discarded_state import Kept
 
 from ..broker.world import number_of
 from ..recovery.world import OPTIONS, MemoryWiring
@@ -54,7 +54,7 @@ class KeepingMember(Member):
 
     def start(self) -> None:
         super().start()
-        self.core.losers.aside = self.aside
+        self.core.divergent_state.aside = self.aside
 
 
 def aside_of(world: World, node: int) -> MemoryAside:
@@ -64,7 +64,10 @@ def aside_of(world: World, node: int) -> MemoryAside:
 
 
 def with_a_loser() -> World:
-    """The third member has ten messages; the others have gone on without it: of these five are left, five are new."""
+    """The third member has ten messages; the others have gone on without it: of these five are left, five are new.
+
+    They were all started anew since, so nobody knows any more what became of the others.
+    """
     world = World(member=KeepingMember).start()
     send(world, 1, range(10))
     world.run(0.3)
@@ -78,6 +81,11 @@ def with_a_loser() -> World:
     assert world.until(lambda: len(receiver.accepted) == 5)
     receiver.leave()
     send(world, 1, range(10, 15))
+    for node in (1, 2):
+        world[node].kill()
+    for node in (1, 2):
+        world[node].start()
+    assert world.until(lambda: world[1].serves and world[2].serves), world.why()
     return world
 
 
@@ -88,13 +96,13 @@ def comes_to_rest(world: World) -> None:
     assert [number for _, number in world[3].contents("q")] == [*range(5, 15)]
 
 
-def test_who_is_brought_up_to_date_keeps_what_it_had() -> None:  # rule 17, D27
+def test_who_is_brought_up_to_date_keeps_what_it_had(caplog: pytest.LogCaptureFixture) -> None:  # rule 17, D27
     world = with_a_loser()
     world[3].start()
     comes_to_rest(world)
-    assert aside_of(world, 3).numbers(0) == [*range(10)]
-    assert [len(aside_of(world, node).kept) for node in (1, 2, 3)] == [0, 0, 1]
-    assert world[3].core.losers.kept == 1
+    assert {*aside_of(world, 3).numbers(0)} >= {*range(10)}
+    assert len(aside_of(world, 3).kept) == world[3].core.divergent_state.kept == 1
+    assert "this member has 5 messages that the others do not have" in caplog.text
 
 
 def test_who_has_nothing_keeps_nothing() -> None:
@@ -116,13 +124,26 @@ def test_without_room_it_is_dropped_and_said(caplog: pytest.LogCaptureFixture) -
 
 
 STEPS: dict[str, Callable[[Member], bool]] = {
-    "it hears that it is to be brought up to date": lambda member: member.core.phase == "wiping",
-    "it is being set aside": lambda member: bool(member.readings) and member.core.phase == "wiping",
+    "the mark says that it is behind": lambda member: member.core.receiver._wipe_lsn is not None,
+    "it asks": lambda member: member.core.state.phase_name == "asking",
+    "others bring what they have": lambda member: member.core.state.phase == "updating",
+    "it reads what it has": lambda member: bool(member.readings) and member.core.state.phase == "updating",
+    "it has all and more": lambda member: member.core.receiver._left is not None,
+    "it is being set aside": lambda member: bool(member.readings) and member.core.receiver._left is not None,
     "it is set aside": lambda member: bool(member.aside.kept),  # type: ignore[attr-defined]
-    "the mark says that it goes": lambda member: member.core.joining._wipe_lsn is not None,
-    "it is gone": lambda member: member.core.phase == "asking",
-    "others bring what they have": lambda member: member.core.phase == "updating",
+    "it is gone": lambda member: member.core.receiver._left == [],
 }
+
+
+def is_to_be_set_aside(world: World) -> None:
+    """All is there that it is to have, and its reader was asked to set aside what it had."""
+    member = world[3]
+    assert world.until(lambda: member.core.state.phase == "updating")
+    member.is_disk_slow = True
+    assert world.until(lambda: member.core.receiver._left is not None)
+    member.is_reader_slow = True
+    member.hurry_disk()
+    assert world.until(lambda: bool(member.readings))
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -131,52 +152,51 @@ def test_who_is_killed_at_any_step_has_it_aside_or_in_its_store(step: str, power
     world = with_a_loser()
     member = world[3]
     member.start()
-    member.is_disk_slow = step == "the mark says that it goes"
-    member.is_reader_slow = step == "it is being set aside"
-    for other in (1, 2):
-        world[other].core.updater.go_on = lambda: None  # type: ignore[method-assign]
+    member.is_disk_slow = step == "the mark says that it is behind"
+    member.is_reader_slow = step == "it reads what it has"
+    if step == "it is being set aside":
+        is_to_be_set_aside(world)
     assert world.until(lambda: STEPS[step](member))
-    for other in (1, 2):
-        del world[other].core.updater.go_on
     member.kill(None if power is None else random.Random(power))
     member.is_reader_slow = False
     world.run(0.5)
     member.start()
     comes_to_rest(world)
-    assert [*range(10)] in [aside_of(world, 3).numbers(each) for each in range(len(aside_of(world, 3).kept))]
+    aside = aside_of(world, 3)
+    assert any({*aside.numbers(each)} >= {*range(10)} for each in range(len(aside.kept)))
 
 
 def test_if_the_group_is_lost_while_it_is_set_aside_that_is_done_again() -> None:
     world = with_a_loser()
     member = world[3]
-    member.is_reader_slow = True
     member.start()
-    assert world.until(lambda: bool(member.readings) and member.core.phase == "wiping")
+    is_to_be_set_aside(world)
     world.network.partition([3], [1, 2])
-    assert world.until(lambda: member.core.phase == "outside")
+    assert world.until(lambda: member.core.state.phase == "outside")
     world.network.heal()
-    assert world.until(lambda: len(member.readings) == 2), "it is asked for again"
+    assert world.until(lambda: member.core.state.phase == "updating")
     member.is_reader_slow = False
     comes_to_rest(world)
-    assert [aside_of(world, 3).numbers(each) for each in (0, 1)] == [[*range(10)]] * 2
+    assert [{*aside_of(world, 3).numbers(each)} >= {*range(10)} for each in (0, 1)] == [True, True]
 
 
-def test_who_was_cut_off_sets_aside_what_it_had_when_that_is_on_its_disk() -> None:
+def test_who_was_cut_off_asks_when_its_mark_is_on_its_disk_and_sets_nothing_aside_that_others_have() -> None:
     world = World(member=KeepingMember).start()
     send(world, 1, range(10))
     member = world[3]
     member.is_disk_slow = True
     send(world, 1, range(10, 15))
     world.network.partition([3], [1, 2])
-    assert world.until(lambda: member.core.phase == "outside")
+    assert world.until(lambda: member.core.state.phase == "outside")
     send(world, 1, range(15, 20))
     world.network.heal()
-    assert world.until(lambda: member.core.phase == "wiping")
+    assert world.until(lambda: member.core.state.phase == "wiping")
     world.run(0.3)
-    assert member.core.phase == "wiping"
+    assert member.core.state.phase == "wiping"
     assert aside_of(world, 3).kept == []
     member.hurry_disk()
     assert world.until(lambda: member.serves), world.why()
-    assert aside_of(world, 3).numbers(0) == [*range(15)]
     world.run(0.3)
+    assert aside_of(world, 3).kept == []
     assert world.same_everywhere()
+    assert [number for _, number in member.contents("q")] == [*range(20)]

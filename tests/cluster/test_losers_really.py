@@ -1,5 +1,5 @@
-"""Three real members, of which one comes back behind the others: what it had is in a store of its own, also if it is
-killed while that is made."""
+"""Three real members, of which one comes back: what nobody knows anything about is in a store of its own, also if it is
+killed while that is made; else it keeps what it has, and nothing is set aside."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 from proton import Message
 from proton.utils import BlockingConnection
 
-from cairnmq.tools.cluster_lab import why_not
-from cairnmq.tools.cluster_lab_conf import address
+from cairnmq.tools.lab.cluster_lab import unavailable_reason
+from cairnmq.tools.lab.cluster_lab_conf import address
 
 from .real import PATIENCE_S, PORT, Life, a_life
 
@@ -51,7 +51,7 @@ def accept(life: Life, count: int) -> None:
 
 @pytest.mark.timeout(900)
 def test_what_a_member_had_is_kept_aside(tmp_path: Path) -> None:  # rule 17
-    reason = why_not()
+    reason = unavailable_reason()
     if reason:
         pytest.skip(f"no corosync: {reason}")
     store = tmp_path / "store3"
@@ -65,6 +65,11 @@ def test_what_a_member_had_is_kept_aside(tmp_path: Path) -> None:  # rule 17
         life.wait(life.is_quiet, "they come to rest")
         life.brokers[3].stop()
         accept(life, COUNT - 10)
+        for node in (1, 2):
+            life.brokers[node].stop()
+        for node in (1, 2):
+            life.start_broker(node)
+        life.wait(lambda: all(life.figures(node).get("cluster_serving") == 1.0 for node in (1, 2)), "two serve")
         life.start_broker(3)
         life.wait(lambda: os.path.isdir(store / "aside"), "the loser sets aside")
         killed = life.brokers[3]
@@ -82,3 +87,24 @@ def test_what_a_member_had_is_kept_aside(tmp_path: Path) -> None:  # rule 17
         told = f"is set aside in {places[-1]} (look into it: cairnmq as-of {places[-1]} "
         assert any(told in line for line in [*killed.lines, *last.lines]), (killed.lines, last.lines)
         assert messages_in(places[0]) == COUNT
+
+
+@pytest.mark.timeout(900)
+def test_rolling_restart_sets_nothing_aside_and_receives_nothing(life: Life, tmp_path: Path) -> None:  # B5
+    with life.lab.inside(1):
+        client = BlockingConnection(f"amqp://{address(1)}:{PORT}", timeout=PATIENCE_S, allowed_mechs="ANONYMOUS")
+    sender = client.create_sender("q")
+    for _ in range(COUNT):
+        sender.send(Message(body=BODY, durable=True))
+    client.close()
+    life.wait(life.is_quiet, "they come to rest")
+    for node in life.lab.nodes:
+        life.brokers[node].stop()
+        life.start_broker(node)
+        life.wait(life.all_serve, "all serve again")
+        life.brokers[node].wait_for(f"transfer is complete: {COUNT} of {COUNT} messages were on its own disk; 0 that")
+        assert not [line for line in life.brokers[node].lines if "WARNING" in line]
+        assert not kept(tmp_path / f"store{node}")
+    assert sum(life.figures(node)["cluster_brought_messages_total"] for node in life.lab.nodes) == 0
+    life.wait(life.is_quiet, "they come to rest")
+    assert [len(contents["q"]) for contents in life.stopped().values()] == [COUNT] * 3

@@ -12,7 +12,9 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from cairnmq.cluster.group import Configuration, Died, GroupError, MemberId, Messages
+from cairnmq.cluster.group.group import GroupError
+from cairnmq.cluster.group.group_events import Configuration, Died, Messages
+from cairnmq.cluster.group.member_id import MemberId
 
 from . import order
 from .worlds import NODES, MemoryMachines, World

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cairnmq.broker.nodes import Done
+from cairnmq.broker.nodes.registry import Done
 
 from .world import ACCEPT, FAIL, REJECT, RELEASE, Receiver, Sender, World
 
@@ -69,8 +69,8 @@ def test_what_is_said_of_the_old_one_does_nothing_to_the_new_one(said: str, owne
     told = [member.core.owners.replicas["q"] for member in world.members.values()]
     assert not any(one.acquired for one in told)
     for one in told:  # the client of the old queue was sent away with that
-        assert one.interested == ({world[3].core.me} if owned else set())
-        assert one.owner == (world[3].core.me if owned else None)
+        assert one.interested == ({world[3].core.state.me} if owned else set())
+        assert one.owner == (world[3].core.state.me if owned else None)
     assert all(member.contents("dead") == [] for member in world.members.values())
     for node in (1, 2, 3):
         assert [number for _, number in world[node].contents("q")] == [*range(10, 15)]

@@ -111,7 +111,7 @@ def test_a_purge_takes_what_a_move_has_in_hand(ticks: int, purges: int) -> None:
 
 def behind_the_delete_of(world: World, name: str) -> None:
     """What member 3 says from here on is heard behind that, as while it writes a change of its wiring."""
-    world[3].core.stall()
+    world[3].core.inbox.stall()
     nodes = world[2].broker.nodes
     world[2].do(lambda: nodes.delete_queue(nodes.queues[name], print))
     assert world.until(lambda: name not in nodes.queues)
@@ -133,7 +133,7 @@ def test_what_is_moved_to_a_queue_that_is_gone_by_then_stays(own: bool) -> None:
     mover.ask("MOVE", "queue", "q", {"to": "r", "count": 100})
     world.run(0.1)
     assert not mover.answers
-    world[3].do(world[3].core.go_on)
+    world[3].do(world[3].core.inbox.resume)
     assert world.until(lambda: bool(mover.answers)), world.why()
     assert (mover.answers[0].status, mover.answers[0].body) == (200, {"moved": 0})
     if not own:
@@ -160,7 +160,7 @@ def test_a_dead_letter_for_a_queue_that_is_gone_by_then_is_nowhere() -> None:  #
     behind_the_delete_of(world, "dead")
     receiver.settle_as([1, 2], REJECT)
     world.run(0.1)
-    world[3].do(world[3].core.go_on)
+    world[3].do(world[3].core.inbox.resume)
     assert world.until(lambda: len(receiver.settled) == 2)
     receiver.leave()
     assert numbers_on(world, "q") == [0, 3, 4]
@@ -363,7 +363,7 @@ def test_queues_of_all_members(node: int) -> None:  # D54, D67
     filled(world, "own", range(3))
     rows, body = report_of(world, managers[node], "queue")
     found = sorted((row["member"], row["name"], row["messages"]) for row in rows)
-    names = {at: str(member.core.me) for at, member in world.members.items()}
+    names = {at: str(member.core.state.me) for at, member in world.members.items()}
     own = (names[2], "own", 3)
     assert found == sorted([own, *[(name, "q", 10) for name in names.values()]])
     assert next(row["arguments"] for row in rows if row["name"] == "own") == {"replicated": False}
@@ -377,7 +377,7 @@ def test_who_does_not_answer_is_named() -> None:  # D54
     world = started("q")
     managers = {at: Manager(member) for at, member in world.members.items()}
     world.run(0.1)
-    asleep = str(world[3].core.me)
+    asleep = str(world[3].core.state.me)
     world[3].asleep = True
     rows, body = report_of(world, managers[1], "connection", **{"timeout-ms": 100})
     assert len(rows) == 2
@@ -392,7 +392,7 @@ def test_who_does_not_answer_is_named() -> None:  # D54
 def test_who_may_not_look_is_not_told() -> None:  # D54
     world = started("q", "secret")
     for member in world.members.values():
-        Manager(member, lambda user, operation, name: "no" if name == "secret" else "")
+        Manager(member, lambda user, operation, name, *, pattern=False: "no" if name == "secret" else "")
     rows, _ = report_of(world, Manager(world[1]), "queue")
     assert {row["name"] for row in rows} == {"q"}
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cairnmq.base.errors import StoreError
-from cairnmq.cluster.cluster_nodes import ClusterNodes, TakenHere
+from cairnmq.cluster.nodes.cluster_nodes import ClusterNodes, NameConflict
 
 from .world import Sender, World
 
@@ -99,7 +99,7 @@ def test_what_does_not_last_makes_room() -> None:  # D67
     sender = send(world, 2, range(5))
     assert world.until(lambda: len(sender.confirmed) == 5)
     world.run(0.2)
-    assert own.gone
+    assert own.is_deleted
     assert world[1].broker.nodes.exchanges["e"].type == "fanout"
     assert world.same_everywhere()
     assert all(member.serves for member in world.members.values())
@@ -113,7 +113,7 @@ def test_a_queue_that_is_going_is_waited_for() -> None:  # D58, D67
 
     def both() -> None:
         nodes.delete_queue(nodes.queues["q"], print)
-        assert nodes.queues["q"].going
+        assert nodes.queues["q"].is_deleting
         nodes.do({"do": "queue", "name": "q", "arguments": {}}, came.append)
 
     world[1].do(both)
@@ -256,7 +256,7 @@ def test_all_make_what_a_member_is_just_making_for_itself(own: str, kind: str) -
 
     world[3].do(both)
     assert world.until(lambda: bool(came))
-    assert isinstance(came[0], TakenHere)
+    assert isinstance(came[0], NameConflict)
     assert f"{own} 'n'" in str(came[0])
 
 

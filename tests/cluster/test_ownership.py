@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import pytest
 
-from cairnmq.cluster.ownership import SLICE_S
-from cairnmq.cluster.replica import Replica
-from cairnmq.store.wiring import QueueRow
+from cairnmq.cluster.replication.queue_ownership import SLICE_S
+from cairnmq.cluster.replication.replica import Replica
+from cairnmq.store.contract.wiring_rows import QueueRow
 
 from .overhearing import overhear
 from .test_management import started
@@ -21,7 +21,7 @@ def replica(world: World, node: int, name: str = "q") -> Replica:
 
 def handing_out(world: World, name: str = "q") -> list[int]:
     """The members that do."""
-    return [node for node, member in world.members.items() if not replica(world, node, name).queue.stopped]
+    return [node for node, member in world.members.items() if not replica(world, node, name).queue.is_paused]
 
 
 def test_only_the_owner_hands_out() -> None:  # D10, D11, D44, D46, D48
@@ -91,14 +91,14 @@ def test_the_first_consumer_is_told_and_the_last() -> None:  # D47, D72, D73, D7
     first = Receiver(world[1])
     world.run(0.2)
     assert [each.about["what"] for each in said] == ["consume"]
-    assert all(replica(world, node).owner == world[1].core.me for node in (1, 2, 3)), "who comes first owns it"
+    assert all(replica(world, node).owner == world[1].core.state.me for node in (1, 2, 3)), "who comes first owns it"
     others = [Receiver(world[1]), Receiver(world[1])]
     world.run(0.5)
     first.leave()
     others[0].leave()
     world.run(0.5)
     assert len(said) == 1, "the second one was told, or that it went, or that the queue is passed on to nobody else"
-    assert replica(world, 2).owner == world[1].core.me
+    assert replica(world, 2).owner == world[1].core.state.me
     others[1].leave()
     world.run(0.2)
     assert [each.about["what"] for each in said] == ["consume", "cancel"]
@@ -120,7 +120,7 @@ def test_who_wants_it_owns_it_when_the_owner_has_gone(goes: str) -> None:  # D42
         first.leave()
     else:
         world[owner].kill()
-    assert world.until(lambda: replica(world, 2).owner == world[other].core.me, 10)
+    assert world.until(lambda: replica(world, 2).owner == world[other].core.state.me, 10)
     assert {member.node for member in replica(world, 2).interested} == {other}
     second.request(10)
     sender.send([1])
@@ -156,7 +156,7 @@ def test_a_purge_by_who_owns_a_queue_again_leaves_what_its_consumers_had_all_alo
     second.settle_as([*second.unsettled], ACCEPT)
     second.leave()
     there = replica(world, 3)
-    assert world.until(lambda: there.owner == world[2].core.me and len(there.acquired) == 2)
+    assert world.until(lambda: there.owner == world[2].core.state.me and len(there.acquired) == 2)
     purged: list[object] = []
     world[1].do(world[1].broker.purge, world[1].broker.nodes.queues["q"], purged.append)
     assert world.until(lambda: purged == [2])
@@ -180,13 +180,13 @@ def test_who_takes_back_its_word_before_it_was_its_turn_hands_out_nothing() -> N
     world.run(0.1)
     sender, first, leaver = Sender(world[2]), Receiver(world[1]), Receiver(world[3])
     assert world.until(lambda: None not in (sender.driver, first.driver, leaver.driver))
-    assert world.until(lambda: replica(world, 2).interested == {world[1].core.me, world[3].core.me})
+    assert world.until(lambda: replica(world, 2).interested == {world[1].core.state.me, world[3].core.state.me})
     sender.send(range(20))
     assert world.until(lambda: len(sender.confirmed) == 20)
     assert world.until(lambda: handing_out(world) == [1]), "nobody has credit, so they take turns"
     world[3].is_disk_slow = True
     sender.send([20])  # what is heard behind that is not safe here
-    assert world.until(lambda: replica(world, 3).owner == world[3].core.me), "it was passed on"
+    assert world.until(lambda: replica(world, 3).owner == world[3].core.state.me), "it was passed on"
     world.run(0.1)
     assert handing_out(world) == []
     world.network.pause_daemon(1)  # what is said is not heard yet

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cairnmq.base.clock import SystemClock
 from cairnmq.broker_plugin.cluster_exposition import CLUSTER_FAMILIES, ClusterCollector
-from cairnmq.broker_plugin.membership import Membership
-from cairnmq.broker_plugin.options import ClusterOptions, Places
+
+from .world import World
 
 PAGE = Path(__file__).parents[2] / "docs" / "CLUSTER.md"
 
 
 def test_the_page_is_the_table() -> None:
-    core = Membership(ClusterOptions("c", 1), SystemClock(), print, {}, Places()).core
+    core = World(1).start()[1].core
     assert len([*ClusterCollector(core).collect()]) == len(CLUSTER_FAMILIES)
     rows = []
     for family in CLUSTER_FAMILIES:

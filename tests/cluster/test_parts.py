@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from cairnmq.cluster import events
-from cairnmq.cluster.group import MemberId
-from cairnmq.cluster.local_messages import NOTHING
-from cairnmq.cluster.parts import Hearing, Missed, Saying
+from cairnmq.cluster.group.member_id import MemberId
+from cairnmq.cluster.kernel import events
+from cairnmq.cluster.kernel.control_messages import ControlMessage
+from cairnmq.cluster.kernel.fragmentation import Fragmenter, MissedFragment, Reassembly
+from cairnmq.cluster.kernel.local_messages import NOTHING
 
 from ..broker.world import message
 from .world import Sender, World
@@ -30,11 +31,11 @@ class Wire:
 
 
 def heard(payloads: list[bytes]) -> list[bytes]:
-    hearing = Hearing()
+    hearing = Reassembly()
     found: list[bytes] = []
     for payload in payloads:
         event = events.decode(payload) if payload[0] == events.PART else None
-        whole = hearing.heard(SENDER, event) if isinstance(event, events.Part) else payload
+        whole = hearing.add(SENDER, event) if isinstance(event, events.Part) else payload
         if whole is not None:
             found.append(whole)
     return found
@@ -43,16 +44,16 @@ def heard(payloads: list[bytes]) -> list[bytes]:
 @pytest.mark.parametrize("came_after", range(8))
 def test_who_comes_hears_what_is_said_from_its_beginning(came_after: int) -> None:
     wire = Wire(came_after)
-    saying = Saying(wire.multicast)
+    saying = Fragmenter(wire.multicast)
     long, short = b"\x06" + bytes(300_000), b"\x06{}"
-    saying.say(short)
-    saying.say(long)
-    saying.say(short)
+    saying.send(short)
+    saying.send(long)
+    saying.send(short)
     before = len(wire.sent)
-    saying.somebody_came()
+    saying.somebody_joined()
     wire.room = 1000
-    saying.go_on()
-    assert not saying.waits
+    saying.resume()
+    assert not saying.is_waiting
     assert heard(wire.sent) == [short, long, short]
     if 1 < before < 6:
         assert heard(wire.sent[before:]) == [long, short]
@@ -62,8 +63,8 @@ def test_an_end_without_a_beginning_is_missed() -> None:
     *_, last = events.parts_of(b"\x06" + bytes(300_000))
     part = events.decode(last)
     assert isinstance(part, events.Part)
-    with pytest.raises(Missed):
-        Hearing().heard(SENDER, part)
+    with pytest.raises(MissedFragment):
+        Reassembly().add(SENDER, part)
 
 
 def test_a_newcomer_has_long_messages_that_came_while_it_asked() -> None:  # D18, D52
@@ -74,16 +75,16 @@ def test_a_newcomer_has_long_messages_that_came_while_it_asked() -> None:  # D18
     world[3].kill()
     world.run(0.3)
     world[3].start()
-    assert world.until(lambda: world[3].core.phase in ("wiping", "asking"))
+    assert world.until(lambda: world[3].core.state.phase_name in ("wiping", "asking"))
     world[1].asleep = True  # it is the one to answer
-    assert world.until(lambda: world[3].core.joining.is_asked)
+    assert world.until(lambda: world[3].core.state.phase == "keeping")
     sender.send([100], size_bytes=200_000)
     world.run(0.1)
     world[1].asleep = False
     assert world.until(lambda: world[3].serves and len(sender.confirmed) == 21), world.why()
     world.run(0.2)
     assert world.same_everywhere()
-    assert [member.core.deliver.bad_events for member in world.members.values()] == [0, 0, 0]
+    assert [member.core.apply_loop.bad_events for member in world.members.values()] == [0, 0, 0]
 
 
 def test_a_newcomer_that_has_not_heard_the_beginning_asks_again() -> None:  # D18, D52
@@ -92,14 +93,33 @@ def test_a_newcomer_that_has_not_heard_the_beginning_asks_again() -> None:  # D1
     world[3].kill()
     world.run(0.3)
     world[3].start()
-    assert world.until(lambda: world[3].core.phase in ("wiping", "asking"))
+    assert world.until(lambda: world[3].core.state.phase_name in ("wiping", "asking"))
     world[1].asleep = True
-    assert world.until(lambda: world[3].core.joining.is_asked)
-    asked = world[3].core.joining.wishes
+    assert world.until(lambda: world[3].core.state.phase == "keeping")
+    asked = world[3].core.receiver.wishes
     world[2].core.locals.add(NOTHING)
     world[2].core.group.multicast(last)
     world.run(0.1)
-    assert world[3].core.joining.wishes == asked + 1
+    assert world[3].core.receiver.wishes == asked + 1
     world[1].asleep = False
     assert world.until(lambda: world[3].serves), world.why()
     assert first[1] == events.FIRST
+
+
+def test_snapshot_of_a_former_request_is_ignored() -> None:
+    """Events between the two cuts were dropped: what stands before the first one is of no use."""
+    world = World().start()
+    world[3].kill()
+    world.run(0.3)
+    world[3].start()
+    core = world[3].core
+    assert world.until(lambda: core.state.phase == "keeping")
+    me, donor = core.state.me, world[1].core.state.me
+    assert me is not None
+    assert donor is not None
+    core.receiver.ask_again()
+    about = {"to": [*me], "update": core.receiver._update, "epoch": 1, "wiring": []}
+    core.receiver.snapshot(ControlMessage(donor, 0, about))
+    assert core.state.phase == "asking"
+    assert not core.inbox.is_stalled
+    assert world.until(lambda: world[3].serves), world.why()

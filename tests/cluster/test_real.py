@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from cairnmq.perftest.history import Answered, Confirmed, Got, Refused, Sent, Settled
-from cairnmq.tools.cluster_lab import why_not
+from cairnmq.tools.lab.cluster_lab import unavailable_reason
+from cairnmq.tools.soak.history import Answered, Confirmed, Got, Refused, Sent, Settled
 
 from ..thorough import amount
 from . import promises
@@ -27,7 +27,7 @@ FAULTS_S = 6.0
 
 @pytest.mark.timeout(300 + 480 * RUNS)
 def test_lives_of_a_real_cluster(tmp_path: Path) -> None:  # D1 to D6, D15, D27, D32, D34, D36, rules 1, 4, 5, 17
-    reason = why_not()
+    reason = unavailable_reason()
     if reason:
         pytest.skip(f"no corosync: {reason}")
     with a_lab(tmp_path / "lab") as lab:
@@ -39,6 +39,8 @@ def test_lives_of_a_real_cluster(tmp_path: Path) -> None:  # D1 to D6, D15, D27,
 
 SENT = Sent("s:1", "q", "s", 1, 0, 1, "d")
 SECOND = Sent("s:2", "q", "s", 2, 0, 2, "d")
+ELSEWHERE = Sent("s:2", "q", "s", 2, 1, 5, "d")
+"""The second message, over another connection."""
 CAME = Came("r/1", 3)
 
 
@@ -64,6 +66,9 @@ GOOD: list[Any] = [SENT, Confirmed("s:1", 2), CAME, got(), TAKEN, FINAL]
         ([SENT, CAME, got(), Came("r/2", 5), got(session="r/2", marked=True)], [[]] * 3, ""),
         ([SENT, SECOND, CAME, got("s:2", 10), got("s:1", 11)], [[]] * 3, "out of order: 1, s:1"),
         ([SENT, SECOND, CAME, got("s:2", 10), got("s:1", 11, marked=True)], [[]] * 3, ""),
+        ([SENT, ELSEWHERE, CAME, got("s:2", 10), got("s:1", 11)], [[]] * 3, ""),
+        ([SENT, ELSEWHERE, Confirmed("s:1", 6), CAME, got("s:2", 10), got("s:1", 11), TAKEN], [[]] * 3, ""),
+        ([SENT, Confirmed("s:1", 4), ELSEWHERE, CAME, got("s:2"), got("s:1", 11), TAKEN], [[]] * 3, "out of order: 1"),
         ([CAME, got()], [[]] * 3, "nobody sent it: 1, s:1"),
         ([SENT, CAME, got(digest="x")], [[]] * 3, "it is not what was sent: 1, s:1"),
         ([SENT, Refused("s:1", 2, 37)], [["s:1"]] * 3, "refused, and there: 1, s:1"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cairnmq.broker.queue import Queue
+from cairnmq.broker.queues.queue import Queue
 
 from .world import ACCEPT, FAIL, RELEASE, Receiver, Sender, World
 
@@ -32,14 +32,14 @@ def test_what_fails_again_while_it_waits_here_is_still_here() -> None:  # D4, D1
         assert world.until(lambda many=20 + 3 * failures: len(receiver.order) == many)  # type: ignore[misc]
     world[3].asleep = False
     world.run(0.02)
-    assert len(follower.away) == 3, "there they still wait"
+    assert len(follower.delayed) == 3, "there they still wait"
     world.run(0.5)
     assert world.same_everywhere()
     receiver.settle_as(range(20), ACCEPT)
     assert world.until(lambda: len(receiver.accepted) == 20)
     world.run(0.1)
     assert all(not member.contents("q") for member in world.members.values())
-    assert (follower.messages, follower.away) == (0, {})
+    assert (follower.messages, follower.delayed) == (0, {})
 
 
 def test_what_is_on_its_way_back_when_a_newcomer_asks_is_brought_to_it() -> None:  # D1, D4, rule 9
@@ -55,14 +55,14 @@ def test_what_is_on_its_way_back_when_a_newcomer_asks_is_brought_to_it() -> None
     world.run(0.3)
     world[3].start()
     world[3].is_disk_slow = True
-    assert world.until(lambda: world[3].core.phase == "wiping")
+    assert world.until(lambda: world[3].core.state.phase == "wiping")
     world.network.try_again(1, 1000)  # what the owner says goes out behind what the newcomer asks
     receiver.settle_as([1, 2], RELEASE)
     receiver.settle_as([3], FAIL, failed=True)
     receiver.settle_as([4], ACCEPT)
     world.run(0.1)
     world[3].hurry_disk()
-    assert world.until(lambda: world[1].core.updater.is_busy)
+    assert world.until(lambda: world[1].core.sender.is_busy)
     world.network.quiet()
     assert world.until(lambda: world[3].serves), world.why()
     world.run(0.2)

@@ -1,4 +1,5 @@
-"""What a broker tells its cluster and what it does not, and when it is answered: the seam is `broker/cluster.py`."""
+"""What a broker tells its cluster and what it does not, and when it is answered: the seam is
+`broker/nodes/replication_port.py`."""
 
 from __future__ import annotations
 
@@ -7,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from cairnmq.broker.exchange import Exchange
-from cairnmq.broker.nodes import Nodes
-from cairnmq.broker.queue import Queue
+from cairnmq.broker.nodes.exchanges import Exchange
+from cairnmq.broker.nodes.registry import NodeRegistry
+from cairnmq.broker.queues.queue import Queue
 
 from ..broker.world import message
 from .manager import Manager
@@ -104,10 +105,10 @@ def test_an_answer_waits_for_the_disk_and_nothing_else_waits_for_the_answer() ->
     assert receiver.accepted == [0]
 
 
-Change = Callable[[Nodes, Callable[[Any], None]], None]
+Change = Callable[[NodeRegistry, Callable[[Any], None]], None]
 
 
-def _there(nodes: Nodes) -> tuple[Exchange, Queue]:
+def _there(nodes: NodeRegistry) -> tuple[Exchange, Queue]:
     return nodes.exchanges["e"], nodes.queues["q"]
 
 
@@ -157,19 +158,19 @@ def test_a_newcomer_takes_part_before_it_is_whole_and_holds_nobody() -> None:  #
     world = World().start()
     sender, receiver = Sender(world[1]), Receiver(world[2])
     world.run(0.2)
-    sender.send(range(100), size_bytes=1000)
-    assert world.until(lambda: len(sender.confirmed) == 100)
     world[3].kill()
     world.run(0.3)
-    stalls = {node: world[node].core.stalls for node in (1, 2)}
-    brings = {node: world[node].core.updater.go_on for node in (1, 2)}
+    sender.send(range(100), size_bytes=1000)
+    assert world.until(lambda: len(sender.confirmed) == 100)
+    stalls = {node: world[node].core.inbox.stalls for node in (1, 2)}
+    brings = {node: world[node].core.sender.resume for node in (1, 2)}
     for node in brings:
-        world[node].core.updater.go_on = lambda: None  # type: ignore[method-assign]
+        world[node].core.sender.resume = lambda: None  # type: ignore[method-assign]
     world[3].start()
-    assert world.until(lambda: world[3].core.phase == "updating")
+    assert world.until(lambda: world[3].core.state.phase == "updating")
     assert wiring(world, 3) == wiring(world, 1), "the wiring comes first, as it was at the cut"
     assert not world[3].contents("q")
-    assert world[3].core.joining.unfinished
+    assert world[3].core.receiver.unfinished
     replica = world[3].core.owners.replicas["q"]
     sender.send(range(100, 110))
     receiver.request(20)
@@ -179,17 +180,17 @@ def test_a_newcomer_takes_part_before_it_is_whole_and_holds_nobody() -> None:  #
     assert world.until(lambda: len(receiver.accepted) == 20)
     world.run(0.2)
     assert [number for _, number in world[3].contents("q")] == [*range(100, 110)], "what it hears stands there"
-    assert replica.queue.stopped
+    assert replica.queue.is_paused
     late = Receiver(world[3])
     world.run(0.2)
     assert late.is_dead, "it hands out nothing, and says so"
-    assert {node: world[node].core.stalls for node in (1, 2)} == stalls
-    brought = sum(world[node].core.updater.brought for node in (1, 2))
+    assert {node: world[node].core.inbox.stalls for node in (1, 2)} == stalls
+    brought = sum(world[node].core.sender.brought for node in (1, 2))
     for node, go_on in brings.items():
-        world[node].core.updater.go_on = go_on  # type: ignore[method-assign]
+        world[node].core.sender.resume = go_on  # type: ignore[method-assign]
     sender.send([110])  # so that the updater takes a step
     assert world.until(lambda: world[3].serves), world.why()
     world.run(0.2)
     assert world.same_everywhere()
-    brought = sum(world[node].core.updater.brought for node in (1, 2)) - brought
+    brought = sum(world[node].core.sender.brought for node in (1, 2)) - brought
     assert brought == 80, "what was taken meanwhile was not brought"

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
-from cairnmq.broker.duplicates import Duplicates
-from cairnmq.broker.queue import Queue
-from cairnmq.broker.shaped import ShapedQueue
-from cairnmq.cluster import events, founding
-from cairnmq.cluster.completion import Completion
-from cairnmq.cluster.core import Core
-from cairnmq.cluster.echo import Echo
-from cairnmq.cluster.flow import Flow
-from cairnmq.cluster.group import MemberId
-from cairnmq.cluster.message_handler import MessageHandler
-from cairnmq.cluster.ownership import QueueOwnership
-from cairnmq.cluster.queue_owner import QueueOwnerHandler
-from cairnmq.cluster.replica import Replica
-from cairnmq.cluster.wiring import Wiring
+from cairnmq.broker.queues.deduplication import Deduplication
+from cairnmq.broker.queues.queue import Queue
+from cairnmq.broker.queues.sorted_queue import SortedQueue
+from cairnmq.cluster.group.member_id import MemberId
+from cairnmq.cluster.group.membership import Membership
+from cairnmq.cluster.health.liveness import Liveness
+from cairnmq.cluster.health.self_delivery_check import SelfDeliveryCheck
+from cairnmq.cluster.kernel import events
+from cairnmq.cluster.kernel.commit_tracker import CommitTracker
+from cairnmq.cluster.nodes.wiring import WiringChanges
+from cairnmq.cluster.replication.flow_control import FlowControl
+from cairnmq.cluster.replication.message_handler import MessageHandler
+from cairnmq.cluster.replication.ownership_handler import QueueOwnerHandler
+from cairnmq.cluster.replication.queue_ownership import QueueOwnership
+from cairnmq.cluster.replication.replica import Replica
+from cairnmq.cluster.state_transfer import bootstrap as founding
 
 from ..thorough import amount
 from . import test_bad_input as bad_laws
@@ -30,10 +33,12 @@ from . import test_left_behind as left_behind_laws
 from . import test_ownership as owner_laws
 from . import test_seam as seam_laws
 from . import test_shaped as shaped_laws
+from . import test_silent_members as silent_laws
 from . import test_updating as updating_laws
 from .simulation import many
 
 RUNS = amount("CAIRN_SIMULATIONS", 2000, 150)
+HANGS = amount("CAIRN_HANGS", 60, 10)
 FIRST = 10_000
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -49,16 +54,31 @@ def test_lives_of_a_cluster() -> None:  # D1 to D6, D13 to D15, D18 to D20, D27,
     assert all(lives.met[f"all-{how}"] > RUNS // 30 for how in ("stop", "kill", "cut"))
 
 
+@pytest.mark.timeout(0)
+def test_lives_where_members_hang_and_resume() -> None:  # B2, D2, D3
+    lives = many(FIRST, HANGS, hangs=True)
+    assert not lives.failures, str(lives)
+    assert lives.met["expelled"] > HANGS // 4
+
+
 def confirms_on_self_delivery(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Completion, "_is_safe", lambda self, waiting: self.done > waiting.position)
+    patch.setattr(CommitTracker, "_is_safe", lambda self, waiting: self.done > waiting.position)
 
 
 def confirms_before_the_flush(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Completion, "_is_safe", lambda self, waiting: True)
+    patch.setattr(CommitTracker, "_is_safe", lambda self, waiting: True)
 
 
 def owns_on_self_delivery(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Core, "when_safe", lambda self, position, action: action())
+    when_safe = CommitTracker.when_safe
+
+    def at_once(self: CommitTracker, position: int, action: Callable[[], None], **how: Any) -> None:
+        if isinstance(action, partial) and action.func.__name__ == QueueOwnerHandler._take.__name__:
+            action()
+        else:
+            when_safe(self, position, action, **how)
+
+    patch.setattr(CommitTracker, "when_safe", at_once)
 
 
 def forgets_what_a_dead_owner_handed_out(patch: pytest.MonkeyPatch) -> None:
@@ -70,17 +90,17 @@ def keeps_what_dead_members_acquired(patch: pytest.MonkeyPatch) -> None:
 
 
 def forgets_tombstones(patch: pytest.MonkeyPatch) -> None:
-    put_front = MessageHandler.put_front
+    is_awaited = MessageHandler.is_awaited
 
-    def put(self: MessageHandler, replica: Replica, *message: object) -> None:
+    def awaited(self: MessageHandler, replica: Replica, position: int) -> bool:
         replica.tombstones.clear()
-        put_front(self, replica, *message)  # type: ignore[arg-type]
+        return is_awaited(self, replica, position)
 
-    patch.setattr(MessageHandler, "put_front", put)
+    patch.setattr(MessageHandler, "is_awaited", awaited)
 
 
 def takes_the_first_store(patch: pytest.MonkeyPatch) -> None:
-    def least(states: dict[MemberId, founding.State], key: object) -> MemberId:
+    def least(states: dict[MemberId, founding.StoreState], key: object) -> MemberId:
         return min(states, key=lambda member: member.node)
 
     def chosen(*among: object, **how: object) -> object:
@@ -90,27 +110,27 @@ def takes_the_first_store(patch: pytest.MonkeyPatch) -> None:
 
 
 def trusts_any_store(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(founding.Founding, "_is_missed", lambda self, best, ours: False)
+    patch.setattr(founding.Bootstrap, "_is_missed", lambda self, best, ours: False)
 
 
 def takes_the_store_that_is_furthest(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(founding.Founding, "_of_one_cluster", lambda self: self._states)
+    patch.setattr(founding.Bootstrap, "_of_one_cluster", lambda self: self._states)
 
 
 def serves_until_a_write_fails(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Flow, "_watch_full", lambda self: None)
+    patch.setattr(FlowControl, "_watch_full", lambda self: None)
 
 
 def says_nothing_of_its_lag(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Flow, "look", lambda self, done, safe, parts_bytes: None)
+    patch.setattr(FlowControl, "look", lambda self, done, safe, parts_bytes: None)
 
 
 def waits_for_the_dead(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Flow, "left", lambda self, members: None)
+    patch.setattr(FlowControl, "left", lambda self, members: None)
 
 
 def brings_no_memory_of_ids(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Duplicates, "begin_with", lambda self, keys, transient: None)
+    patch.setattr(Deduplication, "begin_with", lambda self, keys, transient: None)
 
 
 def shares_groups_among_members(patch: pytest.MonkeyPatch) -> None:
@@ -118,11 +138,19 @@ def shares_groups_among_members(patch: pytest.MonkeyPatch) -> None:
 
 
 def leaves_what_a_dead_owner_had_replaced(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ShapedQueue, "now_decides", lambda self: None)
+    patch.setattr(SortedQueue, "now_decides", lambda self: None)
 
 
 def hands_out_what_it_may_not_own(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Echo, "look", lambda self: None)
+    patch.setattr(SelfDeliveryCheck, "look", lambda self: None)
+
+
+def dispatches_without_a_lease(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Liveness, "may_dispatch", lambda self, now_s: True)
+
+
+def expels_nobody(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Membership, "heard_expulsion", lambda self, sender, expulsion: [])
 
 
 def answers_a_new_queue() -> None:
@@ -132,7 +160,7 @@ def answers_a_new_queue() -> None:
 def tells_of_every_consumer(patch: pytest.MonkeyPatch) -> None:
     def consuming(self: QueueOwnerHandler, name: str) -> None:
         self._consumers[name] = self._consumers.get(name, 0) + 1
-        self._speaking.say(events.told("consume", queue=name, first=self.replicas[name].first))
+        self._broadcaster.send(events.control("consume", queue=name, first=self.replicas[name].first))
 
     patch.setattr(QueueOwnerHandler, "consuming", consuming)
 
@@ -149,19 +177,19 @@ def hands_out_what_others_own(patch: pytest.MonkeyPatch) -> None:
 
 def passes_on_to_the_lowest(patch: pytest.MonkeyPatch) -> None:
     def following(self: QueueOwnerHandler, replica: Replica, after: MemberId) -> MemberId | None:
-        return min((one for one in replica.interested & self.synced if one != after), default=after)
+        return min((one for one in replica.interested & self._state.synced if one != after), default=after)
 
     patch.setattr(QueueOwnerHandler, "_next", following)
 
 
 def answers_before_others_have_the_wiring(patch: pytest.MonkeyPatch) -> None:
-    change = Wiring.change
+    change = WiringChanges.change
 
-    def answer(self: Wiring, about: dict[str, Any], done: Callable[[Any], None]) -> None:
+    def answer(self: WiringChanges, about: dict[str, Any], done: Callable[[Any], None]) -> None:
         change(self, about, lambda result: None)
         done(None)
 
-    patch.setattr(Wiring, "change", answer)
+    patch.setattr(WiringChanges, "change", answer)
 
 
 DEFECTS: tuple[tuple[Patch, Callable[[], None]], ...] = (
@@ -171,6 +199,7 @@ DEFECTS: tuple[tuple[Patch, Callable[[], None]], ...] = (
     (forgets_what_a_dead_owner_handed_out, laws.test_an_owner_that_dies_is_followed),
     (keeps_what_dead_members_acquired, laws.test_what_a_dead_member_had_comes_back_with_a_mark),
     (forgets_tombstones, updating_laws.test_what_is_taken_while_it_is_brought_stays_away),
+    (forgets_tombstones, updating_laws.test_what_is_taken_while_it_is_compared_stays_away),
     (takes_the_first_store, updating_laws.test_all_go_down_and_the_store_that_is_ahead_wins),
     (trusts_any_store, updating_laws.test_a_member_that_was_being_updated_knows_that_somebody_is_ahead),
     (takes_the_store_that_is_furthest, bad_laws.test_where_as_many_are_of_one_cluster_as_of_another_all_wait),
@@ -186,6 +215,8 @@ DEFECTS: tuple[tuple[Patch, Callable[[], None]], ...] = (
     (passes_on_to_the_lowest, owner_laws.test_owners_follow_each_other_in_the_order_of_nodes),
     (confirms_before_the_flush, seam_laws.test_an_answer_waits_for_the_disk_and_nothing_else_waits_for_the_answer),
     (answers_before_others_have_the_wiring, answers_a_new_queue),
+    (dispatches_without_a_lease, silent_laws.test_resumed_leader_dispatches_nothing_before_it_learns_of_its_expulsion),
+    (expels_nobody, silent_laws.test_resumed_leader_dispatches_nothing_before_it_learns_of_its_expulsion),
     (hands_out_what_it_may_not_own, left_behind_laws.test_who_hears_nothing_of_what_it_says_hands_out_nothing),
 )
 

@@ -7,24 +7,26 @@ from typing import Any
 
 import pytest
 
-from cairnmq.cluster import told
-from cairnmq.cluster.events import BadEvent, Told, decode
-from cairnmq.cluster.events import told as event
+from cairnmq.cluster.kernel import control_messages as control
+from cairnmq.cluster.kernel.events import BadEvent, Control, decode
+from cairnmq.cluster.kernel.events import control as event
 
 from .simulation import run
 
 ME = [1, 2, 3]
 RIGHT: dict[str, dict[str, Any]] = {
-    "nothing": {}, "synced": {}, "flow": {"off": True},
+    "nothing": {}, "alive": {}, "synced": {}, "flow": {"off": True},
     "address": {"plain": [["a", 1]], "tls": []}, "consume": {"queue": "q", "first": 1}, "taken": {"queue": "q"},
     "state": {"view": 4, "standing": {"synced": True, "epoch": 1, "view": 2, "position": 3}, "cluster": "c",
               "empty": True, "clock_us": 5},
-    "follow": {"to": ME, "cluster": "c", "epoch": 1, "clock_us": 5}, "sync": {"wish": 1, "queues": {"q": 7}},
+    "follow": {"to": ME, "cluster": "c", "epoch": 1, "clock_us": 5},
+    "sync": {"wish": 1, "queues": {"q": 7}, "kept": ["q"], "heard": [[ME, 5]]},
     "snapshot": {
         "to": ME, "update": 1, "epoch": 2, "wiring": [{"do": "queue", "name": "q", "arguments": {}}], "synced": [ME],
-        "floors": [[ME, 4]], "queues": [["q", 1, 5, ME, [ME], [[6, ME]], [7, [8]]]], "past": 9,
-        "remembered": {"q": ["k"]}, "lines": {"q": "l"},
+        "floors": [[ME, 4]], "queues": [["q", 1, 5, ME, [ME], [[6, ME]], [7, [8]]]], "past": 9, "messages": 5,
+        "remembered": {"q": ["k"]}, "lines": {"q": "l"}, "heard": [[ME, 5]], "knows": True,
     },
+    "lacking": {"update": 1, "queue": "q", "number": 1, "positions": [4]},
     "followed": {"queue": "q", "line": "l", "number": 1},
     "update-done": {"to": ME, "update": 1, "queue": "q"},
     "change": {"change": {"do": "binding", "exchange": "x", "queue": "q", "key": "k", "arguments": {}}},
@@ -37,13 +39,13 @@ WRONG = (None, "text", -1.5, [None], {"do": "what nobody does"}, 1 << 70)
 
 
 def test_all_that_is_told_is_known_here() -> None:
-    assert set(RIGHT) == set(told._TOLD)
+    assert set(RIGHT) == set(control._TOLD)
 
 
 @pytest.mark.parametrize("what", RIGHT)
 def test_a_field_that_is_missing_or_something_else(what: str) -> None:
     about = RIGHT[what]
-    assert decode(event(what, **about)) == Told({"what": what, **about})
+    assert decode(event(what, **about)) == Control({"what": what, **about})
     for name in about:
         less = {other: value for other, value in about.items() if other != name}
         with pytest.raises(BadEvent, match=f"{what} without a proper {name}"):
@@ -66,7 +68,7 @@ def test_what_nobody_tells(data: bytes) -> None:
 def test_what_a_whole_life_tells_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
     """None of the shapes forbids what members say."""
     seen: set[str] = set()
-    real = told.flaw
+    real = control.flaw
 
     def flaw(about: Any) -> str:
         json.dumps(about)
@@ -75,7 +77,7 @@ def test_what_a_whole_life_tells_is_right(monkeypatch: pytest.MonkeyPatch) -> No
         seen.add(about["what"])
         return wrong
 
-    monkeypatch.setattr("cairnmq.cluster.events.flaw", flaw)
+    monkeypatch.setattr("cairnmq.cluster.kernel.events.flaw", flaw)
     for seed in range(3):
         run(seed)
     assert {"state", "follow", "sync", "snapshot", "update-done", "synced", "consume", "cancel", "change"} <= seen

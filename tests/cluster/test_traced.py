@@ -12,7 +12,7 @@ import pytest
 from proton import Message
 from proton.utils import BlockingConnection
 
-from cairnmq.tools.cluster_lab_conf import address
+from cairnmq.tools.lab.cluster_lab_conf import address
 
 from ..process import CAIRNMQ, DEADLINE_S
 from .real import PORT, Life

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from cairnmq.cluster.completion import Completion
-from cairnmq.cluster.group import MemberId
-from cairnmq.cluster.message_handler import MessageHandler
-from cairnmq.cluster.replica import Replica
-from cairnmq.cluster.transacting import Transacting
+from cairnmq.cluster.group.member_id import MemberId
+from cairnmq.cluster.kernel.commit_tracker import CommitTracker
+from cairnmq.cluster.kernel.control_messages import ControlMessage
+from cairnmq.cluster.replication.message_handler import MessageHandler
+from cairnmq.cluster.replication.replica import Replica
+from cairnmq.cluster.replication.transactions import TransactionHandler
 
 from .simulated_transactions import Attempt, halves
 from .transactor import Transactor
@@ -139,7 +140,7 @@ def test_what_it_takes_stays_its_own_while_the_queue_is_owned_elsewhere() -> Non
     world.run(0.1)
     other.request(100)
     assert world.until(lambda: len(other.order) == 7), other.order
-    me = world[1].core.me
+    me = world[1].core.state.me
     assert [world[2].core.owners.replicas["q"].acquired.get(at) for at in (1, 2, 3)] == [me, me, me]
     asked = client.discharge()
     assert world.until(lambda: asked in client.control.confirmed)
@@ -244,6 +245,25 @@ def test_what_was_purged_meanwhile_rolls_it_back_everywhere() -> None:  # D53, D
     world.run(0.2)
     assert numbers_on(world, "q") == []
     assert numbers_on(world, "r") == []
+
+
+@pytest.mark.parametrize("settled", [False, True])
+def test_purge_leaves_what_was_taken_in_a_transaction_before_it_was_heard(settled: bool) -> None:  # D53, D54
+    world = started()
+    filled(world, range(10))
+    client = begun(world)
+    took(world, client, 3, settled=settled)
+    client.send("r", [100])
+    world.run(0.2)
+    client.at_once()
+    world[1].core.purges.wished(ControlMessage(MemberId(0, 0, 0), 0, {"queue": "q", "by": [0, 0, 0], "number": 0}))
+    asked = discharged(client)
+    assert world.until(lambda: asked in client.control.confirmed)
+    world.run(0.2)
+    assert not [failure for member in world.members.values() for failure in member.failures]
+    assert numbers_on(world, "q") == []
+    assert numbers_on(world, "r") == [100]
+    assert [member.core.owners.replicas["q"].queue.messages for member in world.members.values()] == [0, 0, 0]
 
 
 def test_what_is_rejected_in_it_is_moved_with_it() -> None:  # D5, D53
@@ -441,11 +461,11 @@ def test_what_half_a_transaction_is(made: Attempt, seen: set[int], there: set[in
 
 
 def does_what_it_can(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Transacting, "_is_possible", lambda self, sender, part: True)
+    patch.setattr(TransactionHandler, "_is_possible", lambda self, sender, part: True)
 
 
 def believes_its_own_hearing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Completion, "_is_safe", lambda self, waiting: self.done > waiting.position)
+    patch.setattr(CommitTracker, "_is_safe", lambda self, waiting: self.done > waiting.position)
 
 
 def forgets_what_was_purged(patch: pytest.MonkeyPatch) -> None:

@@ -66,7 +66,7 @@ def test_what_is_accepted_while_it_still_waits_here_is_off_the_queue(shape: dict
     world[3].asleep = False
     world.run(0.3)
     queue = world[3].core.owners.replicas["q"].queue
-    assert (on_queue(world, 3), queue.messages, queue.away) == ([], 0, {})
+    assert (on_queue(world, 3), queue.messages, queue.delayed) == ([], 0, {})
     world.run(0.5)
     is_same(world)
 
@@ -87,8 +87,8 @@ def test_what_is_accepted_before_it_is_read_here_is_off_the_queue() -> None:  # 
     world.run(0.5)
     for member in world.members.values():
         member.start()
-    world[3].is_reader_slow = True
     assert world.until(lambda: all(member.serves for member in world.members.values())), world.why()
+    world[3].is_reader_slow = True
     receiver = takes(world, 1, 5)
     assert world[3].core.owners.replicas["q"].queue.backlog.count == 5, "nothing of it has been read"
     receiver.settle_as([1, 3], FAIL, failed=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from cairnmq.broker.cluster import Kept
-from cairnmq.broker.entry import Entry
-from cairnmq.cluster import events
+from cairnmq.broker.messages.entry import Entry
+from cairnmq.broker.nodes.replication_port import Kept
 from cairnmq.cluster.core import Core
-from cairnmq.cluster.local_messages import Local
+from cairnmq.cluster.kernel import events
+from cairnmq.cluster.kernel.local_messages import LocalEvent
 
 from ..broker.world import message
 from .world import ACCEPT, FAIL, RELEASE, Receiver, Sender, World
@@ -65,13 +65,13 @@ def test_an_updater_that_dies_is_followed_by_the_next_one() -> None:  # D19, rul
     assert world.until(lambda: len(sender.confirmed) == 400)
     world[3].kill()
     world.run(0.5)
-    go_on = world[4].core.updater.go_on
+    go_on = world[4].core.sender.resume
     batches = iter(range(3))
-    world[4].core.updater.go_on = lambda: next(batches, None) is not None and go_on()  # type: ignore
+    world[4].core.sender.resume = lambda: next(batches, None) is not None and go_on()  # type: ignore
     world[3].start()
-    assert world.until(lambda: world[3].core.phase == "updating")
+    assert world.until(lambda: world[3].core.state.phase == "updating")
     world.run(0.1)
-    assert world[3].core.joining.unfinished
+    assert world[3].core.receiver.unfinished
     world[4].kill()
     sender.send(range(400, 420))
     assert world.until(lambda: world[3].serves, 60), world.why()
@@ -82,29 +82,42 @@ def test_an_updater_that_dies_is_followed_by_the_next_one() -> None:  # D19, rul
 
 
 def test_what_is_taken_while_it_is_brought_stays_away() -> None:  # D20, rules 10 and 11
+    is_taken_meanwhile(has_them=False)
+
+
+def test_what_is_taken_while_it_is_compared_stays_away() -> None:  # B5
+    is_taken_meanwhile(has_them=True)
+
+
+def is_taken_meanwhile(*, has_them: bool) -> None:
+    """*has_them*: the newcomer has the messages in its store."""
     world = World().start()
     sender, receiver = Sender(world[1]), Receiver(world[1])
     world.run(0.2)
+    if not has_them:
+        world[3].kill()
+        world.run(0.5)
     sender.send(range(100), size_bytes=2000)
     assert world.until(lambda: len(sender.confirmed) == 100)
     receiver.request(100)
     assert world.until(lambda: len(receiver.unsettled) == 100)
-    world[3].kill()
-    world.run(0.5)
-    go_on = world[1].core.updater.go_on
-    world[1].core.updater.go_on = lambda: None  # type: ignore[method-assign]
+    if has_them:
+        world[3].kill()
+        world.run(0.5)
+    go_on = world[1].core.sender.resume
+    world[1].core.sender.resume = lambda: None  # type: ignore[method-assign]
     world[3].start()
-    assert world.until(lambda: world[3].core.phase == "updating")
+    assert world.until(lambda: world[3].core.state.phase == "updating")
     receiver.settle_as(range(0, 100, 2), ACCEPT)
     assert world.until(lambda: len(receiver.accepted) == 50)
     stored = world[1].store.holds
-    world[1].store.holds = lambda message_id: True  # type: ignore[method-assign]
-    world[1].core.updater._content = lambda todo: todo.entry.whole() if todo.entry else None  # type: ignore
-    for queue in world[1].core.updater._queues:
+    world[1].store.holds = lambda message_id: True
+    world[1].core.sender._content = lambda todo: todo.entry.whole() if todo.entry else None  # type: ignore
+    for queue in world[1].core.sender._queues:
         queue.todo = [todo._replace(entry=_still_there(todo.entry)) for todo in queue.todo]
-    world[1].core.updater.go_on = go_on  # type: ignore[method-assign]
+    world[1].core.sender.resume = go_on  # type: ignore[method-assign]
     assert world.until(lambda: world[3].serves)
-    world[1].store.holds = stored  # type: ignore[method-assign]
+    world[1].store.holds = stored
     receiver.leave()
     world.run(0.5)
     assert world.same_everywhere()
@@ -116,7 +129,7 @@ def _still_there(entry: Entry | None) -> Entry | None:
     if entry is None:
         return None
     copy = Entry(entry.message_id, entry.position, entry.content, entry.held_bytes)
-    copy.acquired, copy.failures = entry.acquired, entry.failures
+    copy.previously_delivered, copy.failures = entry.previously_delivered, entry.failures
     return copy
 
 
@@ -134,10 +147,10 @@ def test_a_member_that_was_being_updated_knows_that_somebody_is_ahead() -> None:
     world.run(0.5)
     world[1].start()
     for node in (1, 2):
-        world[node].core.updater.go_on = lambda: None  # type: ignore[method-assign]
-    assert world.until(lambda: "updating" in (world[1].core.phase, world[2].core.phase))
+        world[node].core.sender.resume = lambda: None  # type: ignore[method-assign]
+    assert world.until(lambda: "updating" in (world[1].core.state.phase, world[2].core.state.phase))
     world.run(0.5)
-    updated, ahead = (1, 2) if world[1].core.phase == "updating" else (2, 1)
+    updated, ahead = (1, 2) if world[1].core.state.phase == "updating" else (2, 1)
     world[ahead].kill()
     world.run(0.5)
     world[3].start()
@@ -152,9 +165,9 @@ def test_a_member_that_was_being_updated_knows_that_somebody_is_ahead() -> None:
 def third_asks(world: World) -> Core:
     """The third member comes, has asked for what there is, and is not answered: the first one, who would, sleeps."""
     core = world[3].core
-    assert world.until(lambda: core.phase == "asking")
+    assert world.until(lambda: core.state.phase_name == "asking")
     world[1].asleep = True
-    assert world.until(lambda: core.joining.is_asked)
+    assert world.until(lambda: core.state.phase == "keeping")
     return core
 
 
@@ -179,7 +192,7 @@ def test_a_long_event_for_who_waits_for_the_wiring() -> None:  # D18, D52, rules
     sender.send([1], size_bytes=200_000)
     world.run(0.1)
     assert is_everywhere(world, [1])
-    assert not core.deliver.bad_events
+    assert not core.apply_loop.bad_events
 
 
 def test_a_long_event_whose_beginning_was_missed() -> None:  # D18, D52, rules 7 and 9
@@ -194,12 +207,12 @@ def test_a_long_event_whose_beginning_was_missed() -> None:  # D18, D52, rules 7
     said.group.flush()
     world[3].start()
     core = third_asks(world)
-    said.locals.add(Local(lambda: None, kept=kept, names=["q"]))
+    said.locals.add(LocalEvent(lambda: None, kept=kept, names=["q"]))
     assert all(said.group.multicast(part) for part in others)
     said.group.flush()
     world.run(0.1)
     assert is_everywhere(world, [1])
-    assert not core.deliver.bad_events
+    assert not core.apply_loop.bad_events
     sender.send([2])
     assert is_everywhere(world, [1, 2])
 
@@ -213,7 +226,7 @@ def test_what_is_said_by_who_waits_for_the_wiring_is_heard_once() -> None:
     world[3].start()
     core = third_asks(world)
     done: list[str] = []
-    world[3].do(core.say, events.told("nothing"), Local(lambda: done.append("then"), always=True))
+    world[3].do(core.broadcaster.send, events.control("nothing"), LocalEvent(lambda: done.append("then"), always=True))
     world.run(0.1)
     assert is_everywhere(world, [])
     assert done == ["then"]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cairnmq.cluster.waiting import LONG_S
+from cairnmq.cluster.health.not_serving_log import LONG_S
+from cairnmq.cluster.kernel.phases import UPDATING
 
-from .world import World
+from .world import Member, Sender, World
 
 WAITS = "no clients were served here"
 
@@ -19,7 +20,8 @@ def test_who_serves_nobody_for_long_says_why_once(caplog: pytest.LogCaptureFixtu
     assert WAITS not in caplog.text
     world.run(20)
     [told] = [line for line in caplog.messages if WAITS in line]
-    assert "this broker has no majority of its cluster; of its 3 members it hears too few" in told
+    assert "this broker has no majority of its cluster (phase: outside; 0 of 3 members are connected" in told
+    assert "missing: nodes 1, 2, 3" in told
     assert "--cluster-force" in told
     for node in (2, 3):
         world[node].start()
@@ -33,3 +35,33 @@ def test_who_serves_nobody_for_long_says_why_once(caplog: pytest.LogCaptureFixtu
     world.network.partition([3], [1, 2])
     world.run(30)
     assert caplog.text.count(WAITS) == 1
+
+
+class SlowWhenUpdated(Member):
+    """Its disk does not finish what it is brought until somebody hurries it."""
+
+    def _durable(self, lsn: int) -> None:
+        self.is_disk_slow = self.core.state.phase == UPDATING and self.lives > 1
+        super()._durable(lsn)
+
+
+def test_member_that_is_brought_up_to_date_says_how_far_it_is(caplog: pytest.LogCaptureFixture) -> None:  # B4, B5
+    """Its log advises to wait, not to throw away what the others have."""
+    world = World(member=SlowWhenUpdated).start()
+    sender = Sender(world[1])
+    world.run(0.2)
+    world[3].kill()
+    sender.send(range(5000))
+    assert world.until(lambda: len(sender.confirmed) == 5000)
+    world[3].start()
+    assert world.until(lambda: WAITS in caplog.text, 2 * LONG_S)
+    [told] = [line for line in caplog.messages if WAITS in line]
+    assert "phase: updating" in told
+    assert f"{world[3].core.receiver.received:,} of 5,000 messages received" in told
+    assert "Wait: no action is needed" in told
+    assert "--cluster-force" not in told
+    assert world[3].core.receiver.received == 5000
+    world[3].lives = 1
+    world[3].hurry_disk()
+    assert world.until(lambda: world[3].serves, 60), world.why()
+

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
-from cairnmq.channel.words import Delivery, Forward, Open, Outcome, Terminus
+from cairnmq.channel.ports import Delivery, Forward, Open, Outcome, Terminus
 
 from ..broker.test_transactions import declare, discharge
 from ..broker.world import FakeTerminal, message, number_of

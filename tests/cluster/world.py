@@ -11,19 +11,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from cairnmq.amqp.proton import ACCEPTED, MODIFIED, REJECTED, RELEASED
+from cairnmq.amqp.native.proton_ffi import ACCEPTED, MODIFIED, REJECTED, RELEASED
 from cairnmq.base.clock import ManualClock
+from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.errors import CairnError
 from cairnmq.broker.broker import Broker
-from cairnmq.broker.entry import ARRIVAL_MASK
-from cairnmq.channel.words import Delivery, Forward, Open, Outcome, Terminus
-from cairnmq.cluster.addresses import Places
+from cairnmq.broker.messages.entry import ARRIVAL_MASK
+from cairnmq.channel.ports import Delivery, Forward, Open, Outcome, Terminus
 from cairnmq.cluster.broker_handler import BrokerHandler
-from cairnmq.cluster.core import Core
-from cairnmq.cluster.flow import LIMIT_BYTES
-from cairnmq.cluster.memory_bus import MemoryNetwork
-from cairnmq.cluster.memory_group import on_bus
-from cairnmq.disk.memory import MemoryDirectory
+from cairnmq.cluster.core import Core, MemberOptions
+from cairnmq.cluster.group.memory_bus import MemoryNetwork
+from cairnmq.cluster.group.memory_group import on_bus
+from cairnmq.cluster.health.liveness import SILENCE_S
+from cairnmq.cluster.nodes.failover_addresses import Places
+from cairnmq.cluster.replication.flow_control import LIMIT_BYTES
 from cairnmq.recovery.recover import recover
 
 from ..broker.world import FakeTerminal, message, number_of
@@ -85,6 +86,7 @@ class Member:
         """Nothing that is wanted of the disk comes."""
         self.capacity_bytes = 0
         """Of its disk; 0 for one that is never full."""
+        self.silence_s = SILENCE_S
         self.places = Places()
         self.agreed = ""
         """What it says of its version and options."""
@@ -103,9 +105,12 @@ class Member:
         self.store.run_inline(lambda lsn: actions.append((self._durable, (lsn,))))
         self.bus = self.network.bus(self.node)
         group = on_bus(self.bus, self.network, agreed=self.agreed)
-        self.core = self.core_type(group, self.name, lambda: self.network.configured, self.clock, self.failures.append)
-        self.core.flow.limit_bytes = self.flow_limit_bytes
-        self.core.addresses.mine = self.places
+        options = MemberOptions(
+            silence_s=self.silence_s, flow_limit_bytes=self.flow_limit_bytes, places=self.places
+        )
+        self.core = self.core_type(
+            group, self.name, lambda: self.network.configured, self.clock, self.failures.append, options
+        )
         readings = self.readings
         self.broker = Broker(
             self.store,
@@ -127,11 +132,11 @@ class Member:
     def look_at_room(self) -> None:
         """As the threads of a journal do now and then."""
         self.store.kick()
-        self.store.journal.write_mark()
+        self.store.journal.writer.write_mark()
         while self.store.journal.pool.prepare():
             pass
         self.store.journal.pool.look_at_room()
-        self.do(self.broker.room_again)
+        self.do(self.broker.sender_credit.grant_withheld)
 
     def hurry_disk(self) -> None:
         self.is_disk_slow = False
@@ -160,7 +165,7 @@ class Member:
 
     @property
     def serves(self) -> bool:
-        return self.running and not self.core.why_not_serving()
+        return self.running and not self.core.service.why_not_serving()
 
     def do(self, action: Callable[..., object], *args: Any) -> None:
         self.actions.append((action, args))
@@ -224,7 +229,7 @@ class Member:
         found = {position: (message_id < below, int(message_id < below)) for position, message_id in replica.stored()}
         for entry in replica.entries():
             if not entry.gone:
-                found[entry.position & ARRIVAL_MASK] = entry.acquired, entry.failures
+                found[entry.position & ARRIVAL_MASK] = entry.previously_delivered, entry.failures
         return found
 
     def load(self, message_id: int) -> bytes:
@@ -311,7 +316,7 @@ class Receiver(Client):
                     self._back.append(entry)
                 continue
             number = number_of(content)
-            marked = bool(entry.acquired)
+            marked = bool(entry.previously_delivered)
             self.order.append((number, marked))
             if not self.presettled:
                 self.unsettled[number] = (entry, marked)
@@ -379,7 +384,7 @@ class World:
 
     def why(self) -> dict[int, str]:
         return {
-            node: f"{member.core.phase}: {member.core.why_not_serving()}" if member.running else "off"
+            node: f"{member.core.state.phase}: {member.core.service.why_not_serving()}" if member.running else "off"
             for node, member in self.members.items()
         }
 

@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from cairnmq.base.clock import Clock, SystemClock
-from cairnmq.cluster.bus import Bus, BusEvent, BusMessage
-from cairnmq.cluster.corosync import ANSWER_S, CorosyncBus
-from cairnmq.cluster.group import WINDOW_BYTES, Configuration, Event, Messages
-from cairnmq.cluster.member import GroupMember
-from cairnmq.cluster.memory_bus import MemoryNetwork
-from cairnmq.tools.cluster_lab import Lab
+from cairnmq.cluster.group.bus import Bus, BusEvent, BusMessage
+from cairnmq.cluster.group.corosync import ANSWER_S, CorosyncBus
+from cairnmq.cluster.group.group import WINDOW_BYTES
+from cairnmq.cluster.group.group_events import Configuration, Event, Messages
+from cairnmq.cluster.group.member import GroupMember
+from cairnmq.cluster.group.memory_bus import MemoryNetwork
+from cairnmq.tools.lab.cluster_lab import Lab
 
 NODES = (1, 2, 3)
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cairnmq.columns.journal import Journal
-from cairnmq.columns.records import Reading
-from cairnmq.disk.real import RealDirectory
-from cairnmq.disk.seam import Directory
-from cairnmq.journal.reader import Damage, LogReader
-from cairnmq.journal.record import RecordHead, type_name
+from cairnmq.analytics.views.journal import Journal
+from cairnmq.analytics.views.records import ReadOptions
+from cairnmq.base.disk.real import RealDirectory
+from cairnmq.base.disk.seam import Directory
+from cairnmq.journal.format.record import RecordHead, type_name
+from cairnmq.journal.read.scanner import Damage, LogReader
 
 from ..store.test_transaction_histories import Life
 
@@ -64,11 +64,13 @@ COMPARED = [
 ]  # fmt: skip
 
 
-def rows(journal: Journal, reading: Reading | None = None, columns: list[str] | None = None) -> list[dict[str, Any]]:
+def rows(
+    journal: Journal, reading: ReadOptions | None = None, columns: list[str] | None = None
+) -> list[dict[str, Any]]:
     return [row for batch in journal.records(reading, columns or COMPARED) for row in batch.to_pylist()]
 
 
-def shown_by(journal: Journal, reading: Reading | None = None) -> dict[int, list[int]]:
+def shown_by(journal: Journal, reading: ReadOptions | None = None) -> dict[int, list[int]]:
     """Queue id to the ids of the messages on it, in order, as the view `messages` has them."""
     found: dict[int, list[tuple[int, int]]] = {}
     for row in journal.messages(reading).to_pylist():
@@ -96,4 +98,4 @@ def go_on(life: Life, steps: int, *, kills: bool = True) -> None:
             life.purge()
         del life.checkpoint.commits[:-1]  # a kill finds the newest one, or none
     life.kick()
-    life.store.journal.write_mark()
+    life.store.journal.writer.write_mark()

@@ -8,11 +8,11 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cairnmq.amqp import sections
-from cairnmq.amqp.header import Header
-from cairnmq.columns.amqp_columns import SCHEMA, decoded
-from cairnmq.columns.journal import open_journal
-from cairnmq.store.library import open_store
+from cairnmq.amqp.codec import sections
+from cairnmq.amqp.codec.header import Header
+from cairnmq.analytics.views.amqp_columns import SCHEMA, decoded
+from cairnmq.analytics.views.journal import open_journal
+from cairnmq.store.embedded.library import open_store
 
 EVERY = SCHEMA.names
 
@@ -44,9 +44,9 @@ def test_every_section() -> None:
         "group_id": "group", "group_sequence": 3, "reply_to_group_id": "there", "delivery_annotations": None,
         "message_annotations": [("x-opt-a", "5")],
         "application_properties": [("size", "3"), ("red", "true"), ("name", "x")], "body_kind": "data",
-        "body": b"cairn", "amqp_error": None,
+        "body": b"cairn", "body_text": "cairn", "amqp_error": None,
     }  # fmt: skip
-    assert row(content(b"")) | {"body": b"cairn"} == row(content())
+    assert row(content(b"")) | {"body": b"cairn", "body_text": "cairn"} == row(content())
 
 
 def test_a_message_that_says_nothing_has_the_defaults() -> None:

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from cairnmq.columns.files import Piece, _containers, find_again, look_at
-from cairnmq.columns.journal import Journal, open_journal
-from cairnmq.columns.records import Reading
-from cairnmq.columns.scanning import Reclaimed
-from cairnmq.disk.real import RealDirectory
-from cairnmq.journal.container import decode_head, encode_head, file_name
-from cairnmq.journal.reader import LogReader
-from cairnmq.store.library import open_store
-from cairnmq.store.options import StoreOptions
+from cairnmq.analytics.scan.files import LogPiece, _containers, find_again, open_log
+from cairnmq.analytics.scan.scanner import Reclaimed
+from cairnmq.analytics.views.journal import Journal, open_journal
+from cairnmq.analytics.views.records import ReadOptions
+from cairnmq.base.disk.real import RealDirectory
+from cairnmq.journal.format.container import decode_head, encode_head, file_name
+from cairnmq.journal.read.scanner import LogReader
+from cairnmq.store.contract.options import StoreOptions
+from cairnmq.store.embedded.library import open_store
 
 from .logs import COMPARED, rows
 
@@ -65,7 +65,7 @@ def written(path: Path, archive: Path | None = None) -> Iterator[None]:
 
 def check_lives(journal: Journal) -> int:
     """No message twice; those on one queue that is taken from in order are a run. How many are live."""
-    found = journal.messages(Reading(lose=True), ["message_id", "state", "places"]).to_pylist()
+    found = journal.messages(ReadOptions(lose=True), ["message_id", "state", "places"]).to_pylist()
     ids = [row["message_id"] for row in found]
     assert ids == sorted(set(ids))
     for row in found:
@@ -82,7 +82,7 @@ def test_reading_beside_a_writer(tmp_path: Path) -> None:
     with written(path, archive):
         while len(looks) < 12 or looks[-1][0].log.durable_lsn < 60 * SMALL:
             journal = open_journal(str(path), archive=str(archive))
-            looks.append((journal, rows(journal, Reading(verify=True))))
+            looks.append((journal, rows(journal, ReadOptions(verify=True))))
             assert check_lives(journal) < 1000
     everything = rows(open_journal(str(path), archive=str(archive)))
     assert everything[0]["lsn"] == 576
@@ -126,7 +126,7 @@ def test_reading_without_an_archive(tmp_path: Path) -> None:
     with written(path):
         while len(seen) < 3000 or reclaimed < 3:
             journal = open_journal(str(path))
-            found = rows(journal, Reading(lose=True))
+            found = rows(journal, ReadOptions(lose=True))
             lsns = [row["lsn"] for row in found]
             assert lsns == sorted(set(lsns))
             assert not lsns or lsns[-1] < journal.log.durable_lsn
@@ -173,17 +173,17 @@ def test_a_container_made_anew_under_the_name_is_not_the_one_that_was_seen(tmp_p
     journal = path / "journal"
     reader = LogReader(RealDirectory(str(journal)))
     slot = reader.slots[1]
-    (journal / file_name(reader.heads[slot].number)).write_bytes(bytes(SMALL))
+    (journal / file_name(reader.heads.by_slot[slot].number)).write_bytes(bytes(SMALL))
     assert _containers(str(journal), reader, history=False).keys() == {*reader.slots} - {slot}
 
 
 @pytest.mark.parametrize("history", [False, True])
 def test_what_left_the_log_may_still_be_there(tmp_path: Path, *, history: bool) -> None:
     path = tmp_path / "store"
-    found: list[list[Piece]] = []
+    found: list[list[LogPiece]] = []
     with written(path):
         while len(found) < 5 or (history and not any(found)):
-            log = look_at(str(path), history=history)
+            log = open_log(str(path), history=history)
             if log.base_lsn >= 10 * SMALL:
                 found.append([piece for piece in log.pieces if piece.slot_lsn + SMALL <= log.base_lsn])
     assert any(found) == history

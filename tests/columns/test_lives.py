@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cairnmq.columns.journal import open_journal
-from cairnmq.columns.lives import NEVER
-from cairnmq.columns.records import Reading
-from cairnmq.columns.selection import Selection
-from cairnmq.store.library import open_store
-from cairnmq.store.options import StoreOptions
-from cairnmq.store.why import Why
+from cairnmq.analytics.scan.selection import Selection
+from cairnmq.analytics.views.journal import open_journal
+from cairnmq.analytics.views.lifetimes import NEVER
+from cairnmq.analytics.views.records import ReadOptions
+from cairnmq.store.contract.dequeue_reason import Why
+from cairnmq.store.contract.options import StoreOptions
+from cairnmq.store.embedded.library import open_store
 
 from ..store.histories import MIXES, Traffic
 from ..store.stores import NOW_US, Disk, put, queue, shown
@@ -124,7 +124,8 @@ def test_lives_are_what_the_clients_did(mix: str, tmp_path: Path) -> None:
         traffic.step()
         if traffic.rng.random() < 0.03:
             traffic.reopen()
-        moments.append((traffic.store.journal.durable_lsn, {q: list(ids) for q, ids in traffic.on.items() if ids}))
+        durable_lsn = traffic.store.journal.writer.durable_lsn
+        moments.append((durable_lsn, {q: list(ids) for q, ids in traffic.on.items() if ids}))
     traffic.rest()
     traffic.store.close()
     journal = open_journal(lay_out(traffic.disk.files, tmp_path))
@@ -155,7 +156,7 @@ def test_lives_are_what_the_clients_did(mix: str, tmp_path: Path) -> None:
     assert live_rows == sum(len(ids) for ids in traffic.on.values())
     if not journal.log.gaps and journal.log.base_lsn < journal.log.container_bytes:  # nothing was reclaimed
         for end_lsn, on in moments[::7]:
-            assert shown_by(journal, Reading(selection=Selection(end_lsn=end_lsn))) == on
+            assert shown_by(journal, ReadOptions(selection=Selection(end_lsn=end_lsn))) == on
 
 
 @settings(max_examples=6)
@@ -169,12 +170,13 @@ def test_depth_as_of_an_lsn(seed: int, end: int) -> None:
         extent = traffic.store.journal.extent
         if extent.base_lsn >= traffic.store.journal.container_bytes or extent.holes:
             break
-        moments.append((traffic.store.journal.durable_lsn, {q: list(ids) for q, ids in traffic.on.items() if ids}))
+        durable_lsn = traffic.store.journal.writer.durable_lsn
+        moments.append((durable_lsn, {q: list(ids) for q, ids in traffic.on.items() if ids}))
         files = traffic.disk.files.after_kill()
     with TemporaryDirectory() as path:
         journal = open_journal(lay_out(files, Path(path)))
         for end_lsn, on in moments[:: max(1, len(moments) // 8)]:
-            reading = Reading(selection=Selection(end_lsn=end_lsn))
+            reading = ReadOptions(selection=Selection(end_lsn=end_lsn))
             if end_lsn <= journal.log.durable_lsn:
                 assert shown_by(journal, reading) == on
                 depths = {row["queue_id"]: row["depth"] for row in journal.queues(reading).to_pylist() if row["depth"]}

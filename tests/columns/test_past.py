@@ -8,12 +8,12 @@ from tempfile import TemporaryDirectory
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
+from cairnmq.analytics.scan.selection import Selection
+from cairnmq.analytics.views.completeness import missing_as_of, whole_from
+from cairnmq.analytics.views.journal import Journal, open_journal
+from cairnmq.analytics.views.records import ReadOptions
 from cairnmq.base.errors import CairnError
-from cairnmq.columns.journal import Journal, open_journal
-from cairnmq.columns.past import missing_as_of, whole_from
-from cairnmq.columns.records import Reading
-from cairnmq.columns.selection import Selection
-from cairnmq.tools.as_of import View
+from cairnmq.tools.history.as_of import QueuesView
 
 from ..tools.test_as_of_laws import Past, no_progress
 from .logs import lay_out, shown_by
@@ -29,13 +29,13 @@ def lived(path: str, seed: int, steps: int, *, archives: bool) -> tuple[Past, Jo
     past.rest()
     past.note()
     past.store.kick()
-    past.store.journal.write_mark()
+    past.store.journal.writer.write_mark()
     store = lay_out(past.files, Path(path) / "store")
     return past, open_journal(store, archive=f"{path}/archive" if archives else None)
 
 
-def as_of(lsn: int) -> Reading:
-    return Reading(selection=Selection(end_lsn=lsn))
+def as_of(lsn: int) -> ReadOptions:
+    return ReadOptions(selection=Selection(end_lsn=lsn))
 
 
 @settings(max_examples=25, phases=FOUND)
@@ -79,7 +79,7 @@ def test_within_transactions_it_is_what_recovery_would_make_of_the_log(seed: int
         inside = [lsn for lsn in lsns if missing_as_of(journal.log, lsn) is None]
         for lsn in {also, *past.rng.sample(inside, min(12, len(inside)))}.intersection(inside):
             try:
-                view = View(history, history.cut_at(lsn), no_progress)
+                view = QueuesView(history, history.cut_at(lsn), no_progress)
             except CairnError:
                 continue  # where a broker only started
             expected = {queue_id: list(ids) for queue_id, ids in view.on.items() if ids}

@@ -13,14 +13,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from cairnmq.analytics.scan.files import grouped, open_log
+from cairnmq.analytics.scan.selection import TYPES, Selection
+from cairnmq.analytics.views.journal import Journal, open_journal
+from cairnmq.analytics.views.records import SCHEMA, ReadOptions
+from cairnmq.base.disk.real import RealFile
 from cairnmq.base.errors import CairnError, CorruptJournal
-from cairnmq.columns.files import grouped, look_at
-from cairnmq.columns.journal import Journal, open_journal
-from cairnmq.columns.records import SCHEMA, Reading
-from cairnmq.columns.selection import TYPES, Selection
-from cairnmq.disk.real import RealFile
-from cairnmq.journal.record import Flag, type_name
-from cairnmq.store.library import open_store
+from cairnmq.journal.format.record import Flag, type_name
+from cairnmq.store.embedded.library import open_store
 
 from ..store.histories import MIXES, Traffic
 from .logs import COMPARED, as_rows, lay_out, live, plain, rows
@@ -37,7 +37,7 @@ def test_any_history(seed: int, steps: int, verify: bool) -> None:
     with TemporaryDirectory() as path:
         store = lay_out(live(seed, steps).files, Path(path))
         journal = open_journal(store)
-        assert rows(journal, Reading(verify=verify)) == as_rows(plain(store, journal.log.durable_lsn))
+        assert rows(journal, ReadOptions(verify=verify)) == as_rows(plain(store, journal.log.durable_lsn))
         parts = [
             row
             for some in grouped(journal.log.pieces, journal.log.container_bytes, 3 * journal.log.container_bytes)
@@ -50,7 +50,7 @@ def test_any_history(seed: int, steps: int, verify: bool) -> None:
 def heads_are_read_alone(journal: Journal) -> None:
     """Without payloads, of which then not all is read, the records are the same; also where heads are damaged."""
     for verify in (False, True):
-        reading = Reading(verify=verify, permissive=True)
+        reading = ReadOptions(verify=verify, permissive=True)
         heads = [{name: row[name] for name in HEADS} for row in rows(journal, reading)]
         assert rows(journal, reading, HEADS) == heads
 
@@ -103,6 +103,12 @@ def test_payloads_are_not_read_where_nobody_asks_for_them(tmp_path: Path, monkey
     assert sum(read) - whole >= 400 * 60_000
 
 
+def since(store: str, end: int, time_us: int) -> int:
+    """The LSN of the first record of that time or later that is no copy."""
+    late = (r.lsn for r in plain(store, end) if r.head.time_us >= time_us and not r.head.flags & Flag.MOVED)
+    return next(late, end)
+
+
 @settings(max_examples=10)
 @given(data=st.data())
 def test_what_is_selected(data: st.DataObject) -> None:
@@ -119,19 +125,20 @@ def test_what_is_selected(data: st.DataObject) -> None:
         known = sorted({read.head.message_id for read in plain(store, end)})
         message_ids = tuple(data.draw(st.lists(st.sampled_from([*known, end]), max_size=5)))
         selection = Selection(start_lsn, end_lsn, start_us, end_us, types, queue_ids, message_ids)
+        begin, until = (0 if start_us is None else since(store, end, start_us)), 1 << 62 if end_lsn is None else end_lsn
+        if end_us is not None:
+            until = min(until, since(store, end, end_us))
         expected = [
             read.lsn
             for read in plain(store, end)
-            if start_lsn <= read.lsn < (1 << 62 if end_lsn is None else end_lsn)
-            and (start_us is None or read.head.time_us >= start_us)
-            and (end_us is None or read.head.time_us < end_us)
+            if max(begin, start_lsn) <= read.lsn < until
             and (not types or read.head.type in types)
             and (not queue_ids or read.head.queue_id in queue_ids)
             and (not message_ids or read.head.message_id in message_ids)
         ]
-        assert [row["lsn"] for row in rows(journal, Reading(selection=selection), ["lsn"])] == expected
+        assert [row["lsn"] for row in rows(journal, ReadOptions(selection=selection), ["lsn"])] == expected
         columns = data.draw(st.lists(st.sampled_from(SCHEMA.names), min_size=1, unique=True))
-        for batch in journal.records(Reading(selection=selection), columns):
+        for batch in journal.records(ReadOptions(selection=selection), columns):
             assert batch.schema.names == columns
 
 
@@ -154,7 +161,7 @@ def test_damage_costs_its_block(seed: int, wounds: list[tuple[float, int]]) -> N
                 file.write(bytes(byte ^ 0x55 for byte in old))
         hurt = open_journal(store)
         expected = as_rows(plain(store, whole.log.durable_lsn))
-        kind = Reading(verify=True, permissive=True)
+        kind = ReadOptions(verify=True, permissive=True)
         found = rows(hurt, kind)
         assert hurt.log.durable_lsn <= whole.log.durable_lsn
         assert found == [row for row in expected if row["lsn"] < hurt.log.durable_lsn]
@@ -163,7 +170,7 @@ def test_damage_costs_its_block(seed: int, wounds: list[tuple[float, int]]) -> N
         whole_rows = rows(whole, kind)
         if damaged:
             with pytest.raises(CorruptJournal, match=r"\.cairn: LSN \d+ to \d+ can't be read"):
-                rows(hurt, Reading(verify=True))
+                rows(hurt, ReadOptions(verify=True))
             counted = {
                 row["container"]: row["damaged_blocks"]
                 for batch in hurt.records(kind, ["container", "damaged_blocks"])
@@ -181,13 +188,13 @@ def test_copies_can_be_left_out(seed: int) -> None:
     """Of a message that was relocated one Start record is shown, whether the original is still there or not."""
     with TemporaryDirectory() as path:
         journal = open_journal(lay_out(live(seed, 800).files, Path(path)))
-        new = rows(journal, Reading(copies="new"), ["type", "message_id", "flags"])
+        new = rows(journal, ReadOptions(copies="new"), ["type", "message_id", "flags"])
         starts = [row for row in new if row["type"] == "start"]
         ids = [row["message_id"] for row in starts]
         every = {row["message_id"] for row in rows(journal, columns=["type", "message_id"]) if row["type"] == "start"}
         assert len(ids) == len(set(ids))
         assert set(ids) == every
-        assert not any(row["flags"] & Flag.MOVED for row in rows(journal, Reading(copies="none")))
+        assert not any(row["flags"] & Flag.MOVED for row in rows(journal, ReadOptions(copies="none")))
 
 
 def test_what_is_asked_for_in_vain(tmp_path: Path) -> None:
@@ -200,10 +207,10 @@ def test_what_is_asked_for_in_vain(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for name, why in (("gone", "no such directory"), ("empty", "the directory is empty")):
         with pytest.raises(CairnError, match=f"{name}: {why}; name a store directory"):
-            look_at(str(tmp_path / name))
+            open_log(str(tmp_path / name))
     (tmp_path / "file").write_text("")
     with pytest.raises(CairnError, match="not a directory"):
-        look_at(str(tmp_path / "file"))
+        open_log(str(tmp_path / "file"))
 
 
 def test_a_new_store_has_next_to_nothing(tmp_path: Path) -> None:

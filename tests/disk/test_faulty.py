@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cairnmq.base.disk.faulty import Call, Fault, FaultyDirectory, Kind, Plan, ever_after, once
+from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.base.disk.real import RealDirectory
+from cairnmq.base.disk.seam import Directory
 from cairnmq.base.errors import CannotLink, DiskError, DiskFull
-from cairnmq.disk.faulty import Call, Fault, FaultyDirectory, Kind, Plan, ever_after, once
-from cairnmq.disk.memory import MemoryDirectory
-from cairnmq.disk.real import RealDirectory
-from cairnmq.disk.seam import Directory
 
 IO_ERROR, FULL = Fault(errno.EIO), Fault(errno.ENOSPC)
 KINDS: list[Kind] = ["list", "read", "write", "sync", "create", "open", "rename", "link", "sync_names", "unlink"]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from cairnmq.base.disk.real import RealDirectory
 from cairnmq.base.errors import DiskError
-from cairnmq.disk.real import RealDirectory
 
 
 def test_a_disk_that_fails_once_a_file_is_open_leaves_it_closed(

@@ -12,10 +12,10 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 from sqlalchemy import URL
 
-from cairnmq.columns.journal import Journal, open_journal
-from cairnmq.columns.records import DEFAULT, Reading
-from cairnmq.store.library import open_store
-from cairnmq.store.options import StoreOptions
+from cairnmq.analytics.views.journal import Journal, open_journal
+from cairnmq.analytics.views.records import DEFAULT, ReadOptions
+from cairnmq.store.contract.options import StoreOptions
+from cairnmq.store.embedded.library import open_store
 
 from ..columns.test_amqp_columns import content
 
@@ -66,7 +66,7 @@ def rows_in(target: Path, kind: str, columns: tuple[str, ...] = DEFAULT) -> list
 def expected(journal: Journal, columns: tuple[str, ...] = DEFAULT) -> list[Row]:
     """What `columns` reads, with the names that queues have in exports."""
     some = dict.fromkeys((*columns, "queue_id"))
-    batches = journal.records(Reading(verify=True), list(some))
+    batches = journal.records(ReadOptions(verify=True), list(some))
     rows = [row for batch in batches for row in batch.to_pylist()]
     for row in rows:
         if row["queue_id"] and "queue" in row:

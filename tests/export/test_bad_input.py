@@ -9,15 +9,17 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from cairnmq.analytics.export.exporter import ExportRequest, export
+from cairnmq.analytics.export.target import Target
+from cairnmq.analytics.sidecars.keeper import SidecarKeeper
+from cairnmq.analytics.views.journal import open_journal
 from cairnmq.base.errors import CairnError, CorruptJournal, ForeignStore, StoreInUse
-from cairnmq.columns.journal import open_journal
-from cairnmq.export.exporting import Asked, export
-from cairnmq.export.target import Target
-from cairnmq.sidecars.keeper import Keeper
-from cairnmq.store.library import open_store
+from cairnmq.base.extras import install_hint
+from cairnmq.store.embedded.library import open_store
 
 from ..process import CAIRNMQ
 from .tables import KINDS, OPTIONS, SMALL, all_of, expected, fill, rows_in
@@ -52,11 +54,11 @@ def test_a_damaged_container(store: Path, tmp_path: Path, kind: str) -> None:
         file.seek(victim["block"] - piece.slot_lsn + 100)
         file.write(b"rot")
     with pytest.raises(CorruptJournal, match=rf"{Path(piece.path).name}: LSN {victim['block']} .*--skip-damaged"):
-        export(str(hurt), target, Asked(kind=kind))
+        export(str(hurt), target, ExportRequest(kind=kind))
     assert [row["lsn"] for row in rows_in(Path(target), kind)] == [
         row["lsn"] for row in rows if row["lsn"] < piece.slot_lsn
     ]
-    export(str(hurt), target, Asked(skip_damaged=True))
+    export(str(hurt), target, ExportRequest(skip_damaged=True))
     assert [row["lsn"] for row in rows_in(Path(target), kind)] == [
         row["lsn"] for row in rows if row["block"] != victim["block"]
     ]
@@ -64,21 +66,21 @@ def test_a_damaged_container(store: Path, tmp_path: Path, kind: str) -> None:
 
 def test_damaged_sidecars(store: Path, tmp_path: Path) -> None:
     beside = tmp_path / "beside"
-    keeper = Keeper(str(store), str(beside), None, 1 << 30)
+    keeper = SidecarKeeper(str(store), str(beside), None, 1 << 30)
     keeper.step()
     keeper.close()
     with pytest.raises(CairnError, match=r"sidecars have heads only, and no payload; export the store"):
-        export(str(beside), str(tmp_path / "target"), Asked(columns=("lsn", "payload")))
+        export(str(beside), str(tmp_path / "target"), ExportRequest(columns=("lsn", "payload")))
     file = max(beside.glob("*.parquet"))
     data = bytearray(file.read_bytes())
     data[40] ^= 1
     file.write_bytes(data)
     with pytest.raises(CairnError, match=rf"{file.name}: its checksum says that it is damaged; remove it"):
-        export(str(beside), str(tmp_path / "target"), Asked(commit_bytes=1))
+        export(str(beside), str(tmp_path / "target"), ExportRequest(commit_bytes=1))
     rest = [row["lsn"] for row in rows_in(tmp_path / "target", "parquet", ("lsn",))]
     assert rest
     file.unlink()
-    export(str(store), str(tmp_path / "target"), Asked())
+    export(str(store), str(tmp_path / "target"), ExportRequest())
     found = [row["lsn"] for row in rows_in(tmp_path / "target", "parquet", ("lsn",))]
     journal = open_journal(str(store))
     first = journal.log.first_lsn  # sidecars may have more: containers that the log left, and that nothing used again
@@ -89,44 +91,61 @@ def test_damaged_sidecars(store: Path, tmp_path: Path) -> None:
 def test_whose_the_target_is(store: Path, tmp_path: Path) -> None:
     other, target, full = tmp_path / "other", tmp_path / "target", tmp_path / "full"
     fill(other, 20)
-    export(str(store), str(target), Asked())
+    export(str(store), str(target), ExportRequest())
     whole = rows_in(target, "parquet")
     with pytest.raises(ForeignStore, match=r"the export of another log, .*name another directory"):
-        export(str(other), str(target), Asked())
+        export(str(other), str(target), ExportRequest())
     with pytest.raises(ForeignStore, match=r"another choice \(its format: parquet, not delta\)"):
-        export(str(store), str(target), Asked(kind="delta"))
+        export(str(store), str(target), ExportRequest(kind="delta"))
     with pytest.raises(ForeignStore, match=r"another choice \(columns: lsn,.* not lsn\)"):
-        export(str(store), str(target), Asked(columns=("lsn",)))
+        export(str(store), str(target), ExportRequest(columns=("lsn",)))
     with pytest.raises(ForeignStore, match="partitioned by: day,queue, not none"):
-        export(str(store), str(target), Asked(partition=()))
+        export(str(store), str(target), ExportRequest(partition=()))
     assert rows_in(target, "parquet") == whole
     full.mkdir()
     (full / "thesis.txt").write_text("mine")
     for wrong, why in ((full, "not empty .'thesis.txt' is in it., and no export"), (store, "not empty")):
         with pytest.raises(ForeignStore, match=why):
-            export(str(store), str(wrong), Asked())
+            export(str(store), str(wrong), ExportRequest())
     assert os.listdir(full) == ["thesis.txt"]
     with pytest.raises(CairnError, match="not a directory"):
-        export(str(store), str(full / "thesis.txt"), Asked())
-    with pytest.raises(CairnError, match="exports go to file systems only"):
-        export(str(store), "s3://bucket/table", Asked())
+        export(str(store), str(full / "thesis.txt"), ExportRequest())
     locked = Target(str(target))
     with pytest.raises(StoreInUse, match="another export goes there just now"):
-        export(str(store), str(target), Asked())
+        export(str(store), str(target), ExportRequest())
     locked.close()
+
+
+REMOTE = ["s3://bucket/table", "s3a:bucket", "dbfs:/x", "DBFS:/x", "abfss:/c@a/x", "hdfs:/x", "gs:x", "file:/x", "x-y.z://h"]
+
+
+@pytest.mark.parametrize("target", REMOTE)
+def test_export_target_on_an_object_store_is_refused(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(CairnError, match=f"{target}: exports go to file systems only; mount it and name"):
+        export(str(store), target, ExportRequest())
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_export_target_may_be_a_directory_with_such_a_name(store: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert export(str(store), "./dbfs:x", ExportRequest()).records
 
 
 def test_an_older_copy_of_the_store(store: Path, tmp_path: Path) -> None:
     newer, target = tmp_path / "newer", str(tmp_path / "target")
     shutil.copytree(store, newer)
     fill(newer, 100)
-    end_lsn = export(str(newer), target, Asked()).end_lsn
+    end_lsn = export(str(newer), target, ExportRequest()).end_lsn
     with pytest.raises(CairnError, match=rf"and the export has come to LSN {end_lsn}; it is an older copy"):
-        export(str(store), target, Asked())
+        export(str(store), target, ExportRequest())
 
 
 def test_what_says_how_far_it_has_come(store: Path, tmp_path: Path) -> None:
-    export(str(store), str(tmp_path), Asked())
+    export(str(store), str(tmp_path), ExportRequest())
     for name, text in (
         ("state.json", "{"), ("state.json", '{"exported": [[5, 4]], "moving": [], "is_writing": false}'),
         ("export.json", "[]"), ("export.json", '{"format": 1}'), ("export.json", '{"format": 9}'),
@@ -135,9 +154,9 @@ def test_what_says_how_far_it_has_come(store: Path, tmp_path: Path) -> None:
         kept = place.read_text()
         place.write_text(text)
         with pytest.raises(CairnError, match=f"{name}: .*(can't be read .*export anew|newer version)"):
-            export(str(store), str(tmp_path), Asked())
+            export(str(store), str(tmp_path), ExportRequest())
         place.write_text(kept)
-    assert export(str(store), str(tmp_path), Asked()).records == 0
+    assert export(str(store), str(tmp_path), ExportRequest()).records == 0
 
 
 ODD = "we*ird {c,d} é"
@@ -194,7 +213,7 @@ def test_the_command(store: Path, tmp_path: Path) -> None:
         ((store, tmp_path / "t", "--format", "orc"), "'orc' is not one of 'parquet', 'delta', 'iceberg'"),
         ((store, tmp_path / "t", "--columns", "lsm"), "column 'lsm': there is no such column; one of lsn"),
         ((store, tmp_path / "t", "--partition-by", "month"), "no table can be partitioned so"),
-        ((store, tmp_path / "t", "--commit-size", "much"), "it is no size"),
+        ((store, tmp_path / "t", "--commit-size", "much"), "invalid size"),
     ):
         done = run(*arguments)
         assert (done.returncode, why in done.stderr, done.stdout) == (2, True, ""), done.stderr
@@ -210,4 +229,4 @@ def test_what_is_not_installed(store: Path, tmp_path: Path) -> None:
         )
         done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=400)
         assert done.returncode == 2
-        assert f"--format {kind}: {module} is missing; pip install 'cairnmq[{kind}]'" in done.stderr
+        assert f"--format {kind}: {module} is missing; {install_hint(kind)}" in done.stderr

@@ -13,13 +13,13 @@ from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cairnmq.columns.amqp_columns import SCHEMA as AMQP
-from cairnmq.columns.journal import open_journal
-from cairnmq.columns.ranges import Ranges
-from cairnmq.columns.records import DEFAULT
-from cairnmq.export.exporting import Asked, export
-from cairnmq.sidecars.folder import Folder
-from cairnmq.sidecars.keeper import Keeper
+from cairnmq.analytics.export.exporter import ExportRequest, export
+from cairnmq.analytics.scan.ranges import Ranges
+from cairnmq.analytics.sidecars.folder import Folder
+from cairnmq.analytics.sidecars.keeper import SidecarKeeper
+from cairnmq.analytics.views.amqp_columns import SCHEMA as AMQP
+from cairnmq.analytics.views.journal import open_journal
+from cairnmq.analytics.views.records import DEFAULT
 
 from ..columns.logs import go_on, lay_out
 from ..columns.test_live import SMALL as LIVE_BYTES
@@ -44,9 +44,9 @@ def test_any_history_in_any_pieces(seed: int, cuts: list[int], commit: int) -> N
             for row in expected(open_journal(store)):
                 assert seen.setdefault(row["lsn"], row) == row
             before = len(rows_in(target, "parquet", ("lsn",))) if target.exists() and seen else 0
-            done = export(store, str(target), Asked(commit_bytes=commit * 8192))
+            done = export(store, str(target), ExportRequest(commit_bytes=commit * 8192))
             assert done.records == len(seen) - before
-            assert export(store, str(target), Asked()).records == 0
+            assert export(store, str(target), ExportRequest()).records == 0
         assert not seen or rows_in(target, "parquet") == [seen[lsn] for lsn in sorted(seen)]
 
 
@@ -70,11 +70,11 @@ def test_each_format_read_back(tmp_path: Path, kind: str) -> None:
     store, archive, target = tmp_path / "store", tmp_path / "archive", tmp_path / "target"
     archive.mkdir()
     columns = (*DEFAULT, "payload", *AMQP.names)
-    asked = Asked(kind=kind, columns=columns, archive=str(archive), commit_bytes=2 * SMALL)
+    asked = ExportRequest(kind=kind, columns=columns, archive=str(archive), commit_bytes=2 * SMALL)
     fill(store, 240, archive)
     first = export(str(store), str(target), asked)
     fill(store, 240, archive)
-    second = export(str(store), str(target), Asked(archive=str(archive), commit_bytes=2 * SMALL))
+    second = export(str(store), str(target), ExportRequest(archive=str(archive), commit_bytes=2 * SMALL))
     assert export(str(store), str(target), asked).records == 0
     rows = expected(open_journal(str(store), archive=str(archive)), columns)
     assert first.records + second.records == len(rows)
@@ -109,7 +109,7 @@ def by_duckdb(target: Path, kind: str) -> list[tuple[int, str]]:
 def test_delta_and_iceberg_are_partitioned(tmp_path: Path) -> None:
     fill(tmp_path / "store", 60)
     for kind in ("delta", "iceberg"):
-        export(str(tmp_path / "store"), str(tmp_path / kind), Asked(kind=kind))
+        export(str(tmp_path / "store"), str(tmp_path / kind), ExportRequest(kind=kind))
     assert DeltaTable(tmp_path / "delta").metadata().partition_columns == ["day", "queue"]
     spec = iceberg(tmp_path / "iceberg").spec()
     assert [(field.name, str(field.transform)) for field in spec.fields] == [("day", "day"), ("queue", "identity")]
@@ -125,9 +125,9 @@ def test_beside_a_writer(tmp_path: Path) -> None:
             pass
         end_lsn = 0
         while end_lsn < 80 * LIVE_BYTES:
-            export(str(archive), str(target), Asked(names_of=str(store)))
-            end_lsn = export(str(store), str(target), Asked(archive=str(archive))).end_lsn
-    done = export(str(store), str(target), Asked(archive=str(archive)))
+            export(str(archive), str(target), ExportRequest(names_of=str(store)))
+            end_lsn = export(str(store), str(target), ExportRequest(archive=str(archive))).end_lsn
+    done = export(str(store), str(target), ExportRequest(archive=str(archive)))
     assert done.runs == ((0, done.end_lsn),)
     assert not done.missing
     assert rows_in(target, "parquet") == all_of(store, archive)
@@ -142,8 +142,8 @@ def test_an_archive_alone_is_exported_when_all_has_come(tmp_path: Path) -> None:
     for number in (*range(1, len(files), 2), *range(0, len(files), 2)):
         shutil.copy(files[number], some)
         if number % 6 == 1:
-            export(str(some), str(tmp_path / "target"), Asked(partition=("day",)))
-    assert export(str(some), str(tmp_path / "target"), Asked()).runs == ((0, len(files) * SMALL),)
+            export(str(some), str(tmp_path / "target"), ExportRequest(partition=("day",)))
+    assert export(str(some), str(tmp_path / "target"), ExportRequest()).runs == ((0, len(files) * SMALL),)
     rows = [row["lsn"] for row in expected(open_journal(str(archive)), ("lsn",))]
     assert [row["lsn"] for row in rows_in(tmp_path / "target", "parquet", ("lsn",))] == rows
 
@@ -153,20 +153,20 @@ def test_sidecars(tmp_path: Path) -> None:
     store, archive, beside, target = (tmp_path / name for name in ("store", "archive", "beside", "target"))
     archive.mkdir()
     fill(store, 300, archive)
-    keeper = Keeper(str(store), str(beside), str(archive), 1 << 30)
+    keeper = SidecarKeeper(str(store), str(beside), str(archive), 1 << 30)
     keeper.step()
     keeper.close()
     sealed = len(Folder(str(beside), None).containers)
-    done = export(str(beside), str(target), Asked(names_of=str(store)))
+    done = export(str(beside), str(target), ExportRequest(names_of=str(store)))
     assert done.runs == ((0, sealed * SMALL),)
     fill(store, 300, archive)
-    export(str(store), str(target), Asked(archive=str(archive)))
+    export(str(store), str(target), ExportRequest(archive=str(archive)))
     assert rows_in(target, "parquet") == all_of(store, archive)
-    assert export(str(beside), str(target), Asked()).records == 0
+    assert export(str(beside), str(target), ExportRequest()).records == 0
 
 
 def test_only_what_is_sealed(tmp_path: Path) -> None:
     fill(tmp_path / "store", 300)
     log = open_journal(str(tmp_path / "store")).log
-    done = export(str(tmp_path / "store"), str(tmp_path / "target"), Asked(sealed_only=True))
+    done = export(str(tmp_path / "store"), str(tmp_path / "target"), ExportRequest(sealed_only=True))
     assert done.end_lsn == log.durable_lsn - log.durable_lsn % SMALL

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from cairnmq.columns.journal import open_journal
-from cairnmq.export.exporting import Asked, export
+from cairnmq.analytics.export.exporter import ExportRequest, export
+from cairnmq.analytics.views.journal import open_journal
 
 from .tables import KINDS, SMALL, expected, fill, rows_in
 
 _FORKING = """
 import os, signal, sys
-from cairnmq.export.exporting import Asked, export
-from cairnmq.export import {kind}
+from cairnmq.analytics.export.exporter import ExportRequest, export
+from cairnmq.analytics.export import {kind}
 
 count = last = 0
 
@@ -34,7 +34,7 @@ for line in sys.stdin:
     store, target, last = line.split()
     last = int(last)
     if os.fork() == 0:
-        export(store, target, Asked(kind={kind!r}, commit_bytes={commit}))
+        export(store, target, ExportRequest(kind={kind!r}, commit_bytes={commit}))
         print(count, flush=True)
         os._exit(0)
     status = os.wait()[1]
@@ -84,7 +84,7 @@ def test_exactly_once(tmp_path: Path, kind: str) -> None:
             fill(store, 100)
     exporter.end()
     assert killed > 5
-    export(str(store), str(target), Asked(kind=kind))
+    export(str(store), str(target), ExportRequest(kind=kind))
     log = open_journal(str(store))
     rows = expected(log)
     found = rows_in(target, kind)

@@ -9,9 +9,9 @@ import pytest
 from proton import Message
 from proton.utils import BlockingConnection
 
-from cairnmq.columns.journal import open_journal
-from cairnmq.export.exporting import Asked, export
-from cairnmq.store.bookmarks import read_bookmark
+from cairnmq.analytics.export.exporter import ExportRequest, export
+from cairnmq.analytics.views.journal import open_journal
+from cairnmq.store.journaled.retention_leases import read_bookmark
 
 from ..process import DEADLINE_S, BrokerProcess, broker
 from ..sidecars.test_with_a_broker import fill, has_ended, keeper_of, sealed, until
@@ -38,7 +38,7 @@ def test_it_exports_what_is_sealed_and_loses_nothing(tmp_path: Path, kind: str) 
     store, target = tmp_path / "store", tmp_path / "target"
     for end, options in ((signal.SIGKILL, ("--export-format", kind)), (signal.SIGTERM, ())):
         serve(store, target, end, *options)
-    done = export(str(store), str(target), Asked())
+    done = export(str(store), str(target), ExportRequest())
     assert done.runs[0][0] == 0
     journal = open_journal(str(store))
     found = rows_in(target, kind)
@@ -62,7 +62,7 @@ def test_behind_an_archive_it_needs_no_bookmark(tmp_path: Path, kind: str) -> No
         running.wait_for(rf"\d+ records exported to {target}, which has come to LSN \d+")
         assert read_bookmark(str(store), "export") is None
         running.stop()
-    export(str(store), str(target), Asked(archive=str(archive)))
+    export(str(store), str(target), ExportRequest(archive=str(archive)))
     assert rows_in(target, kind) == all_of(store, archive)
 
 

@@ -10,13 +10,13 @@ from typing import Any
 from proton import Delivery, Described, Link, Message, Terminus, symbol, timestamp, ulong
 from scramp import ScramClient
 
-from cairnmq.accounts.credentials import Credentials, make
-from cairnmq.amqp import encode
-from cairnmq.amqp.front import AMQP_HEADER, Front
-from cairnmq.amqp.sasl import Login
-from cairnmq.amqp.sasl_frame import SASL_HEADER
-from cairnmq.amqp.values import Described as DescribedValue
-from cairnmq.amqp.values import Symbol, Ulong
+from cairnmq.amqp.codec import encode
+from cairnmq.amqp.codec.types import Described as DescribedValue
+from cairnmq.amqp.codec.types import Symbol, Ulong
+from cairnmq.amqp.sasl.frames import SASL_HEADER
+from cairnmq.amqp.sasl.server import Login
+from cairnmq.amqp.sasl.server_handshake import AMQP_HEADER, ServerHandshake
+from cairnmq.base.accounts.credentials import Credentials, make
 
 from .site import Client, Site
 
@@ -296,7 +296,7 @@ def logins() -> tuple[tuple[bytes, ...], ...]:
     scram = ScramClient(["SCRAM-SHA-256"], USER, PASSWORD, c_nonce="rOprNGfwEbeRWgbNEkqO")
     first = encode.binary(scram.get_client_first().encode())
     begin = sasl_frame(0x41, encode.symbol("SCRAM-SHA-256"), first)
-    front = Front(login())
+    front = ServerHandshake(login())
     front.feed(SASL_HEADER + begin)
     assert front.check is not None
     answer, _ = front.checked(front.check())

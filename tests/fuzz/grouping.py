@@ -6,11 +6,12 @@ from functools import cache
 
 from crc32c import crc32c
 
-from cairnmq.cluster.bus import RingId
-from cairnmq.cluster.frame import VERSION, BadFrame, Entry, Events, Hello, Lost, Refusal, Welcome, decode, encode
-from cairnmq.cluster.group import MemberId, Refused
-from cairnmq.cluster.memory_bus import MemoryNetwork
-from cairnmq.cluster.memory_group import memory_member
+from cairnmq.cluster.group.bus import RingId
+from cairnmq.cluster.group.frame import VERSION, BadFrame, Entry, Events, Hello, Lost, Refusal, Welcome, decode, encode
+from cairnmq.cluster.group.group_events import Refused
+from cairnmq.cluster.group.member_id import MemberId
+from cairnmq.cluster.group.memory_bus import MemoryNetwork
+from cairnmq.cluster.group.memory_group import memory_member
 
 from ..cluster import order
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from cairnmq.amqp import encode, sections
-from cairnmq.amqp.sections import Properties
-from cairnmq.channel.words import Open, Terminus
-from cairnmq.management.operations import serve
+from cairnmq.amqp.codec import encode, sections
+from cairnmq.amqp.codec.sections import Properties
+from cairnmq.channel.ports import Open, Terminus
+from cairnmq.management.serve import serve
 
 from ..broker.world import FakeTerminal, World
 
@@ -69,7 +69,7 @@ class Managed:
 
     def __init__(self) -> None:
         self.world = World(4 << 20)
-        serve(self.world.broker, lambda user, operation, name: "")
+        serve(self.world.broker, lambda user, operation, name, *, pattern=False: "")
         self._connection = _Connection()
         self.world.do(self.world.broker.connection_opened, self._connection)
         self._answers = self._open(to_client=True)

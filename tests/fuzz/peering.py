@@ -12,13 +12,13 @@ from typing import Any
 
 from proton import Message
 
-from cairnmq.amqp.beginning import MAX_AHEAD_BYTES, Stage
-from cairnmq.amqp.client_front import ClientFront
-from cairnmq.amqp.client_sasl import Identity
-from cairnmq.broker.auto_links import parse as parse_auto_link
-from cairnmq.broker.link_routes import parse as parse_link_route
-from cairnmq.channel.outward import INTER_ROUTER, Target
-from cairnmq.router.client_terminal import ClientTerminal
+from cairnmq.amqp.sasl.client import Identity
+from cairnmq.amqp.sasl.client_handshake import ClientHandshake
+from cairnmq.amqp.sasl.handshake import MAX_AHEAD_BYTES, Stage
+from cairnmq.broker.outbound.auto_links import parse as parse_auto_link
+from cairnmq.broker.outbound.link_routes import parse as parse_link_route
+from cairnmq.channel.connector_target import INTER_ROUTER, Target
+from cairnmq.router.connections.client_terminal import ClientTerminal
 
 from .site import LIMITS, Client, Site
 
@@ -47,7 +47,7 @@ def _near() -> Site:
     site.broker.link_routes.start((parse_link_route("far.*=far"),))
     site.broker.auto_links.start((parse_auto_link("in:in@far:far-out"), parse_auto_link("out:out@far:far-in")))
     site.core.post(site.broker.connectors.start, _Lines(), _TARGETS, "")
-    site.core.run()
+    site.core.run_all()
     return site
 
 
@@ -234,7 +234,7 @@ _IDENTITIES = (Identity("anna", "one stone"), Identity(), Identity("anna", "x", 
 def client_front(data: bytes) -> None:
     """A server that says anything gets no further than it may, and makes little be held."""
     secure, proved = data[-1:] > b"\x80", False
-    front = ClientFront(_IDENTITIES[len(data) % len(_IDENTITIES)], "there", secure=secure)
+    front = ClientHandshake(_IDENTITIES[len(data) % len(_IDENTITIES)], "there", secure=secure)
     for at in range(0, len(data), 100):
         piece = data[at : at + 100]
         if front._attempt is not None and _NONCE in piece:

@@ -9,13 +9,13 @@ from typing import Any
 
 from proton import Connection, Transport
 
-from cairnmq.amqp.buckets import Buckets
-from cairnmq.amqp.events import Limits
-from cairnmq.amqp.sasl import Login
-from cairnmq.router.admission import Admission, AdmissionOptions
-from cairnmq.router.core import Core
-from cairnmq.router.gate import Gate
-from cairnmq.router.terminal import Terminal
+from cairnmq.amqp.links.events import Limits
+from cairnmq.amqp.native.buffer_pool import Buckets
+from cairnmq.amqp.sasl.server import Login
+from cairnmq.router.admission.admission import Admission, AdmissionOptions
+from cairnmq.router.admission.login_gate import LoginGate
+from cairnmq.router.connections.terminal import Terminal
+from cairnmq.router.kernel.core import Core
 
 from ..broker.world import World
 
@@ -57,7 +57,7 @@ class Site:
             self._actions.append(posted)
         self.buckets = Buckets(8 << 20)
         self.admission = Admission(options.get("container_id", "broker"), AdmissionOptions())
-        self.gate = Gate(Login(), 1000)
+        self.gate = LoginGate(Login(), 1000)
         self.gate.start(self.core.post)
         self.woken: deque[Terminal] = deque()
         self._number = 0
@@ -77,7 +77,7 @@ class Site:
     def settle_down(self, terminal: Terminal, hear: Callable[[bytes], None] | None = None) -> None:
         """Have everybody do what there is to do; what is said to *terminal*'s client is heard, or thrown away."""
         for _ in range(MOST_TURNS):
-            self.core.run()
+            self.core.run_all()
             if self.failure is not None:
                 raise CoreFailed(f"the core failed: {self.failure!r}") from self.failure
             if self.woken:
@@ -109,7 +109,7 @@ class Site:
         self.world.clock.advance(seconds)
         if self.broker.due_s() <= self.world.clock.monotonic_s():
             self.core.post(self.broker.on_time)
-            self.core.run()
+            self.core.run_all()
 
     def hang_up(self, terminal: Terminal) -> None:
         """The client of *terminal* is gone."""
@@ -120,10 +120,10 @@ class Site:
 
     def settle_down_without(self, terminal: Terminal) -> None:
         """As `settle_down`, where the connection is gone."""
-        self.core.run()
+        self.core.run_all()
         while self.woken:
             self.woken.popleft().do_work()
-            self.core.run()
+            self.core.run_all()
         if self.failure is not None:
             raise CoreFailed(f"the core failed: {self.failure!r}") from self.failure
 
@@ -134,12 +134,12 @@ class Site:
         assert memory == held, f"{memory} bytes are counted, queues hold {held}"
         assert self.buckets.used_bytes == 0, f"{self.buckets.used_bytes} bytes are still on their way out"
         for queue in self.broker.nodes.queues.values():
-            links = [*queue.consumers, *queue.browsers, *queue.producers, *queue.leavers]
+            links = [*queue.consumers, *queue.browsers, *queue.producers, *queue.detached_consumers]
             assert not links, f"{queue.name} has links still: {links}"
-            if queue.timing is not None:
-                queue.timing.clean(True)  # what is over may stand between others for a while
-            seen = (queue.messages, queue.waiting, queue.gone)
-            assert seen == (queue.depth + len(queue.away), 0, False), f"{queue.name}: {seen}"
+            if queue.expiry is not None:
+                queue.expiry.clean(True)  # what is over may stand between others for a while
+            seen = (queue.messages, queue.waiting, queue.is_deleted)
+            assert seen == (queue.depth + len(queue.delayed), 0, False), f"{queue.name}: {seen}"
 
 
 class Client:

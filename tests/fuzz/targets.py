@@ -11,18 +11,22 @@ from contextlib import suppress
 from itertools import cycle
 from typing import Any, NamedTuple
 
-from cairnmq.accounts.users import Users, parse
-from cairnmq.amqp import codec, decode, encode, filters, header, sections, termini, transactions, vouching
-from cairnmq.amqp.beginning import MAX_AHEAD_BYTES, Stage
-from cairnmq.amqp.buckets import Buckets
-from cairnmq.amqp.codec import Malformed
-from cairnmq.amqp.engine import Engine
-from cairnmq.amqp.front import Front
+from cairnmq.amqp.codec import decode, encode, filters, header, sections
+from cairnmq.amqp.codec import primitives as codec
+from cairnmq.amqp.codec import transaction_types as transactions
+from cairnmq.amqp.codec import user_id_check as vouching
+from cairnmq.amqp.codec.primitives import Malformed
+from cairnmq.amqp.engine.engine import Engine
+from cairnmq.amqp.links import terminus as termini
+from cairnmq.amqp.native.buffer_pool import Buckets
+from cairnmq.amqp.sasl.handshake import MAX_AHEAD_BYTES, Stage
+from cairnmq.amqp.sasl.server_handshake import ServerHandshake
+from cairnmq.base.accounts.users import Users, parse
 from cairnmq.base.errors import CairnError
-from cairnmq.broker import lifetimes
-from cairnmq.broker.selector import Selector, SelectorError
-from cairnmq.broker.times import may_have_times, stamped, times_of
-from cairnmq.broker.topics import Topics
+from cairnmq.broker.messages.message_times import may_have_times, stamped, times_of
+from cairnmq.broker.nodes import lifetimes
+from cairnmq.broker.nodes.topic_trie import Topics
+from cairnmq.broker.selector.compiler import Selector, SelectorError
 
 from . import corpus
 from .grouping import Grouped, said
@@ -140,7 +144,7 @@ def _selected(data: bytes) -> None:
 
 def _front(data: bytes) -> None:
     """Nothing but SASL is reachable before a login, and a stranger makes it hold little."""
-    front = Front(corpus.login())
+    front = ServerHandshake(corpus.login())
     for at in range(0, len(data), 100):
         _, rest = front.feed(data[at : at + 100])
         while front.check is not None:

@@ -23,8 +23,8 @@ from itertools import pairwise
 import pytest
 from proton import Message
 
-from cairnmq.tools.cluster_lab import why_not
-from cairnmq.tools.cluster_lab_conf import address
+from cairnmq.tools.lab.cluster_lab import unavailable_reason
+from cairnmq.tools.lab.cluster_lab_conf import address
 from tests.clients.peers import Peer
 from tests.cluster.real import PORT, Life, a_life, die_with_me
 
@@ -41,7 +41,7 @@ HERS, OURS = 1, 3
 
 @pytest.fixture(scope="module")
 def one_life(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Life]:
-    reason = why_not()
+    reason = unavailable_reason()
     if reason:
         pytest.skip(f"no corosync: {reason}")
     with a_life(tmp_path_factory.mktemp("life")) as made:
@@ -78,13 +78,13 @@ def rhea_promise_client(rhea: Program) -> Program:
 
 @pytest.fixture
 def rabbitmq_client() -> Program:
-    pytest.importorskip("rabbitmq_amqp_python_client", reason="pip install 'cairnmq[interop]'")
+    pytest.importorskip("rabbitmq_amqp_python_client", reason="pip install '.[interop]'")
     return [sys.executable, str(HERE / "failover_rabbitmq.py")], {}
 
 
 @pytest.fixture
 def azure_client() -> Program:
-    pytest.importorskip("azure.servicebus._pyamqp", reason="pip install 'cairnmq[interop]'")
+    pytest.importorskip("azure.servicebus._pyamqp", reason="pip install '.[interop]'")
     return [sys.executable, str(HERE / "failover_azure.py")], {}
 
 

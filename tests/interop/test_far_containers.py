@@ -15,7 +15,7 @@ import pytest
 from proton import Message
 from proton.utils import BlockingConnection, LinkDetached
 
-from cairnmq.perftest.servers import free_port
+from cairnmq.tools.soak.servers import free_port
 from tests.clients.peers import Peer
 from tests.process import broker
 from tests.router.joined import until

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from proton import Message
 
-from cairnmq.perftest.servers import free_port
+from cairnmq.tools.soak.servers import free_port
 from tests.clients.peers import Peer
 from tests.clients.test_content import VALUES
 from tests.process import BrokerProcess, broker

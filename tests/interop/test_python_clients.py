@@ -24,7 +24,7 @@ class Enough(Exception):
 
 @pytest.fixture
 def rabbit(running: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    client = pytest.importorskip("rabbitmq_amqp_python_client", reason="pip install 'cairnmq[interop]'")
+    client = pytest.importorskip("rabbitmq_amqp_python_client", reason="pip install '.[interop]'")
     kind = pytest.importorskip("rabbitmq_amqp_python_client.connection").Connection
     monkeypatch.setattr(kind, "_validate_server_properties", lambda self: None)
     environment = client.Environment(uri=f"amqp://guest:guest@127.0.0.1:{running.port}/")
@@ -74,7 +74,7 @@ def test_rabbitmq_consumes(rabbit: Any, peer: Peer) -> None:
 @pytest.fixture
 def azure(running: BrokerProcess) -> Any:
     """Makers of Azure's low-level sender and receiver."""
-    layer = pytest.importorskip("azure.servicebus._pyamqp", reason="pip install 'cairnmq[interop]'")
+    layer = pytest.importorskip("azure.servicebus._pyamqp", reason="pip install '.[interop]'")
     sasl = pytest.importorskip("azure.servicebus._pyamqp.sasl")
     constants = pytest.importorskip("azure.servicebus._pyamqp.constants")
 

@@ -6,14 +6,14 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from cairnmq.disk.memory import MemoryDirectory
-from cairnmq.disk.seam import Directory
-from cairnmq.journal import block
-from cairnmq.journal.archive import archived_lsn
-from cairnmq.journal.archiver import Archiver
-from cairnmq.journal.block import BadBlock, Block
-from cairnmq.journal.container import DATA_OFFSET, file_name
-from cairnmq.journal.reader import LogReader
+from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.base.disk.seam import Directory
+from cairnmq.journal.files.archive import archived_lsn
+from cairnmq.journal.files.archiver import Archiver
+from cairnmq.journal.format import block
+from cairnmq.journal.format.block import BadBlock, Block
+from cairnmq.journal.format.container import DATA_OFFSET, file_name
+from cairnmq.journal.read.scanner import LogReader
 
 from .logs import BIG, LOG_ID, SIZE, START, content, new_log, records_of, reopen
 
@@ -82,7 +82,7 @@ def history(archive: Directory, directory: Directory) -> list[tuple[int, bytes]]
     whole = {lsn // SIZE: data for name, data in content(archive).items() if (lsn := archived_lsn(name)) is not None}
     for slot in reader.slots:
         assert slot not in whole, "a container of the log was archived"
-        file = directory.open(file_name(reader.heads[slot].number))
+        file = directory.open(file_name(reader.heads.by_slot[slot].number))
         whole[slot] = file.read_at(0, SIZE)
     return [
         (read.lsn, read.payload)

@@ -9,13 +9,13 @@ from uuid import UUID
 from crc32c import crc32c
 
 from cairnmq.base.clock import Clock, ManualClock
-from cairnmq.disk.memory import MemoryDirectory
-from cairnmq.disk.seam import Directory
-from cairnmq.journal.block import Block
-from cairnmq.journal.log import Journal
-from cairnmq.journal.opening import MIN_CONTAINER_BYTES, OpenReport, format_log, open_log
-from cairnmq.journal.reader import Damage, LogReader
-from cairnmq.journal.record import RecordHead, RecordType
+from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.base.disk.seam import Directory
+from cairnmq.journal.format.block import Block
+from cairnmq.journal.format.record import RecordHead, RecordType
+from cairnmq.journal.read.scanner import Damage, LogReader
+from cairnmq.journal.write.journal import Journal
+from cairnmq.journal.write.open import MIN_CONTAINER_BYTES, OpenReport, format_log, open_log
 
 SIZE = MIN_CONTAINER_BYTES
 LOG_UUID = UUID("6ba7b810-9dad-11d1-80b4-00c04fd430c8")
@@ -84,13 +84,23 @@ def read_all(directory: Directory) -> list[Read]:
     return [read for read in found if read.head.type not in OWN]
 
 
+def advance_base(journal: Journal, base_lsn: int) -> None:
+    """Retire every slot below the one that holds *base_lsn*."""
+    journal.retire([slot for slot in journal.extent.slots if slot < base_lsn // journal.container_bytes])
+
+
+def container_start(journal: Journal, lsn: int) -> int:
+    """The first LSN of the container that holds *lsn*."""
+    return lsn - lsn % journal.container_bytes
+
+
 def put(journal: Journal, payload: bytes) -> int:
     return journal.append(START, payload, time_us=1)
 
 
 def container_of(directory: Directory, slot: int) -> str:
     """The name of the file that holds *slot*."""
-    return f"{LogReader(directory).heads[slot].number:08d}.cairn"
+    return f"{LogReader(directory).heads.by_slot[slot].number:08d}.cairn"
 
 
 def patch(directory: Directory, name: str, at: int, data: bytes) -> None:

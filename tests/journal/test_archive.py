@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cairnmq.base.clock import ManualClock
+from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.errors import CairnError
-from cairnmq.disk.memory import MemoryDirectory
-from cairnmq.journal.archive import ArchiveLimits, archive_name, archived_lsn
-from cairnmq.journal.container import file_number
-from cairnmq.journal.reader import LogReader
+from cairnmq.journal.files.archive import ArchiveLimits, archive_name, archived_lsn
+from cairnmq.journal.format.container import file_number
+from cairnmq.journal.read.scanner import LogReader
 
 from .archives import ArchivedLog, archived_slots, history, on_one_disk, on_two_disks, work
 from .logs import LOG_UUID, SIZE, container_of, content, new_log, patch, read_all, reopen
@@ -169,7 +169,7 @@ def test_an_archive_that_is_new_takes_what_is_left_over() -> None:
     log.options["archive_limits"] = ArchiveLimits(max_bytes=SIZE)
     log.retire()
     log.journal.close()
-    free = {slot for slot, head in LogReader(directory).heads.items() if slot < 4}
+    free = {slot for slot, head in LogReader(directory).heads.by_slot.items() if slot < 4}
     archive = directory.beside("/archive")
     journal = reopen(directory, archive=archive)[0]
     assert set(archived_slots(archive)) == free
@@ -187,7 +187,7 @@ def test_what_was_being_used_again_is_not_taken_for_history() -> None:
     log.retire()
     log.journal.close()
     reader = LogReader(directory)
-    left = [slot for slot in reader.heads if slot not in reader.slots]
+    left = [slot for slot in reader.heads.by_slot if slot not in reader.slots]
     assert left
     for slot in left:
         patch(directory, container_of(directory, slot), 1024, b"x" * 1024)

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cairnmq.base.clock import ManualClock
-from cairnmq.disk.faulty import Fault, FaultyDirectory, Plan, ever_after, once
-from cairnmq.disk.memory import MemoryDirectory
-from cairnmq.disk.seam import Directory
-from cairnmq.journal import archiver as archiver_module
-from cairnmq.journal import room
-from cairnmq.journal.archive import ROOM_BYTES, archived_lsn
-from cairnmq.journal.flusher import Flusher
+from cairnmq.base.disk.faulty import Fault, FaultyDirectory, Plan, ever_after, once
+from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.base.disk.seam import Directory
+from cairnmq.journal.files import archiver as archiver_module
+from cairnmq.journal.files import space_reserve as room
+from cairnmq.journal.files.archive import ROOM_BYTES, archived_lsn
+from cairnmq.journal.write.flusher import Flusher
 
 from .archives import ArchivedLog, archived_slots, history, on_one_disk, work
 from .logs import BIG, SIZE, read_all, reopen
@@ -139,7 +139,7 @@ class Threads:
         self.flusher.kick()
         wanted = self.log.journal.next_lsn
         with self.durable:
-            assert self.durable.wait_for(lambda: self.log.journal.durable_lsn >= wanted, 180)
+            assert self.durable.wait_for(lambda: self.log.journal.writer.durable_lsn >= wanted, 180)
         assert self.failure is None
 
     def fill(self, slots: int) -> None:
@@ -224,7 +224,7 @@ def test_a_power_cut_at_any_step_loses_no_history_on_one_disk(seed: int, ordered
     held: list[tuple[MemoryDirectory, int, list[tuple[int, bytes]]]] = []
 
     def hold(_: str) -> None:
-        held.append((log.directory.after_kill(), log.journal.durable_lsn, list(log.appended)))
+        held.append((log.directory.after_kill(), log.journal.writer.durable_lsn, list(log.appended)))
 
     log.directory.on_operation = hold
     assert isinstance(log.archive, MemoryDirectory)
@@ -243,7 +243,7 @@ def test_a_power_cut_at_any_step_loses_no_history_on_two_disks(seed: int) -> Non
     held: list[tuple[MemoryDirectory, MemoryDirectory, int, list[tuple[int, bytes]]]] = []
 
     def hold(_: str) -> None:
-        moment = (log.directory.after_kill(), archive.after_kill(), log.journal.durable_lsn, list(log.appended))
+        moment = (log.directory.after_kill(), archive.after_kill(), log.journal.writer.durable_lsn, list(log.appended))
         held.append(moment)
 
     log.directory.on_operation = hold

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis.strategies import binary, integers, lists, tuples
 
 from cairnmq.base.clock import ManualClock
-from cairnmq.disk.memory import MemoryDirectory
-from cairnmq.journal.log import OWN_LSN, Journal
-from cairnmq.journal.opening import MIN_CONTAINER_BYTES, format_log, open_log
-from cairnmq.journal.record import HEAD_BYTES, MAX_PAYLOAD_BYTES, Flag, RecordType
+from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.journal.format.record import HEAD_BYTES, MAX_PAYLOAD_BYTES, Flag, RecordType
+from cairnmq.journal.write.journal import OWN_LSN, Journal
+from cairnmq.journal.write.open import MIN_CONTAINER_BYTES, format_log, open_log
 
 from .logs import content
 

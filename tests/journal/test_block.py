@@ -9,10 +9,10 @@ from crc32c import crc32c
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cairnmq.disk.seam import SECTOR_BYTES
-from cairnmq.journal import block
-from cairnmq.journal.block import BLOCK_HEAD_BYTES, BadBlock, Block
-from cairnmq.journal.record import HEAD, HEAD_BYTES
+from cairnmq.base.disk.seam import SECTOR_BYTES
+from cairnmq.journal.format import block
+from cairnmq.journal.format.block import BLOCK_HEAD_BYTES, BadBlock, Block
+from cairnmq.journal.format.record import HEAD, HEAD_BYTES
 
 from .logs import LOG_ID, with_crc
 

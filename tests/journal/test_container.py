@@ -9,11 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cairnmq.base.disk.seam import SECTOR_BYTES
 from cairnmq.base.errors import ForeignStore
-from cairnmq.disk.seam import SECTOR_BYTES
-from cairnmq.journal import container
-from cairnmq.journal.container import BadContainer, ContainerHead, decode_head, encode_head, file_name, file_number
-from cairnmq.journal.opening import container_size
+from cairnmq.journal.format import container
+from cairnmq.journal.format.container import (
+    BadContainer,
+    ContainerHead,
+    decode_head,
+    encode_head,
+    file_name,
+    file_number,
+)
+from cairnmq.journal.write.open import container_size
 
 from .logs import SIZE, with_crc
 

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cairnmq.base.disk.faulty import Call, Fault, FaultyDirectory
+from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.base.disk.seam import Directory
+from cairnmq.base.disk.sectors import Pending
 from cairnmq.base.errors import CorruptJournal, DiskError, ForeignStore
-from cairnmq.disk.faulty import Call, Fault, FaultyDirectory
-from cairnmq.disk.memory import MemoryDirectory
-from cairnmq.disk.seam import Directory
-from cairnmq.disk.sectors import Pending
-from cairnmq.journal import mark
-from cairnmq.journal.block import Block
-from cairnmq.journal.container import HEAD as CONTAINER_HEAD
-from cairnmq.journal.log import Journal
-from cairnmq.journal.reader import Damage
+from cairnmq.journal.format import log_mark as mark
+from cairnmq.journal.format.block import Block
+from cairnmq.journal.format.container import HEAD as CONTAINER_HEAD
+from cairnmq.journal.read.scanner import Damage
+from cairnmq.journal.write.journal import Journal
 
 from .logs import (
     BIG,
@@ -132,7 +132,7 @@ def test_the_mark_claims_the_last_block(closed: bool) -> None:
     if closed:
         journal.close()
     else:
-        journal.write_mark()
+        journal.writer.write_mark()
     last = blocks(directory)[-1]
     flip_lsn(directory, last.lsn + 70)
     with pytest.raises(CorruptJournal, match=f"LSN {last.lsn} to {last.end_lsn} was durable"):
@@ -147,7 +147,7 @@ def test_blocks_behind_a_torn_one_are_not_read() -> None:
         put(journal, payload)
         journal.seal()
     directory.on_operation = lambda operation: moments.append(directory.after_kill())
-    journal.write_out()
+    journal.writer.write_out()
     disk = moments[2]
     first = disk.pending()[0].operation
     left = disk.after_power_cut(lambda item: item.operation != first)
@@ -211,7 +211,7 @@ def test_a_container_that_was_lost_with_its_head_stays_free() -> None:
     journal.seal()
     moments: list[MemoryDirectory] = []
     directory.on_operation = lambda operation: moments.append(directory.after_kill())
-    journal.write_out()
+    journal.writer.write_out()
     disk = [moment for moment in moments if any(is_container_head(item) for item in moment.pending())][-1]
     left = disk.after_power_cut(lambda item: not is_container_head(item))
     assert {read.lsn // SIZE for read in reopen(left)[2]} == {0}
@@ -261,7 +261,7 @@ def test_a_stale_block_of_a_reused_slot_is_not_read() -> None:
         journal.seal()
         put(journal, b"stale")
     journal.seal()
-    journal.write_out()
+    journal.writer.write_out()
     before_sync = moments[-4]  # the container's sync, and the mark's write and sync, come after it
     left = before_sync.after_power_cut(lambda item: not is_container_head(item))
     again, _, found = reopen(left)

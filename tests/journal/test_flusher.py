@@ -10,17 +10,18 @@ from queue import SimpleQueue
 
 import pytest
 
+from cairnmq.base.disk.faulty import Call, Fault, FaultyDirectory, Plan
+from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.base.disk.seam import Directory
 from cairnmq.base.errors import JournalError, JournalFailed
-from cairnmq.disk.faulty import Call, Fault, FaultyDirectory, Plan
-from cairnmq.disk.memory import MemoryDirectory
-from cairnmq.disk.seam import Directory
-from cairnmq.journal import flusher as flusher_module
-from cairnmq.journal import mark, room
-from cairnmq.journal.container import file_number
-from cairnmq.journal.flusher import Flusher
-from cairnmq.journal.log import Journal
+from cairnmq.journal.files import space_reserve as room
+from cairnmq.journal.format import log_mark as mark
+from cairnmq.journal.format.container import file_number
+from cairnmq.journal.write import flusher as flusher_module
+from cairnmq.journal.write.flusher import Flusher
+from cairnmq.journal.write.journal import Journal
 
-from .logs import BIG, SIZE, container_of, new_log, put, read_all, reopen
+from .logs import BIG, SIZE, advance_base, container_of, new_log, put, read_all, reopen
 
 SOON_S = 180
 """How long a thread may take on a machine that has much else to do; nothing waits that long if all is well."""
@@ -39,13 +40,13 @@ class Owner:
         """Kick, and again after each flush, until *lsn* is durable; what was told."""
         told = []
         self.flusher.kick()
-        while self.journal.durable_lsn <= lsn:
+        while self.journal.writer.durable_lsn <= lsn:
             told.append(self.durable.get(timeout=SOON_S))
             self.flusher.kick()
         return told
 
     def failed_or_durable(self, lsn: int) -> Callable[[], bool]:
-        return lambda: self.journal.durable_lsn > lsn or not self.failures.empty()
+        return lambda: self.journal.writer.durable_lsn > lsn or not self.failures.empty()
 
 
 @contextmanager
@@ -89,8 +90,8 @@ def test_everything_kicked_becomes_durable() -> None:
                 told += own.until_durable(lsn)
         told += own.until_durable(lsn)
         assert told == sorted(set(told))  # each flush is told once, and further on
-        assert told[-1] == own.journal.durable_lsn > lsn
-        assert own.journal.meters.written.flushes <= 300
+        assert told[-1] == own.journal.writer.durable_lsn > lsn
+        assert own.journal.writer.meters.written.flushes <= 300
     assert [read.payload for read in read_all(directory)] == [b"%d" % number for number in range(300)]
 
 
@@ -111,11 +112,12 @@ def test_a_kick_while_a_flush_runs_is_served_by_the_next() -> None:
         assert begun.wait(SOON_S)
         lsns = [put(own.journal, b"meanwhile") for _ in range(100)]
         own.flusher.kick()
-        assert own.journal.durable_lsn < lsns[0]
+        assert own.journal.writer.durable_lsn < lsns[0]
         directory.on_operation = None
         go_on.set()
         assert len(own.until_durable(lsns[-1])) == 2
-        assert own.journal.meters.written.flushes == 3  # that of the opening, the first, and one for all the others
+        # that of the opening, the first, and one for all the others
+        assert own.journal.writer.meters.written.flushes == 3
 
 
 def test_no_more_than_max_write_buffers_wait() -> None:
@@ -172,7 +174,7 @@ def test_a_bell_for_room_does_not_leave_a_later_kick_unserved() -> None:
 
         def is_durable() -> bool:
             own.flusher.kick()
-            return own.journal.durable_lsn > lsn
+            return own.journal.writer.durable_lsn > lsn
 
         assert wait_for(is_durable)
 
@@ -186,7 +188,7 @@ def test_a_failure_is_told_once_and_nothing_is_confirmed_after_it(kind: str, onc
     with owner(directory) as own:
         safe = put(own.journal, b"safe")
         own.until_durable(safe)
-        durable_lsn = own.journal.durable_lsn
+        durable_lsn = own.journal.writer.durable_lsn
         directory.plan = fail(kind, directory, once=once)
         put(own.journal, b"never confirmed")
         own.flusher.kick()
@@ -200,11 +202,11 @@ def test_a_failure_is_told_once_and_nothing_is_confirmed_after_it(kind: str, onc
             with pytest.raises(JournalFailed):
                 own.journal.flush()
             with pytest.raises(JournalFailed):
-                own.journal.write_out()
+                own.journal.writer.write_out()
         with pytest.raises(JournalFailed):
             put_without_end(own.journal)
-        own.journal.write_mark()
-        assert own.journal.durable_lsn == durable_lsn
+        own.journal.writer.write_mark()
+        assert own.journal.writer.durable_lsn == durable_lsn
         assert own.durable.empty()
         assert own.failures.empty()
     own.journal.close()
@@ -232,7 +234,7 @@ def test_a_container_that_can_not_be_given_back_stops_nothing() -> None:
         while len(own.journal.pool.slots()) < 8:
             own.until_durable(put(own.journal, BIG))
         directory.plan = fail("unlink", directory)
-        own.journal.advance_base(7 * SIZE)
+        advance_base(own.journal, 7 * SIZE)
         own.until_durable(put(own.journal, b"carries the base"))
         own.until_durable(put(own.journal, b"goes on"))
         assert "unlink" in [call.kind for call in directory.calls]
@@ -248,7 +250,7 @@ def test_an_idle_log_writes_its_mark(monkeypatch: pytest.MonkeyPatch) -> None:
         lsn = put(own.journal, b"x")
         own.until_durable(lsn)
         directory.on_operation = lambda operation: written.set() if operation == f"sync {mark.NAME}" else None
-        durable_lsn = own.journal.durable_lsn
+        durable_lsn = own.journal.writer.durable_lsn
         found = mark.read(directory)
         if found is None or found.durable_lsn != durable_lsn:
             assert written.wait(SOON_S)
@@ -331,7 +333,7 @@ def test_the_last_containers_are_for_openings() -> None:
             lsn = put(own.journal, BIG)
             own.flusher.kick()
             assert wait_for(own.failed_or_durable(lsn))
-            lsns += [lsn] if own.journal.durable_lsn > lsn else []
+            lsns += [lsn] if own.journal.writer.durable_lsn > lsn else []
         assert "no space left" in str(own.failures.get())
         assert own.journal.pool.free_count == room.FOR_OPENINGS
     for _ in range(3):
@@ -379,7 +381,7 @@ def test_files_that_are_taken_away_end_the_journal(monkeypatch: pytest.MonkeyPat
     directory = MemoryDirectory()
     with owner(directory) as own:
         own.until_durable(put(own.journal, b"x"))
-        slot = own.journal.durable_lsn // SIZE
+        slot = own.journal.writer.durable_lsn // SIZE
         directory.unlink(mark.NAME if hurt == "mark" else container_of(directory, slot))
         failure = own.failures.get(timeout=SOON_S)
         assert "removed, replaced or unmounted" in str(failure)

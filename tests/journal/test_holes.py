@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.errors import CorruptJournal, JournalError
-from cairnmq.disk.memory import MemoryDirectory
-from cairnmq.journal import block, holes
-from cairnmq.journal.block import Block
-from cairnmq.journal.holes import Hole
-from cairnmq.journal.log import Journal
-from cairnmq.journal.reader import Damage, LogReader
-from cairnmq.journal.record import MAX_PAYLOAD_BYTES, RecordType
+from cairnmq.journal.format import block, holes
+from cairnmq.journal.format.block import Block
+from cairnmq.journal.format.holes import Hole
+from cairnmq.journal.format.record import MAX_PAYLOAD_BYTES, RecordType
+from cairnmq.journal.read.scanner import Damage, LogReader
+from cairnmq.journal.write.journal import Journal
 
 from .logs import (
     BIG,
@@ -168,7 +168,7 @@ def test_the_base_forgets_the_holes_it_passes() -> None:
     retire(journal, 2)
     assert (journal.extent.base_lsn, journal.extent.holes) == (4 * SIZE, [])
     reader = LogReader(directory)
-    assert (reader.base_lsn, reader.holes) == (4 * SIZE, [])
+    assert (reader.heads.base_lsn, reader.holes) == (4 * SIZE, [])
     assert messages(reopen(directory)[2]) == alive(lsns, 0, 1, 2, 3)
 
 

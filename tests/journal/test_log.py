@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cairnmq.base.disk.faulty import FaultyDirectory
+from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.errors import JournalError
-from cairnmq.disk.faulty import FaultyDirectory
-from cairnmq.disk.memory import MemoryDirectory
-from cairnmq.journal.block import MAX_RECORDS
-from cairnmq.journal.container import DATA_OFFSET
-from cairnmq.journal.log import BLOCK_LIMIT_BYTES, OWN_LSN
-from cairnmq.journal.reader import LogReader
-from cairnmq.journal.record import HEAD, HEAD_BYTES, MAX_PAYLOAD_BYTES, RecordHead
+from cairnmq.journal.format.block import MAX_RECORDS
+from cairnmq.journal.format.container import DATA_OFFSET
+from cairnmq.journal.format.record import HEAD, HEAD_BYTES, MAX_PAYLOAD_BYTES, RecordHead
+from cairnmq.journal.read.scanner import LogReader
+from cairnmq.journal.write.journal import BLOCK_LIMIT_BYTES, OWN_LSN
 
 from .logs import BIG, SIZE, START, blocks, container_of, new_log, put, read_all, reopen
 
@@ -39,12 +39,12 @@ def test_what_was_flushed_is_read(batches: list[list[int]], unflushed: list[int]
         for payload in payloads_of(sizes):
             written.append((put(journal, payload), payload))
         durable_lsn = journal.flush()
-        assert durable_lsn == journal.durable_lsn == journal.next_lsn
+        assert durable_lsn == journal.writer.durable_lsn == journal.next_lsn
         assert all(lsn < durable_lsn for lsn, _ in written)
-    before = journal.durable_lsn
+    before = journal.writer.durable_lsn
     for payload in payloads_of(unflushed):
         assert put(journal, payload) > before
-    assert journal.durable_lsn == before
+    assert journal.writer.durable_lsn == before
     assert [(read.lsn, read.payload) for read in read_all(directory)] == written
     for lsn, payload in written:
         assert journal.stored.read_record(lsn).payload == payload
@@ -146,7 +146,7 @@ def test_the_end_of_a_container_may_lie_anywhere(gap: int) -> None:
             lsns.append(put(journal, written[-1]))
             journal.flush()
     assert [(read.lsn, read.payload) for read in read_all(directory)] == list(zip(lsns, written, strict=True))
-    assert journal.durable_lsn // SIZE == 1 or SIZE - journal.durable_lsn % SIZE < 3500
+    assert journal.writer.durable_lsn // SIZE == 1 or SIZE - journal.writer.durable_lsn % SIZE < 3500
 
 
 def test_nothing_is_written_before_a_flush() -> None:
@@ -192,9 +192,9 @@ def test_one_sync_for_a_group() -> None:
         put(journal, b"%d" % number)
     journal.flush()
     assert [operation.split()[0] for operation in operations] == ["write", "sync"]
-    assert journal.flush() == journal.durable_lsn
+    assert journal.flush() == journal.writer.durable_lsn
     assert len(operations) == 2  # there was nothing to do
-    assert journal.meters.written.flushes == 2  # the first was that of the opening
+    assert journal.writer.meters.written.flushes == 2  # the first was that of the opening
 
 
 def test_an_opening_looks_once_at_each_container() -> None:

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cairnmq.base.disk.faulty import Fault, FaultyDirectory, ever_after
+from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.base.disk.seam import SECTOR_BYTES
 from cairnmq.base.errors import DiskError, ForeignStore
-from cairnmq.disk.faulty import Fault, FaultyDirectory, ever_after
-from cairnmq.disk.memory import MemoryDirectory
-from cairnmq.disk.seam import SECTOR_BYTES
-from cairnmq.journal import mark
-from cairnmq.journal.mark import Mark, MarkFile
+from cairnmq.journal.format import log_mark as mark
+from cairnmq.journal.format.log_mark import Mark, MarkFile
 
 from .logs import patch, with_crc
 

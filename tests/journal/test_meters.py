@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cairnmq.base.clock import ManualClock
-from cairnmq.disk.memory import MemoryDirectory
-from cairnmq.journal.meters import Histogram
-from cairnmq.journal.opening import open_log
-from cairnmq.journal.record import HEAD_BYTES, RecordType
+from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.journal.format.record import HEAD_BYTES, RecordType
+from cairnmq.journal.write.metrics import Histogram
+from cairnmq.journal.write.open import open_log
 
 from .logs import BIG, blocks, new_log, put
 
@@ -36,18 +36,18 @@ def test_a_histogram_counts_every_value_at_its_bound(values: list[float]) -> Non
 def test_what_was_counted_is_what_the_log_holds(groups: list[list[int]]) -> None:
     """The log's own opening record included; payloads of any size, groups that need several containers too."""
     directory, journal = new_log(keep=40)
-    begun = journal.meters.written
+    begun = journal.writer.meters.written
     assert (begun.flushes, begun.records, begun.own_bytes) == (1, 1, HEAD_BYTES)
     full_groups = 0
     for sizes in groups:
         for size_bytes in sizes:
             put(journal, BIG[:size_bytes])
-        before = journal.meters.written
+        before = journal.writer.meters.written
         journal.flush()
         full_groups += bool(sizes)
-        assert all(new >= old for new, old in zip(journal.meters.written, before, strict=True))
+        assert all(new >= old for new, old in zip(journal.writer.meters.written, before, strict=True))
     found = blocks(directory)
-    written = journal.meters.written
+    written = journal.writer.meters.written
     assert written.blocks == len(found)
     assert written.records == sum(block.head.records for block in found)
     assert written.record_bytes == sum(HEAD_BYTES + head.size for block in found for head in block.heads())
@@ -56,7 +56,7 @@ def test_what_was_counted_is_what_the_log_holds(groups: list[list[int]]) -> None
     assert written.own_bytes == own * HEAD_BYTES
     assert written.moved_bytes == 0
     assert written.flushes >= 1 + full_groups  # a group larger than the buffers is flushed in between
-    records, sizes_bytes = journal.meters.group_records.value(), journal.meters.group_bytes.value()
+    records, sizes_bytes = journal.writer.meters.group_records.value(), journal.writer.meters.group_bytes.value()
     assert records.count == sizes_bytes.count == written.flushes
     assert (records.total, sizes_bytes.total) == (written.records, written.block_bytes)
     journal.abandon()
@@ -66,11 +66,11 @@ def test_the_time_of_a_sync_is_the_sync_alone() -> None:
     clock, directory = ManualClock(), MemoryDirectory()
     new_log(directory)[1].close()
     journal, _ = open_log(directory, clock, visit=lambda block: None)
-    opened = journal.meters.fsync_s.value()
+    opened = journal.writer.meters.fsync_s.value()
     directory.on_operation = lambda what: clock.advance(0.25 if what.startswith("sync") else 3)
     put(journal, b"x")
     journal.flush()
-    found = journal.meters.fsync_s.value()
+    found = journal.writer.meters.fsync_s.value()
     assert found.total - opened.total == 0.25
     at = bisect_left(found.bounds, 0.25)
     assert [new - old for new, old in zip(found.counts, opened.counts, strict=True)] == [

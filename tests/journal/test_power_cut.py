@@ -8,9 +8,9 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cairnmq.disk.memory import MemoryDirectory
+from cairnmq.base.disk.memory import MemoryDirectory
 
-from .logs import SIZE, new_log, put, reopen
+from .logs import SIZE, advance_base, container_start, new_log, put, reopen
 
 Step = tuple[str, int]
 STEPS = st.lists(
@@ -32,7 +32,7 @@ def play(steps: list[Step], directory: MemoryDirectory) -> list[Held]:
     appended: list[tuple[int, bytes]] = []
 
     def hold(_: str) -> None:
-        held.append((directory.after_kill(), journal.durable_lsn, journal.extent.base_lsn, list(appended)))
+        held.append((directory.after_kill(), journal.writer.durable_lsn, journal.extent.base_lsn, list(appended)))
 
     directory.on_operation = hold
     for number, (action, size) in enumerate(steps):
@@ -45,9 +45,9 @@ def play(steps: list[Step], directory: MemoryDirectory) -> list[Held]:
         elif action == "flush":
             journal.flush()
         elif action == "base":
-            journal.advance_base(journal.container_start(journal.durable_lsn))
+            advance_base(journal, container_start(journal, journal.writer.durable_lsn))
         elif action == "mark":
-            journal.write_mark()
+            journal.writer.write_mark()
         else:
             if action == "close":
                 journal.close()

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.base.disk.seam import File
 from cairnmq.base.errors import CairnError, JournalError
-from cairnmq.disk.memory import MemoryDirectory
-from cairnmq.disk.seam import File
-from cairnmq.journal.log import Journal
+from cairnmq.journal.write.journal import Journal
 
-from .logs import BIG, SIZE, START, flip_lsn, new_log, put
+from .logs import BIG, SIZE, START, advance_base, container_start, flip_lsn, new_log, put
 
 MUCH = 1 << 30
 
@@ -113,7 +113,7 @@ def test_nobody_waits_for_a_read_and_nothing_else_is_returned() -> None:
     assert reading.wait(180)
     for _ in range(60):
         put(journal, BIG)
-        journal.advance_base(journal.container_start(journal.next_lsn))
+        advance_base(journal, container_start(journal, journal.next_lsn))
         journal.flush()
     assert slot not in journal.pool.slots()
     go_on.set()

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.errors import JournalError
-from cairnmq.disk.memory import MemoryDirectory
-from cairnmq.journal import mark
-from cairnmq.journal.container import file_number
-from cairnmq.journal.reader import Damage, LogReader
-from cairnmq.journal.record import RecordType
-from cairnmq.journal.room import SPARES, reserve
+from cairnmq.journal.files.space_reserve import SPARES, reserve
+from cairnmq.journal.format import log_mark as mark
+from cairnmq.journal.format.container import file_number
+from cairnmq.journal.format.record import RecordType
+from cairnmq.journal.read.scanner import Damage, LogReader
 
-from .logs import BIG, SIZE, container_of, flip, new_log, put, read_all, reopen
+from .logs import BIG, SIZE, advance_base, container_of, container_start, flip, new_log, put, read_all, reopen
 
 
 def containers(directory: MemoryDirectory) -> list[str]:
@@ -33,8 +33,8 @@ def test_the_base_only_rises(moves: list[int]) -> None:
     journal.flush()
     highest = journal.extent.base_lsn
     for base_lsn in moves:
-        journal.advance_base(base_lsn)
-        highest = max(highest, min(journal.container_start(base_lsn), max(journal.extent.slots) * SIZE))
+        advance_base(journal, base_lsn)
+        highest = max(highest, min(container_start(journal, base_lsn), max(journal.extent.slots) * SIZE))
         assert journal.extent.base_lsn == highest
 
 
@@ -48,7 +48,7 @@ def test_traffic_one_at_a_time_does_not_grow_the_log() -> None:
     for number in range(1, 400):
         lsn = put(journal, BIG)
         journal.flush()
-        journal.advance_base(journal.container_start(journal.next_lsn))
+        advance_base(journal, container_start(journal, journal.next_lsn))
         most = max(most, len(containers(directory)))
         assert journal.stored.read_record(lsn).payload == BIG
         assert journal.next_lsn > number * len(BIG)
@@ -66,23 +66,23 @@ def test_a_container_waits_until_the_base_is_durable(carried_by: str) -> None:
     while journal.next_lsn < SIZE:
         put(journal, BIG)
         journal.flush()
-    journal.advance_base(SIZE)
+    advance_base(journal, SIZE)
     assert journal.stored.read_record(old).payload == b"old"
-    assert LogReader(directory).base_lsn == 0
+    assert LogReader(directory).heads.base_lsn == 0
     if carried_by == "block":
         put(journal, b"carries the base")
         journal.flush()
-        assert LogReader(directory).mark.base_lsn == 0
+        assert LogReader(directory).heads.mark.base_lsn == 0
     else:
-        journal.write_mark()
-        assert LogReader(directory).mark.base_lsn == SIZE
+        journal.writer.write_mark()
+        assert LogReader(directory).heads.mark.base_lsn == SIZE
         put(journal, b"carries the base")
         assert journal.pool.used_count == 1
         journal.flush()
     with pytest.raises(JournalError, match="no container holds it any more"):
         journal.stored.read_record(old)
     reader = LogReader(directory)
-    assert reader.base_lsn == SIZE
+    assert reader.heads.base_lsn == SIZE
     assert [read.payload for read in reopen(directory)[2]] == [BIG, b"carries the base"]
 
 
@@ -94,7 +94,7 @@ def test_either_place_of_the_mark_tells_a_base_that_no_block_tells(place: int) -
     while journal.next_lsn < SIZE:
         put(journal, BIG)
         journal.flush()
-    journal.advance_base(SIZE)
+    advance_base(journal, SIZE)
     journal.close()
     kept = container_of(directory, 1)
     for name in directory.names():
@@ -115,7 +115,8 @@ def test_a_live_record_is_never_recycled(lifetimes: list[int]) -> None:
         live[now] = (now + lifetime, lsn)
         journal.flush()
         live = {number: (end, lsn) for number, (end, lsn) in live.items() if end > now}
-        journal.advance_base(journal.container_start(min((lsn for _, lsn in live.values()), default=journal.next_lsn)))
+        oldest = min((lsn for _, lsn in live.values()), default=journal.next_lsn)
+        advance_base(journal, container_start(journal, oldest))
         for number, (_, lsn) in live.items():
             assert int.from_bytes(journal.stored.read_record(lsn).payload[:4], "big") == number
     held = {lsn // SIZE for _, lsn in live.values()}
@@ -138,7 +139,7 @@ def test_the_log_shrinks_when_half_is_unused() -> None:
     assert len(containers(directory)) >= 24
     while len(lsns) > 1:
         lsns.popleft()
-        journal.advance_base(journal.container_start(lsns[0]))
+        advance_base(journal, container_start(journal, lsns[0]))
         put(journal, b"")
         journal.flush()
         used, free = len(journal.pool.slots()), journal.pool.free_count
@@ -155,7 +156,7 @@ def test_a_trimmed_log_is_whole() -> None:
     while len(journal.pool.slots()) < 12:
         put(journal, BIG)
         journal.flush()
-    journal.advance_base(11 * SIZE)
+    advance_base(journal, 11 * SIZE)
     last = put(journal, b"last")
     unlinked = []
 
@@ -209,10 +210,10 @@ def test_a_recycled_container_shows_nothing_of_its_earlier_life() -> None:
         for number in range(3):
             put(journal, b"life %d, %d" % (life, number) + BIG[100 + number * life :])
         journal.flush()
-        journal.advance_base(journal.container_start(journal.next_lsn) - SIZE)
+        advance_base(journal, container_start(journal, journal.next_lsn) - SIZE)
         reader = LogReader(directory)
         for read in read_all(directory):
-            if read.lsn >= reader.base_lsn:
+            if read.lsn >= reader.heads.base_lsn:
                 assert int(read.payload.removeprefix(b"life ").split(b",")[0]) > life - 8
     assert journal.next_lsn > 20 * SIZE
 
@@ -225,8 +226,8 @@ def test_a_rotten_block_does_not_hide_the_base_that_blocks_behind_it_tell() -> N
         journal.flush()
     rotten = put(journal, b"rotten")
     journal.flush()
-    base_lsn = journal.container_start(rotten)
-    journal.advance_base(base_lsn)
+    base_lsn = container_start(journal, rotten)
+    advance_base(journal, base_lsn)
     for _ in range(2):
         put(journal, b"whole")
         journal.flush()
@@ -236,7 +237,7 @@ def test_a_rotten_block_does_not_hide_the_base_that_blocks_behind_it_tell() -> N
     file = directory.open(name, writable=True)
     file.write_at(rotten % SIZE, b"\xff")
     reader = LogReader(directory)
-    assert reader.base_lsn == base_lsn
+    assert reader.heads.base_lsn == base_lsn
     damage = next(found for found in reader.scan() if isinstance(found, Damage))
     assert damage.first_lsn <= rotten < damage.end_lsn
     assert not damage.torn

@@ -7,7 +7,7 @@ import numbers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cairnmq.journal.record import HEAD, HEAD_BYTES, RecordHead, RecordType, heads_of, type_name
+from cairnmq.journal.format.record import HEAD, HEAD_BYTES, RecordHead, RecordType, heads_of, type_name
 
 BYTE, U16, U32, U64 = (st.integers(0, 2**bits - 1) for bits in (8, 16, 32, 64))
 HEADS = st.builds(RecordHead, BYTE, BYTE, U16, U32, U32, U32, U64, U64, U64, U64, U64, U64)

@@ -7,12 +7,12 @@ from errno import EIO, ENOSPC
 
 import pytest
 
+from cairnmq.base.disk.faulty import Call, Fault, FaultyDirectory, once
+from cairnmq.base.disk.memory import MemoryDirectory, Survivors
 from cairnmq.base.errors import DiskError, JournalFailed
-from cairnmq.disk.faulty import Call, Fault, FaultyDirectory, once
-from cairnmq.disk.memory import MemoryDirectory, Survivors
-from cairnmq.journal import room
-from cairnmq.journal.container import decode_head, encode_head, file_name
-from cairnmq.journal.reader import LogReader
+from cairnmq.journal.files import space_reserve as room
+from cairnmq.journal.format.container import decode_head, encode_head, file_name
+from cairnmq.journal.read.scanner import LogReader
 
 from .logs import BIG, SIZE, container_of, content, new_log, patch, put, reopen
 
@@ -156,8 +156,8 @@ def test_two_containers_of_one_slot_are_told() -> None:
         patch(directory, name, 0, renamed(held, number))
         reader = LogReader(directory)
         assert container_of(directory, lsns[0] // SIZE) == new
-        assert reader.copied == [number]
-        assert any(f"{new} is the later copy and counts" in remark for remark in reader.remarks)
+        assert reader.heads.copied == [number]
+        assert any(f"{new} is the later copy and counts" in remark for remark in reader.heads.remarks)
         journal, report, found = reopen(directory)
         assert [read.lsn for read in found] == lsns
         assert any("is the later copy" in remark for remark in report.remarks)
@@ -182,7 +182,7 @@ def test_a_container_in_doubt_stays_on_a_full_disk_if_it_passes_a_trial() -> Non
 
 def test_one_free_container_is_enough_to_open() -> None:
     directory, lsns = killed()
-    for number in LogReader(directory).free[1:]:
+    for number in LogReader(directory).heads.free[1:]:
         directory.unlink(file_name(number))
     journal, _, found = reopen(FaultyDirectory(directory, no_room))
     assert [read.lsn for read in found] == lsns
@@ -192,7 +192,7 @@ def test_one_free_container_is_enough_to_open() -> None:
 def test_kill_after_kill_takes_no_room() -> None:
     """On a full disk, with nothing but what openings need left to it."""
     directory, lsns = killed()
-    for number in LogReader(directory).free[room.FOR_OPENINGS :]:
+    for number in LogReader(directory).heads.free[room.FOR_OPENINGS :]:
         directory.unlink(file_name(number))
     files = len(directory.names())
     for number in range(30):
@@ -200,6 +200,6 @@ def test_kill_after_kill_takes_no_room() -> None:
         journal, _, found = reopen(faulty)
         assert [read.lsn for read in found] == lsns
         if number % 3:
-            journal.write_mark()  # as when it was idle for a while
+            journal.writer.write_mark()  # as when it was idle for a while
         journal.abandon()
         assert len(directory.names()) == files

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cairnmq.journal.log import Journal
-from cairnmq.journal.record import RecordType
-from cairnmq.journal.tail import HistoryGone, Tail
+from cairnmq.journal.format.record import RecordType
+from cairnmq.journal.read.follower import Follower, HistoryGone
+from cairnmq.journal.write.journal import Journal
 
 from .logs import new_log
 
@@ -19,7 +19,7 @@ def append(journal: Journal, number: int, size_bytes: int) -> int:
     return journal.append(RecordType.START, number.to_bytes(4) + bytes(size_bytes), time_us=0)
 
 
-def given_by(tail: Tail, durable_lsn: int, from_lsn: int = 0) -> list[int]:
+def given_by(tail: Follower, durable_lsn: int, from_lsn: int = 0) -> list[int]:
     """The numbers of the records that it gives, at a place or behind it."""
     found = []
     for block in tail.blocks(durable_lsn):
@@ -36,7 +36,7 @@ def given_by(tail: Tail, durable_lsn: int, from_lsn: int = 0) -> list[int]:
 )
 def test_it_gives_each_record_once_in_order_from_any_place_on(batches: list[list[int]], data: st.DataObject) -> None:
     directory, journal = new_log()
-    tail = Tail(directory, journal.cut_lsn)
+    tail = Follower(directory, journal.cut_lsn)
     given, lsns, number = [], [], 0
     for batch in batches:
         for size_bytes in batch:
@@ -46,22 +46,23 @@ def test_it_gives_each_record_once_in_order_from_any_place_on(batches: list[list
             number += 1
         journal.flush()
         if data.draw(st.booleans()):
-            given += given_by(tail, journal.durable_lsn)
-    given += given_by(tail, journal.durable_lsn)
+            given += given_by(tail, journal.writer.durable_lsn)
+    given += given_by(tail, journal.writer.durable_lsn)
     assert given == [*range(number)]
-    assert given_by(tail, journal.durable_lsn) == []
+    assert given_by(tail, journal.writer.durable_lsn) == []
     first = data.draw(st.integers(0, number - 1))
-    assert given_by(Tail(directory, lsns[first]), journal.durable_lsn, lsns[first]) == [*range(first, number)]
+    follower, durable_lsn = Follower(directory, lsns[first]), journal.writer.durable_lsn
+    assert given_by(follower, durable_lsn, lsns[first]) == [*range(first, number)]
     assert tail.read_record(lsns[first]).payload[:4] == first.to_bytes(4)
     journal.abandon()
 
 
 def test_what_is_used_for_something_else_is_gone_and_not_passed_by() -> None:
     directory, journal = new_log()
-    tail = Tail(directory, journal.cut_lsn)
+    tail = Follower(directory, journal.cut_lsn)
     begin = append(journal, 0, BIG)
     journal.flush()
-    assert given_by(tail, journal.durable_lsn) == [0]
+    assert given_by(tail, journal.writer.durable_lsn) == [0]
     number = 1
     while journal.extent.current_slot < 12:  # containers of which nothing is needed are used again
         append(journal, number, BIG)
@@ -69,7 +70,7 @@ def test_what_is_used_for_something_else_is_gone_and_not_passed_by() -> None:
         journal.flush()
         journal.retire([slot for slot in journal.extent.slots if slot < journal.extent.current_slot - 1])
     with pytest.raises(HistoryGone):
-        given_by(tail, journal.durable_lsn)
+        given_by(tail, journal.writer.durable_lsn)
     with pytest.raises(HistoryGone):
-        given_by(Tail(directory, begin), journal.durable_lsn)
+        given_by(Follower(directory, begin), journal.writer.durable_lsn)
     journal.abandon()

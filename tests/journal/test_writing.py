@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from cairnmq.base.clock import ManualClock
+from cairnmq.base.disk.faulty import Call, Fault, FaultyDirectory
+from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.base.disk.real import RealDirectory
+from cairnmq.base.disk.seam import Directory
 from cairnmq.base.errors import JournalFailed
-from cairnmq.disk.faulty import Call, Fault, FaultyDirectory
-from cairnmq.disk.memory import MemoryDirectory
-from cairnmq.disk.real import RealDirectory
-from cairnmq.disk.seam import Directory
-from cairnmq.journal.container import file_name
-from cairnmq.journal.log import Journal
-from cairnmq.journal.opening import MIN_CONTAINER_BYTES, format_log, open_log
+from cairnmq.journal.format.container import file_name
+from cairnmq.journal.write.journal import Journal
+from cairnmq.journal.write.open import MIN_CONTAINER_BYTES, format_log, open_log
 
 from .logs import LOG_UUID, put, read_all
 
@@ -72,7 +72,7 @@ def test_nothing_is_durable_before_all_is() -> None:
 
     directory = FaultyDirectory(MemoryDirectory(), plan)
     journal = new_journal(directory, 2)
-    before = journal.durable_lsn
+    before = journal.writer.durable_lsn
     append_through_all(journal)
     slow.append(container_written_first(journal))
 
@@ -83,12 +83,12 @@ def test_nothing_is_durable_before_all_is() -> None:
     thread = threading.Thread(target=flush)
     thread.start()
     assert in_sync.wait(DEADLINE_S)
-    assert journal.durable_lsn == before
+    assert journal.writer.durable_lsn == before
     assert not done.is_set()
     go_on.set()
     thread.join(DEADLINE_S)
     assert done.is_set()
-    assert journal.durable_lsn == journal.next_lsn
+    assert journal.writer.durable_lsn == journal.next_lsn
     journal.abandon()
 
 
@@ -105,12 +105,12 @@ def test_one_failed_sync_fails_them_all(syncers: int, which: int) -> None:
 
     directory = FaultyDirectory(MemoryDirectory(), plan)
     journal = new_journal(directory, syncers)
-    before = journal.durable_lsn
+    before = journal.writer.durable_lsn
     append_through_all(journal)
     names.append("armed")
     with pytest.raises(JournalFailed, match="Input/output error"):
         journal.flush()
-    assert journal.durable_lsn == before
+    assert journal.writer.durable_lsn == before
     put(journal, b"later")
     with pytest.raises(JournalFailed):
         journal.flush()

@@ -16,10 +16,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 
-from cairnmq.perftest.history import Died, Event, Notebook, Stopped, read
-from cairnmq.perftest.soak_client import RELAYED
-from cairnmq.perftest.soak_process import command
-from cairnmq.perftest.soak_wire import Settings
+from cairnmq.tools.soak.client import RELAYED
+from cairnmq.tools.soak.history import Died, Event, Notebook, Stopped, read
+from cairnmq.tools.soak.process import command
+from cairnmq.tools.soak.wire import Settings
 
 ROOT = Path(__file__).parents[2]
 QUEUES = ("q0", "q1", "q2", RELAYED)

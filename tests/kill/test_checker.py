@@ -14,10 +14,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis.strategies import binary, booleans, integers
 
-from cairnmq.amqp import encode as values
-from cairnmq.amqp.values import Symbol, Uint
-from cairnmq.perftest.checker import DEFECTS, check
-from cairnmq.perftest.history import (
+from cairnmq.amqp.codec import encode as values
+from cairnmq.amqp.codec.types import Symbol, Uint
+from cairnmq.tools.soak.checker import DEFECTS, check
+from cairnmq.tools.soak.history import (
     Answered,
     Asked,
     Confirmed,
@@ -33,7 +33,7 @@ from cairnmq.perftest.history import (
     Stopped,
     read,
 )
-from cairnmq.perftest.soak_message import Arrived, decode, decode_plain, encode, encode_plain
+from cairnmq.tools.soak.message import Arrived, decode, decode_plain, encode, encode_plain
 
 QUEUES = ("a", "b")
 SEEDS = range(40)

@@ -16,14 +16,14 @@ from random import SystemRandom
 
 import pytest
 
-from cairnmq.perftest.checker import Verdict, check
-from cairnmq.perftest.history import Event, Stopped
-from cairnmq.perftest.soak_client import FORCED
+from cairnmq.tools.soak.checker import Verdict, check
+from cairnmq.tools.soak.client import FORCED
+from cairnmq.tools.soak.history import Event, Stopped
 
 from ..thorough import amount
 from .harness import Group
 
-KILLS = amount("CAIRN_KILLS", 100, 20)
+KILLS = amount("CAIRN_KILLS", 100, 8)
 SEED = os.environ.get("CAIRN_SEED") or str(SystemRandom().randrange(10**6))
 GROUPS = (
     ("--container-size", "524288", "--checkpoint-interval", "300000"),

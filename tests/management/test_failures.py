@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from proton import Delivery, Message
 
 from tests.clients.conftest import NewPeer, StartProcess
 from tests.clients.peers import Peer
+from tests.process import DEADLINE_S
 
 from .conftest import Manager
 
@@ -19,6 +21,15 @@ def fence(peer: Peer) -> None:
     delivery = peer.post(peer.sender("fence"), Message(body="", durable=True))
     peer.wait(lambda: delivery.settled, "the confirmation")
     assert delivery.remote_state == Delivery.ACCEPTED
+
+
+def counted(peer: Peer) -> None:
+    """What has failed is recorded: behind the first failure of a queue comes the making of the records' place."""
+    manager = Manager(peer)
+    deadline_s = time.monotonic() + DEADLINE_S
+    while manager.ask("PEEK", "queue", "$failures:q").status != 200:
+        assert time.monotonic() < deadline_s
+    fence(peer)
 
 
 def start(start_process: StartProcess, peer_at: NewPeer, store: str, **arguments: Any) -> tuple[Any, Peer]:
@@ -42,7 +53,7 @@ def test_a_limit_holds_over_kills(start_process: StartProcess, peer_at: NewPeer,
         poison.settle(Delivery.MODIFIED, failed=True)
         [again] = peer.take(receiver)
         assert again.message.delivery_count == life + 1
-        fence(peer)
+        counted(peer)
         running.stop(signal.SIGKILL)
         running, peer = start(start_process, peer_at, store)
     peer.take(peer.receiver("q", 2))[0].settle(Delivery.MODIFIED, failed=True)
@@ -67,7 +78,7 @@ def test_nobody_moves_or_changes_the_brokers_own(start_process: StartProcess, pe
     running, peer = start(start_process, peer_at, "journal", max_deliveries=9, duplicate_window=10)
     peer.send(peer.sender("q"), Message(id="a", body="a", durable=True))
     peer.take(peer.receiver("q", 1))[0].settle(Delivery.MODIFIED, failed=True)
-    fence(peer)
+    counted(peer)
     running.stop(signal.SIGKILL)
     running, peer = start(start_process, peer_at, "journal")
     manager = Manager(peer)

@@ -9,15 +9,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from proton import Delivery, Message, symbol
 
-from cairnmq.amqp import encode, sections
-from cairnmq.amqp.sections import Properties
+from cairnmq.amqp.codec import encode, sections
+from cairnmq.amqp.codec.sections import Properties
 from tests.amqp.typed import values
 
 from .conftest import Manager, NewPeer
 
 TYPES = (
-    "queue", "exchange", "binding", "template", "connection", "session", "link", "connector", "link-route", "auto-link",
-    "following", "follower", "router", "transaction", "broker", "store",
+    "queue", "exchange", "binding", "template", "connection", "session", "link", "user", "connector", "link-route",
+    "auto-link", "following", "follower", "router", "transaction", "broker", "store",
 )  # fmt: skip
 OPERATIONS = (
     "CREATE", "READ", "UPDATE", "DELETE", "QUERY", "GET-TYPES", "GET-ATTRIBUTES", "GET-OPERATIONS", "GET-MGMT-NODES",

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cairnmq.management.operations import NODE_OPERATIONS, serve
-from cairnmq.management.peeking import ATTRIBUTES
+from cairnmq.management.operations.message_description import ATTRIBUTES
+from cairnmq.management.operations.operations import NODE_OPERATIONS
+from cairnmq.management.serve import make_types
 from tests.broker.world import World
 
 PAGE = (Path(__file__).parents[2] / "docs" / "MANAGEMENT.md").read_text()
 
 
 def tables() -> str:
-    node = serve(World(1 << 20).broker, lambda user, operation, name: "", lambda done: None)
     lines: list[str] = []
-    for type in node.types.values():
+    for type in make_types(World(1 << 20).broker, lambda done: None).values():
         lines += ["", f"### {type.name}", "", type.meaning, "", "| attribute | | meaning |", "|---|---|---|"]
         lines += [f"| `{one.name}` | {one.kind} | {one.meaning} |" for one in type.attributes.values()]
         lines += ["", "| operation | body | meaning |", "|---|---|---|"]

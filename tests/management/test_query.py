@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from cairnmq.amqp import decode, encode, sections
-from cairnmq.amqp.sections import Properties
-from cairnmq.channel.words import Open, Terminus
-from cairnmq.management.operations import STEP_ROWS, serve
+from cairnmq.amqp.codec import decode, encode, sections
+from cairnmq.amqp.codec.sections import Properties
+from cairnmq.channel.ports import Open, Terminus
+from cairnmq.management.operations.operations import STEP_ROWS
+from cairnmq.management.serve import serve
 from tests.broker.world import FakeTerminal, World
 
 MANY = 10_000
@@ -30,7 +31,7 @@ class Asking:
         self.world = World(1 << 28)
         self.asked: list[tuple[str, str]] = []
 
-        def why_not(user: str, operation: str, name: str) -> str:
+        def why_not(user: str, operation: str, name: str, *, pattern: bool = False) -> str:
             self.asked.append((operation, name))
             return "no" if name and name == forbidden else ""
 
@@ -118,7 +119,7 @@ def test_the_asker_is_asked_about_for_all_that_it_reads() -> None:
     for name in ("secret", "open"):
         asking.world.broker.nodes.add_queue(name, {})
     assert [row[0] for row in asking.query()["results"]] == ["open"]
-    assert {("look", "secret"), ("look", "open")} <= set(asking.asked)
+    assert {("monitor", "secret"), ("monitor", "open")} <= set(asking.asked)
     for operation in ("READ", "DELETE", "PURGE", "PEEK"):
         texts = []
         for name in ("secret", "not-there"):

@@ -12,10 +12,10 @@ import time
 from random import Random
 from socket import create_connection, create_server, socket
 
-from cairnmq.amqp.values import Uint
-from cairnmq.perftest import performatives as p
-from cairnmq.perftest.runs import Transfer, is_transfer, read_transfer
-from cairnmq.perftest.servers import free_port
+from cairnmq.amqp.codec.types import Uint
+from cairnmq.amqp.frames import performatives as p
+from cairnmq.amqp.frames.frame_runs import Transfer, is_transfer, read_transfer
+from cairnmq.tools.soak.servers import free_port
 
 ONE_IN = 60
 MAIN = "from cairnmq.cli.main import main; main()"

@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cairnmq.amqp.codec import descriptor
-from cairnmq.amqp.values import Uint
-from cairnmq.perftest import performatives as p
-from cairnmq.perftest.runs import is_disposition, outcomes_alike
+from cairnmq.amqp.codec.primitives import descriptor
+from cairnmq.amqp.codec.types import Uint
+from cairnmq.amqp.frames import performatives as p
+from cairnmq.amqp.frames.frame_runs import is_disposition, outcomes_alike
 
 STATES = (
     p.described(p.TRANSACTIONAL, b"\0\0\0\1", p.ACCEPTED_STATE),

@@ -15,13 +15,13 @@ from random import Random
 
 from cairnmq.base.clock import SystemClock
 from cairnmq.base.errors import CairnError
-from cairnmq.journal.opening import MIN_CONTAINER_BYTES
-from cairnmq.perftest.disks import KINDS, CachedDisk, FileSystem
-from cairnmq.perftest.kernel import in_private_mounts
+from cairnmq.journal.write.open import MIN_CONTAINER_BYTES
 from cairnmq.recovery.recover import open_store
 from cairnmq.recovery.report import RecoveryReport
-from cairnmq.store.journal_store import JournalStore
-from cairnmq.store.options import StoreOptions
+from cairnmq.store.contract.options import StoreOptions
+from cairnmq.store.journaled.store import JournalStore
+from cairnmq.tools.lab.disks import KINDS, CachedDisk, FileSystem
+from cairnmq.tools.lab.kernel import in_private_mounts
 
 from .history import DEFECTS, History, Wrong
 from .wire import End, Wire, wired
@@ -108,7 +108,7 @@ class Store:
         """Let go of all files and write nothing, as a killed process does."""
         store, self._open = self._open, None
         if store is not None:
-            store.journal.fail(RuntimeError("killed"))
+            store.journal.writer.fail(RuntimeError("killed"))
             with suppress(CairnError):
                 store.close()
 

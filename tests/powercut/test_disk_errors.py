@@ -21,15 +21,15 @@ import pytest
 
 from cairnmq.base.clock import SystemClock
 from cairnmq.base.errors import DiskError, DiskFull, JournalError, JournalFailed
-from cairnmq.journal.block import BLOCK_HEAD_BYTES
-from cairnmq.journal.opening import MIN_CONTAINER_BYTES
-from cairnmq.journal.record import HEAD_BYTES
-from cairnmq.journal.room import LOW_WATER_BYTES
-from cairnmq.perftest import kernel
-from cairnmq.perftest.disks import KINDS, MIB, Disk, FileSystem, why_not
+from cairnmq.journal.files.space_reserve import LOW_WATER_BYTES
+from cairnmq.journal.format.block import BLOCK_HEAD_BYTES
+from cairnmq.journal.format.record import HEAD_BYTES
+from cairnmq.journal.write.open import MIN_CONTAINER_BYTES
 from cairnmq.recovery.recover import open_store
-from cairnmq.store.journal_store import JournalStore
-from cairnmq.store.wiring import QueueRow
+from cairnmq.store.contract.wiring_rows import QueueRow
+from cairnmq.store.journaled.store import JournalStore
+from cairnmq.tools.lab import kernel
+from cairnmq.tools.lab.disks import KINDS, MIB, Disk, FileSystem, unavailable_reason
 
 from .lives import OPTIONS
 from .work import DEADLINE_S, content_of
@@ -37,7 +37,7 @@ from .work import DEADLINE_S, content_of
 LEFT_ALONE = "commit=3600"
 """ext4 commits of its own only each hour: a commit that meets a failed disk makes all of it read-only, and a store that
 was slow to write would be told that."""
-needs_mounts = pytest.mark.skipif(bool(why_not("ext4")), reason=why_not("ext4") or "it runs here")
+needs_mounts = pytest.mark.skipif(bool(unavailable_reason("ext4")), reason=unavailable_reason("ext4") or "it runs here")
 
 
 class Running:

@@ -15,15 +15,16 @@ from random import SystemRandom
 
 import pytest
 
-from cairnmq.disk.real import RealDirectory, RealFile
-from cairnmq.journal.log import Journal
-from cairnmq.perftest.disks import why_not
-from cairnmq.store.wiring import Arguments, Wiring
+from cairnmq.base.disk.real import RealDirectory, RealFile
+from cairnmq.journal.write.log_writer import LogWriter
+from cairnmq.store.contract.wiring_rows import Arguments
+from cairnmq.store.wiring.wiring import Wiring
+from cairnmq.tools.lab.disks import unavailable_reason
 
 from ..thorough import amount
 from .lives import CUTS_PER_DISK, Tally, live
 
-CUTS = amount("CAIRN_CUTS", 200, 30)
+CUTS = amount("CAIRN_CUTS", 200, 15)
 SEED = os.environ.get("CAIRN_SEED") or str(SystemRandom().randrange(10**6))
 _PLANS = [
     ("ext4", False, CUTS),
@@ -36,7 +37,7 @@ _PLANS = [
 
 
 def cut(kind: str, cuts: int, seed: str, *, cached: bool = False, until_found: bool = False) -> Tally:
-    reason = why_not(kind, cached=cached)
+    reason = unavailable_reason(kind, cached=cached)
     if reason:
         pytest.skip(reason)
     return live(kind, cuts, seed, cached=cached, until_found=until_found)
@@ -82,16 +83,16 @@ def test_a_store_that_does_not_sync_names_is_found(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_store_that_confirms_too_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Journal.write_out
+    real = LogWriter.write_out
 
-    def hasty(self: Journal) -> int:
+    def hasty(self: LogWriter) -> int:
         if self.failure is None and self.meters.written.flushes % 2:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(RealFile, "sync", lambda self: None)
                 return real(self)
         return real(self)
 
-    monkeypatch.setattr(Journal, "write_out", hasty)
+    monkeypatch.setattr(LogWriter, "write_out", hasty)
     assert found_by("ext4")
 
 

@@ -14,10 +14,10 @@ from typing import Any, Literal
 
 import pytest
 
+from cairnmq.base.disk.real import RealDirectory, RealFile
+from cairnmq.base.disk.seam import Buffer
 from cairnmq.base.errors import DiskError
-from cairnmq.disk.real import RealDirectory, RealFile
-from cairnmq.disk.seam import Buffer
-from cairnmq.perftest.disks import FileSystem, partial_write_back
+from cairnmq.tools.lab.disks import FileSystem, partial_write_back
 
 End = Literal["cut", "kill"]
 _AT_WRITE = ("before", "half", "after", "after")

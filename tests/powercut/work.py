@@ -11,9 +11,9 @@ from collections.abc import Callable
 from random import Random
 
 from cairnmq.base.errors import CairnError, JournalError
-from cairnmq.journal.record import MAX_PAYLOAD_BYTES
-from cairnmq.store.journal_store import JournalStore
-from cairnmq.store.wiring import QueueRow
+from cairnmq.journal.format.record import MAX_PAYLOAD_BYTES
+from cairnmq.store.contract.wiring_rows import QueueRow
+from cairnmq.store.journaled.store import JournalStore
 
 from .history import History, Wrong
 
@@ -164,7 +164,7 @@ class Work:
 
     def _mark(self) -> None:
         """What an idle log does."""
-        self.store.journal.write_mark()
+        self.store.journal.writer.write_mark()
 
     def _read(self) -> None:
         """A durable message, while others are written."""

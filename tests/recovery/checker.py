@@ -12,8 +12,8 @@ from typing import Literal, NamedTuple, NoReturn
 
 from cairnmq.base.errors import CairnError
 from cairnmq.recovery.report import RecoveryReport
-from cairnmq.store.journal_store import JournalStore
-from cairnmq.store.transaction import Dequeue, Put, Transaction, TxState
+from cairnmq.store.contract.transaction import Dequeue, Put, Transaction, TxState
+from cairnmq.store.journaled.store import JournalStore
 
 
 class Broken(AssertionError):
@@ -242,12 +242,12 @@ def _check_base_below(store: JournalStore, ids: Collection[int]) -> None:
     journal, state = store.journal, store.state
     held = journal.pool.slots()
     for message_id in ids:
-        odd = state.odd.get(message_id)
+        odd = state.detailed.get(message_id)
         records = [state.place_of(message_id)] if odd is None else [lsn for lsn, _ in odd.records()]
         for lsn in records:
             _check_in_log(store, lsn, f"message {message_id}")
             read_lsn = state.readable(lsn)
-            if read_lsn < journal.durable_lsn and read_lsn // journal.container_bytes not in held:
+            if read_lsn < journal.writer.durable_lsn and read_lsn // journal.container_bytes not in held:
                 raise Broken("I12", f"the container of LSN {read_lsn} was given away, message {message_id} lives")
     for lsn, _ in state.outcomes.records():
         _check_in_log(store, lsn, "a transaction")

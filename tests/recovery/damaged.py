@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cairnmq.base.clock import ManualClock
-from cairnmq.disk.real import RealDirectory
-from cairnmq.journal.block import Block
-from cairnmq.journal.container import file_name
-from cairnmq.journal.reader import LogReader
-from cairnmq.journal.record import RecordType
+from cairnmq.base.disk.real import RealDirectory
+from cairnmq.journal.format.block import Block
+from cairnmq.journal.format.container import file_name
+from cairnmq.journal.format.record import RecordType
+from cairnmq.journal.read.scanner import LogReader
 from cairnmq.recovery.recover import open_store
-from cairnmq.store.journal_store import JournalStore
-from cairnmq.store.options import StoreOptions
-from cairnmq.store.wiring import QueueRow
-from cairnmq.tools.salvage_report import SalvageReport
+from cairnmq.store.contract.options import StoreOptions
+from cairnmq.store.contract.wiring_rows import QueueRow
+from cairnmq.store.journaled.store import JournalStore
+from cairnmq.tools.repair.salvage_report import SalvageReport
 
 CONTAINER_BYTES = 512 << 10
 QUEUES = ("orders", "bills")
@@ -121,7 +121,7 @@ class History:
         whole.shown = shown_by(self.store, {number: name for name, number in self.queue_ids.items()})
         for content, message_id in whole.ids.items():
             if message_id in state:
-                odd = state.odd.get(message_id)
+                odd = state.detailed.get(message_id)
                 records = {state.place_of(message_id)} if odd is None else {lsn for lsn, _ in odd.records()}
                 whole.needed[content] = records
         self.store.close()
@@ -130,12 +130,12 @@ class History:
         for found in reader.scan():
             assert isinstance(found, Block)
             slot, at = divmod(found.lsn, CONTAINER_BYTES)
-            name = file_name(reader.heads[slot].number)
+            name = file_name(reader.heads.by_slot[slot].number)
             whole.blocks.append((name, at, at + found.head.size_bytes, found.lsn))
             for number, head in enumerate(found.heads()):
                 if head.type == RecordType.DEQUEUE:
                     whole.dequeues[head.message_id, head.queue_id].append(found.record_lsn(number))
-        whole.container_of = {slot: file_name(reader.heads[slot].number) for slot in reader.slots}
+        whole.container_of = {slot: file_name(reader.heads.by_slot[slot].number) for slot in reader.slots}
         whole.holes = [hole.first for hole in reader.holes]
         used = {*whole.container_of.values()}
         whole.free = sorted(file.name for file in whole.journal.glob("*.cairn") if file.name not in used)

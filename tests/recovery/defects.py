@@ -12,17 +12,19 @@ from typing import Any
 
 import pytest
 
-from cairnmq.disk.memory import MemoryDirectory, MemoryFile
-from cairnmq.journal import block, container
-from cairnmq.journal.block import BadBlock, Block, BlockHead
-from cairnmq.journal.container import ContainerHead
-from cairnmq.journal.log import Journal
-from cairnmq.journal.mark import NAME as MARK_NAME
-from cairnmq.journal.mark import Mark, MarkFile
-from cairnmq.journal.pool import Pool
-from cairnmq.journal.reader import Damage, LogReader
-from cairnmq.journal.writing import Writing
-from cairnmq.store.journal_store import JournalStore
+from cairnmq.base.disk.memory import MemoryDirectory, MemoryFile
+from cairnmq.journal.files.container_pool import ContainerPool
+from cairnmq.journal.format import block, container
+from cairnmq.journal.format.block import BadBlock, Block, BlockHead
+from cairnmq.journal.format.container import ContainerHead
+from cairnmq.journal.format.log_mark import NAME as MARK_NAME
+from cairnmq.journal.format.log_mark import Mark, MarkFile
+from cairnmq.journal.read.container_heads import ContainerHeads
+from cairnmq.journal.read.scanner import Damage, LogReader
+from cairnmq.journal.write.container_writer import ContainerWriter
+from cairnmq.journal.write.journal import Journal
+from cairnmq.journal.write.log_writer import LogWriter
+from cairnmq.store.journaled.store import JournalStore
 
 Defect = Callable[[pytest.MonkeyPatch], None]
 DEFECTS: dict[str, Defect] = {}
@@ -43,24 +45,24 @@ def blocks_are_not_synced(patch: pytest.MonkeyPatch) -> None:
 
 @defect
 def a_container_that_is_left_is_not_synced(patch: pytest.MonkeyPatch) -> None:
-    def sync(self: Writing) -> None:
+    def sync(self: ContainerWriter) -> None:
         self._close_left()
         real(self)
 
-    real = Writing.sync
-    patch.setattr(Writing, "sync", sync)
+    real = ContainerWriter.sync
+    patch.setattr(ContainerWriter, "sync", sync)
 
 
 @defect
 def new_containers_are_not_synced_with_their_directory(patch: pytest.MonkeyPatch) -> None:
-    real = Pool._make
+    real = ContainerPool._make
 
-    def make(self: Pool) -> int:
+    def make(self: ContainerPool) -> int:
         with pytest.MonkeyPatch.context() as inner:
             inner.setattr(MemoryDirectory, "sync", lambda self: None)
             return real(self)
 
-    patch.setattr(Pool, "_make", make)
+    patch.setattr(ContainerPool, "_make", make)
 
 
 @defect
@@ -90,13 +92,13 @@ def no_sync_of(patch: pytest.MonkeyPatch, which: Callable[[str], bool]) -> None:
 
 @defect
 def durable_before_the_sync(patch: pytest.MonkeyPatch) -> None:
-    real = Journal._write_blocks
+    real = LogWriter._write_blocks
 
-    def write_blocks(self: Journal) -> tuple[int, int, tuple[int, int, int]]:
-        self.durable_lsn = self._sealed[-1].end_lsn
+    def write_blocks(self: LogWriter) -> tuple[int, int, tuple[int, int, int]]:
+        self.durable_lsn = self.sealed[-1].end_lsn
         return real(self)
 
-    patch.setattr(Journal, "_write_blocks", write_blocks)
+    patch.setattr(LogWriter, "_write_blocks", write_blocks)
 
 
 @defect
@@ -177,14 +179,14 @@ def the_log_ends_with_its_container(patch: pytest.MonkeyPatch) -> None:
 @defect
 def the_base_is_taken_from_the_heads_alone(patch: pytest.MonkeyPatch) -> None:
     def learn(self: LogReader) -> None:
-        self.slots = [slot for slot in sorted(self.heads) if self.holds(slot)]
+        self.slots = [slot for slot in sorted(self.heads.by_slot) if self.holds(slot)]
 
     patch.setattr(LogReader, "_learn", learn)
 
 
 @defect
 def the_base_is_taken_from_the_mark_alone(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(LogReader, "_raise_base", lambda self, base_lsn: None)
+    patch.setattr(ContainerHeads, "raise_base", lambda self, base_lsn: None)
 
 
 # ---- reclaiming -----------------------------------------------------------------------------------------------------
@@ -219,10 +221,10 @@ def pins_fall_before_the_dequeue_is_durable(patch: pytest.MonkeyPatch) -> None:
     real = JournalStore.kick
 
     def kick(self: JournalStore) -> None:
-        fallen = self.state.pins.fallen()
+        fallen = self.state.pins.take_pending()
         self.state.pins.drop(fallen)
         self._retire(fallen)
-        self.journal._release(1 << 62, self.journal.extent.base_lsn)
+        self.journal.writer._release(1 << 62, self.journal.extent.base_lsn)
         real(self)
 
     patch.setattr(JournalStore, "kick", kick)
@@ -234,7 +236,7 @@ def containers_are_freed_before_what_says_so_is_durable(patch: pytest.MonkeyPatc
 
     def retire(self: Journal, slots: Iterable[int]) -> list[int]:
         gone = real(self, slots)
-        self._release(1 << 62, self.extent.base_lsn)
+        self.writer._release(1 << 62, self.extent.base_lsn)
         return gone
 
     patch.setattr(Journal, "retire", retire)

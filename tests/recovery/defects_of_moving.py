@@ -8,19 +8,21 @@ from typing import Any
 
 import pytest
 
-from cairnmq.journal import holes
-from cairnmq.journal.block import Block
-from cairnmq.journal.holes import Hole
-from cairnmq.journal.log import Journal
-from cairnmq.journal.reader import LogReader, _Told
-from cairnmq.journal.record import RecordHead, RecordType
-from cairnmq.store import checkpoint
-from cairnmq.store.checkpoint import Meta
-from cairnmq.store.checkpointing import Checkpointing
-from cairnmq.store.pins import Pins
-from cairnmq.store.relocation import Relocation
-from cairnmq.store.state import DELETE, DEQUEUE, FLAG_DELETE, State
-from cairnmq.store.victims import Victims
+from cairnmq.journal.format import holes
+from cairnmq.journal.format.block import Block
+from cairnmq.journal.format.holes import Hole
+from cairnmq.journal.format.record import RecordHead, RecordType
+from cairnmq.journal.read.scanner import LogReader, _Told
+from cairnmq.journal.write.journal import Journal
+from cairnmq.journal.write.log_writer import LogWriter
+from cairnmq.store.checkpoint import checkpoint
+from cairnmq.store.checkpoint.checkpoint import Meta
+from cairnmq.store.checkpoint.checkpointer import Checkpointer
+from cairnmq.store.message_map.pins import Pins
+from cairnmq.store.message_map.reconciliation import reconcile
+from cairnmq.store.message_map.state import DELETE, DEQUEUE, FLAG_DELETE, State
+from cairnmq.store.reclaim.relocation import Relocation
+from cairnmq.store.reclaim.relocation_policy import RelocationPolicy
 
 from .defects import defect
 
@@ -80,20 +82,20 @@ def the_holes_of_a_torn_container_count_as_all(patch: pytest.MonkeyPatch) -> Non
 @defect
 def what_is_told_behind_the_end_of_the_log_counts_at_once(patch: pytest.MonkeyPatch) -> None:
     """Containers are given back for it, and then it is forgotten with the block that told it."""
-    patch.setattr(LogReader, "told_until", lambda self, end_lsn: (self.base_lsn, self.holes))
+    patch.setattr(LogReader, "told_until", lambda self, end_lsn: (self.heads.base_lsn, self.holes))
 
 
 @defect
 def the_base_of_a_block_is_that_of_its_writing(patch: pytest.MonkeyPatch) -> None:
     """It is then ahead of the holes that the block tells of, and of what made it durable."""
-    real = Journal._write_blocks
+    real = LogWriter._write_blocks
 
-    def write_blocks(self: Journal) -> tuple[int, int, tuple[int, int, int]]:
-        for at, sealed in enumerate(self._sealed):
-            self._sealed[at] = sealed._replace(base_lsn=self.extent.base_lsn)
+    def write_blocks(self: LogWriter) -> tuple[int, int, tuple[int, int, int]]:
+        for at, sealed in enumerate(self.sealed):
+            self.sealed[at] = sealed._replace(base_lsn=self._extent.base_lsn)
         return real(self)
 
-    patch.setattr(Journal, "_write_blocks", write_blocks)
+    patch.setattr(LogWriter, "_write_blocks", write_blocks)
 
 
 @defect
@@ -148,7 +150,7 @@ def a_slot_is_retired_before_the_copies_are_durable(patch: pytest.MonkeyPatch) -
         if self._settling:
             self._journal.seal()
             pins = self._state.pins
-            pins.drop(pins.fallen())
+            pins.drop(pins.take_pending())
             emptied = self.became_durable(1 << 62)
             pins.retired(self._journal.retire([slot for slot in emptied if not pins.is_needed(slot)]))
 
@@ -179,14 +181,14 @@ def the_source_of_a_copy_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 @defect
 def a_container_with_copies_does_not_wait_for_the_originals_to_leave(patch: pytest.MonkeyPatch) -> None:
     """A copy of a copy supersedes only that, so the first record is forgotten to be superseded."""
-    real = Victims.is_settled
+    real = RelocationPolicy.is_settled
 
-    def is_settled(self: Victims, slot: int) -> bool:
+    def is_settled(self: RelocationPolicy, slot: int) -> bool:
         with pytest.MonkeyPatch.context() as inner:
             inner.setattr(self._pins, "superseded", {})
             return real(self, slot)
 
-    patch.setattr(Victims, "is_settled", is_settled)
+    patch.setattr(RelocationPolicy, "is_settled", is_settled)
 
 
 @defect
@@ -208,7 +210,7 @@ def any_dequeue_takes_a_message_off_its_queue(patch: pytest.MonkeyPatch) -> None
     real = State.dequeued
 
     def dequeued(self: State, lsn: int, message_id: int, queue_id: int, given_lsn: int) -> None:
-        at = self.odd[message_id].queues.get(queue_id) if message_id in self.odd else None
+        at = self.detailed[message_id].queues.get(queue_id) if message_id in self.detailed else None
         real(self, lsn, message_id, queue_id, max(given_lsn, at[1] if at else 0))
 
     patch.setattr(State, "dequeued", dequeued)
@@ -246,38 +248,38 @@ def a_copied_start_puts_the_message_back_on_the_queue_it_left(patch: pytest.Monk
 
 @defect
 def a_checkpoint_is_committed_before_what_it_knows_is_durable(patch: pytest.MonkeyPatch) -> None:
-    real = Checkpointing.step
+    real = Checkpointer.step
 
-    def step(self: Checkpointing) -> None:
+    def step(self: Checkpointer) -> None:
         real(self)
         if self._meta is not None and self._portions is None:
             self._write()
 
-    patch.setattr(Checkpointing, "step", step)
+    patch.setattr(Checkpointer, "step", step)
 
 
 @defect
 def a_checkpoint_goes_on_behind_where_it_was_written(patch: pytest.MonkeyPatch) -> None:
     """What changed pages that it had taken already is then replayed by nobody."""
-    real = Checkpointing._write
+    real = Checkpointer._write
 
-    def write(self: Checkpointing) -> None:
+    def write(self: Checkpointer) -> None:
         journal = self._journal
-        self._meta = Meta(journal.pool.log_uuid, journal.container_bytes, *journal.durable_block)
+        self._meta = Meta(journal.pool.log_uuid, journal.container_bytes, *journal.writer.durable_block)
         real(self)
 
-    patch.setattr(Checkpointing, "_write", write)
+    patch.setattr(Checkpointer, "_write", write)
 
 
 @defect
 def pages_that_change_while_a_checkpoint_is_taken_count_as_taken(patch: pytest.MonkeyPatch) -> None:
-    real = Checkpointing._committed
+    real = Checkpointer._committed
 
-    def committed(self: Checkpointing, commit: Future[int]) -> None:
+    def committed(self: Checkpointer, commit: Future[int]) -> None:
         real(self, commit)
         self._state.changed_pages = set()
 
-    patch.setattr(Checkpointing, "_committed", committed)
+    patch.setattr(Checkpointer, "_committed", committed)
 
 
 @defect
@@ -294,26 +296,23 @@ def a_checkpoint_is_believed_although_the_log_lost_a_container(patch: pytest.Mon
 @defect
 def odd_messages_are_taken_before_pages(patch: pytest.MonkeyPatch) -> None:
     """One that ceases to be plain between the two is in neither."""
-    begins, real = Checkpointing._begin, checkpoint.particulars
+    begins, real = Checkpointer._begin, checkpoint.particulars
 
-    def begin(self: Checkpointing) -> None:
+    def begin(self: Checkpointer) -> None:
         begins(self)
         for changes in real(self._state, 1):
             self._changes |= changes
 
-    patch.setattr(Checkpointing, "_begin", begin)
+    patch.setattr(Checkpointer, "_begin", begin)
     patch.setattr(checkpoint, "particulars", lambda state, at_most: iter(()))
 
 
 @defect
 def what_a_checkpoint_knows_is_not_forgotten_with_its_slot(patch: pytest.MonkeyPatch) -> None:
-    real = State.finish
+    def reconcile_with_all(state: State, slots: Iterable[int]) -> None:
+        reconcile(state, dict.fromkeys([*state.pages, *slots, *map(state.slot_of, state.moved.values())], 0))
 
-    def finish(self: State, slots: Iterable[int]) -> None:
-        every = dict.fromkeys([*self.pages, *slots, *(lsn // self._container_bytes for lsn in self.moved.values())], 0)
-        real(self, every)
-
-    patch.setattr(State, "finish", finish)
+    patch.setattr("cairnmq.recovery.recover.reconcile", reconcile_with_all)
 
 
 @defect
@@ -337,7 +336,7 @@ def changed_ends_are_not_written_to_the_checkpoint(patch: pytest.MonkeyPatch) ->
     real = checkpoint.particulars
 
     def particulars(state: State, at_most: int) -> Iterator[checkpoint.Changes]:
-        state.pins.changed_ends = set()
+        state.pins.changed_tombstones = set()
         return real(state, at_most)
 
     patch.setattr(checkpoint, "particulars", particulars)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from cairnmq.journal.record import RecordHead
-from cairnmq.store.cuts import Cut, Cuts
-from cairnmq.store.pins import Pins
-from cairnmq.store.relocation import Relocation
-from cairnmq.store.state import QUEUE_DELETE, State
+from cairnmq.journal.format.record import RecordHead
+from cairnmq.store.message_map.pins import Pins
+from cairnmq.store.message_map.purges import PurgeMark, PurgeMarks
+from cairnmq.store.message_map.state import QUEUE_DELETE, State
+from cairnmq.store.reclaim.relocation import Relocation
 
 from .defects import defect
 
@@ -16,16 +16,16 @@ from .defects import defect
 @defect
 def a_cut_does_not_hold_its_record(patch: pytest.MonkeyPatch) -> None:
     """Before all messages are looked at, nothing else keeps it in the log."""
-    real, let_go, lsns = State.cut, Pins.let_go, set[int]()
+    real, let_go, lsns = State.cut, Pins.release, set[int]()
 
-    def cut(self: State, cut: Cut, source_lsn: int = 0) -> None:
+    def cut(self: State, cut: PurgeMark, source_lsn: int = 0) -> None:
         lsns.add(cut.lsn)
         with pytest.MonkeyPatch.context() as inner:
             inner.setattr(Pins, "hold", lambda self, lsn, size_bytes: None)
             real(self, cut, source_lsn)
 
     patch.setattr(State, "cut", cut)
-    patch.setattr(Pins, "let_go", lambda self, lsn, size: None if lsn in lsns else let_go(self, lsn, size))
+    patch.setattr(Pins, "release", lambda self, lsn, size: None if lsn in lsns else let_go(self, lsn, size))
 
 
 @defect
@@ -51,7 +51,7 @@ def a_relocated_cut_cuts_where_it_stands(patch: pytest.MonkeyPatch) -> None:
     """What came onto the queue between the record and its copy goes, too."""
     real = State.cut
 
-    def cut(self: State, cut: Cut, source_lsn: int = 0) -> None:
+    def cut(self: State, cut: PurgeMark, source_lsn: int = 0) -> None:
         real(self, cut._replace(position=cut.lsn), source_lsn)
 
     patch.setattr(State, "cut", cut)
@@ -61,7 +61,7 @@ def a_relocated_cut_cuts_where_it_stands(patch: pytest.MonkeyPatch) -> None:
 def a_relocated_cut_keeps_nothing(patch: pytest.MonkeyPatch) -> None:
     real = State.cut
 
-    def cut(self: State, cut: Cut, source_lsn: int = 0) -> None:
+    def cut(self: State, cut: PurgeMark, source_lsn: int = 0) -> None:
         real(self, cut if cut.lsn == cut.position else cut._replace(kept=frozenset()), source_lsn)
 
     patch.setattr(State, "cut", cut)
@@ -69,23 +69,23 @@ def a_relocated_cut_keeps_nothing(patch: pytest.MonkeyPatch) -> None:
 
 @defect
 def a_checkpoint_knows_no_cuts(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Cuts, "encode", lambda self: b"")
+    patch.setattr(PurgeMarks, "encode", lambda self: b"")
 
 
 @defect
 def a_cut_is_forgotten_when_its_messages_were_looked_at(patch: pytest.MonkeyPatch) -> None:
     """The checkpoint that is being taken has pages from before."""
-    patch.setattr(Cuts, "swept", lambda self, queue_id: [self.unswept.pop(queue_id)])
+    patch.setattr(PurgeMarks, "swept", lambda self, queue_id: [self.unswept.pop(queue_id)])
 
 
 @defect
 def the_oldest_cut_of_a_queue_counts(patch: pytest.MonkeyPatch) -> None:
-    real = Cuts.add
+    real = PurgeMarks.add
 
-    def add(self: Cuts, cut: Cut) -> list[Cut]:
+    def add(self: PurgeMarks, cut: PurgeMark) -> list[PurgeMark]:
         return [] if cut.queue_id in self.unswept else real(self, cut)
 
-    patch.setattr(Cuts, "add", add)
+    patch.setattr(PurgeMarks, "add", add)
 
 
 @defect
@@ -108,4 +108,4 @@ def recovery_takes_no_notice_of_cuts(patch: pytest.MonkeyPatch) -> None:
 
 @defect
 def a_cut_takes_what_comes_later(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Cut, "takes", lambda self, message_id, position: message_id not in self.kept)
+    patch.setattr(PurgeMark, "takes", lambda self, message_id, position: message_id not in self.kept)

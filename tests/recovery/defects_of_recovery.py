@@ -8,19 +8,22 @@ from typing import Any
 
 import pytest
 
-from cairnmq.disk.memory import MemoryDirectory
-from cairnmq.journal import container, opening, renewal
-from cairnmq.journal import mark as mark_module
-from cairnmq.journal.block import Block
-from cairnmq.journal.container import ContainerHead
-from cairnmq.journal.heads import Heads
-from cairnmq.journal.log import Journal
-from cairnmq.journal.mark import Mark
-from cairnmq.journal.pool import Pool
-from cairnmq.journal.reader import LogReader
-from cairnmq.journal.record import RecordHead, RecordType
+from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.journal.files.container_pool import ContainerPool
+from cairnmq.journal.format import container
+from cairnmq.journal.format import log_mark as mark_module
+from cairnmq.journal.format.block import Block
+from cairnmq.journal.format.container import ContainerHead
+from cairnmq.journal.format.log_mark import Mark
+from cairnmq.journal.format.record import RecordHead, RecordType
+from cairnmq.journal.read.container_heads import ContainerHeads
+from cairnmq.journal.read.scanner import LogReader
+from cairnmq.journal.write import open as opening
+from cairnmq.journal.write import rewrite_unproven as renewal
+from cairnmq.journal.write.journal import Journal
 from cairnmq.recovery import recover as recover_module
-from cairnmq.store.journal_store import JournalStore
+from cairnmq.store.journaled.places import MessagePlaces
+from cairnmq.store.journaled.store import JournalStore
 
 from .defects import defect, no_sync_of
 
@@ -49,31 +52,31 @@ def a_container_goes_before_its_copy_is_there(patch: pytest.MonkeyPatch) -> None
 
     def blocks(reader: LogReader, slot: int, end_lsn: int) -> memoryview:
         data = real(reader, slot, end_lsn)
-        reader.directory.unlink(container.file_name(reader.heads[slot].number))
+        reader.directory.unlink(container.file_name(reader.heads.by_slot[slot].number))
         return data
 
     patch.setattr(renewal, "_blocks", blocks)
-    patch.setattr(Pool, "retire", lambda self, number: None)
+    patch.setattr(ContainerPool, "retire", lambda self, number: None)
 
 
 @defect
 def the_container_of_a_copy_is_still_free(patch: pytest.MonkeyPatch) -> None:
-    def fresh(self: Pool) -> int:
+    def fresh(self: ContainerPool) -> int:
         return self._free[0] if self._free else self._make()
 
-    patch.setattr(Pool, "fresh", fresh)
+    patch.setattr(ContainerPool, "fresh", fresh)
 
 
 @defect
 def the_earlier_of_two_copies_counts(patch: pytest.MonkeyPatch) -> None:
-    real = Heads._take
+    real = ContainerHeads._take
 
-    def take(self: Heads, head: ContainerHead, place: str) -> None:
-        other = self.heads.get(head.slot, head)
+    def take(self: ContainerHeads, head: ContainerHead, place: str) -> None:
+        other = self.by_slot.get(head.slot, head)
         real(self, head, place)
-        self.heads[head.slot] = min(head, other, key=lambda one: one.incarnation)
+        self.by_slot[head.slot] = min(head, other, key=lambda one: one.incarnation)
 
-    patch.setattr(Heads, "_take", take)
+    patch.setattr(ContainerHeads, "_take", take)
 
 
 @defect
@@ -134,12 +137,12 @@ def the_last_record_of_a_block_is_left_out(patch: pytest.MonkeyPatch) -> None:
 
 @defect
 def a_queue_is_shown_in_the_order_of_ids(patch: pytest.MonkeyPatch) -> None:
-    real = JournalStore.messages
+    real = MessagePlaces.messages
 
-    def messages(self: JournalStore) -> dict[int, array[int]]:
+    def messages(self: MessagePlaces) -> dict[int, array[int]]:
         return {queue_id: array("Q", sorted(on)) for queue_id, on in real(self).items()}
 
-    patch.setattr(JournalStore, "messages", messages)
+    patch.setattr(MessagePlaces, "messages", messages)
 
 
 def read_as(patch: pytest.MonkeyPatch, change: Callable[[RecordHead], RecordHead]) -> None:
@@ -206,20 +209,20 @@ def a_new_block_names_no_predecessor(patch: pytest.MonkeyPatch) -> None:
 
 @defect
 def a_container_in_use_is_taken_for_free(patch: pytest.MonkeyPatch) -> None:
-    real = Pool.adopt
-    patch.setattr(Pool, "adopt", lambda self, number, slot: real(self, number, None))
+    real = ContainerPool.adopt
+    patch.setattr(ContainerPool, "adopt", lambda self, number, slot: real(self, number, None))
 
 
 @defect
 def a_free_container_keeps_its_name_for_a_new_one(patch: pytest.MonkeyPatch) -> None:
     """The next number is counted from the free containers alone."""
-    real = Pool.__init__
+    real = ContainerPool.__init__
 
-    def init(self: Pool, *args: Any, **fields: Any) -> None:
+    def init(self: ContainerPool, *args: Any, **fields: Any) -> None:
         real(self, *args, **fields)
         self._next_number = 1
 
-    patch.setattr(Pool, "__init__", init)
+    patch.setattr(ContainerPool, "__init__", init)
 
 
 @defect

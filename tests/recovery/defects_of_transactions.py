@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from cairnmq.journal.record import RecordHead
-from cairnmq.store.outcomes import Outcomes, Prepared, Step
-from cairnmq.store.relocation import Relocation
-from cairnmq.store.state import State
+from cairnmq.journal.format.record import RecordHead
+from cairnmq.store.message_map.reconciliation import reconcile
+from cairnmq.store.message_map.state import State
+from cairnmq.store.message_map.transaction_log import Prepared, Step, TransactionLog
+from cairnmq.store.reclaim.relocation import Relocation
 
 from .defects import defect
 
 
 @defect
 def operations_are_done_without_their_commit(patch: pytest.MonkeyPatch) -> None:
-    real = State.finish
-
-    def finish(self: State, slots: dict[int, int]) -> None:
-        for steps in self.outcomes._steps.values():
+    def commit_and_reconcile(state: State, slots: Mapping[int, int]) -> None:
+        for steps in state.outcomes._steps.values():
             for step in steps:
-                self._do(step, True)
-        real(self, slots)
+                state._do(step, True)
+        reconcile(state, slots)
 
-    patch.setattr(State, "finish", finish)
+    patch.setattr("cairnmq.recovery.recover.reconcile", commit_and_reconcile)
 
 
 @defect
@@ -39,7 +39,7 @@ def a_relocated_commit_lists_all_operations(patch: pytest.MonkeyPatch) -> None:
 
 @defect
 def no_slot_needs_an_outcome(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Outcomes, "need", lambda self, *args: None)
+    patch.setattr(TransactionLog, "need", lambda self, *args: None)
 
 
 @defect
@@ -50,25 +50,25 @@ def a_dequeue_that_was_never_committed_is_relocated(patch: pytest.MonkeyPatch) -
 @defect
 def the_end_of_a_prepared_transaction_lets_its_outcome_go(patch: pytest.MonkeyPatch) -> None:
     """As if nothing but operations needed it."""
-    real = Outcomes.need
+    real = TransactionLog.need
 
-    def need(self: Outcomes, lsn: int, txn_id: int, prepare_lsn: int, steps: Any) -> None:
+    def need(self: TransactionLog, lsn: int, txn_id: int, prepare_lsn: int, steps: Any) -> None:
         real(self, lsn, txn_id, 0, steps)
 
-    patch.setattr(Outcomes, "need", need)
+    patch.setattr(TransactionLog, "need", need)
 
 
 @defect
 def what_is_not_prepared_is_in_doubt(patch: pytest.MonkeyPatch) -> None:
-    real = Outcomes.finish
+    real = TransactionLog.finish
 
-    def finish(self: Outcomes, slots: Any) -> None:
+    def finish(self: TransactionLog, slots: Any) -> None:
         for prepared in self.prepared.values():
             prepared.prepare_lsn = prepared.prepare_lsn or prepared.start_lsn
             prepared.count = len(prepared.intentions)
         real(self, slots)
 
-    patch.setattr(Outcomes, "finish", finish)
+    patch.setattr(TransactionLog, "finish", finish)
 
 
 @defect
@@ -78,34 +78,34 @@ def prepared_operations_hold_nothing(patch: pytest.MonkeyPatch) -> None:
 
 @defect
 def relocated_records_of_a_transaction_are_not_noted(patch: pytest.MonkeyPatch) -> None:
-    real = Outcomes.moved
+    real = TransactionLog.moved
 
-    def moved(self: Outcomes, lsn: int, head: RecordHead, source_lsn: int) -> None:
+    def moved(self: TransactionLog, lsn: int, head: RecordHead, source_lsn: int) -> None:
         with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(Outcomes, "_set", lambda self, lsn, head: None)
+            inner.setattr(TransactionLog, "_set", lambda self, lsn, head: None)
             real(self, lsn, head, source_lsn)
 
-    patch.setattr(Outcomes, "moved", moved)
+    patch.setattr(TransactionLog, "moved", moved)
 
 
 @defect
 def the_checkpoint_leaves_out_transactions(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Outcomes, "decode", lambda self, body: None)
+    patch.setattr(TransactionLog, "decode", lambda self, body: None)
 
 
 @defect
 def what_a_transaction_adds_is_discarded_by_recovery(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Outcomes, "adds", lambda self: set())
+    patch.setattr(TransactionLog, "adds", lambda self: set())
 
 
 @defect
 def a_step_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     """The last operation of each transaction that is read back one by one."""
-    real = Outcomes.apply
+    real = TransactionLog.apply
 
-    def apply(self: Outcomes, lsn: int, head: RecordHead, payload: Any, do: Any) -> None:
+    def apply(self: TransactionLog, lsn: int, head: RecordHead, payload: Any, do: Any) -> None:
         steps: list[Step] = self._steps.get(head.txn_id, [])
         del steps[len(steps) - 1 :]
         real(self, lsn, head, payload, do)
 
-    patch.setattr(Outcomes, "apply", apply)
+    patch.setattr(TransactionLog, "apply", apply)

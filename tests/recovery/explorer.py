@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from cairnmq.base.clock import ManualClock
 from cairnmq.recovery.recover import recover
 from cairnmq.recovery.report import RecoveryReport
-from cairnmq.store.journal_store import JournalStore
-from cairnmq.store.options import StoreOptions
+from cairnmq.store.contract.options import StoreOptions
+from cairnmq.store.journaled.store import JournalStore
 
 from .checker import Broken, Expectation, History, Shown, shown_by
 from .kept_checkpoint import NOTHING, WatchedCheckpoint

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from errno import EIO, ENOSPC
 from typing import NamedTuple
 
+from cairnmq.base.disk.faulty import Fault, FaultyDirectory, Plan, ever_after, once
 from cairnmq.base.errors import CairnError, DiskError, JournalFailed
-from cairnmq.disk.faulty import Fault, FaultyDirectory, Plan, ever_after, once
 
 from .checker import Broken
 from .explorer import Explorer
@@ -80,7 +80,7 @@ def run(world: World, work: Callable[[World], object], case: Case, explorer: Exp
         if not isinstance(error, DiskError | JournalFailed):
             raise Broken("I10", f"{case}: an I/O error is taken for something else: {error}") from error
     if world.store is not None:
-        world.confirmed_lsn = world.store.journal.durable_lsn
+        world.confirmed_lsn = world.store.journal.writer.durable_lsn
     moment = world.now(str(case))
     crash = Crash(moment)
     rng = random.Random(case.number)

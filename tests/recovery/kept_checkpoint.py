@@ -17,9 +17,9 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 from uuid import UUID
 
-from cairnmq.store import checkpoint
-from cairnmq.store.checkpoint import Meta
-from cairnmq.store.checkpoint_file import BadCheckpoint, Entry, sealed
+from cairnmq.store.checkpoint import checkpoint
+from cairnmq.store.checkpoint.checkpoint import Meta
+from cairnmq.store.checkpoint.checkpoint_file import BadCheckpoint, Entry, sealed
 
 from ..checkpoints import MemoryCheckpoint
 

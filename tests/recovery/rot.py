@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from cairnmq.base.clock import ManualClock
+from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.errors import CairnError, CorruptJournal
-from cairnmq.disk.memory import MemoryDirectory
-from cairnmq.journal.block import BLOCK_HEAD_BYTES, Block
-from cairnmq.journal.container import HEAD, file_number
-from cairnmq.journal.mark import PLACES
-from cairnmq.journal.reader import LogReader
-from cairnmq.journal.record import HEAD_BYTES
+from cairnmq.journal.format.block import BLOCK_HEAD_BYTES, Block
+from cairnmq.journal.format.container import HEAD, file_number
+from cairnmq.journal.format.log_mark import PLACES
+from cairnmq.journal.format.record import HEAD_BYTES
+from cairnmq.journal.read.scanner import LogReader
+from cairnmq.recovery.damage_survey import survey
 from cairnmq.recovery.recover import recover
-from cairnmq.recovery.survey import survey
 
 from .checker import Broken, Shown, content_of, messages_in, shown_by
 from .kept_checkpoint import WatchedCheckpoint, flipped
@@ -67,7 +67,7 @@ class Rot:
         reader = LogReader(self.moment.disk)
         self.blocks = [found for found in reader.scan() if isinstance(found, Block)]
         self.size = reader.container_bytes
-        self.slots = {f"{head.number:08d}.cairn": slot for slot, head in reader.heads.items()}
+        self.slots = {f"{head.number:08d}.cairn": slot for slot, head in reader.heads.by_slot.items()}
         self.claimed_lsn = reader.durable_lsn
         self.expected = self.recovered(self.moment.disk.after_kill())
         self._done: set[tuple[str, int, int]] = set()

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Literal
 
-from cairnmq.disk.memory import MemoryDirectory, PowerCut
-from cairnmq.disk.sectors import Junk, Pending
+from cairnmq.base.disk.memory import MemoryDirectory, PowerCut
+from cairnmq.base.disk.sectors import Junk, Pending
 
 from .kept_checkpoint import NEWEST, Kept
 from .world import Moment

@@ -9,7 +9,7 @@ import pytest
 
 from cairnmq.base.errors import ForeignStore
 from cairnmq.recovery import replay
-from cairnmq.store.acquisitions import taker
+from cairnmq.store.journaled.acquire_records import taker
 
 from ..thorough import amount
 from .shards import explore

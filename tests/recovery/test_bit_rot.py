@@ -13,10 +13,10 @@ from os import environ
 
 import pytest
 
-from cairnmq.disk.memory import MemoryDirectory
-from cairnmq.journal import block
-from cairnmq.journal.block import Block, BlockHead
-from cairnmq.journal.reader import LogReader
+from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.journal.format import block
+from cairnmq.journal.format.block import Block, BlockHead
+from cairnmq.journal.read.scanner import LogReader
 
 from ..thorough import amount
 from .checker import Broken
@@ -25,7 +25,7 @@ from .rot import CUT, ENDS, FAULTS_PER_SHARD, REFUSED, Place, Rot, Verdicts, rot
 from .workload import workload
 from .world import World
 
-FAULTS = amount("CAIRN_FAULTS", 100_000, 10_000)
+FAULTS = amount("CAIRN_FAULTS", 100_000, 4_000)
 SEED = int(environ.get("CAIRN_SEED", "1"))
 
 

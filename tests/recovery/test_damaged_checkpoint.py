@@ -18,8 +18,8 @@ import pytest
 
 from cairnmq.base.clock import SystemClock
 from cairnmq.recovery.recover import open_store
-from cairnmq.store.options import StoreOptions
-from cairnmq.store.wiring import QueueRow
+from cairnmq.store.contract.options import StoreOptions
+from cairnmq.store.contract.wiring_rows import QueueRow
 
 from ..thorough import THOROUGH
 
@@ -32,7 +32,7 @@ LIVES = """
 import json, sys
 from cairnmq.base.clock import SystemClock
 from cairnmq.recovery.recover import open_store
-from cairnmq.store.options import StoreOptions
+from cairnmq.store.contract.options import StoreOptions
 
 for path in sys.argv[1:]:
     print(path, flush=True)

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from cairnmq.base.clock import SystemClock
+from cairnmq.base.disk.real import RealDirectory, RealFile
 from cairnmq.base.errors import CairnError, DiskError
-from cairnmq.disk.real import RealDirectory, RealFile
-from cairnmq.journal.opening import MIN_CONTAINER_BYTES
+from cairnmq.journal.write.open import MIN_CONTAINER_BYTES
 from cairnmq.recovery.recover import open_store
-from cairnmq.store.journal_store import JournalStore
-from cairnmq.store.options import StoreOptions
+from cairnmq.store.contract.options import StoreOptions
+from cairnmq.store.journaled.store import JournalStore
 
 from ..store.stores import queue
 

@@ -10,13 +10,13 @@ from os import environ
 
 import pytest
 
+from cairnmq.base.disk.faulty import FaultyDirectory
+from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.base.disk.seam import Directory
 from cairnmq.base.errors import DiskError
-from cairnmq.disk.faulty import FaultyDirectory
-from cairnmq.disk.memory import MemoryDirectory
-from cairnmq.disk.seam import Directory
-from cairnmq.journal import opening
-from cairnmq.journal.log import Journal
-from cairnmq.journal.reader import LogReader
+from cairnmq.journal.read.scanner import LogReader
+from cairnmq.journal.write import open as opening
+from cairnmq.journal.write.log_writer import LogWriter
 
 from ..thorough import THOROUGH
 from .checker import Broken
@@ -79,17 +79,17 @@ def test_a_failed_sync_is_never_tried_again(explorer: Explorer) -> None:
 
 
 def test_a_journal_that_tries_again_is_found(monkeypatch: pytest.MonkeyPatch, explorer: Explorer) -> None:
-    real = Journal._write_blocks
+    real = LogWriter._write_blocks
 
-    def stubborn(self: Journal) -> tuple[int, int, tuple[int, int, int]]:
-        waiting = list(self._sealed)
+    def stubborn(self: LogWriter) -> tuple[int, int, tuple[int, int, int]]:
+        waiting = list(self.sealed)
         try:
             return real(self)
         except DiskError:
             self._writing.sync()
-            return waiting[-1].end_lsn, self.extent.base_lsn, (waiting[-1].lsn, 0, waiting[-1].end_lsn)
+            return waiting[-1].end_lsn, self._extent.base_lsn, (waiting[-1].lsn, 0, waiting[-1].end_lsn)
 
-    monkeypatch.setattr(Journal, "_write_blocks", stubborn)
+    monkeypatch.setattr(LogWriter, "_write_blocks", stubborn)
     with pytest.raises(Broken, match=r"I1|I4"):
         test_a_failed_sync_is_never_tried_again(explorer)
 

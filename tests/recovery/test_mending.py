@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.base.disk.seam import SECTOR_BYTES, File
 from cairnmq.base.errors import DiskError
-from cairnmq.disk.memory import MemoryDirectory
-from cairnmq.disk.seam import SECTOR_BYTES, File
-from cairnmq.journal.block import Block
-from cairnmq.recovery.mending import PatientFile
-from cairnmq.recovery.survey import survey
+from cairnmq.journal.format.block import Block
+from cairnmq.recovery.damage_survey import survey
+from cairnmq.recovery.lenient_directory import PatientFile
 from tests.journal.logs import BIG, blocks, content, new_log, put
 
 SECTORS = 12

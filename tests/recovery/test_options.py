@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from cairnmq.base.clock import ManualClock
-from cairnmq.disk.memory import MemoryDirectory
-from cairnmq.journal import container, mark
-from cairnmq.journal.reader import LogReader
+from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.journal.format import container
+from cairnmq.journal.format import log_mark as mark
+from cairnmq.journal.read.scanner import LogReader
 from cairnmq.recovery.recover import open_store, recover
-from cairnmq.store.options import StoreOptions
-from cairnmq.store.wiring import Wiring
+from cairnmq.store.contract.options import StoreOptions
+from cairnmq.store.wiring.wiring import Wiring
 
 from ..store.stores import queue
 from .world import MemoryWiring

@@ -7,12 +7,12 @@ import struct
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cairnmq.disk.memory import MemoryDirectory
-from cairnmq.journal import block
-from cairnmq.journal.block import BLOCK_HEAD_BYTES
-from cairnmq.journal.log import OWN_LSN
-from cairnmq.journal.record import HEAD_BYTES, Flag, RecordHead, RecordType
-from cairnmq.recovery.pieces import broken_blocks, expected_crc, says_twice
+from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.journal.format import block
+from cairnmq.journal.format.block import BLOCK_HEAD_BYTES
+from cairnmq.journal.format.record import HEAD_BYTES, Flag, RecordHead, RecordType
+from cairnmq.journal.write.journal import OWN_LSN
+from cairnmq.recovery.broken_block import broken_blocks, expected_crc, says_twice
 from tests.journal.logs import LOG_ID, new_log
 
 LSN = 1024

@@ -21,7 +21,7 @@ from .states import Crash
 from .tally import Tally
 from .world import World
 
-STATES = amount("CAIRN_STATES", 1_000_000, 40_000)
+STATES = amount("CAIRN_STATES", 1_000_000, 15_000)
 SEED = int(environ.get("CAIRN_SEED", "1"))
 
 

@@ -11,17 +11,18 @@ from pathlib import Path
 import pytest
 
 from cairnmq.base.clock import ManualClock
+from cairnmq.base.disk.faulty import Call, Fault, FaultyDirectory
+from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.errors import CairnError, CorruptJournal, DiskError, DiskFull, ForeignStore
-from cairnmq.disk.faulty import Call, Fault, FaultyDirectory
-from cairnmq.disk.memory import MemoryDirectory
-from cairnmq.journal import container, mark
-from cairnmq.journal.container import file_name
-from cairnmq.journal.opening import open_log
-from cairnmq.journal.reader import LogReader
+from cairnmq.journal.format import container
+from cairnmq.journal.format import log_mark as mark
+from cairnmq.journal.format.container import file_name
+from cairnmq.journal.read.scanner import LogReader
+from cairnmq.journal.write.open import open_log
 from cairnmq.recovery.recover import open_store, recover
-from cairnmq.store.journal_store import JournalStore
-from cairnmq.store.options import StoreOptions
-from cairnmq.store.wiring import QueueRow
+from cairnmq.store.contract.options import StoreOptions
+from cairnmq.store.contract.wiring_rows import QueueRow
+from cairnmq.store.journaled.store import JournalStore
 
 from ..journal.logs import with_crc
 from .checker import content_of
@@ -293,7 +294,7 @@ def test_a_full_disk_at_the_start_is_told_as_that() -> None:
         store.put(q, bytes(60_000), 1)
         store.kick()
     store.close()
-    for number in LogReader(disk).free:
+    for number in LogReader(disk).heads.free:
         disk.unlink(file_name(number))
     files = disk.names()
 

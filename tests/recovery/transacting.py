@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cairnmq.journal.block import BLOCK_HEAD_BYTES
-from cairnmq.journal.record import HEAD_BYTES
-from cairnmq.store.transaction import Transaction, TxState
+from cairnmq.journal.format.block import BLOCK_HEAD_BYTES
+from cairnmq.journal.format.record import HEAD_BYTES
+from cairnmq.store.contract.transaction import Transaction, TxState
 
 from .checker import number_of, xid_of
 from .cutting import power_cut

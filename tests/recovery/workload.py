@@ -9,8 +9,8 @@ import random
 from typing import NamedTuple
 from uuid import UUID
 
-from cairnmq.disk.memory import MemoryDirectory
-from cairnmq.store.options import StoreOptions
+from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.store.contract.options import StoreOptions
 
 from .cutting import power_cut
 from .kept_checkpoint import WatchedCheckpoint

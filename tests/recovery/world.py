@@ -19,20 +19,21 @@ from sqlalchemy import create_engine
 from sqlalchemy.pool import StaticPool
 
 from cairnmq.base.clock import ManualClock
-from cairnmq.disk.memory import MemoryDirectory
-from cairnmq.disk.seam import Directory
-from cairnmq.journal.block import BLOCK_HEAD_BYTES
-from cairnmq.journal.container import DATA_OFFSET
-from cairnmq.journal.holes import HOLE_BYTES
-from cairnmq.journal.opening import MIN_CONTAINER_BYTES
-from cairnmq.journal.record import HEAD_BYTES, MAX_PAYLOAD_BYTES
+from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.base.disk.seam import Directory
+from cairnmq.journal.format.block import BLOCK_HEAD_BYTES
+from cairnmq.journal.format.container import DATA_OFFSET
+from cairnmq.journal.format.holes import HOLE_BYTES
+from cairnmq.journal.format.record import HEAD_BYTES, MAX_PAYLOAD_BYTES
+from cairnmq.journal.write.open import MIN_CONTAINER_BYTES
 from cairnmq.recovery.recover import recover
 from cairnmq.recovery.report import RecoveryReport
-from cairnmq.store.journal_store import JournalStore
-from cairnmq.store.options import StoreOptions
-from cairnmq.store.sql import Database, whole_transactions
-from cairnmq.store.transaction import Dequeue, Put, Transaction
-from cairnmq.store.wiring import Arguments, QueueRow, Rows, Wiring
+from cairnmq.store.contract.options import StoreOptions
+from cairnmq.store.contract.transaction import Dequeue, Put, Transaction
+from cairnmq.store.contract.wiring_rows import Arguments, QueueRow, Rows
+from cairnmq.store.journaled.store import JournalStore
+from cairnmq.store.wiring.database import Database, whole_transactions
+from cairnmq.store.wiring.wiring import Wiring
 
 from .checker import IN_DOUBT, Expectation, History, check_base, intentions, number_of, xid_of
 from .kept_checkpoint import NOTHING, Kept, WatchedCheckpoint
@@ -197,7 +198,7 @@ class World:
 
     def hold(self, operation: str) -> None:
         if self.store is not None:
-            self.confirmed_lsn = self.store.journal.durable_lsn
+            self.confirmed_lsn = self.store.journal.writer.durable_lsn
             assert len(self.store.journal.extent.holes) <= MOST_HOLES
             self.met["moments with holes"] += bool(self.store.journal.extent.holes)
             self.met["moments in a relocation"] += self.store.relocation.is_at_work
@@ -228,12 +229,12 @@ class World:
             self.through or self.disk, self.wiring, self.clock, self.options, checkpoint=self.file
         )
         store.run_inline(self._told_durable)
-        store.settles_at_once = 1  # so that a sweep takes its time here, too
+        store.places.settles_at_once = 1  # so that a sweep takes its time here, too
         self.store = store
         self._notice = 0
         self.staged = set()
         self.history = self.history.until(self.report.log.end_lsn)
-        self.confirmed_lsn = store.journal.durable_lsn
+        self.confirmed_lsn = store.journal.writer.durable_lsn
         self._decide(before, ())
         return store
 
@@ -310,7 +311,7 @@ class World:
 
     def purge(self, queue_id: int, keep: Collection[int] = ()) -> None:
         assert self.store is not None
-        stays = {*keep, *self.store.transactions.taken_off(queue_id)}
+        stays = {*keep, *self.store.transactions.locks.dequeued_from(queue_id)}
         lsn = self.store.purge(queue_id, self.clock.wall_us(), keep=keep)
         for message_id in self.history.shown(1 << 63).get(queue_id, ()):
             if message_id not in stays:
@@ -383,7 +384,7 @@ class World:
 
     def idle(self) -> None:
         assert self.store is not None
-        self.store.journal.write_mark()
+        self.store.journal.writer.write_mark()
 
     def close(self) -> None:
         assert self.store is not None
@@ -391,7 +392,7 @@ class World:
         self._gone(self.store)
 
     def _gone(self, store: JournalStore) -> None:
-        self.confirmed_lsn = store.journal.durable_lsn
+        self.confirmed_lsn = store.journal.writer.durable_lsn
         self.met["relocated bytes"] += store.relocation.copied_bytes
         self.met["relocated slots"] += store.relocation.emptied
         if store.checkpointing is not None:

@@ -29,7 +29,7 @@ def start(start_broker: StartBroker, name: str, *others: RunningBroker, **option
 
 def reached(broker: RunningBroker) -> set[str]:
     """The other brokers that it knows a way to."""
-    return set(broker._broker.network.topology.ways)
+    return set(broker._broker.network.topology.next_hops)
 
 
 def all_reach_all(*brokers: RunningBroker) -> None:

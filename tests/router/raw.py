@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from cairnmq.amqp import decode, encode
-from cairnmq.amqp.values import Array, Described, Symbol, Ubyte, Uint, Ushort
+from cairnmq.amqp.codec import decode, encode
+from cairnmq.amqp.codec.types import Array, Described, Symbol, Ubyte, Uint, Ushort
 
 AMQP = b"AMQP\x00\x01\x00\x00"
 OPEN, BEGIN, ATTACH, FLOW, TRANSFER, DISPOSITION, DETACH, END, CLOSE = range(0x10, 0x19)
@@ -75,7 +75,10 @@ class Raw:
     """A connection on which the test says every byte."""
 
     def __init__(self, port: int, *said: bytes) -> None:
-        self.sock = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S)
+        self._start(socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S), *said)
+
+    def _start(self, sock: socket.socket, *said: bytes) -> None:
+        self.sock = sock
         self._held = b""
         self.longest_bytes = 0
         """Of all frames that came."""
@@ -104,9 +107,11 @@ class Raw:
     def until(self, name: str, **wanted: Any) -> Frame:
         """The next frame of that name, and on that channel, if one is given."""
         deadline_s = time.monotonic() + DEADLINE_S
+        last: Frame | None = None
         while time.monotonic() < deadline_s:
             found = self.hear()
-            assert found is not None, f"the connection ended before a {name} came"
+            assert found is not None, f"the connection ended before a {name} came; the last frame was {last}"
+            last = found
             if found.name == name and wanted.get("channel", found.channel) == found.channel:
                 return found
         raise TimeoutError(name)
@@ -132,6 +137,16 @@ class Raw:
 
     def __exit__(self, *error: object) -> None:
         self.sock.close()
+
+
+class RawServer(Raw):
+    """A connection that a broker opens without SASL, accepted by the test."""
+
+    def __init__(self, listener: socket.socket, *said: bytes) -> None:
+        listener.settimeout(DEADLINE_S)
+        sock, _ = listener.accept()
+        sock.settimeout(DEADLINE_S)
+        self._start(sock, *said)
 
 
 def _parse(raw: bytes) -> Frame:

@@ -10,12 +10,12 @@ from proton import Delivery, Endpoint, Link, Message, Terminus
 from proton.utils import BlockingConnection
 
 from cairnmq.base.errors import CairnError
-from cairnmq.broker import auto_links
-from cairnmq.broker.auto_links import AutoLink, parse
+from cairnmq.broker.outbound import auto_links
+from cairnmq.broker.outbound.auto_links import AutoLink, parse
 from cairnmq.broker_plugin.run import RunningBroker
-from cairnmq.channel.words import Open
-from cairnmq.channel.words import Terminus as Terms
-from cairnmq.cli.connect_to import auto_links_of, targets_of
+from cairnmq.channel.ports import Open
+from cairnmq.channel.ports import Terminus as Terms
+from cairnmq.cli.run.connect_to import auto_links_of, targets_of
 from tests.broker.world import FakeTerminal, World
 from tests.clients.conftest import NewPeer, StartBroker
 from tests.clients.peers import Peer
@@ -152,7 +152,7 @@ def test_who_sent_what_was_the_other_ones_to_look_at(relayed: bool) -> None:
     world.open(to_client=False)
     terminal = FakeTerminal()
     wish = Open(False, Terms("q"), user="hub", relayed=relayed)
-    world.do(world.broker.opening.open_at, world.queue(), wish, terminal)
+    world.do(world.broker.link_opener.open_at, world.queue(), wish, terminal)
     content = bytes(Message(user_id=b"anna", durable=True, body="a").encode())
     world.send(terminal, (1, content, 0))
     assert (terminal.confirmed, list(terminal.rejected)) == (([1], []) if relayed else ([], [1]))

@@ -51,7 +51,7 @@ def all_sent(peer: Peer) -> None:
 def test_each_priority_has_a_link_each_way(pair: list[RunningBroker]) -> None:  # C42, C48
     for broker in pair:
         (neighbours,) = broker._broker.network.neighbours.values()
-        assert list(neighbours[0].lanes) == list(neighbours[0].senders) == list(range(10))
+        assert list(neighbours[0].priority_links) == list(neighbours[0].senders) == list(range(10))
 
 
 @pytest.mark.parametrize("there", [0, 1])
@@ -127,9 +127,7 @@ def test_multicast_tells_the_weightiest_outcome_of_all_brokers(ring: list[Runnin
     knows_receivers(ring[0], "all.a", "b", "c", multicast=True)
     delivery = peers[0].post(peers[0].sender("all.a"), Message(body=1))
     peers[0].settle_down()
-    for peer, link, state in zip(
-        peers, links, (Delivery.ACCEPTED, Delivery.RELEASED, Delivery.REJECTED), strict=True
-    ):
+    for peer, link, state in zip(peers, links, (Delivery.ACCEPTED, Delivery.RELEASED, Delivery.REJECTED), strict=True):
         peer.take(link)[0].settle(state)
         peer.settle_down()
     assert settled(peers[0], [delivery]) == [Delivery.REJECTED]
@@ -182,7 +180,11 @@ def test_priorities_have_links_of_their_own(pair: list[RunningBroker], peer_at: 
     sending.settle_down()
     assert Counter(taken(other, link, 5)) == Counter([0, 4, 9, 9, 200])
     (neighbours,) = pair[0]._broker.network.neighbours.values()
-    assert {number: lane.sent for number, lane in neighbours[0].lanes.items() if lane.sent} == {0: 1, 4: 1, 9: 3}
+    assert {number: lane.sent for number, lane in neighbours[0].priority_links.items() if lane.sent} == {
+        0: 1,
+        4: 1,
+        9: 3,
+    }
 
 
 @pytest.mark.parametrize("address", ["any.a", "all.a"])
@@ -222,7 +224,7 @@ def test_around_a_broken_link(ring: list[RunningBroker], peer_at: NewPeer) -> No
     name = next(name for name, one in ring[2]._broker.connectors.by_name.items() if one.target.port == ring[0].port)
     connectors = ring[2]._broker.connectors
     ring[2]._post(connectors.delete, connectors.by_name[name], lambda error: None)
-    until(lambda: ring[0]._broker.network.topology.ways.get("c") == ("b", 2), "the way around")
+    until(lambda: ring[0]._broker.network.topology.next_hops.get("c") == ("b", 2), "the way around")
     delivery = sending.post(sender, Message(body=2))
     sending.settle_down()
     assert taken(other, link, 1) == [2]

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from proton import Delivery, Message
 
-from cairnmq.amqp.buckets import Buckets
-from cairnmq.amqp.proton import lib
-from cairnmq.amqp.values import Uint
-from cairnmq.broker_plugin.options import Limits
+from cairnmq.amqp.codec.types import Uint
+from cairnmq.amqp.links.events import Limits
+from cairnmq.amqp.native.buffer_pool import Buckets
+from cairnmq.amqp.native.proton_ffi import lib
 from cairnmq.broker_plugin.run import RunningBroker
 from tests.clients.conftest import NewPeer, StartBroker
 from tests.clients.peers import Peer

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from proton import Endpoint
 
-from cairnmq.broker.consumer import Consumer
+from cairnmq.broker.links.consumer import Consumer
 from cairnmq.broker_plugin.run import RunningBroker
 from tests.clients.peers import Peer
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from cairnmq.amqp.link import Link
+from cairnmq.amqp.links.link import Link
 from tests.clients.conftest import NewPeer
 
 FEW, LONG_BYTES = 50, 16 << 20

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from proton import Condition, Delivery, Endpoint, Link, Message, Terminus, symbol
 
-from cairnmq.amqp.proton import lib
-from cairnmq.broker.routed import AHEAD_BYTES
-from cairnmq.broker_plugin.options import Limits
+from cairnmq.amqp.links.events import Limits
+from cairnmq.amqp.native.proton_ffi import lib
+from cairnmq.broker.outbound.link_pair import AHEAD_BYTES
 from cairnmq.broker_plugin.run import RunningBroker
 from tests.clients.conftest import NewPeer, StartBroker
 from tests.clients.peers import Peer
@@ -371,7 +371,7 @@ def test_what_crosses_with_credit_that_is_taken_back_is_no_breach(
     meanwhile(far, peer, lambda: there.credit == 6, "the credit")
     for number in range(6):
         there.send(Message(body=number))  # which goes out with the next exchange
-    (joint,) = broker._broker.link_routes.joints
+    (joint,) = broker._broker.link_routes.pairs
     link.flow(-3)
     there_link: Any = joint._far.terminal
     peer.wait(lambda: lib.pn_link_credit(there_link._link.pn) == 3, "the credit to be taken back")

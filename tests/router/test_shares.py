@@ -24,7 +24,7 @@ def test_a_long_message_is_on_its_way_from_its_first_part_to_its_last(sizes: lis
     terminal.feed(AMQP + opening() + begin() + attach("s", 0, "q"))
     site.settle_down(terminal)
     terminal.feed(transfer(0, 0, message()))
-    assert terminal.heard_small()
+    assert terminal.turn().is_small
     content = message("x" * 5 * PART_BYTES)
     parts = [content[at : at + PART_BYTES] for at in range(0, len(content), PART_BYTES)]
     frames = [transfer(0, 1, part, more=part is not parts[-1]) for part in parts]
@@ -38,8 +38,8 @@ def test_a_long_message_is_on_its_way_from_its_first_part_to_its_last(sizes: lis
         terminal.feed(read)
         done += len(read)
         site.settle_down(terminal)
-        assert terminal.brings_long() == (first_bytes <= done < len(coming))
+        assert terminal.brings_long == (first_bytes <= done < len(coming))
         if first_bytes <= done < len(coming):
-            assert not terminal.heard_small()
+            assert not terminal.turn().is_small
     assert done == len(coming)
     assert site.world.queue().messages == 2

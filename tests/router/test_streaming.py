@@ -13,7 +13,7 @@ from proton import Delivery
 
 from bench.broker import Broker
 from bench.long import stream_in, stream_out
-from cairnmq.broker.direct_sender import AHEAD_BYTES, SESSION_WINDOW_BYTES
+from cairnmq.broker.passthrough.sender import AHEAD_BYTES, SESSION_WINDOW_BYTES
 from cairnmq.broker_plugin.run import RunningBroker
 from tests.clients.conftest import NewPeer, StartBroker
 from tests.clients.peers import Peer

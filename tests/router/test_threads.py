@@ -13,7 +13,7 @@ import pytest
 from proton import Endpoint, Message
 
 from cairnmq.broker_plugin.run import RunningBroker
-from cairnmq.router.terminal import Terminal
+from cairnmq.router.connections.terminal import Terminal
 from tests.clients.conftest import NewPeer, StartBroker
 from tests.clients.peers import DEADLINE_S, Peer
 

@@ -18,7 +18,7 @@ from proton import Message, ProtonException
 from proton.reactor import Copy
 from proton.utils import BlockingConnection
 
-from cairnmq.perftest.servers import free_port
+from cairnmq.tools.soak.servers import free_port
 from tests.process import CAIRNMQ, BrokerProcess
 
 DEADLINE_S = 180.0

@@ -10,11 +10,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from cairnmq.amqp.values import Described, Ubyte, Uint, Ushort
-from cairnmq.broker.link_routes import parse
-from cairnmq.channel.outward import Target
-from cairnmq.router.client_terminal import ClientTerminal
-from cairnmq.router.terminal import Terminal
+from cairnmq.amqp.codec.types import Described, Ubyte, Uint, Ushort
+from cairnmq.broker.outbound.link_routes import parse
+from cairnmq.channel.connector_target import Target
+from cairnmq.router.connections.client_terminal import ClientTerminal
+from cairnmq.router.connections.terminal import Terminal
 from tests.fuzz.site import LIMITS, Site
 
 from .raw import AMQP, ATTACH, BEGIN, FLOW, SOURCE, TARGET, Frame, _parse, attach, begin, frame, opening, transfer
@@ -194,7 +194,7 @@ class TwoEnds:
 
     def work(self) -> None:
         """Have the broker do a part of what it has to do."""
-        self.site.core.run()
+        self.site.core.run_all()
         if self.site.failure is not None:
             raise self.site.failure
         if self.site.woken:
@@ -208,7 +208,7 @@ class TwoEnds:
             self.work()
             for end in ends:
                 end.pull()
-            if not (self.site.woken or self.site.core._actions or any(end.said for end in ends)):
+            if not (self.site.woken or self.site.core.waiting or any(end.said for end in ends)):
                 return
 
     def quieten(self, meanwhile: Callable[[], object] = lambda: None) -> None:

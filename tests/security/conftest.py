@@ -12,18 +12,12 @@ from typing import Any
 import pytest
 import trustme
 
-from cairnmq.accounts import users
-from cairnmq.accounts.credentials import FEWEST_ITERATIONS, make
-from cairnmq.broker_plugin.options import (
-    BrokerOptions,
-    Limits,
-    RouterOptions,
-    StoreOptions,
-    TlsOptions,
-    parse_link_route,
-    parse_target,
-)
+from cairnmq.amqp.links.events import Limits
+from cairnmq.base.accounts import users
+from cairnmq.base.accounts.credentials import FEWEST_ITERATIONS, make
+from cairnmq.broker_plugin.options import BrokerOptions, RouterOptions, StoreOptions, parse_link_route, parse_target
 from cairnmq.broker_plugin.run import RunningBroker
+from cairnmq.router.tls import TlsOptions
 
 from .wire import Wire, wired
 

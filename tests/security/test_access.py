@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
+from fnmatch import fnmatchcase
+from itertools import product
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from proton import Message
 
-from cairnmq.amqp.codec import Malformed, read
-from cairnmq.amqp.vouching import NotTheSender, Walk, vouch
+from cairnmq.amqp.codec.primitives import Malformed, read
+from cairnmq.amqp.codec.user_id_check import NotTheSender, Walk, vouch
 from cairnmq.base.errors import CairnError
-from cairnmq.broker import access
+from cairnmq.broker.nodes import access_control as access
 from cairnmq.broker_plugin.run import RunningBroker
 
 from .conftest import PASSWORDS, StartBroker
@@ -341,11 +343,11 @@ def test_the_first_rule_that_fits_decides() -> None:
         ("rules = 1", "rules are a list"),
         ("[[rules]", "it is no TOML"),
         ("x = " + "[" * 5000, "it is no TOML"),
-        ("[rule]\n", "'rule' means nothing here; groups, rules do"),
+        ("[rule]\n", "'rule' means nothing here; groups, rules, quotas do"),
         ("[[rules]]\nwho = ['a']", "rule 1: a rule has `may` or `may_not`, and not both"),
         ("[[rules]]\nwho = ['a']\nmay = ['send']\nmay_not = ['send']", "and not both"),
         ("[[rules]]\nwho = ['group:x']\nmay = ['send']", "there is no group 'x'"),
-        ("[[rules]]\nwho = ['a']\nmay = ['sned']", "there is no operation 'sned'; there are connect, send"),
+        ("[[rules]]\nwho = ['a']\nmay = ['sned']", "unknown operation 'sned' (allowed: connect, send"),
         ("[[rules]]\nwho = 'a'\nmay = ['send']", "a list of strings is expected"),
         ("[[rules]]\nwho = ['a']\nmay = ['send']\nto = ['x']", "'to' means nothing here"),
         ("[groups]\na = 1", "group 'a': a list of strings"),
@@ -369,3 +371,52 @@ def test_matching_a_name_takes_linear_time() -> None:  # A16
 
     spent_s(1000)
     assert spent_s(100_000) < 100 * max(spent_s(10_000), 0.001)
+
+
+# ---- names that are patterns ----------------------------------------------------------------------------------------
+
+PATTERNS = st.text("ab.*?[]!", min_size=1, max_size=6)
+NAMES = st.text("ab.*?[]!", max_size=6)
+SHORT_NAMES = ["".join(chars) for size in range(4) for chars in product("ab.", repeat=size)]
+
+
+@given(
+    rules=st.lists(st.tuples(st.booleans(), st.lists(PATTERNS, min_size=1, max_size=2)), min_size=1, max_size=4),
+    pattern=PATTERNS,
+    names=st.lists(NAMES, max_size=40),
+)
+@example(rules=[(True, ["*infix*"])], pattern="*[infix]*", names=["victim"])
+@example(rules=[(False, ["a.b"]), (True, ["a.*"])], pattern="a.*", names=["a.b"])
+@example(rules=[(False, ["?.b"]), (True, ["a.*"])], pattern="a.*", names=["a.b"])
+def test_pattern_is_allowed_only_if_all_its_names_are(
+    rules: list[tuple[bool, list[str]]], pattern: str, names: list[str]
+) -> None:  # W4
+    text = "".join(
+        f"[[rules]]\nwho = ['*']\n{'may' if allowed else 'may_not'} = ['configure']\non = {patterns!r}\n"
+        for allowed, patterns in rules
+    )
+    parsed = rules_of(text)
+    if not parsed.why_not("evil", "configure", pattern, pattern=True):
+        for name in [*names, *SHORT_NAMES]:
+            if fnmatchcase(name, pattern):
+                assert not parsed.why_not("evil", "configure", name), name
+
+
+@pytest.mark.parametrize(
+    ("on", "pattern", "allowed"),
+    [
+        ("evil.*", "evil.*", True),
+        ("evil.*", "evil.a*", True),
+        ("evil.*", "evil.*.b", True),
+        ("evil.*", "evil*", False),
+        ("evil.*", "*", False),
+        ("evil.*", "evil.b", True),
+        ("evil.?", "evil.?", True),
+        ("evil.?", "evil.[ab]", False),
+        ("*", "*", True),
+        ("*", "victim.*", True),
+    ],
+)
+def test_pattern_under_a_rule(on: str, pattern: str, allowed: bool) -> None:  # W4
+    parsed = rules_of(f"[[rules]]\nwho = ['*']\nmay = ['configure']\non = ['{on}']\n")
+    assert (not parsed.why_not("evil", "configure", pattern, pattern=True)) == allowed

@@ -14,15 +14,15 @@ import pytest
 import trustme
 from click.testing import CliRunner
 
-from cairnmq.amqp.beginning import MAX_AHEAD_BYTES, Stage
-from cairnmq.amqp.client_front import ClientFront
-from cairnmq.amqp.client_sasl import Identity
-from cairnmq.amqp.sasl_frame import SASL_HEADER
+from cairnmq.amqp.sasl.client import Identity
+from cairnmq.amqp.sasl.client_handshake import ClientHandshake
+from cairnmq.amqp.sasl.frames import SASL_HEADER
+from cairnmq.amqp.sasl.handshake import MAX_AHEAD_BYTES, Stage
 from cairnmq.base.errors import CairnError
 from cairnmq.broker_plugin.run import RunningBroker
-from cairnmq.channel.outward import Target, parse
+from cairnmq.channel.connector_target import Target, parse
 from cairnmq.cli.main import cairnmq
-from cairnmq.perftest.servers import free_port
+from cairnmq.tools.soak.servers import free_port
 from tests.process import BrokerProcess
 
 from .conftest import PASSWORDS, Certificates, StartBroker
@@ -76,20 +76,20 @@ def test_a_wrong_password_is_tried_again_later(
     start_broker: StartBroker, guarded: RunningBroker, logged: pytest.LogCaptureFixture
 ) -> None:
     near = start_broker(connect_to=(f"amqp://anna:wrong-one@127.0.0.1:{guarded.port}",))
-    assert "the name or the password is wrong" in fails(near)
+    assert "wrong user name or password" in fails(near)
     until(lambda: connector_of(near).failures > 2, "it should be tried again")
     assert "wrong-one" not in logged.text
     assert "wrong-one" not in repr(connector_of(near).target)
 
 
 def test_plain_is_not_sent_in_the_clear() -> None:
-    front = ClientFront(Identity("anna", "secret"), "mq", secure=False)
+    front = ClientHandshake(Identity("anna", "secret"), "mq", secure=False)
     answer, _ = front.feed(SASL_HEADER + _plain())
     assert front.stage is Stage.REFUSED
     assert b"secret" not in answer
     assert "insecure-auth" in front.why
     for identity, secure in ((Identity("anna", "secret"), True), (Identity("anna", "secret", insecure=True), False)):
-        front = ClientFront(identity, "mq", secure=secure)
+        front = ClientHandshake(identity, "mq", secure=secure)
         answer, _ = front.feed(SASL_HEADER + _plain())
         assert b"\0anna\0secret" in answer
 
@@ -105,7 +105,7 @@ def _plain() -> bytes:
      b"AMQP\x00\x01\x00\x00", SASL_HEADER + b"\x00\x00\x00\x0d\x02\x01\x00\x00\x00\x53\x44\x45\x00"],
 )  # fmt: skip
 def test_what_is_no_login_is_refused(said: bytes) -> None:  # A9
-    front = ClientFront(Identity(), "mq", secure=False)
+    front = ClientHandshake(Identity(), "mq", secure=False)
     for at in range(len(said)):
         front.feed(said[at : at + 1])
         if front.stage is Stage.REFUSED:
@@ -115,7 +115,7 @@ def test_what_is_no_login_is_refused(said: bytes) -> None:  # A9
 
 
 def test_a_server_that_does_not_know_the_password_is_not_believed() -> None:
-    front = ClientFront(Identity("anna", "secret"), "mq", secure=True)
+    front = ClientHandshake(Identity("anna", "secret"), "mq", secure=True)
     offer = b"\x00\x53\x40\xc0\x13\x01\xe0\x10\x01\xa3\x0dSCRAM-SHA-256"
     ok = b"\x00\x53\x44\xc0\x03\x01\x50\x00"
     for body in (offer, ok):
@@ -126,7 +126,7 @@ def test_a_server_that_does_not_know_the_password_is_not_believed() -> None:
 
 def test_a_server_that_goes_on_and_on_while_it_is_answered_is_left() -> None:  # A8
     """What comes while the password is hashed is held, and not for ever."""
-    front = ClientFront(Identity("anna", "secret"), "mq", secure=True)
+    front = ClientHandshake(Identity("anna", "secret"), "mq", secure=True)
     offer = b"\x00\x53\x40\xc0\x13\x01\xe0\x10\x01\xa3\x0dSCRAM-SHA-256"
     answer, _ = front.feed(SASL_HEADER + (len(offer) + 8).to_bytes(4) + b"\x02\x01\x00\x00" + offer)
     nonce = re.search(rb"r=([^,\xa1]+)", answer)
@@ -202,7 +202,7 @@ def test_next_places_are_as_the_first_one_but_for_where_they_are() -> None:
 
 
 def test_what_only_accepts_is_given_up_on(start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cairnmq.router.terminal.OPEN_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("cairnmq.router.connections.terminal.OPEN_TIMEOUT_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         near = start_broker(connect_to=(f"amqp://127.0.0.1:{silent.getsockname()[1]}",))
         fails(near)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import select
 import socket
 import threading
 import time
@@ -15,11 +16,11 @@ from proton import Message
 from proton.utils import BlockingConnection
 from scramp import ScramClient
 
-from cairnmq.accounts import credentials, users
-from cairnmq.accounts.credentials import FEWEST_ITERATIONS, make
-from cairnmq.amqp.beginning import MAX_AHEAD_BYTES
+from cairnmq.amqp.sasl.handshake import MAX_AHEAD_BYTES
+from cairnmq.base.accounts import credentials, users
+from cairnmq.base.accounts.credentials import FEWEST_ITERATIONS, make
 from cairnmq.broker_plugin.run import RunningBroker
-from cairnmq.router import gate
+from cairnmq.router.admission import login_gate as gate
 
 from .conftest import PASSWORDS, Certificates, StartBroker, assert_serves
 from .wire import (
@@ -230,7 +231,8 @@ def test_nothing_but_sasl_is_reachable_before_it_is_done(guarded: RunningBroker)
 
 def test_what_follows_a_wrong_password_is_not_looked_at(guarded: RunningBroker) -> None:  # A11
     """Also if it came along with it, before the password was checked."""
-    opening = AMQP + frame(performative(OPEN, string("sly"))) + frame(performative(BEGIN))
+    begin = performative(BEGIN, NULL, uint(0), uint(9), uint(9))
+    opening = AMQP + frame(performative(OPEN, string("sly"))) + frame(begin)
     with wired(guarded.port) as wire:
         wire.send(SASL + sasl_init("PLAIN", b"\0anna\0wrong") + opening)
         assert wire.read(8) == SASL
@@ -289,7 +291,7 @@ def test_others_are_served_while_a_password_is_hashed(
 ) -> None:
     """It is done on a thread of its own; of those that wait for it only so many may be, and the rest is told so."""
     monkeypatch.setattr(gate, "MOST_WAITING", 2)
-    monkeypatch.setattr("cairnmq.router.terminal.OPEN_TIMEOUT_S", 600.0)  # however long all that takes
+    monkeypatch.setattr("cairnmq.router.connections.terminal.OPEN_TIMEOUT_S", 600.0)  # however long all that takes
     broker = start_broker(users_file=users_file, insecure_auth=True)
     going_on, real = threading.Event(), credentials.SCRAM.make_auth_info
 
@@ -313,8 +315,38 @@ def test_others_are_served_while_a_password_is_hashed(
     waiting[1].sock.close()
 
 
+def test_a_delayed_login_yields_to_other_addresses(
+    start_broker: StartBroker, users_file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newest one of the address with the most is told to try again; connections that are gone keep no place."""
+    monkeypatch.setattr(gate, "MOST_WAITING", 8)  # six delayed ones that are not trusted, two of an address
+    monkeypatch.setattr("cairnmq.router.connections.terminal.OPEN_TIMEOUT_S", 600.0)
+    for name, value in (("FREE_FAILURES", 0), ("FIRST_DELAY_S", 600.0), ("MOST_DELAY_S", 600.0)):
+        monkeypatch.setattr(f"cairnmq.router.admission.guesses.{name}", value)
+    broker = start_broker(users_file=users_file, insecure_auth=True)
+
+    def begun(address: int) -> Wire:
+        wire = Wire(broker.port, source=f"127.0.0.{address}")
+        wire.sasl()
+        wire.init("PLAIN", f"\0anna\0{PASSWORDS['anna']}".encode())
+        assert_serves(broker.port)
+        return wire
+
+    waiting = [begun(address) for address in (2, 2, 3, 3, 4, 4)]
+    waiting.append(begun(5))
+    assert waiting[5].outcome() == SYS_TEMP
+    assert waiting[5].rest() == b""
+    for wire in waiting:
+        wire.sock.close()
+    assert_serves(broker.port)
+    waiting = [begun(address) for address in (6, 6, 7, 7, 8, 8)]
+    assert not select.select([wire.sock for wire in waiting], [], [], 0)[0]
+    for wire in waiting:
+        wire.sock.close()
+
+
 def test_who_does_not_finish_is_dropped(guarded: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cairnmq.router.terminal.OPEN_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("cairnmq.router.connections.terminal.OPEN_TIMEOUT_S", 0.1)
     for beginning in (b"", SASL):
         with socket.create_connection(("127.0.0.1", guarded.port), timeout=DEADLINE_S) as sock:
             sock.sendall(beginning)
@@ -367,7 +399,7 @@ def test_no_secret_is_in_the_log(
     with wired(guarded.port) as wire:
         assert wire.scram("anna", PASSWORDS["anna"]) == OK
         wire.open()
-    assert "wrong user name or password of 'anna'" in logged.text
+    assert "login of user 'anna' failed (PLAIN): wrong user name or password" in logged.text
     kept = Path(users_file).read_text().replace("$", ":").replace("\n", ":").split(":")
     for secret in [*PASSWORDS.values(), "a wrong stone", *(part for part in kept if len(part) > 20)]:
         assert secret not in logged.text

@@ -6,9 +6,9 @@ from urllib.parse import quote
 
 import pytest
 
-from cairnmq.broker.neighbour import ADDRESSES, CONTROL
+from cairnmq.broker.mesh.neighbour import ADDRESSES, CONTROL
 from cairnmq.broker_plugin.run import RunningBroker
-from cairnmq.channel.outward import INTER_ROUTER
+from cairnmq.channel.connector_target import INTER_ROUTER
 
 from .conftest import PASSWORDS, StartBroker
 from .test_connectors import ANNA, connector_of, until, users_of
@@ -64,7 +64,7 @@ def joining(wire: Wire) -> tuple[int, list[bytes]]:
         ('"create"', '"orders"', len(LINKS)),
         ('"receive"', '"$router.*"', len(LINKS) // 2),
         ('"send"', '"$router.*"', len(LINKS) // 2),
-        ('"browse", "look", "create", "manage"', '"$router.*"', len(LINKS)),
+        ('"browse", "monitor", "create", "manage"', '"$router.*"', len(LINKS)),
         ('"send", "receive"', f'"{CONTROL}"', len(LINKS) - 2),
         ('"send", "receive"', '"$router.[0-9]"', 2),
     ],
@@ -92,9 +92,9 @@ def test_a_broker_that_may_not_join_goes_on_alone(start_broker: StartBroker, use
         for who, name in ((BEN, "two"), (ANNA, "three"))
     )
     until(lambda: connector_of(near).failures or "ben" in users_of(broker), "ben should be connected")
-    until(lambda: list(allowed._broker.network.topology.ways) == ["one"], "who may is joined")
+    until(lambda: list(allowed._broker.network.topology.next_hops) == ["one"], "who may is joined")
     assert list(broker._broker.network.neighbours) == ["three"]
-    assert not near._broker.network.topology.ways
+    assert not near._broker.network.topology.next_hops
 
 
 def test_a_queue_is_followed_by_who_may_browse_it(start_broker: StartBroker, users_file: str) -> None:

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
-from cairnmq.accounts import users
+from cairnmq.base.accounts import users
 from cairnmq.base.errors import CairnError
 from cairnmq.cli.main import cairnmq
 from cairnmq.router.tls import TlsOptions

@@ -13,8 +13,8 @@ import trustme
 from proton import Message
 
 from cairnmq.base.errors import CairnError
-from cairnmq.broker_plugin.options import TlsOptions
 from cairnmq.router import tls
+from cairnmq.router.tls import TlsOptions
 
 from .conftest import PASSWORDS, Certificates, StartBroker, assert_serves
 from .wire import DEADLINE_S, DISPOSITION, TRANSFER, Wire, flow, message, transfer, wired
@@ -109,11 +109,19 @@ def test_a_certificate_counts_with_its_whole_chain_only(
         wire.sasl()
 
 
-@pytest.mark.parametrize("name", ["anonymous", "a\nb"])
-def test_a_certificate_that_names_nobody(start_broker: StartBroker, certificates: Certificates, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["anonymous", "a\nb", "*", "group:x", "admin ", "\uff41\uff44\uff4d\uff49\uff4e", "#admin", "a\u202eb"]
+)
+def test_a_certificate_that_names_nobody(
+    start_broker: StartBroker, certificates: Certificates, logged: pytest.LogCaptureFixture, name: str
+) -> None:  # W14, attack 21
     broker = start_broker(tls=certificates.options("optional"), anonymous=False)
     with wired(broker.tls_port, context=certificates.client(name)) as wire:
         assert b"EXTERNAL" not in wire.sasl()
+    failed = [one for one in logged.records if getattr(one, "event", "") == "login.failed"]
+    (record,) = [one for one in failed if "its certificate names no user" in one.getMessage()]  # the client leaves, too
+    assert record.getMessage().isprintable()
+    assert record.levelname == "WARNING"
 
 
 def test_a_resumed_session_is_the_same_users(start_broker: StartBroker, certificates: Certificates) -> None:  # A19

@@ -6,8 +6,6 @@ import time
 
 import pytest
 
-from cairnmq.router.router import MOST_TURNED_AWAY
-
 from .conftest import PASSWORDS, Certificates, StartBroker
 from .wire import AMQP, ATTACH, BEGIN, CLOSE, DEADLINE_S, NULL, OPEN, Wire, attach, performative, string, uint, wired
 
@@ -66,15 +64,64 @@ def test_one_too_many_is_told_the_limit(
     held.pop().sock.close()
 
 
-def test_only_so_many_are_told(start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who takes their places, and says nothing, has the others closed without a word."""
-    monkeypatch.setattr("cairnmq.router.terminal.OPEN_TIMEOUT_S", 600.0)  # however long it takes to be that many
-    crowded = start_broker(max_connections=MOST)
-    held = [Wire(crowded.port) for _ in range(MOST + MOST_TURNED_AWAY)]
-    for wire in held[:MOST]:
-        wire.open()
+def test_those_who_say_nothing_keep_nobody_out(start_broker: StartBroker, users_file: str) -> None:
+    """W5: beyond the most unauthenticated connections the oldest goes, so that the next client can log in."""
+    crowded = start_broker(max_connections=MOST, max_unauthenticated=5, anonymous=False, users_file=users_file)
+    silent = [Wire(crowded.port) for _ in range(40)]
     with wired(crowded.port) as wire:
-        assert ended(wire)
-    held[0].attach("out", 0, "orders", sends=True)  # those that are in are served
+        assert told(wire, "anna") == b""
+        for one in silent[:35]:
+            assert ended(one)
+        for _ in range(10):
+            silent.append(Wire(crowded.port))
+        with wired(crowded.port) as other:  # those that are in stay, and take no place of these
+            assert told(other, "anna") == b""
+            assert b"--max-connections" in told_by_next(crowded.port)
+    for one in silent:
+        one.sock.close()
+
+
+def told_by_next(port: int) -> bytes:
+    with wired(port) as wire:
+        return told(wire, "anna")
+
+
+def test_places_are_kept_for_managers(start_broker: StartBroker, users_file: str) -> None:
+    """W5: who may manage everything gets in where others are too many."""
+    rules = """
+        [[rules]]
+        who = ["anna"]
+        may = ["*"]
+        on = ["orders"]
+        [[rules]]
+        who = ["ben"]
+        may = ["*"]
+        """
+    crowded = start_broker(max_connections=MOST, anonymous=False, users_file=users_file, acl=rules)
+    held = [Wire(crowded.port) for _ in range(MOST)]
     for wire in held:
+        assert told(wire, "anna") == b""
+    assert b"--max-connections" in told_by_next(crowded.port)
+    with wired(crowded.port) as wire:
+        assert told(wire, "ben") == b""
+    for wire in held:
+        wire.sock.close()
+
+
+def test_an_address_opens_a_bounded_number_in_a_second(start_broker: StartBroker) -> None:
+    """W5: more are closed at once, and after a while there may be others."""
+    broker = start_broker(connection_rate=2)
+    wires = [Wire(broker.port) for _ in range(30)]
+    for wire in wires[:10]:
+        wire.open()
+    assert sum(ended(wire) for wire in wires[20:]) >= 5, "ten are the burst, and two a second"
+    deadline_s = time.monotonic() + DEADLINE_S
+    while True:
+        try:
+            with wired(broker.port) as wire:
+                wire.open()
+            break
+        except (OSError, EOFError):
+            assert time.monotonic() < deadline_s
+    for wire in wires:
         wire.sock.close()

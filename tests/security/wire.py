@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from proton import Message
 from scramp import ScramClient
 
-from cairnmq.amqp.codec import Malformed, descriptor, read_list
+from cairnmq.amqp.codec.primitives import Malformed, descriptor, read_list
 
 DEADLINE_S = 180.0
 AMQP = b"AMQP\x00\x01\x00\x00"
@@ -82,8 +82,8 @@ def message(body: str = "a stone", **properties: object) -> bytes:
 class Wire:
     """One connection. What is sent is sent at once; answers are read frame by frame."""
 
-    def __init__(self, port: int, *, context: ssl.SSLContext | None = None) -> None:
-        sock = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S)
+    def __init__(self, port: int, *, context: ssl.SSLContext | None = None, source: str = "127.0.0.1") -> None:
+        sock = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S, source_address=(source, 0))
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.sock = sock if context is None else context.wrap_socket(sock, server_hostname="localhost")
         self.bytes_in = 0

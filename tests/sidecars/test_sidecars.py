@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cairnmq.analytics.sidecars import folder
+from cairnmq.analytics.sidecars.folder import Folder
+from cairnmq.analytics.sidecars.keeper import SidecarKeeper
+from cairnmq.analytics.sidecars.sidecar import COLUMNS, HALF, HELD, SUFFIX, Summary, is_whole, make, merge, read
+from cairnmq.analytics.views.journal import open_journal
+from cairnmq.analytics.views.records import ReadOptions
+from cairnmq.base.disk.seam import Directory
 from cairnmq.base.errors import ForeignStore, StoreInUse
-from cairnmq.columns.journal import open_journal
-from cairnmq.columns.records import Reading
-from cairnmq.disk.seam import Directory
-from cairnmq.sidecars import folder
-from cairnmq.sidecars.folder import Folder
-from cairnmq.sidecars.keeper import Keeper
-from cairnmq.sidecars.sidecar import COLUMNS, HALF, HELD, SUFFIX, Summary, is_whole, make, merge, read
 
 from ..columns.logs import lay_out, live
 from ..columns.test_live import written
@@ -35,7 +35,7 @@ def as_table(sidecars: Folder) -> pa.Table:
 def expected(store: str, containers: set[int]) -> pa.Table:
     journal = open_journal(store, history=True)
     pieces = tuple(piece for piece in journal.log.pieces if piece.slot_lsn in containers)
-    batches = journal.records(Reading(COLUMNS, permissive=True), list(COLUMNS), pieces=pieces)
+    batches = journal.records(ReadOptions(COLUMNS, permissive=True), list(COLUMNS), pieces=pieces)
     return pa.Table.from_batches(batches)
 
 
@@ -53,7 +53,7 @@ def test_sidecars_hold_the_heads_of_all_sealed_containers(
     store = lay_out(files_of(seed), path / "store")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(folder, "TOGETHER", together)
-        keeper = Keeper(store, str(path / "beside"), None, BIG)
+        keeper = SidecarKeeper(store, str(path / "beside"), None, BIG)
         made = keeper.step()
         assert keeper.step() == 0
         keeper.close()
@@ -113,7 +113,7 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_after_a_crash_while_they_are_compacted_nothing_is_there_twice(tmp_path: Path) -> None:
     store = lay_out(files_of(7), tmp_path / "store")
     beside = str(tmp_path / "beside")
-    keeper = Keeper(store, beside, None, BIG)
+    keeper = SidecarKeeper(store, beside, None, BIG)
     keeper.step()
     keeper.close()
     uuid = open_journal(store).log.uuid
@@ -126,7 +126,7 @@ def test_after_a_crash_while_they_are_compacted_nothing_is_there_twice(tmp_path:
     cut = Folder(beside, uuid)  # the parts had no time to go
     assert len(cut.sidecars) == len(parts) - 2
     assert as_table(cut) == before
-    keeper = Keeper(store, beside, None, BIG)
+    keeper = SidecarKeeper(store, beside, None, BIG)
     assert not half.exists()
     assert len(list(Path(beside).glob(f"*{SUFFIX}"))) == len(parts) - 2
     assert keeper.step() == 0
@@ -137,7 +137,7 @@ def test_after_a_crash_while_they_are_compacted_nothing_is_there_twice(tmp_path:
 def test_what_is_no_sidecar_is_said_and_made_again(tmp_path: Path) -> None:
     store = lay_out(files_of(9), tmp_path / "store")
     beside = tmp_path / "beside"
-    keeper = Keeper(store, str(beside), None, BIG)
+    keeper = SidecarKeeper(store, str(beside), None, BIG)
     made = keeper.step()
     keeper.close()
     first = min(beside.glob(f"*{SUFFIX}"))
@@ -146,7 +146,7 @@ def test_what_is_no_sidecar_is_said_and_made_again(tmp_path: Path) -> None:
     found = Folder(str(beside), open_journal(store).log.uuid)
     assert [str(damaged) in remark and "remove it" in remark for remark in found.remarks] == [True]
     assert len(found.containers) == made - 1
-    keeper = Keeper(store, str(beside), None, BIG)
+    keeper = SidecarKeeper(store, str(beside), None, BIG)
     assert not first.exists()  # nobody should read it
     assert keeper.step() == 1
     keeper.close()
@@ -157,7 +157,7 @@ def test_what_is_no_sidecar_is_said_and_made_again(tmp_path: Path) -> None:
 def test_what_became_part_of_another_is_there_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, beside = lay_out(files_of(9), tmp_path / "store"), tmp_path / "beside"
     monkeypatch.setattr(folder, "TOGETHER", 2)
-    keeper = Keeper(store, str(beside), None, BIG)
+    keeper = SidecarKeeper(store, str(beside), None, BIG)
     assert keeper.step() > 2
     keeper.close()
     held = {path.name for path in (beside / HELD).iterdir()}
@@ -172,13 +172,13 @@ def test_what_became_part_of_another_is_there_for_a_while(tmp_path: Path, monkey
 @pytest.mark.usefixtures("apart")
 def test_they_keep_to_their_limit(tmp_path: Path) -> None:
     store = lay_out(files_of(11), tmp_path / "store")
-    keeper = Keeper(store, str(tmp_path / "beside"), None, BIG)
+    keeper = SidecarKeeper(store, str(tmp_path / "beside"), None, BIG)
     keeper.step()
     keeper.close()
     before = keeper.folder.sidecars
     assert len(before) > 2
     most_bytes = sum(one.size_bytes for one in before) - 1
-    keeper = Keeper(store, str(tmp_path / "beside"), None, most_bytes)
+    keeper = SidecarKeeper(store, str(tmp_path / "beside"), None, most_bytes)
     assert keeper.step() == 0  # what went is not made again by this process
     keeper.close()
     assert keeper.folder.sidecars == before[1:]
@@ -188,16 +188,16 @@ def test_they_keep_to_their_limit(tmp_path: Path) -> None:
 def test_one_process_keeps_them_and_those_of_one_log(tmp_path: Path) -> None:
     store = lay_out(files_of(13), tmp_path / "store")
     other = lay_out(files_of(13), tmp_path / "other")
-    keeper = Keeper(store, str(tmp_path / "beside"), None, BIG)
+    keeper = SidecarKeeper(store, str(tmp_path / "beside"), None, BIG)
     keeper.step()
     with pytest.raises(StoreInUse, match="another process"):
-        Keeper(store, str(tmp_path / "beside"), None, BIG)
+        SidecarKeeper(store, str(tmp_path / "beside"), None, BIG)
     keeper.close()
     shutil.rmtree(tmp_path / "other")
     with written(tmp_path / "other"):
         pass
     with pytest.raises(ForeignStore, match="another log"):
-        Keeper(str(tmp_path / "other"), str(tmp_path / "beside"), None, BIG)
+        SidecarKeeper(str(tmp_path / "other"), str(tmp_path / "beside"), None, BIG)
     assert other
 
 
@@ -208,7 +208,7 @@ def test_beside_a_log_that_is_written_recycled_and_relocated(tmp_path: Path) -> 
     with written(path, archive):
         while not (path / "wiring.sqlite").exists():
             pass
-        keeper = Keeper(str(path), str(tmp_path / "beside"), str(archive), BIG)
+        keeper = SidecarKeeper(str(path), str(tmp_path / "beside"), str(archive), BIG)
         while len(keeper.folder.containers) < 100:
             keeper.step()
     keeper.step()
@@ -217,5 +217,5 @@ def test_beside_a_log_that_is_written_recycled_and_relocated(tmp_path: Path) -> 
     found = Folder(str(tmp_path / "beside"), journal.log.uuid)
     pieces = tuple(piece for piece in journal.log.pieces if piece.last_lsn)
     assert found.containers == {piece.slot_lsn for piece in pieces}
-    whole = pa.Table.from_batches(journal.records(Reading(COLUMNS), list(COLUMNS), pieces=pieces))
+    whole = pa.Table.from_batches(journal.records(ReadOptions(COLUMNS), list(COLUMNS), pieces=pieces))
     assert as_table(found) == whole

@@ -13,8 +13,8 @@ import pytest
 from proton import Message
 from proton.utils import BlockingConnection
 
-from cairnmq.columns.journal import open_journal
-from cairnmq.sidecars.folder import Folder
+from cairnmq.analytics.sidecars.folder import Folder
+from cairnmq.analytics.views.journal import open_journal
 
 from ..process import DEADLINE_S, BrokerProcess, broker
 
@@ -42,7 +42,8 @@ def keeper_of(running: BrokerProcess, of: str = "sidecars") -> int:
         with suppress(OSError):  # a thread or a process may end while it is looked at
             threads = Path(f"/proc/{running.process.pid}/task").iterdir()
             children = {int(pid) for thread in threads for pid in (thread / "children").read_text().split()}
-            found[:] = [pid for pid in children if f"cairnmq.{of}.keeper" in Path(f"/proc/{pid}/cmdline").read_text()]
+            module = f"cairnmq.analytics.{of}.keeper"
+            found[:] = [pid for pid in children if module in Path(f"/proc/{pid}/cmdline").read_text()]
         return len(found) == 1
 
     until(is_found)

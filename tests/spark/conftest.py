@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from cairnmq.spark.session import session
-from cairnmq.store.library import open_store
-from cairnmq.store.options import StoreOptions
+from cairnmq.analytics.spark.session import session
+from cairnmq.store.contract.options import StoreOptions
+from cairnmq.store.embedded.library import open_store
 
 SMALL = 64 << 10
 OPTIONS = StoreOptions(container_bytes=SMALL, min_container_bytes=SMALL, reserve_bytes=4 * SMALL)

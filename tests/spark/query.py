@@ -6,7 +6,7 @@ import sys
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from cairnmq.spark.session import session
+from cairnmq.analytics.spark.session import session
 
 COLUMNS = "lsn,type,message_id,moved,amqp_message_id"
 CONF = {

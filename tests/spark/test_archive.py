@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from cairnmq.analytics.spark.source import JournalSource
+from cairnmq.analytics.views.journal import open_journal
 from cairnmq.base.errors import CairnError
-from cairnmq.columns.journal import open_journal
-from cairnmq.spark.source import JournalSource
 
 from .conftest import fill_store
 

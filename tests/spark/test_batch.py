@@ -14,11 +14,11 @@ from pyspark.errors.exceptions.captured import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from cairnmq.columns.journal import VIEWS, Journal, open_journal
-from cairnmq.columns.records import Reading
-from cairnmq.spark.session import journal
-from cairnmq.store.bookmarks import read_bookmark
-from cairnmq.store.library import open_store
+from cairnmq.analytics.spark.session import journal
+from cairnmq.analytics.views.journal import VIEWS, Journal, open_journal
+from cairnmq.analytics.views.records import ReadOptions
+from cairnmq.store.embedded.library import open_store
+from cairnmq.store.journaled.retention_leases import read_bookmark
 
 from ..columns.test_amqp_columns import content
 from .conftest import OPTIONS, SMALL, Fill
@@ -42,7 +42,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rows(of: Journal, copies: str = "new") -> list[dict[str, object]]:
-    return [row for batch in of.records(Reading(copies=copies)) for row in batch.to_pylist()]
+    return [row for batch in of.records(ReadOptions(copies=copies)) for row in batch.to_pylist()]
 
 
 @pytest.mark.parametrize("view", [view for view in VIEWS if view not in ("living", "strays")])
@@ -114,7 +114,10 @@ def test_what_options_select(spark: SparkSession, path: Path) -> None:
     assert sorted(row.lsn for row in frame.collect()) == expected
     time = every[len(every) // 2]["time"]
     later = journal(spark, str(path), startingTimestamp=time.isoformat()).count()  # type: ignore[attr-defined]
-    assert later == sum(row["time"] >= time for row in every)  # type: ignore[operator]
+    begin = next(row["lsn"] for row in every if row["time"] >= time and not row["moved"])  # type: ignore[operator]
+    assert later == sum(row["lsn"] >= begin for row in every)  # type: ignore[operator]
+    before = journal(spark, str(path), endingTimestamp=time.isoformat()).count()  # type: ignore[attr-defined]
+    assert before + later == len(every)
     assert journal(spark, str(path), endingLsn=0).count() == 0
     schema = "queue string, lsn long"
     pruned = spark.read.format("journal").schema(schema).load(str(path))
@@ -150,7 +153,7 @@ def test_what_the_readme_shows(
     (tmp_path / "data").symlink_to(path)
     monkeypatch.chdir(tmp_path)
     readme = (Path(__file__).parents[2] / "README.md").read_text()
-    [program] = [block for block in readme.split("```python\n") if "cairnmq.spark" in block]
+    [program] = [block for block in readme.split("```python\n") if "cairnmq.analytics.spark" in block]
     exec(program.partition("```")[0], {})
     assert "consumed|accepted" in capsys.readouterr().out.replace(" ", "")
 
@@ -161,7 +164,7 @@ WRONG: dict[str, dict[str, object]] = {
     "column 'lsm': there is no such column": {"columns": "lsm"},
     "the view queues has none; one of queue_id": {"view": "queues", "columns": "lsn"},
     "type 'begin': there is no such record type; one of start": {"types": "begin"},
-    "queue 'ordres': there is no queue of that name; one of orders, other": {"queues": "ordres"},
+    "queue 'ordres': no queue has this name; known are orders, other; or give its number": {"queues": "ordres"},
     "'-1' is no LSN": {"startingLsn": "-1"},
     "option startingLsn: it lies behind endingLsn": {"startingLsn": 5, "endingLsn": 4},
     "'yesterday' is no time; write for example": {"startingTimestamp": "yesterday"},

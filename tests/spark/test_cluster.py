@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from cairnmq.columns.journal import open_journal
-from cairnmq.columns.records import Reading
-from cairnmq.perftest.servers import free_port
+from cairnmq.analytics.views.journal import open_journal
+from cairnmq.analytics.views.records import ReadOptions
+from cairnmq.tools.soak.servers import free_port
 
 from .conftest import Fill
 
@@ -64,10 +64,18 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def environment(installed: Path) -> dict[str, str]:
-    """A Python of its own for all processes: site-packages without what is installed in place, and the package."""
+    """A Python of its own for all processes: site-packages without what is installed in place, and the package.
+
+    `WITHOUT_PACKAGE` makes it that of a host where the package is not installed.
+    """
     packages = sysconfig.get_path("purelib")
     python = installed / "python"
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    python.write_text(
+        f"""#!/bin/sh
+if [ -n "$WITHOUT_PACKAGE" ]; then export PYTHONPATH="$(echo ":$PYTHONPATH:" | sed 's#:{installed}:#:#g')"; fi
+exec {sys.executable} -S "$@"
+"""
+    )
     python.chmod(0o755)
     return {
         **os.environ, "PYTHONPATH": f"{installed}:{packages}", "PYSPARK_PYTHON": str(python),
@@ -111,7 +119,7 @@ def count(environment: dict[str, str], how: str, where: str, store: Path) -> dic
 def expected(store: Path) -> dict[str, object]:
     types: dict[str, int] = {}
     own = open_journal(str(store))
-    for batch in own.records(Reading(copies="new"), ["type"]):
+    for batch in own.records(ReadOptions(copies="new"), ["type"]):
         for kind in batch["type"].to_pylist():
             types[kind] = types.get(kind, 0) + 1
     table = own.messages(columns=["message_id", "state"]).to_pylist()
@@ -189,7 +197,7 @@ def test_jobs_where_workers_lack_the_package(
     """It is told in one line which host and which Python, and what to do."""
     store = tmp_path / "store"
     fill(store, 100)
-    there = environment | {"PYTHONPATH": sysconfig.get_path("purelib")}
+    there = environment | {"WITHOUT_PACKAGE": "1"}  # a change to PYTHONPATH would not do: Spark 4.3 sends the driver's
     master, _ = cluster(tmp_path, there, processes)
     command = [environment["PYSPARK_PYTHON"], "-c", "from cairnmq.cli.main import main; main()", "analyze"]
     asked = ["depth", str(store), "--master", master, "--memory", "512M"]
@@ -199,7 +207,7 @@ def test_jobs_where_workers_lack_the_package(
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
     [line] = done.stderr.splitlines()
     assert line.startswith("cairnmq: depth: worker on "), line
-    assert "can't read journals (No module named 'cairnmq'); install cairnmq[spark] there, or have" in line
+    assert "can't read journals (No module named 'cairnmq'); install CairnMQ with its extra spark there, or" in line
 
 
 def test_spark_connect(tmp_path: Path, fill: Fill, environment: dict[str, str]) -> None:

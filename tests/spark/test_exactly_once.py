@@ -24,12 +24,12 @@ from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.captured import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from cairnmq.columns.files import look_at
-from cairnmq.columns.journal import open_journal
-from cairnmq.columns.records import Reading
-from cairnmq.journal.archive import archived_lsn
-from cairnmq.spark.session import journal
-from cairnmq.store.bookmarks import read_bookmark
+from cairnmq.analytics.scan.files import open_log
+from cairnmq.analytics.spark.session import journal
+from cairnmq.analytics.views.journal import open_journal
+from cairnmq.analytics.views.records import ReadOptions
+from cairnmq.journal.files.archive import archived_lsn
+from cairnmq.store.journaled.retention_leases import read_bookmark
 
 from .query import start
 from .traffic import CONTAINER, Broker, Clients, wait_for
@@ -125,7 +125,7 @@ def until_it_came_on(query: Query, clients: Clients) -> None:
 def ahead(store: Path) -> int:
     """How far the log is ahead of the query, as far as it is known to be durable."""
     held = read_bookmark(str(store), "parquet")
-    return 0 if held is None else look_at(str(store)).durable_lsn - held.lsn
+    return 0 if held is None else open_log(str(store)).durable_lsn - held.lsn
 
 
 def reads_beside(spark: SparkSession, place: Path, clients: Clients) -> None:
@@ -168,7 +168,7 @@ def each_record_is_there_once(spark: SparkSession, place: Path, run: object) -> 
     everything = open_journal(str(place / "store"), archive=str(place / "archive"), history=True)
     begin_lsn, end_lsn = read_by(run)
     assert not everything.log.gaps
-    every = [lsn for batch in everything.records(Reading(), ["lsn"]) for lsn in batch["lsn"].to_pylist()]
+    every = [lsn for batch in everything.records(ReadOptions(), ["lsn"]) for lsn in batch["lsn"].to_pylist()]
     found = sorted(row.lsn for row in spark.read.parquet(str(place / "parquet")).select("lsn").collect())
     assert found == [lsn for lsn in every if begin_lsn <= lsn < end_lsn]
     assert archived(place) > ARCHIVED, "no container was recycled"

@@ -8,12 +8,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from cairnmq.analytics.scan.read_lease import held
+from cairnmq.analytics.spark.batch import JournalReader
+from cairnmq.analytics.spark.options import PINNED, Pinned
+from cairnmq.analytics.spark.source import JournalSource
+from cairnmq.analytics.views.journal import open_journal
 from cairnmq.base.errors import CairnError
-from cairnmq.columns.holding import held
-from cairnmq.columns.journal import open_journal
-from cairnmq.spark.batch import JournalReader
-from cairnmq.spark.options import PINNED, Pinned
-from cairnmq.spark.source import JournalSource
 
 from ..store.test_bookmarks import SMALL, Churn
 
@@ -30,18 +30,18 @@ class Past:
         ids = [store.put(queue, bytes(100), 0)[0] for _ in range(10)]
         store.kick()
         self.churn.pass_through(passing)
-        self.lsn = store.journal.durable_lsn
+        self.lsn = store.journal.writer.durable_lsn
         """As of it there are ten."""
         for message_id in ids:
             store.dequeue(message_id, queue, 0)
         store.kick()
-        store.journal.write_mark()
+        store.journal.writer.write_mark()
 
     def reclaim(self) -> None:
         """Go on until nothing of that moment is in the log any more."""
         while not open_journal(str(self.churn.path)).log.first_lsn > self.lsn:
             self.churn.pass_through(2)
-            self.churn.store.journal.write_mark()
+            self.churn.store.journal.writer.write_mark()
 
     def rows(self, view: str, **more: str) -> list[dict[str, object]]:
         source = JournalSource(self.options | {"view": view} | more)
@@ -67,7 +67,7 @@ def test_what_was_reclaimed_since_is_not_left_out_in_silence(tmp_path: Path) -> 
         assert "was reclaimed since" in said
         assert "failOnDataLoss=false" in said
         begin = int(re.findall(r"as of LSN (\d+) and later", said)[0])
-        for lsn in range(begin, past.churn.store.journal.durable_lsn + SMALL, SMALL // 3):
+        for lsn in range(begin, past.churn.store.journal.writer.durable_lsn + SMALL, SMALL // 3):
             past.rows(view, endingLsn=str(lsn))
         past.rows(view)
         past.rows(view, endingLsn=str(past.lsn), failOnDataLoss="false")
@@ -78,7 +78,7 @@ def test_what_was_reclaimed_since_is_not_left_out_in_silence(tmp_path: Path) -> 
 def test_what_is_there_is_told_as_it_was(tmp_path: Path) -> None:
     """By the log while it has it, and by an archive for ever."""
     past = Past(tmp_path / "store", passing=0)
-    assert past.depth(past.churn.store.journal.durable_lsn) == 0
+    assert past.depth(past.churn.store.journal.writer.durable_lsn) == 0
     assert past.depth(past.lsn) == 10
     past.churn.store.close()
     past = Past(tmp_path / "archived", tmp_path / "archive")
@@ -111,7 +111,7 @@ def test_a_look_is_read_as_it_was_or_not_at_all(tmp_path: Path) -> None:
     def go_on() -> None:
         while past.depth(past.lsn, **look) == 10:
             past.churn.pass_through(2)
-            past.churn.store.journal.write_mark()
+            past.churn.store.journal.writer.write_mark()
 
     with pytest.raises(CairnError, match="was there when this began, and was reclaimed since; begin anew; name an"):
         go_on()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import sysconfig
@@ -10,10 +11,13 @@ from pathlib import Path
 import pytest
 from pyspark import cloudpickle
 
+from cairnmq.analytics.spark.options import parse
+from cairnmq.analytics.spark.session import need_java
+from cairnmq.analytics.spark.source import JournalSource
 from cairnmq.base.errors import CairnError
-from cairnmq.spark.options import parse
-from cairnmq.spark.session import need_java
-from cairnmq.spark.source import JournalSource
+from cairnmq.store.embedded.library import open_store
+
+DISCOVERY = Path(__file__).parent.parent.parent / "discovery"
 
 
 def java(path: Path, version: str) -> Path:
@@ -70,7 +74,30 @@ def test_a_worker_without_the_package(tmp_path: Path) -> None:
     )
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("RuntimeError: worker on ")
-    assert "can't read journals (No module named 'cairnmq'); install cairnmq[spark] there, or have" in last
+    assert "can't read journals (No module named 'cairnmq'); install CairnMQ with its extra spark there, or" in last
+
+
+TWICE = """
+import sys
+from cairnmq.analytics.spark.session import session
+for _ in range(2):
+    spark = session("local[1]", conf={"spark.ui.enabled": "false", "spark.driver.memory": "512m"})
+    print(spark.read.format("journal").load(sys.argv[1]).where("type = 'start'").count(), flush=True)
+"""
+
+
+@pytest.mark.parametrize("installed", [False, True], ids=["editable", "installed"])
+def test_session_replaces_no_data_source(tmp_path: Path, *, installed: bool) -> None:
+    """Spark warns of a second registration, whether it discovered the first one or was given it."""
+    with open_store(str(tmp_path / "store")) as store:
+        store.queue("q").put(b"one").result()
+    path = os.pathsep.join([*([str(DISCOVERY)] if installed else []), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", TWICE, str(tmp_path / "store")], capture_output=True, text=True, timeout=300,
+        env={**os.environ, "PYTHONPATH": path.strip(os.pathsep)}, cwd=tmp_path,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout.split()) == (0, ["1", "1"]), done.stderr
+    assert "replaced a" not in done.stderr
 
 
 def test_options_in_any_case_and_of_spark() -> None:

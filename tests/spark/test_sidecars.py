@@ -11,17 +11,17 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from cairnmq.analytics.sidecars import folder
+from cairnmq.analytics.sidecars.folder import Folder
+from cairnmq.analytics.sidecars.keeper import SidecarKeeper
+from cairnmq.analytics.sidecars.sidecar import HELD, SUFFIX
+from cairnmq.analytics.spark.options import parse
+from cairnmq.analytics.spark.session import journal
+from cairnmq.analytics.spark.united import planned
+from cairnmq.analytics.views.journal import open_journal
 from cairnmq.base.errors import CairnError
-from cairnmq.columns.journal import open_journal
-from cairnmq.sidecars import folder
-from cairnmq.sidecars.folder import Folder
-from cairnmq.sidecars.keeper import Keeper
-from cairnmq.sidecars.sidecar import HELD, SUFFIX
-from cairnmq.spark.options import parse
-from cairnmq.spark.session import journal
-from cairnmq.spark.united import planned
-from cairnmq.store.library import open_store
-from cairnmq.store.options import StoreOptions
+from cairnmq.store.contract.options import StoreOptions
+from cairnmq.store.embedded.library import open_store
 
 from ..export.tables import OPTIONS, SMALL, fill
 
@@ -46,7 +46,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     with pytest.MonkeyPatch.context() as patch:
         for directory, together in ((found.compacted, 4), (found.single, 1000)):
             patch.setattr(folder, "TOGETHER", together)
-            keeper = Keeper(str(found.store), str(directory), str(found.archive), 1 << 30)
+            keeper = SidecarKeeper(str(found.store), str(directory), str(found.archive), 1 << 30)
             keeper.step()
             keeper.close()
     return found
@@ -102,7 +102,7 @@ def test_whichever_there_are_and_however_they_are(spark: SparkSession, made: Mad
     rng = random.Random(5)
     other = tmp_path / "other"
     fill(other, 200)
-    keeper = Keeper(str(other), str(tmp_path / "others"), None, 1 << 30)
+    keeper = SidecarKeeper(str(other), str(tmp_path / "others"), None, 1 << 30)
     keeper.step()
     keeper.close()
     whole = served(made, made.single)

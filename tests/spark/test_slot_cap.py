@@ -9,8 +9,8 @@ import pytest
 from pyspark.errors.exceptions.captured import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from cairnmq.columns.journal import open_journal
-from cairnmq.store.bookmarks import read_bookmark
+from cairnmq.analytics.views.journal import open_journal
+from cairnmq.store.journaled.retention_leases import read_bookmark
 
 from .test_batch import run, streamed
 from .traffic import CONTAINER, Broker, Clients, wait_for

@@ -10,7 +10,7 @@ from pathlib import Path
 from proton import Message, ProtonException
 from proton.utils import BlockingConnection, BlockingReceiver, BlockingSender
 
-from cairnmq.perftest.servers import free_port
+from cairnmq.tools.soak.servers import free_port
 
 from ..process import BrokerProcess
 

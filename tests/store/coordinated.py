@@ -20,7 +20,7 @@ import psycopg
 
 from cairnmq.base.clock import SystemClock
 from cairnmq.recovery.recover import open_store
-from cairnmq.store.journal_store import JournalStore
+from cairnmq.store.journaled.store import JournalStore
 
 from ..postgresql import Server
 from .coordinator import DecisionLog, Standing

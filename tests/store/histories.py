@@ -10,10 +10,10 @@ from bisect import bisect_left
 from collections.abc import Callable
 from typing import NamedTuple
 
-from cairnmq.disk.memory import MemoryDirectory
-from cairnmq.journal.record import HEAD_BYTES
+from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.journal.format.record import HEAD_BYTES
 from cairnmq.recovery.report import RecoveryReport
-from cairnmq.store.journal_store import JournalStore
+from cairnmq.store.journaled.store import JournalStore
 
 from ..recovery.checker import content_of
 from .stores import NOW_US, SIZE, Disk, come_to_rest, live_records, queue, shown
@@ -151,7 +151,8 @@ class Traffic:
     def now(self) -> Moment:
         journal = self.store.journal
         return Moment(
-            self.disk.files.after_kill(), journal.durable_lsn, len(self.operations), self.store.relocation.is_at_work
+            self.disk.files.after_kill(), journal.writer.durable_lsn, len(self.operations),
+            self.store.relocation.is_at_work,
         )
 
     def reopen(self) -> RecoveryReport:

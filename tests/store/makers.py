@@ -9,10 +9,10 @@ from typing import cast
 from cairnmq.base.clock import ManualClock
 from cairnmq.recovery.open_memory import open_memory_store
 from cairnmq.recovery.open_sql import open_sql_store
-from cairnmq.store.journal_store import JournalStore
-from cairnmq.store.options import StoreOptions
-from cairnmq.store.owned import OwnedStore
-from cairnmq.store.sql_store import SqlStore
+from cairnmq.store.contract.options import StoreOptions
+from cairnmq.store.contract.owner import OwnedStore
+from cairnmq.store.journaled.store import JournalStore
+from cairnmq.store.sql.store import SqlStore
 
 from ..postgresql import Server
 from .stores import Disk

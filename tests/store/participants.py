@@ -11,9 +11,9 @@ from psycopg import sql
 from cairnmq.base.clock import SystemClock
 from cairnmq.base.errors import JournalError, UnknownTransaction
 from cairnmq.recovery.recover import open_store
-from cairnmq.store.journal_store import JournalStore
-from cairnmq.store.options import StoreOptions
-from cairnmq.store.transaction import TxState
+from cairnmq.store.contract.options import StoreOptions
+from cairnmq.store.contract.transaction import TxState
+from cairnmq.store.journaled.store import JournalStore
 
 from .coordinator import LostError, RefusedError, Standing
 

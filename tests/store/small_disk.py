@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from errno import ENOSPC
 
-from cairnmq.disk.faulty import Call, Fault, FaultyDirectory
-from cairnmq.disk.seam import Directory
+from cairnmq.base.disk.faulty import Call, Fault, FaultyDirectory
+from cairnmq.base.disk.seam import Directory
 
 
 class SmallDisk(FaultyDirectory):

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from cairnmq.base.clock import ManualClock
-from cairnmq.disk.memory import MemoryDirectory
-from cairnmq.journal.reader import LogReader
-from cairnmq.journal.record import HEAD_BYTES, RecordType
+from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.journal.format.record import HEAD_BYTES, RecordType
+from cairnmq.journal.read.scanner import LogReader
 from cairnmq.recovery.recover import recover
 from cairnmq.recovery.report import RecoveryReport
-from cairnmq.store.journal_store import JournalStore
-from cairnmq.store.message import SIZE_BITS, SIZE_MASK
-from cairnmq.store.state import State
-from cairnmq.store.wiring import QueueRow
+from cairnmq.store.contract.wiring_rows import QueueRow
+from cairnmq.store.journaled.store import JournalStore
+from cairnmq.store.message_map.message_entry import SIZE_BITS, SIZE_MASK
+from cairnmq.store.message_map.state import State
 
 from ..journal.logs import Read, read_all
 from ..recovery.world import OPTIONS, MemoryWiring
@@ -39,7 +39,7 @@ class Disk:
         return [read for read in read_all(self.files) if read.head.type < RecordType.LOG_OPEN]
 
     def base_lsn(self) -> int:
-        return LogReader(self.files).base_lsn
+        return LogReader(self.files).heads.base_lsn
 
 
 def queue(store: JournalStore, name: str = "q") -> int:
@@ -75,7 +75,7 @@ def particulars(state: State) -> dict[int, tuple[object, ...]]:
         for message_id, value in page.items():
             lsn = state.moved.get(message_id, message_id)
             found[message_id] = lsn, value & SIZE_MASK, {}, 0, {value >> SIZE_BITS: (message_id, lsn)}
-    for message_id, odd in state.odd.items():
+    for message_id, odd in state.detailed.items():
         assert message_id not in found
         found[message_id] = odd.start, odd.size_bytes, odd.pieces, odd.last, odd.queues
     return found

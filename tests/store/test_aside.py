@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from cairnmq.base.clock import ManualClock
+from cairnmq.base.disk import real
 from cairnmq.base.errors import CairnError, DiskFull
-from cairnmq.disk import real
-from cairnmq.journal import room
+from cairnmq.journal.files import space_reserve as room
 from cairnmq.recovery.recover import open_store
-from cairnmq.store.aside import Aside
-from cairnmq.store.journal_store import JournalStore
-from cairnmq.store.options import StoreOptions
-from cairnmq.tools.checking import check_journal
+from cairnmq.store.contract.options import StoreOptions
+from cairnmq.store.journaled.discarded_state import Aside
+from cairnmq.store.journaled.store import JournalStore
+from cairnmq.tools.inspect.journal_check import check_journal
 
 from ..thorough import EVERY
 

@@ -9,13 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cairnmq.analytics.scan.files import open_log
+from cairnmq.analytics.views.retention_lease import hold
 from cairnmq.base.clock import ManualClock
 from cairnmq.base.errors import CairnError
-from cairnmq.columns.files import look_at
-from cairnmq.columns.history import hold
-from cairnmq.journal.archive import archived_lsn
+from cairnmq.journal.files.archive import archived_lsn
 from cairnmq.recovery.recover import open_store
-from cairnmq.store.bookmarks import (
+from cairnmq.store.contract.options import StoreOptions
+from cairnmq.store.journaled.metrics import measure
+from cairnmq.store.journaled.retention_leases import (
     NOWHERE,
     Bookmark,
     Bookmarks,
@@ -24,9 +26,7 @@ from cairnmq.store.bookmarks import (
     remove_bookmark,
     write_bookmark,
 )
-from cairnmq.store.journal_store import JournalStore
-from cairnmq.store.metrics import measure
-from cairnmq.store.options import StoreOptions
+from cairnmq.store.journaled.store import JournalStore
 
 from .stores import NOW_US, queue
 
@@ -59,12 +59,12 @@ class Churn:
             message_id = self.store.put(self.queue, bytes(3000), NOW_US)[0]
             self.store.dequeue(message_id, self.queue, NOW_US)
             self.store.kick()
-        return journal.durable_lsn
+        return journal.writer.durable_lsn
 
     def missing_from(self, lsn: int) -> int:
         """How many bytes are not there any more."""
-        self.store.journal.write_mark()
-        log = look_at(str(self.path), history=True)
+        self.store.journal.writer.write_mark()
+        log = open_log(str(self.path), history=True)
         return sum(gap.end_lsn - gap.first_lsn for gap in log.missing(lsn, log.durable_lsn))
 
 
@@ -105,7 +105,7 @@ def test_it_is_kept_over_a_restart(tmp_path: Path, how: str, *, archived: bool) 
             churn.store._release()
         churn.store = churn.open()
         churn.pass_through(6)
-        log = look_at(str(path), str(archive) if archive else None, history=True)
+        log = open_log(str(path), str(archive) if archive else None, history=True)
         assert not log.missing(begin, log.durable_lsn)
     if archive is not None:
         assert len([name for name in archive.iterdir() if archived_lsn(name.name) is not None]) > 10
@@ -167,10 +167,10 @@ def test_a_reader_that_begins_again_lets_go_of_nothing(tmp_path: Path) -> None:
     begin = churn.pass_through(3)
     write_bookmark(str(tmp_path), Bookmark("reader", begin, ROOM))
     churn.pass_through(6)
-    churn.store.journal.write_mark()
-    hold(look_at(str(tmp_path)), "reader", look_at(str(tmp_path)).first_lsn, ROOM)
+    churn.store.journal.writer.write_mark()
+    hold(open_log(str(tmp_path)), "reader", open_log(str(tmp_path)).first_lsn, ROOM)
     churn.pass_through(6)
     assert churn.missing_from(begin) == 0
-    hold(look_at(str(tmp_path)), "other", begin + SMALL, ROOM)
+    hold(open_log(str(tmp_path)), "other", begin + SMALL, ROOM)
     assert read_bookmark(str(tmp_path), "other") == Bookmark("other", begin + SMALL, ROOM)
     churn.store.close()

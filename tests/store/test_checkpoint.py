@@ -9,16 +9,17 @@ from dataclasses import replace
 import pytest
 
 from cairnmq.base.clock import ManualClock
+from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.errors import CorruptJournal
-from cairnmq.disk.memory import MemoryDirectory
-from cairnmq.journal.opening import MIN_CONTAINER_BYTES
-from cairnmq.journal.reader import LogReader
+from cairnmq.journal.read.scanner import LogReader
+from cairnmq.journal.write.open import MIN_CONTAINER_BYTES
 from cairnmq.recovery.recover import recover
 from cairnmq.recovery.report import RecoveryReport
-from cairnmq.store import checkpoint, checkpointing
-from cairnmq.store.journal_store import JournalStore
-from cairnmq.store.options import StoreOptions
-from cairnmq.store.wiring import QueueRow
+from cairnmq.store.checkpoint import checkpoint
+from cairnmq.store.checkpoint import checkpointer as checkpointing
+from cairnmq.store.contract.options import StoreOptions
+from cairnmq.store.contract.wiring_rows import QueueRow
+from cairnmq.store.journaled.store import JournalStore
 
 from ..checkpoints import MemoryCheckpoint
 from ..recovery.world import MemoryWiring
@@ -184,11 +185,11 @@ def test_a_step_takes_so_much_at_most() -> None:
     store.kick()
     state = store.state
     state.change_all()
-    state.pins.changed_ends.update(range(1000, 3500))
+    state.pins.changed_tombstones.update(range(1000, 3500))
     portions = list(checkpoint.particulars(state, 1000))
     assert [len(portion) for portion in portions] == [1000] * 7 + [500]
     assert {key[:1] for portion in portions[:5] for key in portion} == {b"o"}
-    assert state.changed_odd == state.pins.changed_ends == set()
+    assert state.changed_detailed == state.pins.changed_tombstones == set()
     assert max(map(len, checkpoint.pages(state, list(range(2500)), 1000))) == 1000
 
 
@@ -223,7 +224,7 @@ def test_nothing_is_committed_that_is_not_durable() -> None:
         checkpointing.step()
     home.put()
     home.store.journal.seal()
-    home.store.journal.write_out()
+    home.store.journal.writer.write_out()
     checkpointing.step()  # begins
     home.put()
     commits = len(home.file.commits)
@@ -300,7 +301,7 @@ def test_a_lost_container_that_the_checkpoint_spares_reading_is_noticed() -> Non
         home.store.kick()
     home.close()
     reader = LogReader(home.disk)
-    home.disk.unlink(f"{reader.heads[reader.slots[2]].number:08d}.cairn")
+    home.disk.unlink(f"{reader.heads.by_slot[reader.slots[2]].number:08d}.cairn")
     with pytest.raises(CorruptJournal):
         home.open()
 

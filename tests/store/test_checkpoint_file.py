@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cairnmq.store import checkpoint_file
-from cairnmq.store.checkpoint_file import BadCheckpoint, LmdbFile, sealed, unsealed
+from cairnmq.store.checkpoint import checkpoint_file
+from cairnmq.store.checkpoint.checkpoint_file import BadCheckpoint, LmdbFile, sealed, unsealed
 
 KEYS = st.binary(min_size=2, max_size=9)
 

@@ -12,9 +12,7 @@ import pytest
 from ..postgresql import Server
 from .makers import JournalMaker, MemoryMaker, SqlMaker
 
-pytest.register_assert_rewrite(
-    "cairnmq.store.conformance", "cairnmq.store.conformance_machine", "cairnmq.store.conformance_queues"
-)
+pytest.register_assert_rewrite("cairnmq.store.conformance")
 
 from cairnmq.store.conformance import StoreConformance, StoreMaker  # noqa: E402
 

@@ -11,14 +11,14 @@ from hypothesis.stateful import run_state_machine_as_test
 from sqlalchemy import Connection
 
 from cairnmq.recovery import open_sql
-from cairnmq.store.conformance import StoreMachine, StoreMaker
-from cairnmq.store.mapped_store import MappedStore
-from cairnmq.store.mapped_transactions import MappedTransactions
-from cairnmq.store.maps import Maps
-from cairnmq.store.memory_store import MemoryStore
-from cairnmq.store.sql_batch import Batch
-from cairnmq.store.sql_store import SqlStore
-from cairnmq.store.transaction import Transaction, Transactions
+from cairnmq.store.conformance.suite import StoreMachine, StoreMaker
+from cairnmq.store.contract.transaction import Transaction, TransactionLocks, Transactions
+from cairnmq.store.mapped.memory_store import MemoryStore
+from cairnmq.store.mapped.memory_tables import MemoryTables
+from cairnmq.store.mapped.store import MappedStore
+from cairnmq.store.mapped.transactions import MappedTransactions
+from cairnmq.store.sql.batch import Batch
+from cairnmq.store.sql.store import SqlStore
 
 from .makers import MemoryMaker, SqlMaker
 
@@ -36,30 +36,30 @@ def defect(maker: type[StoreMaker]) -> Callable[[Callable[[Patch], None]], Calla
 
 @defect(MemoryMaker)
 def a_message_comes_back_to_the_front(patch: Patch) -> None:
-    def place(self: Maps, message_id: int, queue_id: int, position: int) -> None:
+    def place(self: MemoryTables, message_id: int, queue_id: int, position: int) -> None:
         on_queue = self.queues.get(queue_id, {})
         self.messages[message_id].places[queue_id] = position
         self.queues[queue_id] = {message_id: None, **on_queue}
 
-    patch.setattr(Maps, "place", place)
+    patch.setattr(MemoryTables, "place", place)
 
 
 @defect(MemoryMaker)
 def what_a_transaction_takes_is_not_locked(patch: Patch) -> None:
-    patch.setattr(Transactions, "check_lock", lambda *_: None)
+    patch.setattr(TransactionLocks, "check_dequeue", lambda *_: None)
 
 
 @defect(MemoryMaker)
 def a_message_goes_while_a_transaction_adds_it(patch: Patch) -> None:
-    patch.setattr(Transactions, "holds_place", lambda *_: False)
+    patch.setattr(TransactionLocks, "is_enqueued", lambda *_: False)
 
 
 @defect(MemoryMaker)
 def a_purge_takes_what_is_locked(patch: Patch) -> None:
     def purge(self: MappedStore, queue_id: int, time_us: int, **more: object) -> int:
         for message_id in list(self.maps.queues.get(queue_id, ())):
-            self.take(message_id, queue_id)
-        return self.take_lsn()
+            self.changes.dequeue(message_id, queue_id)
+        return self.changes.take_lsn()
 
     patch.setattr(MappedStore, "purge", purge)
 
@@ -148,8 +148,8 @@ def closing_loses_what_was_not_durable(patch: Patch) -> None:
 
 @defect(SqlMaker)
 def the_order_is_lost_with_a_crash(patch: Patch) -> None:
-    plain = Maps.on_queues
-    patch.setattr(Maps, "on_queues", lambda self: {one: ids[::-1] for one, ids in plain(self).items()})
+    plain = MemoryTables.on_queues
+    patch.setattr(MemoryTables, "on_queues", lambda self: {one: ids[::-1] for one, ids in plain(self).items()})
 
 
 @pytest.mark.parametrize("name", DEFECTS)

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from cairnmq.base.errors import BadXid, MessageLocked
-from cairnmq.store.transaction import Dequeue
+from cairnmq.store.contract.transaction import Dequeue
 
 from ..conftest import Tell
 from ..postgresql import Server

@@ -14,7 +14,7 @@ import pytest
 from cairnmq.base.clock import SystemClock
 from cairnmq.base.errors import CairnError, DiskError, ForeignStore, StoreInUse
 from cairnmq.recovery.recover import open_store
-from cairnmq.store.directory import StoreDirectory
+from cairnmq.store.journaled.directory import StoreDirectory
 
 
 def tree(path: Path) -> dict[str, bytes | None]:
@@ -37,7 +37,7 @@ def test_another_process_is_named(tmp_path: Path) -> None:
     path = str(tmp_path / "store")
     code = f"""
 import os
-from cairnmq.store.directory import StoreDirectory
+from cairnmq.store.journaled.directory import StoreDirectory
 held = StoreDirectory({path!r})
 print("held", flush=True)
 input()

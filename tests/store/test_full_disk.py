@@ -10,16 +10,17 @@ from pathlib import Path
 import pytest
 
 from cairnmq.base.clock import ManualClock
-from cairnmq.disk.memory import MemoryDirectory
-from cairnmq.journal.block import ACQUISITIONS, Block
-from cairnmq.journal.opening import MIN_CONTAINER_BYTES
-from cairnmq.journal.reader import LogReader
-from cairnmq.journal.record import RecordType
+from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.journal.format.block import ACQUISITIONS, Block
+from cairnmq.journal.format.record import RecordType
+from cairnmq.journal.read.scanner import LogReader
+from cairnmq.journal.write.open import MIN_CONTAINER_BYTES
 from cairnmq.recovery.recover import recover
-from cairnmq.store.acquisitions import taker
-from cairnmq.store.journal_store import JournalStore
-from cairnmq.store.options import StoreOptions
-from cairnmq.store.wiring import QueueRow, Wiring
+from cairnmq.store.contract.options import StoreOptions
+from cairnmq.store.contract.wiring_rows import QueueRow
+from cairnmq.store.journaled.acquire_records import taker
+from cairnmq.store.journaled.store import JournalStore
+from cairnmq.store.wiring.wiring import Wiring
 
 from .small_disk import SmallDisk
 
@@ -51,7 +52,7 @@ class World:
         store, _ = recover(self.disk, Wiring.open(str(self.place)), ManualClock(), self.options)
         store.run_inline(store.became_durable)
         make_spares(store)
-        store.became_durable(store.journal.durable_lsn)
+        store.became_durable(store.journal.writer.durable_lsn)
         return store
 
     def kill(self) -> None:
@@ -62,7 +63,7 @@ class World:
         """Until nothing is left to be done."""
         for _ in range(3):
             self.store.kick()
-        self.store.journal.write_mark()
+        self.store.journal.writer.write_mark()
 
     def fill(self, size_bytes: int, batch: int) -> list[list[int]]:
         """In turns, until the store says that it is full."""

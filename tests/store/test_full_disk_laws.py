@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from cairnmq.base.clock import ManualClock
+from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.errors import DiskFull
-from cairnmq.disk.memory import MemoryDirectory
 from cairnmq.recovery.recover import recover
-from cairnmq.store.journal_store import JournalStore
-from cairnmq.store.options import StoreOptions
-from cairnmq.store.transaction import Dequeue, Enqueue, Put, Transaction
+from cairnmq.store.contract.options import StoreOptions
+from cairnmq.store.contract.transaction import Dequeue, Enqueue, Put, Transaction
+from cairnmq.store.journaled.store import JournalStore
 
 from ..recovery.world import MemoryWiring
 from ..thorough import amount
@@ -76,8 +76,8 @@ class FullDisk(RuleBasedStateMachine):
         """Until nothing is left to be done."""
         for _ in range(3):
             self.store.kick()
-            self.store.became_durable(self.store.journal.durable_lsn)
-        self.store.journal.write_mark()
+            self.store.became_durable(self.store.journal.writer.durable_lsn)
+        self.store.journal.writer.write_mark()
         self.look_after_containers()
 
     def look_after_containers(self) -> None:
@@ -191,7 +191,7 @@ class FullDisk(RuleBasedStateMachine):
 
     def _some(self, queue_id: int, count: int) -> list[int]:
         """The first of those that no transaction has."""
-        locked = self.store.transactions.locked
+        locked = self.store.transactions.locks.dequeued
         return [one for one in self.there[queue_id] if queue_id not in locked.get(one, ())][:count]
 
     @rule(which=st.integers(0, 1), share=st.floats(0, 1), seed=st.integers(0, 99), at_once=st.sampled_from((1, 3, 10)))
@@ -239,7 +239,7 @@ class FullDisk(RuleBasedStateMachine):
 
     @invariant()
     def it_lives(self) -> None:
-        assert self.store.journal.failure is None
+        assert self.store.journal.writer.failure is None
 
 
 TestFullDisk = FullDisk.TestCase

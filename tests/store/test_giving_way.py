@@ -8,13 +8,13 @@ from collections.abc import Callable
 import pytest
 
 from cairnmq.base.clock import ManualClock
+from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.errors import DiskFull, TransactionTimedOut
-from cairnmq.disk.memory import MemoryDirectory
-from cairnmq.journal.record import HEAD_BYTES
+from cairnmq.journal.format.record import HEAD_BYTES
 from cairnmq.recovery.recover import recover
-from cairnmq.store.journal_store import JournalStore
-from cairnmq.store.options import StoreOptions
-from cairnmq.store.transaction import Transaction
+from cairnmq.store.contract.options import StoreOptions
+from cairnmq.store.contract.transaction import Transaction
+from cairnmq.store.journaled.store import JournalStore
 
 from ..recovery.world import MemoryWiring
 from .small_disk import Held, SmallDisk
@@ -101,7 +101,7 @@ def test_what_a_transaction_has_staged_goes_though_no_record_of_it_fits(
     assert staged * HEAD_BYTES > 4 * OPTIONS.reserve_bytes
     end(place, transaction)
     place.store.kick()
-    place.store.journal.write_mark()
+    place.store.journal.writer.write_mark()
     assert len(place.store.state) == len(old)
     assert place.store.journal.pool.used_count < 10
     for _ in range(5):

@@ -11,11 +11,11 @@ from itertools import islice
 
 import pytest
 
+from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.errors import SqlUnreachable
-from cairnmq.disk.memory import MemoryDirectory
 from cairnmq.recovery.report import RecoveryReport
-from cairnmq.store.journal_store import JournalStore
-from cairnmq.store.wiring import BindingRow, QueueRow
+from cairnmq.store.contract.wiring_rows import BindingRow, QueueRow
+from cairnmq.store.journaled.store import JournalStore
 
 from .stores import NOW_US, SIZE, Disk, come_to_rest, put, queue, shown
 

@@ -17,11 +17,11 @@ from hypothesis.stateful import (
     rule,
 )
 
+from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.errors import StoreError
-from cairnmq.disk.memory import MemoryDirectory
-from cairnmq.journal.record import MAX_PAYLOAD_BYTES
+from cairnmq.journal.format.record import MAX_PAYLOAD_BYTES
 from cairnmq.recovery.report import RecoveryReport
-from cairnmq.store.journal_store import JournalStore
+from cairnmq.store.journaled.store import JournalStore
 
 from ..recovery.checker import content_of
 from .stores import BIG, NOW_US, SIZE, Disk, come_to_rest, live_records, shown
@@ -190,7 +190,7 @@ class StoreMachine(RuleBasedStateMachine):
     def kick(self) -> None:
         recorded_lsn = self.store.journal.next_lsn
         self.store.kick()
-        assert self.store.durable_lsn == self.store.journal.durable_lsn >= recorded_lsn
+        assert self.store.durable_lsn == self.store.journal.writer.durable_lsn >= recorded_lsn
         for message_id, content in self.alive.items():
             assert content_of(self.store, message_id) == content
         for ids in self.on.values():
@@ -210,7 +210,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule()
     def close_and_open(self) -> None:
         self.store.close()
-        self.opened(self.store.journal.durable_lsn)
+        self.opened(self.store.journal.writer.durable_lsn)
 
     @rule()
     def kill_and_open(self) -> None:
@@ -228,7 +228,7 @@ class StoreMachine(RuleBasedStateMachine):
         """At any operation of it, relocation's included."""
         moments: list[tuple[MemoryDirectory, int]] = []
         files = self.disk.files
-        files.on_operation = lambda _: moments.append((files.after_kill(), self.store.journal.durable_lsn))
+        files.on_operation = lambda _: moments.append((files.after_kill(), self.store.journal.writer.durable_lsn))
         self.store.kick()
         self.store.kick()
         files.on_operation = None
@@ -276,7 +276,7 @@ class StoreMachine(RuleBasedStateMachine):
             message_id for message_id in self.alive if not self.is_on_a_queue(message_id)
         }
         held = set(journal.extent.slots)
-        assert held <= set(journal.pool.slots()) | set(range(journal.durable_lsn // SIZE, max(held) + 1))
+        assert held <= set(journal.pool.slots()) | set(range(journal.writer.durable_lsn // SIZE, max(held) + 1))
         for slot in live_records(self.store):
             assert slot in held  # E24
         assert journal.extent.base_lsn == min(held) * SIZE

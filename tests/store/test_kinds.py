@@ -9,9 +9,9 @@ import pytest
 
 from cairnmq.base.clock import ManualClock
 from cairnmq.base.errors import CairnError
-from cairnmq.store.kinds import find_kind
-from cairnmq.store.memory_store import MemoryStore
-from cairnmq.store.options import StoreOptions
+from cairnmq.store.contract.options import StoreOptions
+from cairnmq.store.contract.registry import find_kind
+from cairnmq.store.mapped.memory_store import MemoryStore
 
 MODULE = """
 from cairnmq.recovery.open_memory import open_memory_store

@@ -24,9 +24,9 @@ from cairnmq.base.errors import (
     UnknownTransaction,
 )
 from cairnmq.store import open_store
-from cairnmq.store.library import Store
-from cairnmq.store.queues import Queue
-from cairnmq.store.transaction import TxState
+from cairnmq.store.contract.transaction import TxState
+from cairnmq.store.embedded.library import Store
+from cairnmq.store.embedded.queues import Queue
 
 DEADLINE_S = 180
 KINDS = ("journal", "sql", "memory")
@@ -321,7 +321,7 @@ def test_a_kill_loses_nothing_and_moves_nothing_by_half(kind: str, tmp_path: Pat
 
 
 def test_a_disk_that_fails_ends_everything_with_its_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cairnmq.disk.real import RealFile
+    from cairnmq.base.disk.real import RealFile
 
     store = open_store(str(tmp_path))
     orders = store.queue("orders")

@@ -13,6 +13,7 @@ from queue import SimpleQueue
 import pytest
 
 from cairnmq.base.clock import ManualClock
+from cairnmq.base.disk.real import RealDirectory
 from cairnmq.base.errors import (
     DiskFull,
     JournalFailed,
@@ -22,10 +23,9 @@ from cairnmq.base.errors import (
     TransactionEnded,
     TransactionTimedOut,
 )
-from cairnmq.disk.real import RealDirectory
 from cairnmq.store import open_store
-from cairnmq.store.journal_store import JournalStore
-from cairnmq.store.library import Store
+from cairnmq.store.embedded.library import Store
+from cairnmq.store.journaled.store import JournalStore
 
 DEADLINE_S = 180
 KINDS = ("journal", "sql", "memory")

@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cairnmq.base.errors import StoreError
-from cairnmq.journal.record import MAX_PAYLOAD_BYTES
+from cairnmq.journal.format.record import MAX_PAYLOAD_BYTES
 
 from .stores import BIG, NOW_US, Disk, put, queue
 
@@ -31,14 +31,14 @@ def test_content_is_loaded_from_anywhere(sizes: list[int], offset: int, length: 
     store.append_content(message_id, b"", NOW_US, last=True)
     store.kick()
     read: list[int] = []
-    load_piece = store.load_piece
+    load_piece = store.reads.load_piece
 
     def counted(message_id: int, number: int) -> bytes:
         piece = load_piece(message_id, number)
         read.append(len(piece))
         return piece
 
-    store.load_piece = counted  # type: ignore[method-assign]
+    store.reads.load_piece = counted  # type: ignore[method-assign]
     found = store.load_content(message_id, offset, length)
     assert found == content[offset : offset + length]
     assert sum(read) <= len(found) + 2 * MAX_PAYLOAD_BYTES

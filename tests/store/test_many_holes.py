@@ -8,15 +8,15 @@ from collections.abc import Callable
 import pytest
 
 from cairnmq.base.clock import ManualClock
-from cairnmq.disk.memory import MemoryDirectory
-from cairnmq.journal import holes
-from cairnmq.journal.extent import Extent
-from cairnmq.journal.record import HEAD_BYTES
+from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.journal.format import holes
+from cairnmq.journal.format.record import HEAD_BYTES
+from cairnmq.journal.write.log_slots import LogSlots
 from cairnmq.recovery.recover import recover
-from cairnmq.store import gaps
-from cairnmq.store.journal_store import JournalStore
-from cairnmq.store.options import StoreOptions
-from cairnmq.store.pins import Pins
+from cairnmq.store.contract.options import StoreOptions
+from cairnmq.store.journaled.store import JournalStore
+from cairnmq.store.message_map.pins import Pins
+from cairnmq.store.reclaim import hole_policy as gaps
 
 from ..recovery.world import MemoryWiring
 from .stores import NOW_US, come_to_rest, live_records, queue, shown
@@ -143,7 +143,7 @@ def test_what_was_emptied_leaves_the_log() -> None:
         rng = random.Random(seed)
         count = rng.randrange(4, 60)
         slots = {slot: max(0, slot * SIZE - 512) for slot in range(count)}
-        extent = Extent(SIZE, slots, [], count)
+        extent = LogSlots(SIZE, slots, [], count)
         extent.begin(count, count * SIZE - 512, count * SIZE)
         extent.most_holes = rng.randrange(1, 6)
         pins = Pins(SIZE)

@@ -14,17 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cairnmq.base.clock import ManualClock
+from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.base.disk.real import RealDirectory
+from cairnmq.base.disk.seam import Directory
 from cairnmq.base.errors import DiskError
-from cairnmq.disk.memory import MemoryDirectory
-from cairnmq.disk.real import RealDirectory
-from cairnmq.disk.seam import Directory
-from cairnmq.journal.record import HEAD_BYTES, Flag, RecordType
+from cairnmq.journal.format.record import HEAD_BYTES, Flag, RecordType
 from cairnmq.recovery.recover import recover
-from cairnmq.store.checkpoint_file import LmdbFile
-from cairnmq.store.holders import EndsHold, Holders, MessageHolds
-from cairnmq.store.journal_store import JournalStore
-from cairnmq.store.metrics import JournalMetrics, measure
-from cairnmq.store.options import StoreOptions
+from cairnmq.store.checkpoint.checkpoint_file import LmdbFile
+from cairnmq.store.contract.options import StoreOptions
+from cairnmq.store.journaled.metrics import JournalMetrics, measure
+from cairnmq.store.journaled.store import JournalStore
+from cairnmq.store.reclaim.slot_holders import MessageHolds, SlotHolders, TombstonesHold
 
 from ..journal.logs import SIZE, blocks
 from ..recovery.world import MemoryWiring
@@ -230,17 +230,17 @@ def test_what_holds_a_slot() -> None:
     store.kick()
     store.dequeue(gone, second_queue, 1)
     store.kick()
-    holders = Holders(store.state, SIZE)
+    holders = SlotHolders(store.state, SIZE)
     found = list(holders.of(0))
     assert MessageHolds(plain, (first_queue,)) in found
     assert MessageHolds(staged, ()) in found
     assert MessageHolds(fanned, (first_queue, second_queue)) in found
     assert gone not in {holder.message_id for holder in found if isinstance(holder, MessageHolds)}
-    assert EndsHold(0, 1) in list(holders.of(store.journal.durable_lsn // SIZE))
+    assert TombstonesHold(0, 1) in list(holders.of(store.journal.writer.durable_lsn // SIZE))
     names = {first_queue: "orders"}
     assert MessageHolds(5, (first_queue, 77)).told(names) == "message 5 on queue orders, id 77"
     assert MessageHolds(5, ()).told(names) == "message 5, on no queue yet"
-    assert EndsHold(12, 3).told(names) == "ends of messages in slot 12"
+    assert TombstonesHold(12, 3).told(names) == "ends of messages in slot 12"
 
 
 @settings(max_examples=5)
@@ -249,7 +249,7 @@ def test_holders_and_pins_agree(seed: int) -> None:
     """A settled slot is needed if and only if something holds it; the first holder is one of them, also from memory."""
     store = open_store(MemoryDirectory())
     queue_id = create_queue(store, "orders")
-    holders = Holders(store.state, SIZE)
+    holders = SlotHolders(store.state, SIZE)
     for _ in churn(store, queue_id, 100, Random(seed)):
         if store.relocation.is_at_work:  # copies hold another slot than the pins know, until they are durable
             continue

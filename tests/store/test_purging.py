@@ -9,16 +9,17 @@ import time
 import pytest
 
 from cairnmq.base.clock import ManualClock, SystemClock
+from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.errors import MessageLocked, StoreError, TransactionEnded
-from cairnmq.disk.memory import MemoryDirectory
-from cairnmq.journal.record import RecordType
+from cairnmq.journal.format.record import RecordType
 from cairnmq.recovery.recover import recover
-from cairnmq.store import checkpointing
-from cairnmq.store.cuts import MAX_KEPT, Cut
-from cairnmq.store.journal_store import JournalStore
-from cairnmq.store.options import StoreOptions
-from cairnmq.store.state import FLAG_ENQUEUE, State
-from cairnmq.store.transaction import TxState
+from cairnmq.store.checkpoint import checkpointer as checkpointing
+from cairnmq.store.contract.options import StoreOptions
+from cairnmq.store.contract.transaction import TxState
+from cairnmq.store.journaled.store import JournalStore
+from cairnmq.store.message_map.purges import MAX_KEPT, PurgeMark
+from cairnmq.store.message_map.reconciliation import reconcile
+from cairnmq.store.message_map.state import FLAG_ENQUEUE, State
 
 from ..checkpoints import MemoryCheckpoint
 from ..journal.logs import read_all
@@ -185,7 +186,7 @@ def test_it_is_looked_at_in_small_steps() -> None:
     a, b = queue(store, "a"), queue(store, "b")
     store.put_all(a, [b""] * 20_000, NOW_US)
     store.kick()
-    store.settles_at_once = 100
+    store.places.settles_at_once = 100
     store.purge(a, NOW_US)
     store.kick()
     left = [len(store.state)]
@@ -242,7 +243,7 @@ class Small:
     def opened(self, at_once: int = 1) -> JournalStore:
         store, _ = recover(self._files, self._wiring, ManualClock(), self._options, checkpoint=self.checkpoint)
         store.run_inline(store.became_durable)
-        store.settles_at_once = at_once
+        store.places.settles_at_once = at_once
         self.store = store
         return store
 
@@ -316,17 +317,17 @@ def test_a_checkpoint_that_begins_before_a_copy_knows_what_was_cut() -> None:
     store.kick()
     while journal.next_lsn < 11 * SMALL:
         kept.append(put(store, b, bytes(4000)))
-    before_lsn = journal.durable_lsn
+    before_lsn = journal.writer.durable_lsn
     journal.seal()
     while store.state.cuts.unswept:
         store.became_durable(before_lsn)
     assert not checkpointing.is_at_work
-    journal.write_out()
-    store.became_durable(journal.durable_lsn)
+    journal.writer.write_out()
+    store.became_durable(journal.writer.durable_lsn)
     assert checkpointing.is_at_work
     while not checkpointing.taken:
         store.kick()
-        store.became_durable(journal.durable_lsn)
+        store.became_durable(journal.writer.durable_lsn)
     assert shown(small.killed()) == {b: kept}
 
 
@@ -343,7 +344,7 @@ def test_any_history(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def opened() -> JournalStore:
         store, _ = recover(files, wiring, ManualClock(), options, checkpoint=checkpoint if with_checkpoint else None)
         store.run_inline(store.became_durable)
-        store.settles_at_once = rng.choice((1, 2, 5, 100))
+        store.places.settles_at_once = rng.choice((1, 2, 5, 100))
         return store
 
     store = opened()
@@ -396,9 +397,9 @@ def test_what_one_cut_keeps_an_older_one_may_have_taken(*, is_copied: bool) -> N
     older_lsn, newer_lsn = 2 * SMALL + 64, SMALL + 64
     if not is_copied:
         older_lsn, newer_lsn = newer_lsn, older_lsn
-    cuts = [Cut(1, 1000, frozenset(), older_lsn), Cut(1, 2000, frozenset([64]), newer_lsn)]
+    cuts = [PurgeMark(1, 1000, frozenset(), older_lsn), PurgeMark(1, 2000, frozenset([64]), newer_lsn)]
     for cut in sorted(cuts, key=lambda cut: cut.lsn):
         state.cut(cut)
-    state.finish({0: 0, 1: 0, 2: 0})
-    assert state.odd[64].queues == {2: (128, 128)}
-    assert state.pins.ends == {older_lsn // SMALL: {0: 1}}
+    reconcile(state, {0: 0, 1: 0, 2: 0})
+    assert state.detailed[64].queues == {2: (128, 128)}
+    assert state.pins.tombstones == {older_lsn // SMALL: {0: 1}}

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cairnmq.base.errors import StoreError
-from cairnmq.journal.record import MAX_PAYLOAD_BYTES, Flag, RecordType
-from cairnmq.store.wiring import Arguments, QueueRow
+from cairnmq.journal.format.record import MAX_PAYLOAD_BYTES, Flag, RecordType
+from cairnmq.store.contract.wiring_rows import Arguments, QueueRow
 
+from ..journal.logs import container_start
 from ..recovery.checker import content_of
 from .stores import BIG, NOW_US, SIZE, Disk, put, queue, shown
 
@@ -192,7 +193,7 @@ def test_out_of_order_deletes_never_pass_a_live_message(order: list[int]) -> Non
         store.dequeue(left.pop(number), q, NOW_US)
         store.kick()
         oldest = min(left.values(), default=store.journal.next_lsn)
-        assert store.journal.extent.base_lsn == store.journal.container_start(oldest)
+        assert store.journal.extent.base_lsn == container_start(store.journal, oldest)
     assert store.state.pins.live == {}
 
 

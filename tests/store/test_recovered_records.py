@@ -7,12 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cairnmq.base.clock import ManualClock
-from cairnmq.journal.log import OWN_LSN
-from cairnmq.journal.opening import open_log
-from cairnmq.journal.record import Flag, RecordHead, RecordType
-from cairnmq.store.placement import on_queues
-from cairnmq.store.state import State
+from cairnmq.journal.format.record import Flag, RecordHead, RecordType
+from cairnmq.journal.write.journal import OWN_LSN
+from cairnmq.journal.write.open import open_log
+from cairnmq.store.message_map.placement import on_queues
+from cairnmq.store.message_map.reconciliation import reconcile
+from cairnmq.store.message_map.state import State
 
+from ..journal.logs import advance_base
 from .stores import BIG, NOW_US, SIZE, Disk, particulars, put, queue, shown
 
 
@@ -38,7 +40,7 @@ def test_the_same_state_from_calls_and_from_records(disk: Disk) -> None:
     assert shown(again) == shown(store)
     assert particulars(again.state) == particulars(before)
     assert again.state.pins.live == before.pins.live
-    assert again.state.pins.ends == before.pins.ends
+    assert again.state.pins.tombstones == before.pins.tombstones
 
 
 def test_what_never_became_whole_or_never_reached_a_queue_is_discarded(disk: Disk) -> None:
@@ -89,7 +91,7 @@ def test_what_has_no_start_is_ignored(records: list[tuple[RecordType, int, int, 
     take_in(state, 600, head(RecordType.START, 600, 2, Flag.ENQUEUE))
     for lsn, (kind, message_id, queue_id, flags) in enumerate(records, 601):
         take_in(state, lsn, head(kind, message_id, queue_id, flags & ~Flag.MOVED, message_id))
-    state.finish({0: 0})
+    reconcile(state, {0: 0})
     assert len(state) == 1
     assert {queue_id: list(ids) for queue_id, ids in on_queues(state).items()} == {2: [600]}
     assert state.pins.live == {0: 64}
@@ -105,8 +107,8 @@ def test_a_chain_that_ends_in_delete_is_ignored() -> None:
     take_in(state, 1000, head(RecordType.ENQUEUE, 900, 2))
     take_in(state, 1100, head(RecordType.DEQUEUE, 900, 1, extra=900))
     take_in(state, 1200, head(RecordType.DEQUEUE, 900, 2, Flag.DELETE, extra=900))
-    state.finish({0: 0})
-    assert (len(state), state.pages, state.odd, state.pins.live) == (0, {}, {}, {})
+    reconcile(state, {0: 0})
+    assert (len(state), state.pages, state.detailed, state.pins.live) == (0, {}, {}, {})
 
 
 def test_records_below_the_base_do_not_come_back(disk: Disk) -> None:
@@ -122,7 +124,7 @@ def test_records_below_the_base_do_not_come_back(disk: Disk) -> None:
         journal.flush()
     for kind in (RecordType.ENQUEUE, RecordType.CHUNK, RecordType.DEQUEUE):
         journal.append(kind, time_us=NOW_US, message_id=message_id, queue_id=q)
-    journal.advance_base(3 * SIZE)
+    advance_base(journal, 3 * SIZE)
     journal.flush()
     journal.close()
     store, report = disk.open()

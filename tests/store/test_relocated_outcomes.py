@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from cairnmq.base.clock import ManualClock
+from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.errors import JournalError
-from cairnmq.disk.memory import MemoryDirectory
-from cairnmq.journal import lookup
-from cairnmq.journal.container import file_name
-from cairnmq.journal.record import HEAD_BYTES
+from cairnmq.journal.files import record_lookup as lookup
+from cairnmq.journal.format.container import file_name
+from cairnmq.journal.format.record import HEAD_BYTES
 from cairnmq.recovery.recover import recover
-from cairnmq.store.journal_store import JournalStore
-from cairnmq.store.options import StoreOptions
+from cairnmq.store.contract.options import StoreOptions
+from cairnmq.store.journaled.store import JournalStore
 
 from ..recovery.world import MemoryWiring
 from .stores import NOW_US, come_to_rest, queue, shown
@@ -127,7 +127,7 @@ def test_operations_are_read_in_bulk(home: Home, monkeypatch: pytest.MonkeyPatch
         return record(*args)
 
     monkeypatch.setattr(lookup, "_heads_around", one_block)
-    monkeypatch.setattr("cairnmq.journal.stored.read_record", one_record)
+    monkeypatch.setattr("cairnmq.journal.files.durable_reads.read_record", one_record)
     steps = [step for one in home.store.state.outcomes.needed[home.slot].values() for step in one.steps]
     home.traffic()
     assert home.slot not in home.store.journal.extent.slots

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cairnmq.journal.record import Flag, RecordType
-from cairnmq.store.journal_store import JournalStore
+from cairnmq.journal.format.record import Flag, RecordType
+from cairnmq.store.journaled.store import JournalStore
 
 from ..recovery.checker import content_of
 from .histories import MIXES, Moment, Traffic

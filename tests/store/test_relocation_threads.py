@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from cairnmq.journal.log import Journal
-from cairnmq.store.state import State
+from cairnmq.journal.write.journal import Journal
+from cairnmq.store.message_map.state import State
 
 from ..recovery.checker import content_of
 from .stores import BIG, NOW_US, SIZE, Disk, come_to_rest, put, queue, shown

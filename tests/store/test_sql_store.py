@@ -17,13 +17,13 @@ from cairnmq.base.errors import CairnError, ForeignStore, JournalError, JournalF
 from cairnmq.recovery.open_memory import open_memory_store
 from cairnmq.recovery.open_sql import open_sql_store
 from cairnmq.recovery.recover import open_store
-from cairnmq.store import sql
-from cairnmq.store.conformance_model import observe
-from cairnmq.store.kinds import find_kind
-from cairnmq.store.options import StoreOptions
-from cairnmq.store.sql_batch import Batch
-from cairnmq.store.sql_store import SqlStore
-from cairnmq.store.wiring import QueueRow
+from cairnmq.store.conformance.model import observe
+from cairnmq.store.contract.options import StoreOptions
+from cairnmq.store.contract.registry import find_kind
+from cairnmq.store.contract.wiring_rows import QueueRow
+from cairnmq.store.sql.batch import Batch
+from cairnmq.store.sql.store import SqlStore
+from cairnmq.store.wiring import database as sql
 
 from ..postgresql import DEADLINE_S, Server
 from .makers import SqlMaker
@@ -73,7 +73,7 @@ def test_nothing_is_said_per_message(maker: SqlMaker) -> None:  # E4
     said = statements(store)
     ids, _ = store.put_all(q, [b"%d" % number for number in range(500)], NOW_US)
     for message_id in store.put_all(q, [b""] * 100, NOW_US)[0]:
-        store.enqueue(store.stage_complete(b"other"), q, NOW_US)
+        store.enqueue(store.changes.stage_complete(b"other"), q, NOW_US)
         store.dequeue(message_id, q, NOW_US)
     store.kick()
     assert [words for words in said if words != "begin"] == [

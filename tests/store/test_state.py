@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cairnmq.journal.log import Journal
-from cairnmq.journal.reader import LogReader
-from cairnmq.journal.record import HEAD, HEAD_BYTES, TABLE, Flag, RecordHead, RecordType
-from cairnmq.store.at_once import apply_all
-from cairnmq.store.placement import on_queues
-from cairnmq.store.state import State
+from cairnmq.journal.format.record import HEAD, HEAD_BYTES, TABLE, Flag, RecordHead, RecordType
+from cairnmq.journal.read.scanner import LogReader
+from cairnmq.journal.write.journal import Journal
+from cairnmq.store.message_map.bulk_apply import apply_all
+from cairnmq.store.message_map.placement import on_queues
+from cairnmq.store.message_map.reconciliation import reconcile
+from cairnmq.store.message_map.state import State
 
 from ..journal.logs import blocks, records_of
 from .histories import MIXES, Traffic
@@ -35,7 +36,7 @@ def known(state: State) -> dict[str, Any]:
         "moved": state.moved,
         "live": state.pins.live,
         "live bytes": state.pins.live_bytes,
-        "ends": state.pins.ends,
+        "ends": state.pins.tombstones,
         "queues": {queue_id: list(ids) for queue_id, ids in on_queues(state).items()},
     }
 
@@ -97,8 +98,8 @@ def test_tables_say_the_same_as_their_records(records: list[Record], seed: int) 
     one, other = State(SIZE), State(SIZE)
     one_by_one(one, records)
     in_tables(other, records, random.Random(seed))
-    one.finish(slots)
-    other.finish(slots)
+    reconcile(one, slots)
+    reconcile(other, slots)
     assert known(one) == known(other)
 
 
@@ -129,8 +130,8 @@ def test_what_calls_made_true_the_records_say(mix: str) -> None:
     one, other = State(SIZE), State(SIZE)
     one_by_one(one, records)
     in_tables(other, records, traffic.rng)
-    one.finish(slots)
-    other.finish(slots)
+    reconcile(one, slots)
+    reconcile(other, slots)
     assert known(one) == known(other)
     running = traffic.store.state
     assert particulars(one) == particulars(running)
@@ -138,8 +139,8 @@ def test_what_calls_made_true_the_records_say(mix: str) -> None:
     journal: Journal = traffic.store.journal
     assert {slot: one.pins.live[slot] for slot in one.pins.live} == running.pins.live == live_records(traffic.store)
     ends = {slot: {ended: count for ended, count in of.items() if ended in journal.extent.slots}
-            for slot, of in one.pins.ends.items() if slot in journal.extent.slots}  # fmt: skip
-    assert {slot: of for slot, of in ends.items() if of} == running.pins.ends
+            for slot, of in one.pins.tombstones.items() if slot in journal.extent.slots}  # fmt: skip
+    assert {slot: of for slot, of in ends.items() if of} == running.pins.tombstones
     if mix in ("10 % slow", "in pieces on two queues"):
         assert any(head.flags & Flag.MOVED for _, head in records)
 
@@ -152,12 +153,12 @@ def test_what_is_known_already_can_be_said_again(mix: str) -> None:
     slots = dict.fromkeys(LogReader(traffic.disk.files).slots, 0)
     once = State(SIZE)
     in_tables(once, records, traffic.rng)
-    once.finish(slots)
+    reconcile(once, slots)
     for first in slots:
         again = State(SIZE)
         in_tables(again, records, traffic.rng)
         in_tables(again, [record for record in records if record[0] // SIZE >= first], traffic.rng)
-        again.finish(slots)
+        reconcile(again, slots)
         expected, found = known(once), known(again)
         for state in expected, found:  # how many they are is counted twice, which ones they are is the same
             state["ends"] = {slot: set(of) for slot, of in state["ends"].items()}

@@ -8,15 +8,13 @@ from dataclasses import dataclass, field
 import pytest
 
 from cairnmq.base.clock import ManualClock
-from cairnmq.base.errors import (
-    MessageLocked,
-)
-from cairnmq.disk.memory import MemoryDirectory
-from cairnmq.journal.record import Flag, RecordType
+from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.base.errors import MessageLocked
+from cairnmq.journal.format.record import Flag, RecordType
 from cairnmq.recovery.recover import recover
-from cairnmq.store.journal_store import JournalStore
-from cairnmq.store.options import StoreOptions
-from cairnmq.store.transaction import Transaction
+from cairnmq.store.contract.options import StoreOptions
+from cairnmq.store.contract.transaction import Transaction
+from cairnmq.store.journaled.store import JournalStore
 
 from ..checkpoints import MemoryCheckpoint
 from ..recovery.world import MemoryWiring

@@ -14,13 +14,13 @@ from cairnmq.base.errors import (
     TransactionTimedOut,
     UnknownTransaction,
 )
-from cairnmq.journal.log import OWN_LSN
-from cairnmq.journal.record import HEAD_BYTES, MAX_PAYLOAD_BYTES, Flag, RecordType
-from cairnmq.store.options import StoreOptions
-from cairnmq.store.outcomes import Outcomes
-from cairnmq.store.pins import Pins
-from cairnmq.store.transaction import MAX_HELD_BYTES, MAX_XID_BYTES, TxState
-from cairnmq.store.why import Why, why_of
+from cairnmq.journal.format.record import HEAD_BYTES, MAX_PAYLOAD_BYTES, Flag, RecordType
+from cairnmq.journal.write.journal import OWN_LSN
+from cairnmq.store.contract.dequeue_reason import Why, why_of
+from cairnmq.store.contract.options import StoreOptions
+from cairnmq.store.contract.transaction import MAX_HELD_BYTES, MAX_XID_BYTES, TxState
+from cairnmq.store.message_map.pins import Pins
+from cairnmq.store.message_map.transaction_log import TransactionLog
 
 from .stores import NOW_US, Disk, queue, shown
 
@@ -319,7 +319,7 @@ def test_a_prepared_dequeue_keeps_its_reason(disk: Disk, by_checkpoint: bool) ->
     store.kick()
     store, _ = disk.open()
     if by_checkpoint:
-        outcomes = Outcomes(SMALL, Pins(SMALL))
+        outcomes = TransactionLog(SMALL, Pins(SMALL))
         outcomes.decode(store.state.outcomes.encode())
         assert [(one.intentions, one.whys) for one in outcomes.prepared.values()] == [
             (one.intentions, one.whys) for one in store.state.outcomes.prepared.values()

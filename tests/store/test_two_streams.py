@@ -7,12 +7,12 @@ from contextlib import suppress
 import pytest
 
 from cairnmq.base.clock import ManualClock
+from cairnmq.base.disk.faulty import Fault, FaultyDirectory, ever_after
 from cairnmq.base.errors import BadXid, CairnError, JournalFailed
-from cairnmq.disk.faulty import Fault, FaultyDirectory, ever_after
-from cairnmq.journal.record import RecordType
+from cairnmq.journal.format.record import RecordType
 from cairnmq.recovery.recover import recover
-from cairnmq.store.journal_store import JournalStore
-from cairnmq.store.transaction import MAX_XID_BYTES, TxState
+from cairnmq.store.contract.transaction import MAX_XID_BYTES, TxState
+from cairnmq.store.journaled.store import JournalStore
 
 from ..recovery.world import OPTIONS
 from .stores import NOW_US, SIZE, Disk, put, queue, shown
@@ -22,13 +22,13 @@ def test_two_streams_in_one_log(disk: Disk) -> None:
     """E12: by their types the records of the transaction log stand apart; one sync makes both durable, in order."""
     store, _ = disk.open()
     q = queue(store)
-    syncs = store.journal.meters.fsync_s.value().count
+    syncs = store.journal.writer.meters.fsync_s.value().count
     txn = store.transactions.begin(NOW_US, xid=b"x")
     txn.put(q, b"content", NOW_US)
     txn.prepare(NOW_US)
     txn.commit(NOW_US)
     store.kick()
-    assert store.journal.meters.fsync_s.value().count == syncs + 1
+    assert store.journal.writer.meters.fsync_s.value().count == syncs + 1
     kinds = [RecordType(read.head.type) for read in disk.records()]
     of_messages = [kind.name for kind in kinds if kind < RecordType.DTX_START]
     of_transactions = [kind.name for kind in kinds if kind >= RecordType.DTX_START]
@@ -91,7 +91,7 @@ def test_a_write_that_fails_changes_nothing_that_anybody_is_told(disk: Disk) -> 
         with suppress(JournalFailed):
             txn.commit(NOW_US)
             store.kick()
-        if store.journal.failure is None:
+        if store.journal.writer.failure is None:
             break
         assert not told
         with pytest.raises(JournalFailed):

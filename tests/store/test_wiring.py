@@ -13,10 +13,11 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy import event
 
+from cairnmq.base.disk.real import RealDirectory
 from cairnmq.base.errors import CairnError, DiskError, DiskFull, ForeignStore, StoreError
-from cairnmq.disk.real import RealDirectory
-from cairnmq.store.wiring import BindingRow, QueueRow, Wiring
-from cairnmq.store.wiring_copy import read_queue_names
+from cairnmq.store.contract.wiring_rows import BindingRow, QueueRow
+from cairnmq.store.wiring.copy import read_queue_names
+from cairnmq.store.wiring.wiring import Wiring
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cairnmq.base.errors import SqlUnreachable
-from cairnmq.store.wiring import QueueRow
-from cairnmq.store.wiring_calls import WiringCalls
+from cairnmq.store.contract.wiring_rows import QueueRow
+from cairnmq.store.wiring.calls import WiringCalls
 
 from ..recovery.world import MemoryWiring
 

@@ -13,9 +13,10 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import insert
 
 from cairnmq.base.errors import CairnError, ForeignStore, StoreError
-from cairnmq.store import schema
-from cairnmq.store.sql import explaining, parse_address
-from cairnmq.store.wiring import BindingRow, ConfigRow, ExchangeRow, QueueRow, Rows, Wiring
+from cairnmq.store.contract.wiring_rows import BindingRow, ConfigRow, ExchangeRow, QueueRow, Rows
+from cairnmq.store.wiring import schema
+from cairnmq.store.wiring.database import explaining, parse_address
+from cairnmq.store.wiring.wiring import Wiring
 
 Open = Callable[[], Wiring]
 """Opens the same wiring each time, and closes it in the end."""

@@ -28,10 +28,11 @@ from cairnmq.base.errors import (
     StoreInUse,
     UnusableConnect,
 )
-from cairnmq.store import sql
-from cairnmq.store.sql import parse_address
-from cairnmq.store.wiring import QueueRow, Wiring
-from cairnmq.store.wiring_calls import WiringCalls
+from cairnmq.store.contract.wiring_rows import QueueRow
+from cairnmq.store.wiring import database as sql
+from cairnmq.store.wiring.calls import WiringCalls
+from cairnmq.store.wiring.database import parse_address
+from cairnmq.store.wiring.wiring import Wiring
 
 from ..postgresql import DEADLINE_S, PASSWORD, Server
 
@@ -99,7 +100,7 @@ def test_the_driver_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
         return real(name, *more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(UnusableConnect, match=r"psycopg is missing.*pip install 'cairnmq\[postgresql\]'") as caught:
+    with pytest.raises(UnusableConnect, match=r"psycopg is missing.*pip install '\.\[postgresql\]'") as caught:
         Wiring.connect(address)
     tell(caught.value)
 

@@ -14,14 +14,14 @@ from uuid import UUID
 import pytest
 
 from cairnmq.base.clock import ManualClock
+from cairnmq.base.disk.real import RealDirectory
 from cairnmq.cli.main import main
-from cairnmq.disk.real import RealDirectory
-from cairnmq.journal.block import Block
-from cairnmq.journal.log import OWN_LSN, Journal
-from cairnmq.journal.opening import format_log, open_log
-from cairnmq.journal.reader import Damage, LogReader
-from cairnmq.journal.record import Flag, RecordType
-from cairnmq.store.wiring import Wiring
+from cairnmq.journal.format.block import Block
+from cairnmq.journal.format.record import Flag, RecordType
+from cairnmq.journal.read.scanner import Damage, LogReader
+from cairnmq.journal.write.journal import OWN_LSN, Journal
+from cairnmq.journal.write.open import format_log, open_log
+from cairnmq.store.wiring.wiring import Wiring
 
 START_S = 1_700_000_000.25
 """2023-11-14T22:13:20.250000Z"""
@@ -83,7 +83,7 @@ class Store:
         return lsns
 
     def file_of(self, lsn: int) -> Path:
-        for slot, head in LogReader(self.directory).heads.items():
+        for slot, head in LogReader(self.directory).heads.by_slot.items():
             if slot == lsn // self.journal.container_bytes:
                 return self.journal_path / f"{head.number:08d}.cairn"
         raise KeyError(lsn)

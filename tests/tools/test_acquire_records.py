@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from cairnmq.analytics.views.journal import open_journal
 from cairnmq.base.clock import ManualClock
-from cairnmq.columns.journal import open_journal
-from cairnmq.journal.record import FIRST_NOTE, RecordType
+from cairnmq.journal.format.record import FIRST_NOTE, RecordType
 from cairnmq.recovery import replay
 from cairnmq.recovery.recover import open_store
-from cairnmq.store.acquisitions import MAX_NAME_BYTES, MOST_MESSAGES, decode, encode, taker
-from cairnmq.store.journal_store import JournalStore
-from cairnmq.store.options import StoreOptions
+from cairnmq.store.contract.options import StoreOptions
+from cairnmq.store.journaled.acquire_records import MAX_NAME_BYTES, MOST_MESSAGES, decode, encode, taker
+from cairnmq.store.journaled.store import JournalStore
 
 from ..process import CAIRNMQ, DEADLINE_S
 from ..store.stores import NOW_US, queue
@@ -75,7 +75,7 @@ def test_the_other_tools_count_them_and_find_nothing_wrong(place: Path, tmp_path
 
 def test_a_note_that_nobody_knows_is_passed_by_and_anything_else_is_refused(place: Path) -> None:
     store = opened(place)
-    store.journal.append_note(FIRST_NOTE + 7, b"of a later version", time_us=NOW_US, queue_id=1, extra=0)
+    store.journal.append_hint(FIRST_NOTE + 7, b"of a later version", time_us=NOW_US, queue_id=1, extra=0)
     store.write_notes()
     before = store.messages()
     store.close()

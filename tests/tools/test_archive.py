@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
 import pytest
 
-from cairnmq.disk.real import RealDirectory
-from cairnmq.journal import archive as archive_module
-from cairnmq.journal.archive import archived_lsn
-from cairnmq.journal.opening import open_log
+from cairnmq.base.disk.real import RealDirectory
+from cairnmq.cli.main import cairnmq
+from cairnmq.journal.files import archive as archive_module
+from cairnmq.journal.files.archive import archived_lsn
+from cairnmq.journal.write.open import open_log
 
 if TYPE_CHECKING:
     from tests.tools.conftest import Dump, Result, Store
@@ -121,3 +124,76 @@ def test_archives_of_two_logs_are_not_mixed(archived: Archived, dump: Dump, tmp_
     result = dump(archived.path)
     assert (result.status, result.out) == (2, "")
     assert "dump one log at a time" in result.err
+
+
+HISTORY = ["dump", "trace", "as-of", "replay", "sql", "verify", "export", "analyze"]
+"""The commands that read history."""
+
+
+@pytest.mark.parametrize("name", HISTORY)
+def test_archive_dir_is_an_option_of_every_command_that_reads_history(name: str) -> None:
+    command = cairnmq.get_command(click.Context(cairnmq), name)
+    assert command is not None
+    options = {option.opts[0]: option for option in command.params}
+    option = options["--archive-dir"]
+    assert isinstance(option, click.Option)
+    assert (option.metavar, option.help is not None and option.help.startswith("Also read the log's archive")) == (
+        "DIR", True
+    )  # fmt: skip
+
+
+def test_archive_dir_gives_every_command_the_whole_history(archived: Archived, command: Dump, tmp_path: Path) -> None:
+    archived.store.name_queues("orders")
+    archived.fill(4)
+    archived.retire(0, 1, 2)
+    store, option = archived.store.path, ("--archive-dir", archived.path)
+    assert messages(command("dump", store, "--json", *option)) == archived.lsns
+    assert messages(command("dump", store, archived.path, "--json")) == archived.lsns
+    query = "select lsn from records where type = 'start' order by lsn"
+    durable = archived.lsns[:-1]  # which the last block proves
+    assert command("sql", store, query, "--json", *option).lsns == durable
+    first = archived.lsns[0]
+    assert first not in command("sql", store, query, "--json").lsns
+    for where in (option, (archived.path,)):
+        traced = command("trace", store, *where, "--json", first)
+        assert (traced.status, f'"message_id":{first}' in traced.out.replace(" ", "")) == (0, True), traced
+        shown = command("as-of", store, *where, "--json", archived.lsns[3])
+        assert (shown.status, shown.objects[0]["as_of"]["messages"]) == (0, 3), shown
+    alone, both = (command("verify", store, "--json", *given) for given in ((), option))
+    assert (alone.status, both.status) == (0, 0)
+    assert json.loads(both.out)["checked"] != json.loads(alone.out)["checked"]
+    done = command("export", store, tmp_path / "lake", "--json", *option)
+    assert (done.status, json.loads(done.out)["missing"]) == (0, []), done
+
+
+@pytest.mark.parametrize("name", ["sql", "verify", "export", "analyze"])
+def test_archive_dir_given_twice_is_refused_where_one_is_read(store: Store, command: Dump, name: str) -> None:
+    found = command(name, "--archive-dir", "/a", "--archive-dir", "/b", store.path, "x")
+    assert (found.status, found.out) == (2, "")
+    assert f"--archive-dir /a, /b: cairnmq {name} reads one archive; give it once" in found.err
+
+
+def test_dump_reads_an_archive_once_that_is_named_twice(archived: Archived, command: Dump) -> None:
+    archived.fill(3)
+    archived.retire(0, 1)
+    found = command("dump", archived.store.path, archived.path, "--archive-dir", f"{archived.path}/", "--json")
+    assert messages(found) == archived.lsns
+    assert "left out" not in found.err
+
+
+def test_an_empty_archive_is_no_error(store: Store, command: Dump, tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    archive.mkdir()
+    lsns = store.put_flushed(b"x")
+    found = command("dump", store.path, "--archive-dir", archive, "--json")
+    assert (found.status, messages(found)) == (0, lsns)
+    assert f"{archive}: nothing is in it yet" in found.err
+    alone = command("dump", "--archive-dir", archive)
+    assert (alone.status, "the directory is empty" in alone.err) == (2, True)
+
+
+def test_replay_reads_an_archive_without_its_store(command: Dump, tmp_path: Path) -> None:
+    found = command("replay", "--archive-dir", tmp_path / "none", "--to", "amqp://127.0.0.1:1")
+    assert (found.status, "none: no such directory" in found.err) == (2, True), found
+    found = command("replay", "--to", "amqp://127.0.0.1:1")
+    assert (found.status, "Missing argument 'STORE|ARCHIVE...'" in found.err) == (2, True), found

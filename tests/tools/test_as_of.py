@@ -15,14 +15,14 @@ from crc32c import crc32c
 
 from cairnmq.base.clock import ManualClock, SystemClock
 from cairnmq.base.errors import CairnError
-from cairnmq.journal import container
+from cairnmq.journal.format import container
 from cairnmq.recovery.recover import open_store
 from cairnmq.store import open_store as open_library
-from cairnmq.store.journal_store import JournalStore
-from cairnmq.store.library import Store as Library
-from cairnmq.store.options import StoreOptions
-from cairnmq.store.why import Why
-from cairnmq.tools.moments import parse_moment, time_words
+from cairnmq.store.contract.dequeue_reason import Why
+from cairnmq.store.contract.options import StoreOptions
+from cairnmq.store.embedded.library import Store as Library
+from cairnmq.store.journaled.store import JournalStore
+from cairnmq.tools.inspect.point_in_time import parse_point_in_time, time_words
 
 from ..process import CAIRNMQ, DEADLINE_S
 from ..store.stores import queue
@@ -233,11 +233,11 @@ def test_containers_of_others_are_left_out_and_newer_ones_refused(
 
 def test_moments() -> None:
     now_us = SystemClock().wall_us()
-    assert parse_moment("17", now_us).lsn == 17
-    assert parse_moment("2023-11-14T22:13:20", now_us).time_us == START_US
-    assert parse_moment("2023-11-14T23:13:20+01:00", now_us).time_us == START_US
-    assert parse_moment("2h", now_us).time_us == now_us - 7_200_000_000
+    assert parse_point_in_time("17", now_us).lsn == 17
+    assert parse_point_in_time("2023-11-14T22:13:20", now_us).time_us == START_US
+    assert parse_point_in_time("2023-11-14T23:13:20+01:00", now_us).time_us == START_US
+    assert parse_point_in_time("2h", now_us).time_us == now_us - 7_200_000_000
     assert time_words(START_US) == "2023-11-14T22:13:20.000000Z"
     for text in ("", "-1", "1.5", "x", str(1 << 64), "10y"):
         with pytest.raises(CairnError, match="LSN"):
-            parse_moment(text, now_us)
+            parse_point_in_time(text, now_us)

@@ -10,14 +10,14 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from cairnmq.base.clock import ManualClock
+from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.base.disk.real import RealDirectory
 from cairnmq.base.errors import CairnError
-from cairnmq.disk.memory import MemoryDirectory
-from cairnmq.disk.real import RealDirectory
 from cairnmq.recovery.recover import recover
-from cairnmq.store.journal_store import JournalStore
-from cairnmq.store.why import Why
-from cairnmq.tools.as_of import View
-from cairnmq.tools.history import History, look
+from cairnmq.store.contract.dequeue_reason import Why
+from cairnmq.store.journaled.store import JournalStore
+from cairnmq.tools.history.as_of import QueuesView
+from cairnmq.tools.history.history import History, find_history
 
 from ..recovery.world import OPTIONS, MemoryWiring
 from ..store.stores import NOW_US, come_to_rest, queue, shown
@@ -143,7 +143,7 @@ class Past:
 
     def history(self) -> History:
         self.store.kick()
-        return look([self.files, RealDirectory(self.archive, create=True)])
+        return find_history([self.files, RealDirectory(self.archive, create=True)])
 
 
 @settings(max_examples=25, phases=FOUND)
@@ -157,7 +157,7 @@ def test_as_of_any_lsn_is_what_the_model_says(seed: int, steps: int) -> None:
         for lsn, expected in past.rng.sample(past.points, min(8, len(past.points))):
             if lsn // history.container_bytes not in history.slots:
                 continue  # a slot in which a broker only started, and was killed twice, is not archived
-            view = View(history, history.cut_at(lsn), no_progress)
+            view = QueuesView(history, history.cut_at(lsn), no_progress)
             assert {one: list(ids) for one, ids in view.on.items()} == expected
             assert view.is_whole
             for message_id in {one for ids in expected.values() for one in ids} & past.contents.keys():
@@ -177,7 +177,7 @@ def test_without_an_archive_it_is_right_or_refused(seed: int, steps: int) -> Non
         assert whole_from is not None
         for lsn, expected in past.points[:: max(1, len(past.points) // 8)]:
             try:
-                view = View(history, history.cut_at(lsn), no_progress)
+                view = QueuesView(history, history.cut_at(lsn), no_progress)
             except CairnError as refusal:
                 said = str(refusal)
                 assert (lsn < whole_from, "history is whole from LSN" in said or "begins at" in said) == (True, True)
@@ -200,11 +200,11 @@ def test_inside_a_block_and_a_transaction() -> None:
         tx.put(on, b"new", NOW_US)
         end = tx.commit(NOW_US)
         store.kick()
-        history = look([files, RealDirectory(place)])
+        history = find_history([files, RealDirectory(place)])
         for number, lsn in enumerate(ids):
-            view = View(history, history.cut_at(lsn), no_progress)
+            view = QueuesView(history, history.cut_at(lsn), no_progress)
             assert list(view.on.get(on, ())) == ids[:number]
-        at_commit = View(history, history.cut_at(end), no_progress)  # all but the commit: nothing of it is done
+        at_commit = QueuesView(history, history.cut_at(end), no_progress)  # all but the commit: nothing of it is done
         assert list(at_commit.on[on]) == ids
-        behind = View(history, history.cut_at(end + 1), no_progress)
+        behind = QueuesView(history, history.cut_at(end + 1), no_progress)
         assert list(behind.on[on]) == [*ids[1:], *tx.message_ids]

@@ -12,19 +12,20 @@ from pathlib import Path
 import pytest
 
 from cairnmq.base.clock import ManualClock
+from cairnmq.base.disk.faulty import Fault, FaultyDirectory, ever_after, once
+from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.base.disk.real import RealDirectory
 from cairnmq.base.errors import CairnError, CorruptJournal, DiskFull, ForeignStore, StoreInUse
-from cairnmq.disk.faulty import Fault, FaultyDirectory, ever_after, once
-from cairnmq.disk.memory import MemoryDirectory
-from cairnmq.disk.real import RealDirectory
-from cairnmq.journal.reader import LogReader
+from cairnmq.journal.read.scanner import LogReader
 from cairnmq.recovery.recover import open_store
-from cairnmq.store.directory import Hold, StoreDirectory
-from cairnmq.store.journal_store import JournalStore
-from cairnmq.store.options import StoreOptions
-from cairnmq.tools import backup as backup_module
-from cairnmq.tools.backup import back_up, copy_log
-from cairnmq.tools.checking import check_journal
-from cairnmq.tools.restore import restore
+from cairnmq.store.contract.options import StoreOptions
+from cairnmq.store.directory.hold import Hold
+from cairnmq.store.journaled.directory import StoreDirectory
+from cairnmq.store.journaled.store import JournalStore
+from cairnmq.tools.backup.backup import back_up, copy_log
+from cairnmq.tools.backup.restore import restore
+from cairnmq.tools.inspect.journal_check import check_journal
+from cairnmq.tools.repair.partial_directory import PartialDirectory
 
 SIZE = 512 << 10
 
@@ -129,7 +130,7 @@ def test_without_the_hold_containers_would_go(
     journal = traffic.store.journal.pool.directory
 
     def meanwhile(what: str, done: int, total: int) -> None:
-        while what == "copying" and begun & set(LogReader(journal).heads):  # until they hold something else
+        while what == "copying" and begun & set(LogReader(journal).heads.by_slot):  # until they hold something else
             for message_id in list(traffic.live):
                 traffic.store.dequeue(message_id, traffic.queue, traffic.clock.wall_us())
             traffic.live.clear()
@@ -185,7 +186,7 @@ def test_a_store_that_was_killed_is_backed_up(tmp_path: Path) -> None:
     traffic = Traffic(tmp_path / "store")
     traffic.churn(5)
     kept = dict(traffic.live)
-    end_lsn = traffic.store.journal.durable_lsn
+    end_lsn = traffic.store.journal.writer.durable_lsn
     traffic.put(2000)
     traffic.store.journal.flush()
     traffic.store.journal.abandon()
@@ -278,7 +279,7 @@ def test_a_file_of_another_size_is_told(copy: Path, tmp_path: Path, how: str) ->
 
 
 def test_a_manifest_that_names_other_places_is_refused(copy: Path, tmp_path: Path) -> None:
-    from cairnmq.tools import manifest
+    from cairnmq.tools.backup import manifest
 
     fields = json.loads((copy / "manifest.json").read_text())
     del fields["crc32c"]
@@ -364,13 +365,14 @@ def test_an_interrupted_restore_leaves_nothing(copy: Path, tmp_path: Path) -> No
 def test_a_power_cut_leaves_no_half_restored_store_that_opens(
     copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Until the mark has its name a broker refuses what is there."""
+    """A target that exists is filled in place; until the mark has its name a broker refuses what is there."""
+    (tmp_path / "new").mkdir()
 
     def cut(what: str, done: int, total: int) -> None:
         if what == "copying" and done > SIZE:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("cairnmq.tools.restore._remove", lambda *_: None)
+    monkeypatch.setattr("cairnmq.tools.backup.restore._remove", lambda *_: None)
     with pytest.raises(KeyboardInterrupt):
         restore(str(copy), str(tmp_path / "new"), cut)
     with pytest.raises(ForeignStore, match="no mark says whose the containers are"):
@@ -397,13 +399,13 @@ def test_an_error_at_any_call_makes_no_backup(traffic: Traffic) -> None:
 
 def test_the_last_step_gives_the_name(tmp_path: Path, traffic: Traffic, monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[str] = []
-    finish: Callable[[backup_module._Partial], None] = backup_module._Partial.finish
+    finish: Callable[[PartialDirectory], None] = PartialDirectory.finish
 
-    def watched(partial: backup_module._Partial) -> None:
+    def watched(partial: PartialDirectory) -> None:
         steps.append(",".join(sorted(os.listdir(tmp_path))))
         finish(partial)
         steps.append(",".join(sorted(os.listdir(tmp_path))))
 
-    monkeypatch.setattr(backup_module._Partial, "finish", watched)
+    monkeypatch.setattr(PartialDirectory, "finish", watched)
     back_up(str(traffic.path), str(tmp_path / "copy"), ManualClock(), nothing)
     assert steps == ["copy.partial,store", "copy,store"]

@@ -7,17 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from cairnmq.analytics.export.exporter import ExportRequest, export
+from cairnmq.analytics.views.journal import open_journal
 from cairnmq.base.clock import ManualClock
 from cairnmq.base.errors import HoldBroken
-from cairnmq.columns.journal import open_journal
-from cairnmq.export.exporting import Asked, export
 from cairnmq.recovery.recover import recover
-from cairnmq.store.directory import Hold, StoreDirectory
-from cairnmq.store.options import StoreOptions
-from cairnmq.store.wiring import Wiring
-from cairnmq.tools.backup import back_up
-from cairnmq.tools.moments import Moment
-from cairnmq.tools.past import Past
+from cairnmq.store.contract.options import StoreOptions
+from cairnmq.store.directory.hold import Hold
+from cairnmq.store.journaled.directory import StoreDirectory
+from cairnmq.store.wiring.wiring import Wiring
+from cairnmq.tools.backup.backup import back_up
+from cairnmq.tools.history.history_view import HistoryView
+from cairnmq.tools.inspect.point_in_time import PointInTime
 
 from ..export.tables import KINDS, Row, expected, rows_in
 from ..store.small_disk import SmallDisk
@@ -88,19 +89,19 @@ def test_an_export_commits_nothing_that_it_read_since(full: FullStore, tmp_path:
             full.drain()
 
     with pytest.raises(HoldBroken, match=WHY):
-        export(str(full.path), str(target), Asked(kind=kind, commit_bytes=3 * SIZE), meanwhile)
+        export(str(full.path), str(target), ExportRequest(kind=kind, commit_bytes=3 * SIZE), meanwhile)
     assert len(committed) == 1
     rows = rows_in(target, kind)
     assert rows
     assert all(was[row["lsn"]] == row for row in rows)
-    done = export(str(full.path), str(target), Asked(commit_bytes=1 << 30))
+    done = export(str(full.path), str(target), ExportRequest(commit_bytes=1 << 30))
     assert done.missing  # what the broker has used again, and said as such
     assert done.records > 0
 
 
 def test_a_view_of_the_past_says_why_there_is_none(full: FullStore) -> None:
-    with Past([str(full.path)]) as past:
-        moment = Moment("now", lsn=past.history.end_lsn())
+    with HistoryView([str(full.path)]) as past:
+        moment = PointInTime("now", lsn=past.history.end_lsn())
         past.view(moment, lambda what, done, total: None).close()
         assert not any(WHY in remark for remark in past.told())
         full.drain()

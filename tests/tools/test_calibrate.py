@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cairnmq.cli.broker import broker
-from cairnmq.tools.calibrate import ALLOCATED, SIZES, WRITTEN, Timing, suggest
+from cairnmq.cli.run.broker import broker
+from cairnmq.tools.load.calibrate import ALLOCATED, SIZES, WRITTEN, Timing, suggest
 from tests.process import CAIRNMQ, DEADLINE_S
 
 from .conftest import Dump

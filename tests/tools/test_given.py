@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ..journal.logs import advance_base
+
 if TYPE_CHECKING:
     from tests.tools.conftest import Dump, Store
 
@@ -43,7 +45,7 @@ def test_dead_records_are_shown_too_when_their_container_is_named(store: Store, 
     store.fill(2)
     first = store.file_of(0)
     dead = lsns_of_slot(store, 0)
-    store.journal.advance_base(store.journal.container_bytes)
+    advance_base(store.journal, store.journal.container_bytes)
     store.put_flushed(b"makes the base durable", b"")
     assert dump(first, "--json").lsns == dead
     store.fill(3)  # newer containers know a base beyond it

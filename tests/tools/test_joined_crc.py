@@ -7,7 +7,7 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cairnmq.tools.joined_crc import joined
+from cairnmq.tools.verify.joined_crc import joined
 
 LENGTHS = st.sampled_from([0, 1, 255, 256, 257, 65_535, 65_536, 65_537]) | st.integers(0, 3000)
 

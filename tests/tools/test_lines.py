@@ -11,15 +11,15 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis.strategies import binary, builds, integers, lists, text, tuples
 
-from cairnmq.journal import block
-from cairnmq.journal.block import Block
-from cairnmq.journal.holes import HOLE_BYTES, Hole, decode
-from cairnmq.journal.log import OWN_LSN
-from cairnmq.journal.record import HEAD, Flag, RecordHead, RecordType
-from cairnmq.store.why import Why
-from cairnmq.tools.dump import bad_payloads
-from cairnmq.tools.lines import WHOLE_PAYLOAD, JsonLines, PeopleLines, flag_names, label, own_flags, reason
-from cairnmq.tools.selection import Selection
+from cairnmq.journal.format import block
+from cairnmq.journal.format.block import Block
+from cairnmq.journal.format.holes import HOLE_BYTES, Hole, decode
+from cairnmq.journal.format.record import HEAD, Flag, RecordHead, RecordType
+from cairnmq.journal.write.journal import OWN_LSN
+from cairnmq.store.contract.dequeue_reason import Why
+from cairnmq.tools.inspect.dump import bad_payloads
+from cairnmq.tools.inspect.lines import WHOLE_PAYLOAD, JsonLines, PeopleLines, flag_names, label, own_flags, reason
+from cairnmq.tools.inspect.row_filter import RowFilter
 
 if TYPE_CHECKING:
     from tests.tools.conftest import Dump, Store
@@ -47,7 +47,7 @@ def block_of(records: list[tuple[RecordHead, bytes]], lsn: int = 512) -> Block:
 @given(some_records)
 def test_json_keeps_every_field(records: list[tuple[RecordHead, bytes]]) -> None:
     found = block_of(records)
-    shown = JsonLines({}, WHOLE_PAYLOAD).records(found, "a.cairn", Selection().rows(found), ())
+    shown = JsonLines({}, WHOLE_PAYLOAD).records(found, "a.cairn", RowFilter().rows(found), ())
     assert len(shown) == len(records)
     for number, (line, (head, payload)) in enumerate(zip(shown, records, strict=True)):
         type, _, flags = label(head.type, head.flags).partition("+")
@@ -68,7 +68,7 @@ def test_json_keeps_every_field(records: list[tuple[RecordHead, bytes]]) -> None
 @given(some_records, text())
 def test_a_record_is_one_printable_line_for_people_too(records: list[tuple[RecordHead, bytes]], name: str) -> None:
     found = block_of([(head._replace(queue_id=3), payload) for head, payload in records])
-    shown = PeopleLines({3: name}, WHOLE_PAYLOAD).records(found, "a.cairn", Selection().rows(found), ())
+    shown = PeopleLines({3: name}, WHOLE_PAYLOAD).records(found, "a.cairn", RowFilter().rows(found), ())
     assert len(shown) == len(records)
     for line in shown:
         assert line.isprintable()  # neither a queue's name nor a payload reaches the terminal raw
@@ -96,7 +96,7 @@ def test_a_payload_that_does_not_match_is_shown_as_such() -> None:
     table = bytearray(other.body)
     table[-1] ^= 1  # as if the block had been sealed over it
     found = Block(other.head, memoryview(table))
-    rows = Selection().rows(found)
+    rows = RowFilter().rows(found)
     bad = bad_payloads(found, rows)
     assert bad == {640}
     assert [json.loads(line)["crc_ok"] for line in JsonLines({}).records(found, "a", rows, bad)] == [True, False]

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cairnmq.journal.block import Block
-from cairnmq.recovery.remains import Finding
-from cairnmq.tools.dump import Totals
-from cairnmq.tools.dump import dump as run_dump
-from cairnmq.tools.evidence import open_evidence
-from cairnmq.tools.lines import JsonLines
-from cairnmq.tools.selection import Selection
+from cairnmq.journal.format.block import Block
+from cairnmq.recovery.salvageable import Finding
+from cairnmq.tools.inspect.dump import Totals
+from cairnmq.tools.inspect.dump import dump as run_dump
+from cairnmq.tools.inspect.evidence import open_evidence
+from cairnmq.tools.inspect.lines import JsonLines
+from cairnmq.tools.inspect.row_filter import RowFilter
+
+from ..journal.logs import advance_base, container_start
 
 if TYPE_CHECKING:
     from tests.tools.conftest import Store
@@ -55,7 +57,7 @@ def test_containers_go_while_they_are_read(store: Store, at_block: int, then: st
     for block in scan_while(store, at_block):
         if block is None:
             for _ in range(2 if then == "recycled twice" else 1):
-                store.journal.advance_base(store.journal.container_start(store.journal.next_lsn))
+                advance_base(store.journal, container_start(store.journal, store.journal.next_lsn))
                 store.put_flushed(b"makes it durable")
                 if then != "trimmed":
                     store.fill(3)
@@ -74,7 +76,7 @@ def test_a_container_named_by_itself_is_recycled_while_it_is_read(store: Store) 
     for found in evidence.scan():
         assert not isinstance(found, Finding), found
         if not read:
-            store.journal.advance_base(2 * size)
+            advance_base(store.journal, 2 * size)
             store.put_flushed(b"makes it durable")
             store.fill(4)
             store.journal.retire([3, 4, 5])  # the last free ones are left to openings
@@ -99,7 +101,7 @@ def test_dumps_while_a_thread_appends_and_recycles(store: Store) -> None:
                     number += 1
                 store.journal.flush()
                 recent = recent[-1000:]
-                store.journal.advance_base(recent[0])
+                advance_base(store.journal, recent[0])
         except BaseException as error:
             failed.append(error)
 
@@ -111,7 +113,7 @@ def test_dumps_while_a_thread_appends_and_recycles(store: Store) -> None:
             evidence = open_evidence([str(store.path)])
             texts: list[str] = []
             totals = Totals()
-            run_dump(evidence, Selection(), JsonLines({}, 9), texts.append, totals)
+            run_dump(evidence, RowFilter(), JsonLines({}, 9), texts.append, totals)
             assert not [finding for finding in totals.findings if finding.kind == "corrupt"], totals.findings
             payloads = [line.rpartition('"payload_base64":"')[2][:12] for line in "".join(texts).splitlines()]
             numbers = [int(b64decode(payload)) for payload in payloads if len(payload) == 12 and payload[0] == "M"]

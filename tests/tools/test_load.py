@@ -16,23 +16,24 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from cairnmq.analytics.scan.selection import Selection
 from cairnmq.base.clock import ManualClock
 from cairnmq.base.errors import CairnError
-from cairnmq.journal.record import RecordType
+from cairnmq.journal.format.record import RecordType
 from cairnmq.recovery.recover import open_store
-from cairnmq.store.acquisitions import taker
-from cairnmq.store.journal_store import JournalStore
-from cairnmq.store.options import StoreOptions
-from cairnmq.store.why import Why
-from cairnmq.store.wiring import BindingRow, ExchangeRow
-from cairnmq.tools.dump import Totals
-from cairnmq.tools.dump import dump as run_dump
-from cairnmq.tools.evidence import open_evidence
-from cairnmq.tools.lines import WHOLE_PAYLOAD, JsonLines
-from cairnmq.tools.load_lines import parse, wiring_line
-from cairnmq.tools.loading import Result, load
-from cairnmq.tools.past import Past
-from cairnmq.tools.selection import Selection, checked_types
+from cairnmq.store.contract.dequeue_reason import Why
+from cairnmq.store.contract.options import StoreOptions
+from cairnmq.store.contract.wiring_rows import BindingRow, ExchangeRow
+from cairnmq.store.journaled.acquire_records import taker
+from cairnmq.store.journaled.store import JournalStore
+from cairnmq.tools.history.history_view import HistoryView
+from cairnmq.tools.inspect.dump import Totals
+from cairnmq.tools.inspect.dump import dump as run_dump
+from cairnmq.tools.inspect.evidence import open_evidence
+from cairnmq.tools.inspect.lines import WHOLE_PAYLOAD, JsonLines
+from cairnmq.tools.inspect.row_filter import RowFilter, checked_types
+from cairnmq.tools.load.load_lines import parse, wiring_line
+from cairnmq.tools.load.loader import Result, load
 
 from ..store.stores import NOW_US, come_to_rest, queue
 
@@ -50,13 +51,13 @@ def opened(path: str, options: StoreOptions = SMALL) -> JournalStore:
     return store
 
 
-def dumped(path: str, selection: Selection | None = None) -> str:
+def dumped(path: str, row_filter: RowFilter | None = None) -> str:
     """As `cairnmq dump --whole`."""
     evidence = open_evidence([path])
     out: list[str] = []
     lines = JsonLines(evidence.queue_names, WHOLE_PAYLOAD)
-    run_dump(evidence, selection or Selection(), lines, out.append, Totals())
-    with Past([path]) as past:
+    run_dump(evidence, row_filter or RowFilter(), lines, out.append, Totals())
+    with HistoryView([path]) as past:
         return "".join([wiring_line(past.rows) + "\n", *out])
 
 
@@ -176,11 +177,11 @@ def test_a_dump_that_is_loaded_and_dumped_is_the_same_but_for_places(seed: int, 
 
 
 @pytest.mark.parametrize(
-    "selection",
-    [Selection(types=checked_types(["dequeue"])), Selection(types=checked_types(["enqueue"])),
-     Selection(queue_ids=frozenset([2])), Selection(from_lsn=300_000)],
+    "row_filter",
+    [RowFilter(labels=checked_types(["dequeue"])), RowFilter(labels=checked_types(["enqueue"])),
+     RowFilter(Selection(queue_ids=(2,))), RowFilter(Selection(300_000))],
 )  # fmt: skip
-def test_a_part_of_a_dump_keeps_the_order_of_what_it_refers_to(selection: Selection, tmp_path: Path) -> None:
+def test_a_part_of_a_dump_keeps_the_order_of_what_it_refers_to(row_filter: RowFilter, tmp_path: Path) -> None:
     first = str(tmp_path / "1")
     store = opened(first)
     one, other = queue(store, "a"), queue(store, "b")
@@ -191,7 +192,7 @@ def test_a_part_of_a_dump_keeps_the_order_of_what_it_refers_to(selection: Select
         store.dequeue(message_id, one, NOW_US)
     store.put(one, bytes(300_000), NOW_US)
     store.close()
-    some = dumped(first, selection)
+    some = dumped(first, row_filter)
     made = loaded(some, str(tmp_path / "2"))
     two = dumped(str(tmp_path / "2"))
     assert ranked(two) == ranked(some)
@@ -217,7 +218,7 @@ def test_the_wiring_comes_along_and_a_store_can_be_written_by_hand(tmp_path: Pat
     *before, end = lines.splitlines()
     made_by_hand = loaded("\n".join([*before, json.dumps(by_hand), end]), str(tmp_path / "2"))
     assert made_by_hand.left_out == -1
-    with Past([path]) as one, Past([str(tmp_path / "2")]) as two:
+    with HistoryView([path]) as one, HistoryView([str(tmp_path / "2")]) as two:
         assert one.rows == two.rows
         assert two.rows.queues[0].arguments == {"max-messages": 7}
         assert two.rows.configs[0].settings == {"a": [1]}
@@ -241,20 +242,20 @@ def _start(**more: object) -> str:
         ("[]", "it is no JSON object"),
         ('{"a": 1}', "neither a record nor a wiring"),
         (_start(type="stert"), "no record type 'stert'"),
-        (_start(type=["start"]), "no record type"),
+        (_start(type=["start"]), "type is ['start']: expected `str`"),
         (_start(lsn=-1), "lsn is -1"),
         (_start(lsn=0), "no record has LSN 0"),
         (_start(lsn=True), "lsn is True"),
         (_start(time_us=1 << 64), "no whole number of 64 bits"),
         (_start(flags=["enqueued"]), "flags are ['enqueued']"),
-        (_start(flags="enqueue"), "flags are 'enqueue'"),
+        (_start(flags="enqueue"), "flags is 'enqueue': expected `array`"),
         (_start(reason="accepted"), "reason is 'accepted'"),
-        (_start(queue=7), "which is no name"),
+        (_start(queue=7), "queue is 7: expected `str | null`"),
         (_start(crc_ok=False), "damaged when it was dumped"),
         (_start(payload_base64="AA=="), "both a payload_base64 and a payload_text"),
         (_start(payload_text=None, size_bytes=5), "dump with --whole"),
-        (_start(payload_text=None, payload_base64="A"), "payload_base64 is not right"),
-        (_start(payload_text=5), "its payload is no text"),
+        (_start(payload_text=None, payload_base64="A"), "payload_base64 is 'A': invalid base64"),
+        (_start(payload_text=5), "payload_text is 5: expected `str | null`"),
         (_start(size_bytes=2), "size_bytes is 2, the payload has 1"),
         (_start(payload_text="x" * 65_537), "65536 are allowed"),
         (_start(undo_prev=641), "behind its own"),

@@ -17,10 +17,10 @@ from proton import Message, symbol
 
 from cairnmq.base.clock import ManualClock
 from cairnmq.base.errors import CairnError
-from cairnmq.journal.record import Flag, RecordType
+from cairnmq.journal.format.record import Flag, RecordType
 from cairnmq.recovery.recover import open_store
-from cairnmq.tools.loading import load
-from cairnmq.tools.redaction import Redaction, Rules
+from cairnmq.tools.load.loader import load
+from cairnmq.tools.load.redaction import Redaction, Rules
 
 from ..process import CAIRNMQ, DEADLINE_S
 from ..store.stores import NOW_US, queue

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from cairnmq.base.clock import ManualClock
 from cairnmq.base.errors import CairnError, DiskError, StoreInUse
 from cairnmq.recovery.recover import open_store
-from cairnmq.store.directory import StoreDirectory
-from cairnmq.tools.in_place import salvage_in_place
-from cairnmq.tools.salvage import salvage
-from cairnmq.tools.salvage_report import SalvageReport
+from cairnmq.store.journaled.directory import StoreDirectory
+from cairnmq.tools.repair.salvage import salvage
+from cairnmq.tools.repair.salvage_in_place import salvage_in_place
+from cairnmq.tools.repair.salvage_report import SalvageReport
 from tests.recovery.damaged import MEMORY, Whole, any_store, check_salvaged, open_and_show, relocated, tree, with_holes
 
 from .conftest import Dump

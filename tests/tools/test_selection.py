@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis.strategies import DrawFn, composite, integers, sampled_from, sets
 
-from cairnmq.journal.log import OWN_LSN
-from cairnmq.journal.record import Flag, RecordType
-from cairnmq.tools.dump import Totals, last_of
-from cairnmq.tools.dump import dump as dump_lines
-from cairnmq.tools.evidence import open_evidence
-from cairnmq.tools.lines import JsonLines
-from cairnmq.tools.moments import time_words
-from cairnmq.tools.selection import Selection
+from cairnmq.journal.format.record import Flag, RecordType
+from cairnmq.journal.write.journal import OWN_LSN
+from cairnmq.tools.inspect.dump import Totals, last_of
+from cairnmq.tools.inspect.dump import dump as dump_lines
+from cairnmq.tools.inspect.evidence import open_evidence
+from cairnmq.tools.inspect.lines import JsonLines
+from cairnmq.tools.inspect.point_in_time import time_words
+from cairnmq.tools.inspect.row_filter import RowFilter
 
 if TYPE_CHECKING:
     from tests.tools.conftest import Dump, Store
@@ -141,11 +141,11 @@ def test_the_last_of_a_damaged_store_with_the_damage_among_them(timed: Store, du
 def test_the_last_while_the_log_grows_are_so_many(timed: Store) -> None:
     """Between looking for them and showing them a broker may append, and use old containers again."""
     evidence = open_evidence([str(timed.path)])
-    selection = last_of(evidence, Selection(), 5)
+    row_filter = last_of(evidence, RowFilter(), 5)
     before = timed.record_lsns()[-5:]
     timed.put_flushed(b"later", b"later still")
     shown: list[str] = []
-    dump_lines(evidence, selection, JsonLines({}), shown.append, Totals())
+    dump_lines(evidence, row_filter, JsonLines({}), shown.append, Totals())
     assert [json.loads(line)["lsn"] for line in "".join(shown).splitlines()[:-1]] == before
 
 

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -20,16 +21,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cairnmq.cli import row_writers
-from cairnmq.columns import sql as engine
-from cairnmq.columns.journal import Journal, open_journal
+from cairnmq.analytics.views import sql as engine
+from cairnmq.analytics.views.journal import VIEWS, Journal, open_journal
+from cairnmq.base.extras import install_hint
+from cairnmq.cli.common import row_writers
 from cairnmq.store import open_store as open_library
-from cairnmq.store.options import StoreOptions
+from cairnmq.store.contract.options import StoreOptions
 from tests.process import CAIRNMQ, DEADLINE_S
 
 from .conftest import Dump, Store
 
 MB = 1 << 20
+ROOT = Path(__file__).parent.parent.parent
 
 
 @pytest.fixture(scope="module")
@@ -69,16 +72,31 @@ def test_answers_are_those_of_the_dump(lived: Path, command: Dump) -> None:
 
 def test_every_table_can_be_asked(lived: Path, command: Dump) -> None:
     schemas = json.loads(command("sql", lived, "--schema", "--json").out)
-    assert list(schemas) == ["records", "messages", "places", "transactions", "containers", "queues", "wiring"]
+    assert set(schemas) == set(VIEWS)  # A7: those that Spark has
     for name in schemas:
         found = command("sql", lived, f"select * from {name} limit 3", "--json")
-        assert (found.status, bool(found.out)) == (0, True), found.err
+        assert (found.status, bool(found.out)) == (0, name != "strays"), found.err
     query = "select queue, count(*) from messages where state = 'queued' group by queue order by queue"
     assert command("sql", lived, query).lines[1:] == ["done    2           ", "orders  48          "]
     query = "select m.queue, q.depth from queues q join wiring m on q.queue = m.name"
     assert command("sql", lived, query).status == 0
     assert "enqueues" in command("sql", lived, ".tables").out
     assert "select" not in command("sql", lived).out
+
+
+@pytest.mark.parametrize(
+    ("text", "beginning", "end"),
+    [("--help", "The tables are ", ";"), ("TOOLS.md", "The tables are those that Spark sees: ", ";")],
+)
+def test_tables_in_help_and_docs_are_those_there_are(command: Dump, text: str, beginning: str, end: str) -> None:
+    told = command("sql", "--help").out if text == "--help" else (ROOT / "docs" / text).read_text()
+    listed = " ".join(told.split()).partition(beginning)[2].partition(end)[0]
+    assert sorted(re.findall(r"[a-z]+", listed.replace(" and ", " "))) == sorted(VIEWS)
+
+
+def test_tables_in_the_page_about_spark_are_those_there_are() -> None:
+    page = (ROOT / "docs/SPARK.md").read_text().partition("## Views")[2].partition("##")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == set(VIEWS)
 
 
 def asked(journal: Journal, query: str) -> list[dict[str, Any]]:
@@ -162,7 +180,7 @@ def test_a_missing_package_is_told(lived: Path) -> None:
     command = [sys.executable, "-c", program, "sql", str(lived), "select 1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
     assert done.returncode == 2
-    assert done.stderr == "cairnmq: cairnmq sql: duckdb is missing; pip install 'cairnmq[sql]'\n"
+    assert done.stderr == f"cairnmq: cairnmq sql: duckdb is missing; {install_hint('sql')}\n"
 
 
 # ---- however it ends ------------------------------------------------------------------------------------------------

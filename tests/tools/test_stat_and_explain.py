@@ -17,19 +17,20 @@ from hypothesis import strategies as st
 from proton import Delivery, Message
 from proton.utils import BlockingConnection
 
-from cairnmq.cli.log_map import COLUMNS, ROWS, log_map
-from cairnmq.disk.memory import MemoryDirectory
-from cairnmq.journal.reader import Damage
+from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.cli.store.log_map import COLUMNS, ROWS, log_map
+from cairnmq.journal.read.scanner import Damage
 from cairnmq.recovery.replay import Replay
 from cairnmq.store import open_store as open_library
-from cairnmq.store.holders import Holders
-from cairnmq.store.options import StoreOptions
-from cairnmq.store.state import State
-from cairnmq.tools.explain import freed_with
-from cairnmq.tools.heads_only import HeadsReader
-from cairnmq.tools.queue_totals import queue_totals
-from cairnmq.tools.sight import look
-from cairnmq.tools.stat import SlotStat
+from cairnmq.store.contract.options import StoreOptions
+from cairnmq.store.message_map.reconciliation import reconcile
+from cairnmq.store.message_map.state import State
+from cairnmq.store.reclaim.slot_holders import SlotHolders
+from cairnmq.tools.explain.explain import freed_with
+from cairnmq.tools.explain.overview import overview_of
+from cairnmq.tools.explain.stat import SlotStat
+from cairnmq.tools.history.heads_only import HeadsReader
+from cairnmq.tools.history.queue_totals import queue_totals
 from tests.clients.peers import Peer
 from tests.process import CAIRNMQ, DEADLINE_S, broker
 from tests.recovery.shards import begin
@@ -114,9 +115,9 @@ class Replayed:
                 break
             replay.take(found)
         replay.apply()
-        state.finish(dict.fromkeys(reader.slots, 0))
+        reconcile(state, dict.fromkeys(reader.slots, 0))
         self.pages, self.moved, self.live = state.pages, state.moved, state.pins.live
-        self.odd = {number: (odd.start, odd.pieces, odd.queues, odd.last) for number, odd in state.odd.items()}
+        self.detailed = {key: (one.start, one.pieces, one.queues, one.last) for key, one in state.detailed.items()}
         self.in_doubt = [*state.outcomes.prepared], [*state.outcomes.decided]
         self.slots, self.end_lsn = reader.slots, reader.end_lsn
 
@@ -219,15 +220,15 @@ def test_whatever_is_needed_is_held_by_something_with_a_name(number: int, data: 
             break
         replay.take(found)
     replay.apply()
-    state.finish(dict.fromkeys(reader.slots, 0))
-    holders = Holders(state, reader.container_bytes)
+    reconcile(state, dict.fromkeys(reader.slots, 0))
+    holders = SlotHolders(state, reader.container_bytes)
     for slot in reader.slots:
         assert bool([*holders.of(slot)]) == state.pins.is_needed(slot), slot
     for slot in reader.slots:
         freed = freed_with(state.pins, slot)
         for other in freed - {slot}:
             assert other not in state.pins.live
-            assert set(state.pins.ends[other]) <= freed
+            assert set(state.pins.tombstones[other]) <= freed
 
 
 def test_the_space(lived: Path, command: Dump) -> None:
@@ -275,7 +276,7 @@ def test_the_sight_of_a_store_is_what_a_start_finds(tmp_path: Path) -> None:
                     message.accept().result()
             expected = {queue.name: len(list(queue.peek())) for queue in queues}
         for name in ("checkpoint", "heads"):
-            seen = look(path, lambda *_: None)
+            seen = overview_of(path, lambda *_: None)
             assert (seen.checkpoint_lsn > 0) == (name == "checkpoint")
             totals = {seen.name_of(one.queue_id): one.messages for one in queue_totals(seen.state)}
             assert totals == {queue: count for queue, count in expected.items() if count}

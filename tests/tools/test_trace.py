@@ -11,10 +11,10 @@ from proton import Delivery, Message
 
 from cairnmq.base.clock import ManualClock
 from cairnmq.recovery.recover import open_store
-from cairnmq.store.acquisitions import taker
-from cairnmq.store.journal_store import JournalStore
-from cairnmq.store.options import StoreOptions
-from cairnmq.store.why import Why
+from cairnmq.store.contract.dequeue_reason import Why
+from cairnmq.store.contract.options import StoreOptions
+from cairnmq.store.journaled.acquire_records import taker
+from cairnmq.store.journaled.store import JournalStore
 
 from ..clients.peers import Peer
 from ..process import CAIRNMQ, DEADLINE_S, broker

@@ -17,13 +17,13 @@ from crc32c import crc32c
 
 from cairnmq.base.clock import SystemClock
 from cairnmq.base.errors import CairnError
-from cairnmq.journal.block import CRC, Block
-from cairnmq.journal.record import HEAD, HEAD_BYTES
+from cairnmq.journal.format.block import CRC, Block
+from cairnmq.journal.format.record import HEAD, HEAD_BYTES
 from cairnmq.recovery.recover import open_store
 from cairnmq.store import open_store as open_library
-from cairnmq.store.options import StoreOptions
-from cairnmq.tools.verdicts import VerifyReport
-from cairnmq.tools.verify_store import verify_store
+from cairnmq.store.contract.options import StoreOptions
+from cairnmq.tools.verify.store_check import verify_store
+from cairnmq.tools.verify.verdicts import VerifyReport
 
 from .conftest import Dump, Store
 
@@ -275,7 +275,7 @@ def test_it_is_interrupted(lived: Path, command: Dump, monkeypatch: pytest.Monke
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("cairnmq.tools.verify.References.finish", interrupt)
+    monkeypatch.setattr("cairnmq.tools.verify.verify.References.finish", interrupt)
     found = command("verify", lived, "--json")
     assert (found.status, json.loads(found.out)["complete"]) == (130, False)
     assert "interrupted" in found.err

@@ -9,15 +9,15 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cairnmq.disk.memory import MemoryDirectory
-from cairnmq.disk.seam import SECTOR_BYTES, Directory
-from cairnmq.journal.block import Block, padded
-from cairnmq.journal.reader import LogReader
-from cairnmq.store import checkpoint
-from cairnmq.store.checkpoint_file import CheckpointFile, sealed
-from cairnmq.store.rescue import Rescued
-from cairnmq.tools.verdicts import Verdict, VerifyReport
-from cairnmq.tools.verify import Verify
+from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.base.disk.seam import SECTOR_BYTES, Directory
+from cairnmq.journal.format.block import Block, padded
+from cairnmq.journal.read.scanner import LogReader
+from cairnmq.store.checkpoint import checkpoint
+from cairnmq.store.checkpoint.checkpoint_file import CheckpointFile, sealed
+from cairnmq.store.wiring.rescue import Rescued
+from cairnmq.tools.verify.verdicts import Verdict, VerifyReport
+from cairnmq.tools.verify.verify import Verify
 from tests.recovery.kept_checkpoint import Kept, WatchedCheckpoint, flipped
 from tests.recovery.rot import ENDS
 from tests.recovery.shards import begin
@@ -91,7 +91,7 @@ def test_no_flipped_byte_is_overlooked(number: int, end: str, data: st.DataObjec
     lsn = begin + data.draw(st.integers(0, size - 1))
     disk = moment.disk.after_kill()
     slot, offset = divmod(lsn, reader.container_bytes)
-    flip(disk, f"{reader.heads[slot].number:08d}.cairn", offset, data.draw(st.integers(0, 7)))
+    flip(disk, f"{reader.heads.by_slot[slot].number:08d}.cairn", offset, data.draw(st.integers(0, 7)))
     found = corrupt(verdicts(disk, world, moment))
     assert any(verdict.first_lsn <= lsn < verdict.end_lsn for verdict in found), (lsn, found)
 

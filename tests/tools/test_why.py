@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from proton import Delivery, Message
 
-from cairnmq.journal.record import TABLE, Flag, RecordType
+from cairnmq.journal.format.record import TABLE, Flag, RecordType
 from cairnmq.store import open_store
-from cairnmq.store.at_once import apply_all
-from cairnmq.store.library import Store
-from cairnmq.store.state import State
-from cairnmq.store.why import Why, why_of
+from cairnmq.store.contract.dequeue_reason import Why, why_of
+from cairnmq.store.embedded.library import Store
+from cairnmq.store.message_map.bulk_apply import apply_all
+from cairnmq.store.message_map.state import State
 from tests.clients.peers import Peer
 from tests.process import CAIRNMQ, DEADLINE_S, broker
 from tests.tools.conftest import Dump

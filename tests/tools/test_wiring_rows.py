@@ -11,14 +11,15 @@ import pytest
 from cairnmq.base.clock import ManualClock
 from cairnmq.base.errors import ForeignStore
 from cairnmq.recovery.recover import open_store
-from cairnmq.store.journal_store import JournalStore
-from cairnmq.store.rescue import rescue
-from cairnmq.store.wiring import BindingRow, ConfigRow, QueueRow, Rows, Wiring
-from cairnmq.store.wiring_copy import read_queue_names
-from cairnmq.tools.backup import back_up
-from cairnmq.tools.in_place import salvage_in_place
-from cairnmq.tools.restore import restore
-from cairnmq.tools.salvage import salvage
+from cairnmq.store.contract.wiring_rows import BindingRow, ConfigRow, QueueRow, Rows
+from cairnmq.store.journaled.store import JournalStore
+from cairnmq.store.wiring.copy import read_queue_names
+from cairnmq.store.wiring.rescue import rescue
+from cairnmq.store.wiring.wiring import Wiring
+from cairnmq.tools.backup.backup import back_up
+from cairnmq.tools.backup.restore import restore
+from cairnmq.tools.repair.salvage import salvage
+from cairnmq.tools.repair.salvage_in_place import salvage_in_place
 
 
 def quiet(what: str, done: int, total: int) -> None:

@@ -1,0 +1,1 @@
+"""A small AMQP client, for tools and tests."""

@@ -1,0 +1,1 @@
+"""AMQP types, sections and performatives as bytes."""

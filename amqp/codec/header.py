@@ -1,0 +1,172 @@
+"""A message's header section: what the sender asked for, and how a redelivery is marked.
+
+The header is the one section an intermediary may change. It stands first, if it is there at all; everything behind it
+is passed on byte for byte.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from .primitives import Malformed, Value, descriptor, extent, read_list
+
+HEADER = 0x70
+_CACHE_LIMIT = 1024
+_CACHED_BYTES = 261
+"""The longest header section that is kept: what one byte tells the size of, and its head."""
+_NEXT_BYTES = 3
+"""Bytes behind the header section that identify the next section."""
+
+
+class Header(NamedTuple):
+    """The fields of a header section, with AMQP's defaults, and its length in bytes."""
+
+    durable: bool = False
+    priority: int = 4
+    ttl_ms: int | None = None
+    first_acquirer: bool = False
+    delivery_count: int = 0
+    size_bytes: int = 0
+    annotated: bool = False
+    """Annotations or properties come next, or something whose descriptor is not spelled in the short way."""
+
+
+NO_HEADER = Header()
+_NO_HEADER_ANNOTATED = Header(annotated=True)
+_ANNOTATIONS = (b"\x00Sq", b"\x00Sr", b"\x00Ss")
+_MESSAGE_ANNOTATIONS, _PROPERTIES = 0x72, 0x73
+_JMS_DESTINATION = b"\xa3\x0ex-opt-jms-dest\x51"
+"""The name of an annotation, as a symbol, and the type of its value, a byte."""
+_JMS_KINDS: dict[bytes | None, tuple[str, ...]] = {
+    b"\x00": ("queue",), b"\x01": ("topic",), b"\x02": ("temporary-queue",), b"\x03": ("temporary-topic",),
+}  # fmt: skip
+_cache: dict[bytes, Header] = {}
+_redelivered: dict[tuple[bytes, int], bytes] = {}
+
+
+def parse(content: bytes) -> Header:
+    """The header of an encoded message. Raises `Malformed`.
+
+    Messages of one sender mostly carry the same header, so decoded ones are kept, in a bounded cache.
+    """
+    if content[:4] == b"\x00Sp\xc0" and len(content) > 4:
+        raw = content[: 5 + _NEXT_BYTES + content[4]]
+        found = _cache.get(raw)
+        if found is None:
+            found = _parse(raw)
+            if len(_cache) >= _CACHE_LIMIT:
+                _cache.clear()
+            _cache[raw] = found
+        return found
+    if content[:2] == b"\x00S" and content[2:3] != b"p":
+        return _NO_HEADER_ANNOTATED if content.startswith(_ANNOTATIONS) else NO_HEADER
+    return _parse(content)
+
+
+def _parse(content: bytes) -> Header:
+    if not content:
+        return NO_HEADER
+    section, at = descriptor(content, 0)
+    if section != HEADER:
+        return _NO_HEADER_ANNOTATED
+    values, end = read_list(content, at)
+    fields: list[Value] = [*values[:5], *[None] * (5 - len(values))]
+    durable, priority, ttl, first, count = fields
+    try:
+        return Header(
+            _flag(durable),
+            _number(priority, 4, 0xFF),
+            None if ttl is None else _number(ttl, 0, 0xFFFFFFFF),
+            _flag(first),
+            _number(count, 0, 0xFFFFFFFF),
+            end,
+            content.startswith(_ANNOTATIONS, end) or content[end : end + 2] not in (b"", b"\x00S"),
+        )
+    except TypeError as error:
+        raise Malformed(f"header: {error}") from error
+
+
+def _flag(value: Value) -> bool:
+    if value is None:
+        return False
+    if not isinstance(value, bool):
+        raise TypeError(f"a boolean is expected, found {value!r}")
+    return value
+
+
+def _number(value: Value, default: int, most: int) -> int:
+    if value is None:
+        return default
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+        raise TypeError(f"a number is expected, found {value!r}")
+    return value
+
+
+def redelivered(content: bytes, failed_attempts: int) -> bytes:
+    """Return *content* with a header that marks it as acquired before, with this number of failed deliveries."""
+    header = parse(content)
+    key = (content[: header.size_bytes], failed_attempts)
+    found = _redelivered.get(key)
+    if found is None:
+        found = _redelivered_header(header, failed_attempts)
+        if len(_redelivered) >= _CACHE_LIMIT:
+            _redelivered.clear()
+        if header.size_bytes <= _CACHED_BYTES:
+            _redelivered[key] = found
+    return found + content[header.size_bytes :]
+
+
+def _redelivered_header(header: Header, failed_attempts: int) -> bytes:
+    fields = b"".join(
+        (
+            b"\x41" if header.durable else b"\x42",
+            struct.pack("BB", 0x50, header.priority),
+            b"\x40" if header.ttl_ms is None else struct.pack(">BI", 0x70, header.ttl_ms),
+            b"\x42",
+            struct.pack(">BI", 0x70, min(header.delivery_count + failed_attempts, 0xFFFFFFFF)),
+        )
+    )
+    return b"\x00\x53\x70\xc0" + bytes((len(fields) + 1, 5)) + fields
+
+
+def address_of(content: bytes) -> str | None:
+    """The `to` field of the properties section, for links whose messages name their own target. Raises `Malformed`."""
+    return _property(content, 2)
+
+
+def addressed(content: bytes) -> tuple[str | None, tuple[str, ...]]:
+    """The `to` field, and as a capability what a JMS client says of it. Raises `Malformed`.
+
+    JMS clients have one name space for queues and one for topics, and note with each message in which they mean `to`.
+    """
+    kind = None
+    at = 0
+    while at < len(content):
+        section, start = descriptor(content, at)
+        if section >= _PROPERTIES:
+            break
+        end = extent(content, start)[2]
+        if section == _MESSAGE_ANNOTATIONS and (found := content.find(_JMS_DESTINATION, start, end)) >= 0:
+            kind = content[found + len(_JMS_DESTINATION) : found + len(_JMS_DESTINATION) + 1]
+        at = end
+    to = _property(content, 2, at)
+    return to, _JMS_KINDS.get(kind, ())
+
+
+def subject_of(content: bytes) -> str:
+    """The `subject` field, which is a key where the address has none. Raises `Malformed`."""
+    return _property(content, 3) or ""
+
+
+def _property(content: bytes, number: int, at: int = 0) -> str | None:
+    while at < len(content):
+        section, start = descriptor(content, at)
+        if section == 0x73:
+            fields, _ = read_list(content, start)
+            found = fields[number] if len(fields) > number else None
+            return found if isinstance(found, str) else None
+        if section > 0x73:
+            return None
+        at = extent(content, start)[2]
+    return None

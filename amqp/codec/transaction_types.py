@@ -1,0 +1,139 @@
+"""Encoded types of AMQP 1.0 part 4: a coordinator's requests, and the state of a delivery in a transaction.
+
+descriptor  list               fields
+      0x31  declare            global-id
+      0x32  discharge          txn-id, fail
+      0x33  declared           txn-id
+      0x34  transactional-state  txn-id, outcome
+
+Pure: bytes in, values out. Descriptors may also be symbols, as in the requests of proton's Python client.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from . import primitives as codec
+from .primitives import Malformed
+
+DECLARED = 0x33
+TRANSACTIONAL = 0x34
+MAX_TXN_ID_BYTES = 32
+
+_DECLARE, _DISCHARGE = 0x31, 0x32
+_AMQP_VALUE, _FIRST_SECTION, _LAST_SECTION = 0x77, 0x70, 0x78
+_ERROR = 0x1D
+_MODIFIED = 0x27
+_NULL = b"\x40"
+
+
+class Declare(NamedTuple):
+    """A client begins a transaction."""
+
+    global_id: bytes = b""
+    """Of a distributed one."""
+
+
+class Discharge(NamedTuple):
+    """A client ends a transaction."""
+
+    txn_id: bytes
+    fail: bool = False
+    """It is to be rolled back."""
+
+
+class State(NamedTuple):
+    """A transactional state: what becomes of a delivery with the commit."""
+
+    txn_id: bytes
+    outcome: int = 0
+    """0 if none was told."""
+    failed: bool = False
+    undeliverable: bool = False
+
+
+def read_request(message: bytes) -> Declare | Discharge:
+    """Decode the request in a message to the coordinator. Raises `Malformed`."""
+    at = 0
+    while at < len(message):
+        section, at = codec.descriptor(message, at)
+        if section == _AMQP_VALUE:
+            return _read_body(message, at)
+        if not _FIRST_SECTION <= section <= _LAST_SECTION:
+            raise Malformed(f"a message has no section 0x{section:02x}")
+        at = codec.extent(message, at)[2]
+    raise Malformed("a coordinator takes declare and discharge, as an AMQP value")
+
+
+def _read_body(message: bytes, at: int) -> Declare | Discharge:
+    kind, at = codec.descriptor(message, at)
+    fields, _ = codec.read_list(message, at)
+    if kind == _DECLARE:
+        global_id = fields[0] if fields else None
+        if isinstance(global_id, str):
+            global_id = global_id.encode()
+        if global_id is not None and not (isinstance(global_id, bytes) and global_id):
+            raise Malformed("a global id is binary or a string here, and not empty")
+        return Declare(global_id or b"")
+    if kind == _DISCHARGE:
+        if not fields or not isinstance(fields[0], bytes):
+            raise Malformed("a discharge names its transaction by a binary")
+        return Discharge(fields[0], len(fields) > 1 and fields[1] is True)
+    raise Malformed(f"a coordinator takes declare and discharge, not 0x{kind:02x}")
+
+
+def read_state(fields: bytes) -> State:
+    """The list of a transactional state. Raises `Malformed`."""
+    code, at, end = codec.extent(fields, 0)
+    width = {0xC0: 1, 0xD0: 4}.get(code)
+    if width is None or at + width > end:
+        raise Malformed("a transactional state is a list that names its transaction")
+    count = int.from_bytes(fields[at : at + width])
+    txn_id, at = codec.read(fields[:end], at + width)
+    if not isinstance(txn_id, bytes):
+        raise Malformed("a transactional state names its transaction by a binary")
+    if count < 2 or fields[at:end] == _NULL:
+        return State(txn_id)
+    outcome, at = codec.descriptor(fields[:end], at)
+    failed = undeliverable = False
+    if outcome == _MODIFIED:
+        said, _ = codec.read_list(fields[:end], at)
+        failed, undeliverable = [*(value is True for value in said[:2]), False, False][:2]
+    return State(txn_id, outcome, failed, undeliverable)
+
+
+def txn_id_of(fields: bytes) -> bytes:
+    """The transaction that a transactional state names; what is malformed names one that nobody knows."""
+    try:
+        return read_state(fields).txn_id
+    except Malformed:
+        return b"malformed " + fields[:MAX_TXN_ID_BYTES]
+
+
+def write_state(txn_id: bytes, outcome: int, condition: str = "", description: str = "") -> bytes:
+    """The list of a transactional state; with *condition* the outcome is one that carries an error."""
+    return _list(_binary(txn_id), _described(outcome, _list(_error(condition, description)) if condition else _list()))
+
+
+def write_id(txn_id: bytes) -> bytes:
+    """The list of the outcome `declared`, and of the state of a delivery that has no outcome in its transaction yet."""
+    return _list(_binary(txn_id))
+
+
+def _error(condition: str, description: str) -> bytes:
+    name, text = condition.encode("ascii"), description.encode()
+    symbol = b"\xa3" + bytes((len(name),)) + name
+    return _described(_ERROR, _list(symbol, b"\xb1" + len(text).to_bytes(4) + text))
+
+
+def _described(code: int, value: bytes) -> bytes:
+    return b"\x00\x53" + bytes((code,)) + value
+
+
+def _binary(value: bytes) -> bytes:
+    return b"\xa0" + bytes((len(value),)) + value
+
+
+def _list(*values: bytes) -> bytes:
+    body = b"".join(values)
+    return b"\xd0" + (len(body) + 4).to_bytes(4) + len(values).to_bytes(4) + body if values else b"\x45"

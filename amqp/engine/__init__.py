@@ -1,0 +1,1 @@
+"""The protocol engine of one connection."""

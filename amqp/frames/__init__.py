@@ -1,0 +1,1 @@
+"""Frames that proton does not show or does not check."""

@@ -1,0 +1,550 @@
+"""Checks on frames that arrive, before the engine digests them: fields, handles, channels, and the state of deliveries.
+
+Proton accepts many frames that the specification forbids, and closes the connection for some errors that end only a
+session. `FrameCheck` finds such frames, keeps them from proton, and reports an error with its scope. It tracks the
+handles that the peer has attached on each channel.
+
+Transfers are the hot path. Frames that repeat the layout of the transfer before them are compared with it instead of
+decoded: only delivery-id and delivery-tag may differ. A run of frames of one size is compared by numpy at once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from enum import Enum, auto
+from struct import Struct
+from typing import Protocol
+
+from ..codec import decode
+from ..codec.primitives import Malformed, descriptor
+from ..links.link import Link
+from ..native.proton_ffi import Pointer
+from .frame_fields import (
+    ATTACH,
+    BEGIN,
+    CLOSE,
+    DETACH,
+    DISPOSITION,
+    END,
+    FLOW,
+    NULL,
+    OPEN,
+    TRANSFER,
+    Invalid,
+    Performative,
+    check,
+    check_terminus,
+    read,
+)
+from .repeated_transfers import RUN_FRAMES, Layout, layout_of, repeats, run
+from .usual_frames import NO_HANDLE, handle_of_flow, is_valid_disposition
+
+Push = Callable[[bytes | memoryview], None]
+
+_size_at = Struct(">I").unpack_from
+_HEADER_BYTES = 8
+"""Of a frame."""
+_AMQP_HEADER_BYTES = 8
+_CODE_AT = 10
+"""Offset of a performative's code in a frame without extended header."""
+_TRANSFER_CODE = b"\x00\x53\x14"
+_INVALID = "amqp:invalid-field"
+_MOST_TAG_BYTES = 32
+_MOST_PERFORMATIVE_BYTES = 512
+"""Of a transfer whose payload has not arrived yet: a longer performative waits for its whole frame."""
+
+_ROLE, _RCV_MODE, _SOURCE, _TARGET, _INITIAL_COUNT = 2, 4, 5, 6, 9
+"""Places of these fields in an attach."""
+_TAG, _FORMAT, _SETTLED, _MORE, _MODE, _RESUME, _ABORTED = 2, 3, 4, 5, 6, 8, 9
+"""Places of these fields in a transfer."""
+_FLOW_HANDLE, _COUNT, _CREDIT, _ECHO = 4, 5, 6, 9
+"""Places of these fields in a flow."""
+_SCOPED = slice(0, 3)
+"""The fields of an attach without which there is no link that an error could be reported on."""
+_EMPTY_OPEN = b"\0\0\0\x10\2\0\0\0\0\x53\x10\xc0\x03\x01\xa1\0"
+"""An open that proton receives in place of a forbidden first frame: without an open it would not send the close."""
+_IDS = slice(0, 2)
+"""The fields of a transfer without which proton can't go on with the session."""
+_SECOND = 1
+_MOST_LAYOUTS = 64
+_KEY = slice(4, 17)
+"""Bytes that identify a layout: a frame's channel, and the beginning of its performative up to the handle."""
+
+
+class Scope(Enum):
+    """The scope that an error ends."""
+
+    LINK = auto()
+    SESSION = auto()
+    CONNECTION = auto()
+
+
+class Violation(Exception):
+    """A frame that the specification forbids."""
+
+    def __init__(self, scope: Scope, condition: str, description: str, *, half: Half | None = None) -> None:
+        """*half*: of the link that it ends."""
+        super().__init__(description)
+        self.scope = scope
+        self.condition = condition
+        self.description = description
+        self.half = half
+        self.replacement = b""
+        """The bytes that proton receives in place of the frame."""
+
+
+class Half:
+    """The peer's half of a link: what its attach said, and the delivery that is arriving."""
+
+    __slots__ = (
+        "format", "has_source", "in_delivery", "is_second", "limit", "link", "name", "refusal", "sends", "tag",
+    )  # fmt: skip
+
+    def __init__(self, fields: Performative) -> None:
+        self.name = _content(fields.raw[0])
+        self.has_source = len(fields.raw) > _SOURCE and fields.raw[_SOURCE][0] != NULL
+        self.sends = not fields.number(_ROLE)
+        self.is_second = fields.number(_RCV_MODE) == _SECOND
+        self.link: Link | None = None
+        """Once the engine has it."""
+        self.refusal: Violation | None = None
+        """Why its link is refused as soon as the engine has it."""
+        self.limit: int | None = None
+        """The delivery-count that ends its credit, as its last flow has it; None before the first echo."""
+        self.in_delivery = False
+        """More of the last delivery is to come."""
+        self.format: int | None = None
+        self.tag = b""
+
+
+class Channel:
+    """A session that the peer has begun on a channel, by the handles that it attached."""
+
+    __slots__ = ("handles", "is_answer", "is_ended", "names", "session")
+
+    def __init__(self, *, is_answer: bool = False) -> None:
+        self.handles: dict[int, Half] = {}
+        self.names: set[tuple[bytes, bool]] = set()
+        """Name and direction of each attached half."""
+        self.is_answer = is_answer
+        """The begin named a session of this side."""
+        self.session: Pointer | None = None
+        """Once the engine has it."""
+        self.is_ended = False
+        """This side has ended it: frames are discarded until the peer's end (2.5.6)."""
+
+
+class Handler(Protocol):
+    """The engine's reactions to findings. All frames before the one in question have been processed."""
+
+    def digest(self) -> None:
+        """Digest what was pushed."""
+
+    def violated(self, channel: Channel | None, violation: Violation) -> None:
+        """End what the violation's scope says."""
+
+    def awaits_begin(self) -> bool:
+        """Return True if a session that this side began is unanswered."""
+
+    def digest_answer(self) -> None:
+        """Digest a begin that answers a session of this side, whatever the budget of the turn."""
+
+    def most_handles(self) -> int:
+        """Return the limit of attached handles on the connection."""
+
+
+class FrameCheck:
+    """Checks everything that arrives on a connection, from its AMQP header on."""
+
+    def __init__(self, handler: Handler, most_bytes: int) -> None:
+        """*most_bytes*: of a frame."""
+        self.begun: deque[Channel] = deque()
+        """Begins that the engine has not seen yet, in order."""
+        self.attached: deque[Half] = deque()
+        """Attaches that the engine has not seen yet, in order."""
+        self.echoes: dict[Half | Channel, Channel] = {}
+        """Links and sessions whose state the peer wants to receive, by their session; the engine removes them."""
+        self._handler = handler
+        self._most_bytes = most_bytes
+        self._channels: dict[int, Channel] = {}
+        self._handles = 0
+        """Attached on all channels."""
+        self._opened = False
+        self._closing = False
+        """The connection was closed for an error: only the peer's close is still of interest."""
+        self._skip_bytes = _AMQP_HEADER_BYTES
+        """Rest of a frame that was checked already."""
+        self._drops_rest = False
+        """That rest is not for proton."""
+        self._held = b""
+        """The beginning of a frame that can't be checked yet; proton does not have it."""
+        self._layouts: dict[bytes, Layout] = {}
+        self._last: Layout | None = None
+        """The layout that the last transfer had."""
+
+    def push(self, data: bytes | memoryview, push: Push) -> None:
+        """Check *data*, and give it to *push* without the frames that are forbidden."""
+        data = memoryview(self._held + bytes(data) if self._held else data)  # else without a copy
+        end = len(data)
+        at = min(self._skip_bytes, end)
+        given = at if self._drops_rest else 0
+        self._skip_bytes -= at
+        is_regular = True
+        while at + _HEADER_BYTES <= end:
+            if self._last is not None:
+                at, is_regular = self._repeated(data, at, end, self._last, is_regular)
+                if at + _HEADER_BYTES > end:
+                    break
+            size = _size_at(data, at)[0]
+            if size == _HEADER_BYTES:
+                at += size
+                continue
+            if not _HEADER_BYTES < size <= self._most_bytes or data[at + 4] < 2 or data[at + 5]:
+                self._closing, at = True, end  # proton ends the connection here
+                break
+            stop = at + size
+            if stop > end:
+                layout = self._layouts.get(bytes(data[at + 4 : at + 17]))
+                if layout is not None and at + layout.end <= end and repeats(data, at, size, layout):
+                    self._skip_bytes, self._drops_rest, at = stop - end, False, end
+                    break
+                if not self._can_check_early(data, at, end):
+                    break
+                self._skip_bytes, self._drops_rest, stop = stop - end, False, end
+            elif self._is_usual(data, at, stop):
+                at = stop
+                continue
+            elif self._layouts:
+                self._last = self._layouts.get(bytes(data[at + 4 : at + 17]))
+                if self._last is not None and repeats(data, at, size, self._last):
+                    continue
+            replacement = self._replacement(data, at, stop, given, push)
+            if replacement is not None:
+                self._drops_rest = True
+                given = stop
+            at = stop
+        self._held = bytes(data[at:])
+        if given < at:
+            push(data[given:at])
+
+    def _replacement(self, data: memoryview, at: int, stop: int, given: int, push: Push) -> bytes | None:
+        """Check the frame at *at*. If proton is not to have it, give it what it has in its place, and return that."""
+        number = int.from_bytes(data[at + 6 : at + 8])
+        violation: Violation | None = None
+        try:
+            replacement = self._check(bytes(data[at:stop]), number, data[at + 4] * 4)
+        except Violation as error:
+            violation, replacement = error, error.replacement
+            if not self._opened:
+                replacement = _EMPTY_OPEN
+        if replacement is None:
+            return None
+        if given < at:
+            push(data[given:at])
+        if violation is not None:
+            self._report(number, violation)
+        if replacement:
+            push(replacement)
+        if violation is None and self.begun and self.begun[-1].is_answer:
+            self._handler.digest_answer()
+        return replacement
+
+    def shut(self) -> None:
+        """Pass nothing but a close from now on: the connection was closed for an error."""
+        self._closing = True
+        self._forget_layouts()
+
+    def _is_usual(self, data: memoryview, at: int, stop: int) -> bool:
+        """Return True for a valid flow or disposition of the usual form, which only proton has to process."""
+        code = data[at + _CODE_AT] if stop - at > _CODE_AT else 0
+        if code not in (FLOW, DISPOSITION) or data[at + 4] != 2 or self._closing:
+            return False
+        channel = self._channels.get(int.from_bytes(data[at + 6 : at + 8]))
+        if channel is None or channel.is_ended:
+            return False
+        if code == DISPOSITION:
+            return is_valid_disposition(data, at, stop)
+        handle = handle_of_flow(data, at, stop)
+        if handle is None or handle == NO_HANDLE:
+            return handle == NO_HANDLE
+        half = channel.handles.get(handle)
+        return half is not None and half.limit is None
+
+    # ---- transfers that repeat ------------------------------------------------------------------------------------
+
+    def _can_check_early(self, data: memoryview, at: int, end: int) -> bool:
+        """Return True if the frame at *at* is a transfer with a complete performative, so that its payload may pass."""
+        if at + 20 > end or data[at + 4] != 2 or data[at + 8 : at + 11] != _TRANSFER_CODE:
+            return False
+        code = data[at + 11]
+        size = data[at + 12] + 2 if code == 0xC0 else int.from_bytes(data[at + 12 : at + 16]) + 5
+        return code in (0xC0, 0xD0) and size <= _MOST_PERFORMATIVE_BYTES and at + 11 + size <= end
+
+    def _repeated(self, data: memoryview, at: int, end: int, layout: Layout, is_regular: bool) -> tuple[int, bool]:
+        """Pass the transfers at *at* that repeat *layout*: where the next other frame begins.
+
+        Also returns whether frames of one size are worth looking for.
+        """
+        head, tag_head, tail, least_bytes, unpack = (
+            layout.head, layout.tag_head, layout.tail, layout.end, layout.unpack,
+        )  # fmt: skip
+        most_bytes, last = self._most_bytes, end - least_bytes
+        while at <= last:
+            size, its_head, its_tag_head, its_tail = unpack(data, at)
+            stop = at + size
+            if (
+                stop > end
+                or not least_bytes <= size <= most_bytes
+                or its_head != head
+                or its_tag_head != tag_head
+                or its_tail != tail
+            ):
+                break
+            if is_regular and stop + RUN_FRAMES * size <= end and _size_at(data, stop)[0] == size:
+                count = run(data, at, (end - at) // size, size, layout)
+                is_regular = count >= RUN_FRAMES
+                stop = at + count * size
+            at = stop
+        return at, is_regular
+
+    def _forget_layouts(self) -> None:
+        self._layouts.clear()
+        self._last = None
+
+    # ---- one frame ------------------------------------------------------------------------------------------------
+
+    def _report(self, number: int, violation: Violation) -> None:
+        self._handler.digest()
+        self._forget_layouts()
+        channel = self._channels.get(number)
+        if violation.scope is Scope.CONNECTION:
+            self._closing = True
+        elif violation.scope is Scope.SESSION and channel is not None:
+            channel.is_ended = True
+        self._handler.violated(channel, violation)
+
+    def _check(self, frame: bytes, number: int, at: int) -> bytes | None:
+        """Check a frame: what proton is to have in its place, None for the frame itself. Raises `Violation`."""
+        channel = self._channels.get(number)
+        code = 0
+        try:
+            code, at = descriptor(frame, at)
+            if self._closing:
+                return None if code == CLOSE else b""
+            if not OPEN <= code <= CLOSE:
+                return None  # proton ends the connection here
+            if not self._opened and code != OPEN:
+                raise Violation(Scope.CONNECTION, "amqp:illegal-state", "the first frame must be an open (2.4.1)")
+            if channel is not None and channel.is_ended and code not in (END, CLOSE):
+                return b""
+            return self._checked(code, frame, read(frame, at), number, channel)
+        except Invalid as error:
+            scope = Scope.SESSION if channel is not None and code not in (OPEN, BEGIN, END, CLOSE) else Scope.CONNECTION
+            raise Violation(scope, _INVALID, str(error)) from error
+        except (Malformed, IndexError, TypeError) as error:
+            raise Violation(Scope.CONNECTION, "amqp:decode-error", f"a frame can't be decoded: {error}") from error
+
+    def _checked(
+        self, code: int, frame: bytes, fields: Performative, number: int, channel: Channel | None
+    ) -> bytes | None:
+        if code == OPEN:
+            self._open(fields, number)
+        elif code == BEGIN:
+            return self._begin(frame, fields, number)
+        elif channel is None:
+            check(code, fields.raw)
+            if code != CLOSE:
+                raise Violation(Scope.CONNECTION, "amqp:not-allowed", f"channel {number} has no session (2.5.1)")
+        elif code == ATTACH:
+            return self._attach(frame, fields, channel)
+        elif code == TRANSFER:
+            return self._transfer(frame, fields, channel)
+        elif code == FLOW:
+            self._flow(fields, channel)
+        elif code == DETACH:
+            self._detach(fields, channel)
+        elif code == DISPOSITION:
+            _check_disposition(fields)
+        else:
+            if code == END:
+                del self._channels[number]
+                self._handles -= len(channel.handles)
+                self.echoes = {asked: its for asked, its in self.echoes.items() if its is not channel}
+                self._forget_layouts()
+            check(code, fields.raw)
+        return None
+
+    def _open(self, fields: Performative, number: int) -> None:
+        if number:
+            why = f"an open is sent on channel 0, not {number} (2.4.1)"
+            raise Violation(Scope.CONNECTION, "amqp:not-allowed", why)
+        check(OPEN, fields.raw)
+        self._opened = True
+
+    def _begin(self, frame: bytes, fields: Performative, number: int) -> bytes | None:
+        """Check a begin. Proton gets one that answers a session of this side apart from other frames.
+
+        Proton would map any session of the connection on a second channel, and use it there after it is freed.
+        """
+        if number in self._channels:
+            raise Violation(Scope.CONNECTION, "amqp:not-allowed", f"channel {number} has a session already (2.5.1)")
+        check(BEGIN, fields.raw)
+        is_answer = bool(fields.raw) and fields.raw[0][0] != NULL
+        if is_answer and not self._handler.awaits_begin():
+            why = "begin with a remote-channel on which no session waits for an answer (2.7.2)"
+            raise Violation(Scope.CONNECTION, "amqp:not-allowed", why)
+        channel = self._channels[number] = Channel(is_answer=is_answer)
+        self.begun.append(channel)
+        return frame if is_answer else None
+
+    def _attach(self, frame: bytes, fields: Performative, channel: Channel) -> bytes | None:
+        check(ATTACH, fields.raw, _SCOPED)
+        handle = fields.number(1) or 0
+        if handle in channel.handles:
+            raise Violation(Scope.SESSION, "amqp:session:handle-in-use", f"handle {handle} has a link already (2.7.3)")
+        half = Half(fields)
+        key = half.name, half.sends
+        if key in channel.names:
+            name = decode.whole(fields.raw[0])
+            raise Violation(Scope.SESSION, _INVALID, f"the session has a link {name!r} of that direction already")
+        if self._handles >= (most := self._handler.most_handles()):
+            why = f"a connection may have {most} attached handles, refused links among them: detach those"
+            raise Violation(Scope.CONNECTION, "amqp:resource-limit-exceeded", why)
+        replacement = None
+        try:
+            self._check_attach(fields, half)
+        except Invalid as error:
+            half.refusal = Violation(Scope.LINK, _INVALID, str(error))
+            replacement = _bare_attach(frame, fields)
+        channel.handles[handle] = half
+        channel.names.add(key)
+        self._handles += 1
+        self.attached.append(half)
+        return replacement
+
+    def _check_attach(self, fields: Performative, half: Half) -> None:
+        check(ATTACH, fields.raw)
+        if half.sends and fields.number(_INITIAL_COUNT) is None:
+            raise Invalid("attach of a sender without initial-delivery-count")
+        for place in (_SOURCE, _TARGET):
+            if place < len(fields.raw):
+                check_terminus(fields.raw[place], is_source=place == _SOURCE)
+
+    def _detach(self, fields: Performative, channel: Channel) -> None:
+        check(DETACH, fields.raw)
+        handle = fields.number(0) or 0
+        half = self._half(channel, handle, "detach")
+        del channel.handles[handle]
+        self.echoes.pop(half, None)
+        channel.names.discard((half.name, half.sends))
+        self._handles -= 1
+        self._forget_layouts()
+
+    def _flow(self, fields: Performative, channel: Channel) -> None:
+        check(FLOW, fields.raw)
+        handle = fields.number(_FLOW_HANDLE)
+        half = None if handle is None else self._half(channel, handle, "flow")
+        is_echo = fields.is_set(_ECHO)
+        if half is not None and (is_echo or half.limit is not None):
+            half.limit = (fields.number(_COUNT) or 0) + (fields.number(_CREDIT) or 0)
+        if is_echo:
+            self.echoes[half or channel] = channel
+
+    def _half(self, channel: Channel, handle: int, what: str) -> Half:
+        half = channel.handles.get(handle)
+        if half is None:
+            why = f"{what} for handle {handle}, which has no link (2.7.4)"
+            raise Violation(Scope.SESSION, "amqp:session:unattached-handle", why)
+        return half
+
+    def _transfer(self, frame: bytes, fields: Performative, channel: Channel) -> bytes | None:
+        raw = fields.raw
+        check(TRANSFER, raw, _IDS)
+        half = self._half(channel, fields.number(0) or 0, "transfer")
+        if not half.sends:
+            why = "a transfer came on a link on which its sender receives (2.7.5)"
+            raise Violation(Scope.SESSION, "amqp:not-allowed", why)
+        is_first = not half.in_delivery
+        if is_first and fields.number(1) is None:
+            raise Invalid("the first transfer of a delivery has no delivery-id (2.7.5)")
+        is_aborted = fields.is_set(_ABORTED)
+        half.in_delivery = fields.is_set(_MORE) and not is_aborted
+        if not is_first or half.in_delivery:
+            self._forget_layouts()
+        if half.refusal is not None:
+            return _bare_transfer(frame, fields, is_first=is_first)
+        try:
+            self._check_transfer(fields, half, is_first=is_first)
+        except Invalid as error:
+            half.refusal = Violation(Scope.LINK, _INVALID, str(error), half=half)
+            half.refusal.replacement = _bare_transfer(frame, fields, is_first=is_first)
+            raise half.refusal from error
+        if is_first and not half.in_delivery and not is_aborted:
+            self._note_layout(frame, fields)
+        return None
+
+    def _check_transfer(self, fields: Performative, half: Half, *, is_first: bool) -> None:
+        check(TRANSFER, fields.raw)
+        tag = fields.raw[_TAG] if len(fields.raw) > _TAG else b"\x40"
+        has_tag, value = tag[0] != NULL, tag[2 if tag[0] == 0xA0 else 5 :]
+        if has_tag and len(value) > _MOST_TAG_BYTES:
+            raise Invalid(f"a delivery-tag has up to {_MOST_TAG_BYTES} octets, found {len(value)} (2.8.7)")
+        message_format = fields.number(_FORMAT)
+        if is_first:
+            if not has_tag:
+                raise Invalid("the first transfer of a delivery has no delivery-tag (2.7.5)")
+            half.format, half.tag = message_format or 0, value
+        else:
+            if has_tag and value != half.tag:
+                raise Invalid("the delivery-tag changes between transfers of a delivery (2.7.5)")
+            if message_format not in (None, half.format):
+                raise Invalid("the message-format changes between transfers of a delivery (2.7.5)")
+        if fields.number(_MODE) == _SECOND and not half.is_second and not fields.is_set(_SETTLED):
+            raise Invalid("rcv-settle-mode is second on a link whose mode is first (2.7.5)")
+
+    def _note_layout(self, frame: bytes, fields: Performative) -> None:
+        """Compare the next transfers with this one, if delivery-id and delivery-tag are written in the usual way."""
+        layout = layout_of(frame, fields)
+        if layout is None:
+            return
+        self._last = layout
+        if len(self._layouts) >= _MOST_LAYOUTS:
+            self._layouts.clear()
+        self._layouts[frame[_KEY]] = layout
+
+
+def _content(raw: bytes) -> bytes:
+    """Return the octets of an encoded string or binary, without its type and length."""
+    return raw[2 if raw[0] in (0xA0, 0xA1) else 5 :]
+
+
+def _check_disposition(fields: Performative) -> None:
+    check(DISPOSITION, fields.raw)
+    first, last = fields.number(1) or 0, fields.number(2)
+    if last is not None and (last - first) & 0xFFFFFFFF >= 1 << 31:
+        raise Invalid(f"disposition of a range that runs backwards, from {first} to {last} (2.7.6)")
+
+
+def _bare_attach(frame: bytes, fields: Performative) -> bytes:
+    """An attach with the name, handle and role of another, without a terminus: what the engine refuses."""
+    return _frame(ATTACH, frame, [*fields.raw[:3], *[b"\x40"] * 6, b"\x43"])
+
+
+def _bare_transfer(frame: bytes, fields: Performative, *, is_first: bool) -> bytes:
+    """A transfer without payload in place of another on a link that was closed: proton counts it (2.5.6)."""
+    items = [*fields.raw[:2], *[b"\x40"] * 8]
+    if is_first:
+        items[_TAG], items[_FORMAT] = b"\xa0\x00", b"\x43"
+    for place in (_MORE, _ABORTED):
+        if fields.is_set(place):
+            items[place] = b"\x41"
+    return _frame(TRANSFER, frame, items[:10])
+
+
+def _frame(code: int, frame: bytes, items: list[bytes]) -> bytes:
+    """A frame on the channel of *frame*."""
+    content = b"".join(items)
+    size = len(content) + 4
+    body = bytes((0, 0x53, code, 0xD0)) + size.to_bytes(4) + len(items).to_bytes(4) + content
+    return (len(body) + _HEADER_BYTES).to_bytes(4) + b"\x02\x00" + frame[6:8] + body

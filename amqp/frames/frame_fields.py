@@ -1,0 +1,276 @@
+"""The fields of AMQP's performatives and termini, as section 2.7 and part 3 of the specification define them.
+
+Checks look at the encoded fields: type codes, missing mandatory fields and values out of range. Nested values are not
+decoded here; the engine does that.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..codec import decode
+from ..codec.primitives import Malformed, extent, head
+
+OPEN, BEGIN, ATTACH, FLOW, TRANSFER, DISPOSITION, DETACH, END, CLOSE = range(0x10, 0x19)
+SOURCE, TARGET, COORDINATOR = 0x28, 0x29, 0x30
+NULL = 0x40
+
+
+class Invalid(Exception):
+    """A field is missing, of the wrong type, or out of range."""
+
+
+class Type(NamedTuple):
+    """An AMQP type: its name and the codes of its encodings."""
+
+    name: str
+    codes: frozenset[int]
+
+
+class Field(NamedTuple):
+    """A field of a composite type; *least* and *most* bound numbers."""
+
+    name: str
+    type: Type
+    mandatory: bool = False
+    least: int = 0
+    most: int | None = None
+
+
+_BOOLEAN = Type("boolean", frozenset((0x41, 0x42, 0x56)))
+_UBYTE = Type("ubyte", frozenset((0x50,)))
+_USHORT = Type("ushort", frozenset((0x60,)))
+_UINT = Type("uint", frozenset((0x43, 0x52, 0x70)))
+_ULONG = Type("ulong", frozenset((0x44, 0x53, 0x80)))
+_BINARY = Type("binary", frozenset((0xA0, 0xB0)))
+_STRING = Type("string", frozenset((0xA1, 0xB1)))
+_SYMBOL = Type("symbol", frozenset((0xA3, 0xB3)))
+_SYMBOLS = Type("symbol or array of symbols", _SYMBOL.codes | {0xE0, 0xF0})
+_MAP = Type("map", frozenset((0xC1, 0xD1)))
+_DESCRIBED = Type("described value", frozenset((0,)))
+_LIST_CODES = frozenset((0x45, 0xC0, 0xD0))
+
+_CAPABILITIES = (Field("offered-capabilities", _SYMBOLS), Field("desired-capabilities", _SYMBOLS))
+_PROPERTIES = Field("properties", _MAP)
+_ERROR = Field("error", _DESCRIBED)
+
+FIELDS: dict[int, tuple[str, tuple[Field, ...]]] = {
+    OPEN: ("open", (
+        Field("container-id", _STRING, mandatory=True),
+        Field("hostname", _STRING),
+        Field("max-frame-size", _UINT, least=512),
+        Field("channel-max", _USHORT),
+        Field("idle-time-out", _UINT),
+        Field("outgoing-locales", _SYMBOLS),
+        Field("incoming-locales", _SYMBOLS),
+        *_CAPABILITIES,
+        _PROPERTIES,
+    )),
+    BEGIN: ("begin", (
+        Field("remote-channel", _USHORT),
+        Field("next-outgoing-id", _UINT, mandatory=True),
+        Field("incoming-window", _UINT, mandatory=True),
+        Field("outgoing-window", _UINT, mandatory=True),
+        Field("handle-max", _UINT),
+        *_CAPABILITIES,
+        _PROPERTIES,
+    )),
+    ATTACH: ("attach", (
+        Field("name", _STRING, mandatory=True),
+        Field("handle", _UINT, mandatory=True),
+        Field("role", _BOOLEAN, mandatory=True),
+        Field("snd-settle-mode", _UBYTE, most=2),
+        Field("rcv-settle-mode", _UBYTE, most=1),
+        Field("source", _DESCRIBED),
+        Field("target", _DESCRIBED),
+        Field("unsettled", _MAP),
+        Field("incomplete-unsettled", _BOOLEAN),
+        Field("initial-delivery-count", _UINT),
+        Field("max-message-size", _ULONG),
+        *_CAPABILITIES,
+        _PROPERTIES,
+    )),
+    FLOW: ("flow", (
+        Field("next-incoming-id", _UINT),
+        Field("incoming-window", _UINT, mandatory=True),
+        Field("next-outgoing-id", _UINT, mandatory=True),
+        Field("outgoing-window", _UINT, mandatory=True),
+        Field("handle", _UINT),
+        Field("delivery-count", _UINT),
+        Field("link-credit", _UINT),
+        Field("available", _UINT),
+        Field("drain", _BOOLEAN),
+        Field("echo", _BOOLEAN),
+        _PROPERTIES,
+    )),
+    TRANSFER: ("transfer", (
+        Field("handle", _UINT, mandatory=True),
+        Field("delivery-id", _UINT),
+        Field("delivery-tag", _BINARY),
+        Field("message-format", _UINT),
+        Field("settled", _BOOLEAN),
+        Field("more", _BOOLEAN),
+        Field("rcv-settle-mode", _UBYTE, most=1),
+        Field("state", _DESCRIBED),
+        Field("resume", _BOOLEAN),
+        Field("aborted", _BOOLEAN),
+        Field("batchable", _BOOLEAN),
+    )),
+    DISPOSITION: ("disposition", (
+        Field("role", _BOOLEAN, mandatory=True),
+        Field("first", _UINT, mandatory=True),
+        Field("last", _UINT),
+        Field("settled", _BOOLEAN),
+        Field("state", _DESCRIBED),
+        Field("batchable", _BOOLEAN),
+    )),
+    DETACH: ("detach", (Field("handle", _UINT, mandatory=True), Field("closed", _BOOLEAN), _ERROR)),
+    END: ("end", (_ERROR,)),
+    CLOSE: ("close", (_ERROR,)),
+}  # fmt: skip
+
+_TERMINUS = (
+    Field("address", _STRING),
+    Field("durable", _UINT, most=2),
+    Field("expiry-policy", _SYMBOL),
+    Field("timeout", _UINT),
+    Field("dynamic", _BOOLEAN),
+    Field("dynamic-node-properties", _MAP),
+)
+_TERMINI: dict[int, tuple[str, tuple[Field, ...]]] = {
+    SOURCE: ("source", (
+        *_TERMINUS,
+        Field("distribution-mode", _SYMBOL),
+        Field("filter", _MAP),
+        Field("default-outcome", _DESCRIBED),
+        Field("outcomes", _SYMBOLS),
+        Field("capabilities", _SYMBOLS),
+    )),
+    TARGET: ("target", (*_TERMINUS, Field("capabilities", _SYMBOLS))),
+    COORDINATOR: ("coordinator", (Field("capabilities", _SYMBOLS),)),
+}  # fmt: skip
+_EXPIRY_POLICY, _NODE_PROPERTIES = 2, 5
+"""Places of these fields in a terminus."""
+_EXPIRY_POLICIES = (b"link-detach", b"session-end", b"connection-close", b"never")
+_NODE_PROPERTY_TYPES = {b"lifetime-policy": _DESCRIBED, b"supported-dist-modes": _SYMBOLS}
+
+
+class Performative(NamedTuple):
+    """The encoded fields of a performative, and the offset of its payload in the frame."""
+
+    raw: list[bytes]
+    end: int
+
+    def number(self, place: int) -> int | None:
+        """The unsigned number or boolean in a field, None if the field is not set."""
+        if place >= len(self.raw) or self.raw[place][0] == NULL:
+            return None
+        return _number(self.raw[place])
+
+    def is_set(self, place: int) -> bool:
+        """Return True if a boolean field is present and true."""
+        return place < len(self.raw) and self.raw[place] in (b"\x41", b"\x56\x01")
+
+
+def read(frame: bytes, at: int) -> Performative:
+    """Split the list at *at* into encoded fields. Raises `Malformed`."""
+    code, begin, end = head(frame, at)
+    if code not in _LIST_CODES or end > len(frame):
+        raise Malformed("a performative is a list")
+    if code == 0x45:
+        return Performative([], end)
+    width = 1 if code == 0xC0 else 4
+    count, at = int.from_bytes(frame[begin : begin + width]), begin + width
+    raw: list[bytes] = []
+    for _ in range(count):
+        stop = decode.extent_of(frame, at, end)
+        raw.append(frame[at:stop])
+        at = stop
+    if at != end:
+        raise Malformed("bytes behind the last field of a performative")
+    return Performative(raw, end)
+
+
+def check(code: int, raw: list[bytes], among: slice = slice(None)) -> None:
+    """Check the fields of a performative, or those *among* a range of places. Raises `Invalid`, `Malformed`."""
+    name, fields = FIELDS[code]
+    if len(raw) > len(fields):
+        raise Malformed(f"{name} has {len(fields)} fields, found {len(raw)}")
+    for field, value in zip(fields[among], _padded(raw, len(fields))[among], strict=True):
+        _check(name, field, value)
+
+
+def check_terminus(raw: bytes, *, is_source: bool) -> None:
+    """Check a source or target. Raises `Invalid`, `Malformed`."""
+    if raw[0] == NULL:
+        return
+    described, at = decode.value(raw, 1)
+    code = _TERMINUS_CODES.get(described)
+    if code is None or (code == SOURCE) != is_source:
+        raise Invalid(f"{'source' if is_source else 'target'} has the descriptor {described!r}")
+    name, fields = _TERMINI[code]
+    items = read(raw, at).raw
+    if len(items) > len(fields):
+        raise Malformed(f"{name} has {len(fields)} fields, found {len(items)}")
+    items = _padded(items, len(fields))
+    for field, value in zip(fields, items, strict=True):
+        _check(name, field, value)
+    if code != COORDINATOR:
+        _check_node(name, items)
+
+
+def _check_node(name: str, items: list[bytes]) -> None:
+    policy, properties = items[_EXPIRY_POLICY], items[_NODE_PROPERTIES]
+    if policy[0] != NULL and _content(policy) not in _EXPIRY_POLICIES:
+        raise Invalid(f"{name} has the unknown expiry-policy {_content(policy)!r}")
+    if properties[0] == NULL:
+        return
+    for _, key, value in decode.raw_entries(properties, 0):
+        if key is None:
+            raise Invalid(f"dynamic-node-properties of {name} has a key that is not a symbol")
+        wanted = _NODE_PROPERTY_TYPES.get(key)
+        if wanted is not None and value[0] != NULL:
+            _check_type(f"{key.decode('ascii', 'replace')} of {name}", wanted, value)
+
+
+def _check(where: str, field: Field, value: bytes) -> None:
+    code = value[0]
+    if code == NULL:
+        if field.mandatory:
+            raise Invalid(f"{where} without {field.name}")
+        return
+    _check_type(f"{field.name} of {where}", field.type, value)
+    if field.least or field.most is not None:
+        number = _number(value)
+        if number < field.least or (field.most is not None and number > field.most):
+            raise Invalid(f"{field.name} of {where} is {number}, out of range")
+
+
+def _check_type(what: str, wanted: Type, value: bytes) -> None:
+    code = value[0]
+    if code not in wanted.codes:
+        raise Invalid(f"{what} is not a {wanted.name} but has the type code 0x{code:02x}")
+    if code in (0xE0, 0xF0):
+        width = 1 if code == 0xE0 else 4
+        if value[1 + 2 * width] not in _SYMBOL.codes:
+            raise Invalid(f"{what} is not an array of symbols")
+
+
+def _number(value: bytes) -> int:
+    code = value[0]
+    return 1 if code == 0x41 else int.from_bytes(value[1:])
+
+
+def _content(value: bytes) -> bytes:
+    _, begin, end = extent(value, 0)
+    return value[begin:end]
+
+
+def _padded(raw: list[bytes], count: int) -> list[bytes]:
+    return [*raw, *[b"\x40"] * (count - len(raw))]
+
+
+_TERMINUS_CODES: dict[object, int] = {
+    SOURCE: SOURCE, TARGET: TARGET, COORDINATOR: COORDINATOR,
+    "amqp:source:list": SOURCE, "amqp:target:list": TARGET, "amqp:coordinator:list": COORDINATOR,
+}  # fmt: skip

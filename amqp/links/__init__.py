@@ -1,0 +1,1 @@
+"""State of one link: credit, unsettled deliveries, sending, resuming."""

@@ -1,0 +1,148 @@
+"""A link of an engine: plain data that the engine fills and the terminal empties."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ..native.proton_ffi import Pointer
+from .long_send import Sending
+from .resume_state import ResumeState
+from .stream_cursor import StreamCursor
+from .values import DEFAULT_PRIORITY, Content, Error, Fragment, Outcome
+
+
+class Acquired(NamedTuple):
+    """A message on its way to a client that is acquired in a transaction."""
+
+    content: bytes | Content | StreamCursor
+    state: bytes
+    """The transactional state that its transfers carry, as an encoded list."""
+
+
+_NO_OUTBOX: deque[Any] = deque(maxlen=0)
+"""Of all links on which only the peer sends: an empty deque of its own would take 760 bytes of each."""
+
+
+class Link:
+    """One link. *sender* is this side's view: True when messages go out on it."""
+
+    __slots__ = (
+        "acquiring",
+        "awaiting_peer_settle",
+        "beyond",
+        "capped",
+        "channel",
+        "closed",
+        "coordinator",
+        "deferred_credit",
+        "drain_due",
+        "error",
+        "excess_messages",
+        "given_back",
+        "grown_bytes",
+        "handle",
+        "has_source",
+        "inbox",
+        "is_locally_initiated",
+        "is_paused",
+        "name",
+        "outbox",
+        "outcomes",
+        "partials",
+        "pn",
+        "presettled",
+        "priority",
+        "provisional",
+        "resuming",
+        "revoked_credit",
+        "routed",
+        "runs",
+        "sender",
+        "sending",
+        "sent",
+        "session",
+        "settles_second",
+        "spent",
+        "touched",
+        "transaction",
+        "unsettled",
+    )
+
+    def __init__(self, pn: Pointer, session: Pointer, name: str, *, sender: bool) -> None:
+        self.pn = pn
+        self.session = session
+        self.name = name
+        self.sender = sender
+        self.closed = False
+        """Nothing may be done on the link or its deliveries any more."""
+        self.error: Error | None = None
+        """The error that closed it, if any: the peer's, or one of this side."""
+        self.routed: Callable[[Pointer], None] | None = None
+        """Of a link that is part of a longer one: called with deliveries that the peer settles second (C60)."""
+        self.is_paused = False
+        """Arriving messages stay in proton, because the link is held; or they are discarded, because it is `closed`."""
+        self.has_source = False
+        """Its attach has a source, which proton does not show if it has no address."""
+        self.presettled = False
+        self.priority = DEFAULT_PRIORITY
+        self.settles_second = False
+        """Of an incoming link: this side settles a delivery after the peer has (receiver-settle-mode second)."""
+        self.awaiting_peer_settle: set[Pointer] = set()
+        """Deliveries whose outcome such a link's peer has received, and that it has not settled."""
+        self.deferred_credit = 0
+        """Credit that is granted when the peer settles them."""
+        self.coordinator = False
+        """It controls transactions."""
+        self.resuming: ResumeState | None = None
+        """State of a link that may resume."""
+        self.touched = False
+        self.channel: Any = None
+        """The terminal's own."""
+        self.inbox: list[Fragment] = []
+        self.grown_bytes = 0
+        """Of the message that is arriving in pieces."""
+        self.partials = 0
+        """How many pieces of it there were."""
+        self.beyond = 0
+        """Credit of a drain beyond what a capped link may have: the driver is not told of it."""
+        self.capped = False
+        """The peer wants more than it may have unsettled."""
+        self.transaction = b""
+        """The transactional state that the last transfer came with; empty if it was for no transaction."""
+        self.runs: list[tuple[int, bytes]] = []
+        """Where in `inbox` what came begins to be for another transaction, and that state."""
+        self.acquiring: list[tuple[bytes, int, bool]] = []
+        """Transactions named by flows: an ID, empty for none, and the `credit_limit` up to which it applies."""
+        self.outcomes: list[Outcome] = []
+        self.provisional: list[tuple[bytes, Outcome]] = []
+        """Outcomes in transactions: the transaction's id, and what is to become of the delivery with its commit."""
+        self.unsettled: dict[Pointer, Any] = {}
+        self.outbox: deque[tuple[Any, bytes | Content | StreamCursor | Acquired]] = deque() if sender else _NO_OUTBOX
+        self.sending: Sending | None = None
+        """The long message on its way out."""
+        self.sent = 0
+        """Deliveries begun."""
+        self.handle: int | None = None
+        """Of this side, once its attach is written; noted of links on which it sends."""
+        self.is_locally_initiated = False
+        """This side sent the first attach."""
+        self.revoked_credit = 0
+        """Credit that this side gave and wants back: what was sent for it may have crossed with that.
+
+        Less than nothing: so many messages came that were never asked for.
+        """
+        self.excess_messages = 0
+        """Messages that arrived beyond what this side wants now."""
+        self.given_back = 0
+        """Credit that drains gave back to the peer."""
+        self.spent = 0
+        """Credit that the driver takes for given back. Less is, if the peer takes its wish back meanwhile."""
+        self.drain_due: int | None = None
+        """Credit to add to `spent` when all waiting messages are sent; None without a drain to answer."""
+
+    def unsent(self) -> list[Any]:
+        """The tags of everything forwarded that the peer has not settled, in order."""
+        half_sent = [self.sending.tag] if self.sending is not None else []
+        return [*self.unsettled.values(), *half_sent, *(tag for tag, _ in self.outbox)]

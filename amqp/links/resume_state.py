@@ -1,0 +1,106 @@
+"""Link endpoints that resume: what the engine keeps for one, beside its `Link` (part 2, 2.6.13).
+
+A link resumes if the client asks for a terminus at the broker whose unsettled state lasts (durability 2), and for
+receiver-settle-mode second. In the other mode a receiver settles before its partner has heard of it, and nothing that
+either of them keeps could tell afterwards whether it had.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from ..codec import encode
+from ..codec.types import Described
+from ..native.proton_ffi import Pointer, ffi, lib
+from .values import Content, Fragment
+
+ROLE_RECEIVER = True
+_STATES = {"amqp:received:list": 0x23, "amqp:accepted:list": 0x24, "amqp:rejected:list": 0x25,
+           "amqp:released:list": 0x26, "amqp:modified:list": 0x27}  # fmt: skip
+
+Arrival = tuple[Fragment, bytes, bool]
+"""A fragment, the tag of its delivery, and whether the client resumes the delivery."""
+
+
+class Claims(NamedTuple):
+    """The deliveries that a client reports as unsettled at its end of a link."""
+
+    states: Mapping[bytes, int]
+    """Tags to the codes of states, 0 for none."""
+    complete: bool
+    """The client has settled, or never received, all deliveries that are not in `states`."""
+    failures: Mapping[bytes, tuple[bool, bool]] = {}
+    """Of those that are modified: whether the delivery failed, and is undeliverable there."""
+
+
+class Kept(NamedTuple):
+    """The deliveries that the broker reports as unsettled at its own end of a link."""
+
+    states: Mapping[bytes, int]
+    expires_s: int
+    """Seconds that the state is kept after the link has ended, if not forever."""
+    keeper: Any
+    """The receiver of reports on deliveries and their settlement (`channel.ports.ResumingEnd`)."""
+
+
+class Resumable(NamedTuple):
+    """A message on its way to a client that may resume it."""
+
+    entry: Any
+    """The driver's tag, which comes back with the outcome."""
+    content: bytes | Content
+    tag: bytes
+    """The delivery's, on the wire."""
+    is_resumed: bool
+    """The client has something of it."""
+
+
+UNKNOWN = Claims({}, False)
+
+
+class ResumeState:
+    """Of one link that may resume."""
+
+    __slots__ = ("arrivals", "claims", "departures", "holds_back", "keeper", "on_settled", "tags")
+
+    def __init__(self, claims: Claims) -> None:
+        self.claims = claims
+        self.arrivals: list[tuple[bytes, bool]] = []
+        """Tag, and whether it was resumed, of each fragment in the link's inbox."""
+        self.departures: deque[tuple[bytes, bool]] = deque()
+        """Tag, and whether it is resumed, of each message in the link's outbox."""
+        self.holds_back = False
+        """The client does not have the complete list of unsettled deliveries, so no new message may be sent."""
+        self.tags: dict[Pointer, bytes] = {}
+        """Of the deliveries that the client has not settled."""
+        self.keeper: Any = None
+        """The terminal's own: who keeps what is unsettled."""
+        self.on_settled: Callable[[bytes], None] | None = None
+        """Is told the tags that it settles; None as long as nobody keeps them."""
+
+    def settled(self, delivery: Pointer) -> None:
+        """The client has settled *delivery*."""
+        tag = self.tags.pop(delivery, None)
+        if tag is not None and self.on_settled is not None:
+            self.on_settled(tag)
+
+
+def tag_of(delivery: Pointer) -> bytes:
+    tag = lib.pn_delivery_tag(delivery)
+    return bytes(ffi.unpack(tag.start, tag.size)) if tag.size else b""
+
+
+def state_code(state: Any) -> int:
+    """The code of a delivery state as it stands in an unsettled map; 0 for none, or one that is not known."""
+    if not isinstance(state, Described):
+        return 0
+    code = _STATES.get(state.descriptor, 0) if isinstance(state.descriptor, str) else state.descriptor
+    return code if isinstance(code, int) else 0
+
+
+def encoded_state(code: int) -> bytes:
+    """An outcome without fields, or null."""
+    return encode.described(code, b"\x45") if code else encode.NULL
+

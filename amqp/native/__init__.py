@@ -1,0 +1,1 @@
+"""The C interface of proton, and buffers for it."""

@@ -1,0 +1,23 @@
+"""Room for bytes on their way between proton and others: nobody keeps them, so a thread's engines share it."""
+
+from __future__ import annotations
+
+from .proton_ffi import ffi
+
+
+class ScratchBuffer:
+    """One thread's. What stands in it is good until the next call of any of its engines."""
+
+    def __init__(self, size_bytes: int) -> None:
+        """*size_bytes*: of a frame."""
+        self.incoming = ffi.new("char[]", size_bytes)
+        """Where proton writes what came."""
+        self.incoming_bytes = size_bytes
+        self.outgoing = bytearray(size_bytes)
+        self.outgoing_pointer = ffi.from_buffer("char[]", self.outgoing)
+
+    def grow(self, size_bytes: int) -> None:
+        """Make room for so much that came."""
+        if size_bytes > self.incoming_bytes:
+            self.incoming = ffi.new("char[]", size_bytes)
+            self.incoming_bytes = size_bytes

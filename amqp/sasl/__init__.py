@@ -1,0 +1,1 @@
+"""SASL layers and handshakes of both sides of a connection."""

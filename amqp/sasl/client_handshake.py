@@ -1,0 +1,107 @@
+"""The handshake before AMQP proper on a connection that the broker opens: SASL, as the client.
+
+Used in the place of `front`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..codec import encode
+from ..codec.decode import read_items
+from ..codec.primitives import Malformed, Value
+from .client import Attempt, Identity
+from .frames import CHALLENGE, INIT, MECHANISMS, OUTCOME, RESPONSE, SASL_HEADER, sasl_frame
+from .handshake import Handshake, Stage
+from .server import WRONG, Challenge, Check, Denied
+
+_OUTCOMES = {
+    1: WRONG,
+    2: "it has an error of its own",
+    3: "it has an error that stays",
+    4: "it has no time now",
+}
+
+
+class ClientHandshake(Handshake):
+    """The beginning of one connection to another container. Its `user` stays empty: nobody proves anything here."""
+
+    greeting = SASL_HEADER
+    """The bytes to send at once."""
+
+    def __init__(self, identity: Identity, hostname: str, *, secure: bool) -> None:
+        super().__init__()
+        self._identity = identity
+        self._hostname = hostname
+        self._secure = secure
+        self._attempt: Attempt | None = None
+
+    def busy(self) -> bytes:
+        self._refuse("too many others are logging in")
+        return b""
+
+    def _header(self) -> bytes | None:
+        header = self._held[self._at : self._at + 8]
+        if len(header) < 8:
+            return None
+        self._at += 8
+        self.stage = Stage.SASL
+        if header != SASL_HEADER:
+            self._refuse(f"it does not speak SASL, it begins with {header!r}: see sasl=no")
+        return b""
+
+    def _proved(self, found: Any) -> bytes:
+        attempt = self._attempt
+        assert attempt is not None
+        return self._respond(lambda: attempt.checked(found))
+
+    def _heard(self, frame: bytes, code: int, at: int) -> bytes:
+        try:
+            fields = read_items(frame, at)
+        except IndexError as error:
+            raise Malformed(str(error)) from error
+        first = fields[0] if fields else None
+        if code == MECHANISMS and self._attempt is None:
+            return self._begin(first)
+        attempt = self._attempt
+        if attempt is not None and code == CHALLENGE and isinstance(first, bytes):
+            data = first
+            return self._respond(lambda: attempt.challenged(data))
+        if attempt is not None and code == OUTCOME and isinstance(first, int):
+            self._ended(attempt, first, fields[1] if len(fields) > 1 else None)
+            return b""
+        self._refuse(f"a SASL frame that is not expected: 0x{code:02x}")
+        return b""
+
+    def _begin(self, offered: Any) -> bytes:
+        items = getattr(offered, "items", [offered])  # one symbol, or an array of them
+        try:
+            mechanism, self._attempt = self._identity.begin([str(one) for one in items if one], secure=self._secure)
+        except Denied as denied:
+            self._refuse(str(denied))
+            return b""
+        fields = encode.symbol(mechanism), encode.binary(self._attempt.first), encode.string(self._hostname)
+        return sasl_frame(INIT, *fields)
+
+    def _respond(self, step: Callable[[], Challenge | Check]) -> bytes:
+        try:
+            reply = step()
+        except Denied as denied:
+            self._refuse(str(denied))
+            return b""
+        if isinstance(reply, Check):
+            self.stage, self.check = Stage.CHECKING, reply
+            return b""
+        return sasl_frame(RESPONSE, encode.binary(reply.data))
+
+    def _ended(self, attempt: Attempt, code: int, data: Value) -> None:
+        if code:
+            self._refuse(f"it does not let us in: {_OUTCOMES.get(code, f'code {code}')}")
+            return
+        try:
+            attempt.succeeded(data if isinstance(data, bytes) else b"")
+        except Denied as denied:
+            self._refuse(str(denied))
+        else:
+            self.stage = Stage.OPEN

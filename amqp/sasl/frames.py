@@ -1,0 +1,35 @@
+"""The frames of the SASL layer: the same for whoever asks to be let in, and whoever is asked."""
+
+from __future__ import annotations
+
+from ..codec import encode
+from ..codec.primitives import Malformed, descriptor
+
+SASL_HEADER = b"AMQP\x03\x01\x00\x00"
+MAX_SASL_FRAME_BYTES = 512
+"""As the specification says; so little memory is ever held for a stranger."""
+MECHANISMS, INIT, CHALLENGE, RESPONSE, OUTCOME = 0x40, 0x41, 0x42, 0x43, 0x44
+"""Descriptors of SASL frames."""
+
+
+def first_frame(held: bytes, start: int = 0) -> tuple[bytes, int, int] | None:
+    """The frame at *start* of *held*, its performative's code, and where its fields begin; None if it is incomplete.
+
+    Raises `Malformed` for what is no SASL frame, or too long for one.
+    """
+    if len(held) < start + 8:
+        return None
+    size, offset, kind = int.from_bytes(held[start : start + 4]), held[start + 4] * 4, held[start + 5]
+    if not 8 <= offset <= size <= MAX_SASL_FRAME_BYTES or kind != 1:
+        raise Malformed(f"no SASL frame, but size {size}, data offset {offset}, type {kind}")
+    if len(held) < start + size:
+        return None
+    frame = held[start : start + size]
+    code, at = descriptor(frame, offset)
+    return frame, code, at
+
+
+def sasl_frame(code: int, *fields: bytes) -> bytes:
+    """A whole frame, of fields that are encoded."""
+    body = encode.described(code, encode.listed(fields))
+    return (len(body) + 8).to_bytes(4) + b"\x02\x01\x00\x00" + body

@@ -1,0 +1,124 @@
+"""The handshake of either side before AMQP proper: headers and SASL frames, until it is open or refused."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from enum import Enum, auto
+from typing import Any
+
+from ..codec.primitives import Malformed
+from .frames import first_frame
+from .server import Check
+
+MAX_AHEAD_BYTES = 8 << 10
+"""Most bytes that the peer may send after its part of a login, before it receives the outcome.
+
+It is also the most that is read at a time before the connection is open.
+"""
+MAX_SASL_FRAMES = 8
+"""That one login may take: the longest exchange here has four of the peer's."""
+
+
+class Stage(Enum):
+    """The progress of a connection's handshake."""
+
+    HEADER = auto()
+    SASL = auto()
+    CHECKING = auto()
+    AMQP_HEADER = auto()
+    OPEN = auto()
+    REFUSED = auto()
+
+
+class Handshake(ABC):
+    """The beginning of one connection: feed it what arrives until `stage` is OPEN or REFUSED.
+
+    While it is CHECKING, `check` must be called by a thread that may block, and its result passed to `checked`.
+    """
+
+    def __init__(self) -> None:
+        self.stage = Stage.HEADER
+        self.why = ""
+        """Why the connection was refused."""
+        self.user = ""
+        """The authenticated user of the peer; empty for an anonymous one."""
+        self.check: Check | None = None
+        self._held = b""
+        self._at = 0
+        """Where in `_held` the part begins that is not handled yet; `_go_on` cuts once."""
+        self._frames = 0
+
+    def feed(self, data: bytes) -> tuple[bytes, bytes]:
+        """Process received bytes; return the answer to send, and the bytes for the engine."""
+        if self.stage is Stage.REFUSED:
+            return b"", b""
+        self._held += data
+        return self._go_on(b"")
+
+    def checked(self, found: Any) -> tuple[bytes, bytes]:
+        """The `check` returned *found*: go on as `feed` does."""
+        if self.stage is not Stage.CHECKING:
+            return b"", b""
+        self.stage, self.check = Stage.SASL, None
+        return self._go_on(self._proved(found))
+
+    @abstractmethod
+    def busy(self) -> bytes:
+        """There is nobody to call `check` now: what to answer."""
+
+    @abstractmethod
+    def _header(self) -> bytes | None:
+        """A protocol header is next: what to answer, None as long as it is not whole."""
+
+    @abstractmethod
+    def _heard(self, frame: bytes, code: int, at: int) -> bytes:
+        """A SASL frame is whole, with its fields at *at*: what to answer. Raises `Malformed`."""
+
+    @abstractmethod
+    def _proved(self, found: Any) -> bytes:
+        """The check returned *found*: what to answer."""
+
+    def _go_on(self, answer: bytes) -> tuple[bytes, bytes]:
+        answer = self._advance(answer)
+        self._held, self._at = self._held[self._at :], 0
+        if self.stage is Stage.OPEN:
+            rest, self._held = self._held, b""
+            return answer, rest
+        if self.stage is Stage.CHECKING and len(self._held) > MAX_AHEAD_BYTES:
+            self._refuse(f"more than {MAX_AHEAD_BYTES} bytes came before the login was answered")
+        return answer, b""
+
+    def _advance(self, answer: bytes) -> bytes:
+        """Handle what is complete of `_held`; what to answer."""
+        while True:
+            stage = self.stage
+            if stage is Stage.SASL:
+                step = self._frame()
+            elif stage in (Stage.HEADER, Stage.AMQP_HEADER):
+                step = self._header()
+            else:
+                break
+            if step is None:
+                break
+            answer += step
+        return answer
+
+    def _frame(self) -> bytes | None:
+        try:
+            found = first_frame(self._held, self._at)
+            if found is None:
+                return None
+            frame, code, at = found
+            self._at += len(frame)
+            self._frames += 1
+            if self._frames > MAX_SASL_FRAMES:
+                self._refuse(f"a login of more than {MAX_SASL_FRAMES} SASL frames")
+                return b""
+            return self._heard(frame, code, at)
+        except Malformed as error:
+            self._refuse(f"malformed SASL frame: {error}")
+            return b""
+
+    def _refuse(self, why: str) -> None:
+        self.stage, self.why, self.check = Stage.REFUSED, why, None
+        self._held, self._at = b"", 0

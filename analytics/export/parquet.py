@@ -1,0 +1,152 @@
+"""A directory of Parquet files, `day=2026-11-21/queue=orders/`, as Hive lays it out.
+
+A commit is several files, and no file system renames several at once. So each is written whole, synced, under a name
+that no reader takes for Parquet; then the state, a file of its own, says with one rename which LSNs are exported and
+which names are still to be changed; then they are. Who comes after a crash changes the names that the state tells,
+and removes all other such files: they belong to no commit. The names are made of LSNs, so nothing is there twice.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from ...base.disk.real import RealDirectory, disk_error
+from ...base.errors import CairnError
+from ..scan.ranges import Ranges
+from .rows import Rows, Shape
+from .sources import ExportPart
+from .target import Target, read_json, unreadable, write_json
+
+_HALF = ".half"
+_STATE = "state.json"
+_OPEN_FILES = 200
+"""So many are written at a time; a queue that comes again after that has another file."""
+_GROUP_ROWS = 64 << 10, 1 << 20
+_COMPRESSION = "zstd"
+
+
+class ParquetSink:
+    """One process at a time, see `Target`."""
+
+    def __init__(self, target: Target, shape: Shape) -> None:
+        """End what a crash has cut off. Raises `CairnError`."""
+        self._path = target.path
+        self._shape = shape
+        self._place = os.path.join(target.own, _STATE)
+        found = read_json(self._place) or {"exported": [], "moving": [], "is_writing": False}
+        try:
+            self.exported = Ranges.of(found["exported"])
+            moving = [str(name) for name in found["moving"]]
+            was_writing = bool(found["is_writing"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise unreadable(self._place, repr(error)) from error
+        self._moving: list[str] = []
+        self._is_writing = was_writing
+        if was_writing or moving:
+            self._move(moving)
+            self._sweep()
+
+    def put(self, part: ExportPart, rows: Rows) -> None:
+        """Write *rows*, which are those of *part*; all or nothing."""
+        if not self._is_writing:
+            self._is_writing = True
+            self._write_state()
+        try:
+            written = self._write(part, rows)
+            _sync(self._path, written)
+        except BaseException as error:
+            self._sweep()
+            if rows.error is not None:
+                raise rows.error from None
+            if isinstance(error, OSError):
+                raise disk_error(self._path, "write", error) from error
+            if isinstance(error, pa.ArrowException):
+                raise CairnError(self._path, f"Parquet can't be written: {error}", "see what Arrow says") from error
+            raise
+        self.exported = part.added_to(self.exported)
+        self._moving = [os.path.relpath(path, self._path) for path in written]
+        self._write_state()
+        self._move(self._moving)
+        self._moving = []
+
+    def close(self) -> None:
+        """Nothing is to be looked for by the next one."""
+        if self._is_writing:
+            self._is_writing = False
+            self._write_state()
+
+    def _write(self, part: ExportPart, rows: Rows) -> list[str]:
+        written: list[str] = []
+        schema = self._shape.schema
+        fields = [schema.field(name) for name in self._shape.partition]
+        form = ds.ParquetFileFormat()
+        integers = [
+            field.name for field in schema if pa.types.is_integer(field.type) or pa.types.is_timestamp(field.type)
+        ]
+        texts = [field.name for field in schema if pa.types.is_string(field.type)]
+        options = form.make_write_options(
+            compression=_COMPRESSION, use_dictionary=texts,
+            column_encoding=dict.fromkeys(integers, "DELTA_BINARY_PACKED"),
+        )  # fmt: skip
+        ds.write_dataset(
+            rows.reader(), self._path, format=form, file_options=options, use_threads=False,
+            partitioning=ds.partitioning(pa.schema(fields), flavor="hive"),
+            basename_template=f".{part.first_lsn:016x}-{part.end_lsn:016x}-{{i}}{_HALF}",
+            existing_data_behavior="overwrite_or_ignore", max_partitions=1 << 20, max_open_files=_OPEN_FILES,
+            min_rows_per_group=_GROUP_ROWS[0], max_rows_per_group=_GROUP_ROWS[1],
+            file_visitor=lambda file: written.append(os.path.abspath(file.path)),
+        )  # fmt: skip
+        return sorted(set(written))
+
+    def _write_state(self) -> None:
+        state: dict[str, Any] = {
+            "exported": self.exported.runs, "moving": self._moving, "is_writing": self._is_writing,
+        }  # fmt: skip
+        write_json(self._place, state)
+
+    def _move(self, names: Iterable[str]) -> None:
+        """Give them the names that readers look for; those that have them already, or were removed since, are well."""
+        directories = set()
+        for name in names:
+            path = os.path.join(self._path, name)
+            place, base = os.path.split(path)
+            final = os.path.join(place, base.removeprefix(".").removesuffix(_HALF) + ".parquet")
+            try:
+                with suppress(FileNotFoundError):
+                    os.rename(path, final)
+                    directories.add(place)
+            except OSError as error:
+                raise disk_error(path, "rename", error) from error
+        for place in directories:
+            RealDirectory(place).sync()
+
+    def _sweep(self) -> None:
+        """Remove the files that belong to no commit."""
+        for place, _, names in os.walk(self._path):
+            for name in names:
+                if name.startswith(".") and name.endswith(_HALF):
+                    with suppress(OSError):
+                        os.unlink(os.path.join(place, name))
+
+
+def _sync(top: str, paths: Iterable[str]) -> None:
+    """Make files and their names durable, and those of the directories up to *top*."""
+    directories = {top}
+    for path in paths:
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        place = os.path.dirname(path)
+        while place != top:
+            directories.add(place)
+            place = os.path.dirname(place)
+    for place in directories:
+        RealDirectory(place).sync()

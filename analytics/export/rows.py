@@ -1,0 +1,120 @@
+"""Rows of an export: columns of the view `records`, and those that the table is partitioned by.
+
+`day` is the day of the record, UTC. `queue` is the queue's name as in the view; of one that the wiring does not know
+any more, or whose name no directory can have, it is queue-ID, as `cairnmq as-of` calls it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from ...base.errors import CairnError
+from ..views.amqp_columns import SCHEMA as AMQP
+from ..views.journal import record_schema
+from ..views.records import DEFAULT
+
+PARTITIONS = ("day", "queue")
+"""The columns by which a table can be partitioned."""
+_NULL_NAME = "__HIVE_DEFAULT_PARTITION__"
+_NAME_BYTES = 240
+"""Of a directory's name, which has 255, without `queue=`."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The rows of one export."""
+
+    columns: tuple[str, ...] = DEFAULT
+    partition: tuple[str, ...] = PARTITIONS
+    has_day: bool = True
+    """The day is a column; else it is told by `time`, which is one then."""
+
+    def __post_init__(self) -> None:
+        """Raises `CairnError` for a column that there is not."""
+        record_schema(self.columns)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """With the partition's columns last, where they are not among the others."""
+        more = [name if name != "day" or self.has_day else "time" for name in self.partition]
+        own = record_schema(self.columns + tuple(name for name in more if name not in (*self.columns, "day")))
+        return own.append(pa.field("day", pa.date32())) if "day" in more else own
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The columns of the view that the rows are made of."""
+        names = self.columns
+        names += ("time",) * ("day" in self.partition)
+        names += ("queue", "queue_id") * ("queue" in self.partition)
+        return tuple(dict.fromkeys(names))
+
+    def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Of a batch with the columns that are needed."""
+        schema = self.schema
+        return pa.RecordBatch.from_arrays([self._column(name, batch) for name in schema.names], schema=schema)
+
+    def _column(self, name: str, batch: pa.RecordBatch) -> pa.Array:
+        if name == "day":
+            return batch["time"].cast(pa.date32())
+        if name == "queue" and "queue" in self.partition:
+            return batch["queue"]  # `queue-ID` where a name is not known, or can't be used
+        return batch[name]
+
+    def names(self, known: Mapping[int, str]) -> dict[int, str]:
+        """The names of queues that can be used."""
+        if "queue" not in self.partition:
+            return dict(known)
+        return {number: name for number, name in known.items() if _can_be_a_directory(name)}
+
+
+def _can_be_a_directory(name: str) -> bool:
+    try:
+        return 0 < len(quote(name, safe="")) <= _NAME_BYTES and name != _NULL_NAME and "\0" not in name
+    except UnicodeEncodeError:
+        return False
+
+
+class Rows:
+    """Batches on their way through a library, which may make something else of an error that ends them."""
+
+    def __init__(self, shape: Shape, batches: Iterator[pa.RecordBatch]) -> None:
+        self._shape = shape
+        self._batches = batches
+        self.count = 0
+        """How many rows passed."""
+        self.error: BaseException | None = None
+        """What ended them."""
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in self._batches:
+                self.count += batch.num_rows
+                yield self._shape.rows(batch)
+        except BaseException as error:
+            self.error = error
+            raise
+
+    def reader(self) -> pa.RecordBatchReader:
+        """As libraries want them."""
+        return pa.RecordBatchReader.from_batches(self._shape.schema, iter(self))
+
+
+def partition_named(text: str) -> tuple[str, ...]:
+    """Parses --partition-by. Raises `CairnError`."""
+    names = tuple(name.strip() for name in text.split(",")) if text != "none" else ()
+    if any(name not in PARTITIONS for name in names) or len(set(names)) != len(names):
+        raise CairnError(f"--partition-by {text}", "no table can be partitioned so", "say day,queue or day or none")
+    return names
+
+
+def columns_named(text: str | None, *, payload: bool, amqp: bool) -> tuple[str, ...] | None:
+    """Parses --columns, --payload and --amqp; None for none of them. Raises `CairnError`."""
+    if text is None and not payload and not amqp:
+        return None
+    names = DEFAULT if text is None else tuple(name.strip() for name in text.split(","))
+    names += ("payload",) * payload + tuple(AMQP.names) * amqp
+    return tuple(dict.fromkeys(names))

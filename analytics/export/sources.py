@@ -1,0 +1,273 @@
+"""Sources of an export: a log (a store, a journal directory, an archive), or a directory of sidecars.
+
+It is read in parts, each of some containers, and each once: what was exported is passed by, in the middle of a
+container too. For what is still being written ends where it is durable, and is gone on with later.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any, Protocol
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from ...base.errors import CairnError, CorruptJournal
+from ..scan.files import Gap, LogPiece, grouped
+from ..scan.ranges import Ranges
+from ..scan.scanner import Damaged, no_payloads
+from ..scan.selection import Selection
+from ..sidecars.folder import Folder
+from ..sidecars.sidecar import COLUMNS, SUFFIX, Sidecar, is_whole
+from ..views.journal import Journal, open_journal
+from ..views.records import Names, ReadOptions, scan_piece, scanner_of
+
+_READ_BYTES = 16 << 20
+"""So much of the log becomes rows at a time."""
+_REMEDY = "--skip-damaged leaves that out; `cairnmq verify` tells what is lost"
+
+
+@dataclass(frozen=True)
+class Unit:
+    """The part of a container that is to be read."""
+
+    first_lsn: int
+    end_lsn: int
+    of: Any
+    """The piece, or the sidecar."""
+
+
+@dataclass(frozen=True)
+class ExportPart:
+    """Units in the order of LSNs: what one commit holds."""
+
+    units: tuple[Unit, ...]
+
+    @property
+    def first_lsn(self) -> int:
+        return self.units[0].first_lsn
+
+    @property
+    def end_lsn(self) -> int:
+        return self.units[-1].end_lsn
+
+    @property
+    def log_bytes(self) -> int:
+        return sum(unit.end_lsn - unit.first_lsn for unit in self.units)
+
+    def added_to(self, done: Ranges) -> Ranges:
+        """The exported ranges with this part added."""
+        for unit in self.units:
+            done = done.added(unit.first_lsn, unit.end_lsn)
+        return done
+
+    def before(self, lsn: int) -> ExportPart | None:
+        """The units that end there, or before; None if there are none."""
+        units = tuple(unit for unit in self.units if unit.end_lsn <= lsn)
+        return ExportPart(units) if units else None
+
+
+class Source(Protocol):
+    """One log, as it stood when it was opened."""
+
+    place: str
+    uuid: UUID
+    container_bytes: int
+
+    @property
+    def end_lsn(self) -> int:
+        """Behind all that is there to be read; 0 if that may lie behind what others have read."""
+        ...
+
+    @property
+    def gaps(self) -> tuple[Gap, ...]:
+        """The missing ranges."""
+        ...
+
+    def check(self, columns: tuple[str, ...]) -> None:
+        """Raises `CairnError` if it does not have these columns of the view `records`."""
+        ...
+
+    def units(self, done: Ranges) -> Iterator[Unit]:
+        """The units to read, in order."""
+        ...
+
+    def rows(self, part: ExportPart, columns: tuple[str, ...], names: Mapping[int, str]) -> Iterator[pa.RecordBatch]:
+        """These columns of all records of *part*. Raises `CorruptJournal` for damage that is not to be left out."""
+        ...
+
+
+def parts_of(source: Source, done: Ranges, most_bytes: int) -> Iterator[ExportPart]:
+    """Divides the export into parts of at most so many bytes of the log, one container at least."""
+    some: list[Unit] = []
+    size = 0
+    for unit in source.units(done):
+        size += unit.end_lsn - unit.first_lsn
+        if some and size > most_bytes:
+            yield ExportPart(tuple(some))
+            some, size = [], unit.end_lsn - unit.first_lsn
+        some.append(unit)
+    if some:
+        yield ExportPart(tuple(some))
+
+
+class LogSource:
+    """A log."""
+
+    def __init__(self, journal: Journal, *, skip_damaged: bool, sealed_only: bool) -> None:
+        """*sealed_only*: without the container that the log is writing."""
+        self._journal = journal
+        self._log = journal.log
+        self._skip_damaged = skip_damaged
+        self._sealed_only = sealed_only
+        self.place = self._log.place
+        self.uuid = self._log.uuid
+        self.container_bytes = self._log.container_bytes
+
+    @property
+    def end_lsn(self) -> int:
+        return self._log.durable_lsn if self._log.journal else 0
+
+    @property
+    def gaps(self) -> tuple[Gap, ...]:
+        return self._log.gaps
+
+    def check(self, columns: tuple[str, ...]) -> None:
+        """A log has all."""
+
+    def units(self, done: Ranges) -> Iterator[Unit]:
+        for piece in self._log.pieces:
+            first, end = done.from_on(piece.slot_lsn), piece.slot_lsn + self.container_bytes
+            if first >= end:
+                continue
+            if end > self._log.durable_lsn:
+                end = first if self._sealed_only else max(self._end_of(piece), first)
+            if end > first:
+                yield Unit(first, end, piece)
+
+    def _end_of(self, piece: LogPiece) -> int:
+        """Behind its last block that counts."""
+        reading = ReadOptions(("lsn",), permissive=True)
+        found = scan_piece(self._log, piece, reading, scanner_of(self._log, reading, no_payloads))
+        return max((one.end_lsn for one in found if not isinstance(one, Damaged)), default=0)
+
+    def rows(self, part: ExportPart, columns: tuple[str, ...], names: Mapping[int, str]) -> Iterator[pa.RecordBatch]:
+        reading = ReadOptions(("lsn",), verify=True, permissive=self._skip_damaged)
+        journal = self._journal.with_names(names)
+        begun = [unit for unit in part.units if unit.first_lsn > unit.of.slot_lsn]
+        whole = tuple(unit.of for unit in part.units if unit.first_lsn == unit.of.slot_lsn)
+        try:
+            for unit in begun:
+                rest = replace(reading, selection=Selection(start_lsn=unit.first_lsn))
+                yield from journal.records(rest, list(columns), pieces=(unit.of,))
+            for some in grouped(whole, self.container_bytes, _READ_BYTES):
+                yield from journal.records(reading, list(columns), pieces=some)
+        except CorruptJournal as error:
+            raise CorruptJournal(error.place, error.reason, _REMEDY, error.first_lsn, error.end_lsn) from error
+
+
+class SidecarSource:
+    """A directory of sidecars."""
+
+    def __init__(self, folder: Folder, *, skip_damaged: bool) -> None:
+        self._folder = folder
+        self._skip_damaged = skip_damaged
+        self.place = folder.path
+        self.uuid = UUID(folder.sidecars[0].log_uuid)
+        self.container_bytes = folder.sidecars[0].container_bytes
+        self.end_lsn = 0
+
+    @property
+    def gaps(self) -> tuple[Gap, ...]:
+        there = sorted(self._folder.containers)
+        ends = [0, *(lsn + self.container_bytes for lsn in there)]
+        return tuple(Gap(end, lsn, True) for end, lsn in zip(ends, there, strict=False) if lsn > end)
+
+    def check(self, columns: tuple[str, ...]) -> None:
+        missing = [name for name in columns if name not in (*COLUMNS, "queue", "crc_ok")]
+        if missing:
+            remedy = "export the store or the archive itself"
+            raise CairnError(self.place, f"sidecars have heads only, and no {missing[0]}", remedy)
+
+    def units(self, done: Ranges) -> Iterator[Unit]:
+        behind = 0
+        for sidecar in self._folder.sidecars:
+            for summary in sidecar.summaries:
+                first, end = done.from_on(summary.container), summary.container + self.container_bytes
+                if summary.container >= behind and first < end:
+                    yield Unit(first, end, sidecar)
+                behind = max(behind, end)
+
+    def rows(self, part: ExportPart, columns: tuple[str, ...], names: Mapping[int, str]) -> Iterator[pa.RecordBatch]:
+        for sidecar in {unit.of.path: unit.of for unit in part.units}.values():
+            if not is_whole(sidecar):
+                why = "its checksum says that it is damaged"
+                raise CairnError(sidecar.path, why, "remove it, and export the store or the archive")
+            self._refuse_damage(sidecar, part)
+            yield from _rows_of(sidecar, part, columns, names)
+
+    def _refuse_damage(self, sidecar: Sidecar, part: ExportPart) -> None:
+        wanted = {unit.first_lsn - unit.first_lsn % self.container_bytes for unit in part.units}
+        for one in sidecar.summaries:
+            if one.damaged_blocks and one.container in wanted and not self._skip_damaged:
+                why = f"of the container at LSN {one.container} {one.damaged_blocks} stretches could not be read"
+                raise CorruptJournal(sidecar.path, why, _REMEDY, one.container, one.container + self.container_bytes)
+
+
+def _rows_of(
+    sidecar: Sidecar, part: ExportPart, columns: tuple[str, ...], names: Mapping[int, str]
+) -> Iterator[pa.RecordBatch]:
+    stored = [name for name in (*columns, "queue_id") if name in COLUMNS]
+    of_queues = Names(names)
+    wanted = _is_in(part.added_to(Ranges()))
+    try:
+        found = ds.dataset(sidecar.path, format="parquet")
+        for batch in found.to_batches(columns=list(dict.fromkeys(stored)), filter=wanted, use_threads=False):
+            if not batch.num_rows:
+                continue
+            arrays = []
+            for name in columns:
+                if name == "crc_ok":
+                    arrays.append(pa.array([True] * batch.num_rows))
+                elif name == "queue":
+                    arrays.append(of_queues.of(batch["queue_id"].fill_null(0).to_numpy()))
+                else:
+                    arrays.append(batch[name])
+            yield pa.RecordBatch.from_arrays(arrays, names=list(columns))
+    except (OSError, pa.ArrowException) as error:
+        raise CairnError(sidecar.path, f"no whole sidecar ({error})", "remove it; it is made again") from error
+
+
+def _is_in(ranges: Ranges) -> pc.Expression:
+    lsn = pc.field("lsn")
+    return reduce(operator.or_, ((lsn >= first) & (lsn < end) for first, end in ranges.runs))
+
+
+def are_sidecars(path: str) -> bool:
+    """Return whether the directory *path* holds sidecars, and no log."""
+    try:
+        return any(name.endswith(SUFFIX) for name in os.listdir(path))
+    except OSError:
+        return False
+
+
+def open_source(
+    path: str, archive: str | None, connect: str | None, catalog: str | None, *,
+    skip_damaged: bool, sealed_only: bool, history: bool = False,
+) -> tuple[Source, dict[int, str]]:  # fmt: skip
+    """The source at *path*, and the names of queues that are known there. Raises `CairnError`."""
+    if not are_sidecars(path):
+        journal = open_journal(path, archive=archive, connect=connect, catalog=catalog, history=history)
+        return LogSource(journal, skip_damaged=skip_damaged, sealed_only=sealed_only), journal.queue_names
+    if archive is not None:
+        raise CairnError("--archive-dir", "sidecars are exported as they are", "leave it out, or name the store")
+    folder = Folder(path, None)
+    if not folder.sidecars:
+        raise CairnError(path, folder.remarks[0], "export the store or the archive itself")
+    return SidecarSource(folder, skip_damaged=skip_damaged), {}

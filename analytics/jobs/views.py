@@ -1,0 +1,168 @@
+"""The input of jobs: the views of one journal as DataFrames, all as of one point in time.
+
+    from cairnmq.analytics.jobs.table import JOBS
+    from cairnmq.analytics.jobs.views import Views
+    from cairnmq.analytics.spark.session import session
+
+    spark = session()
+    JOBS["depth"].run(spark, Views(spark, "./data")).show()
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from ...base.errors import CairnError
+from ..scan.files import Log
+from ..spark.options import PINNED, Pinned
+from ..spark.session import journal
+from ..views.journal import open_journal
+
+_NEEDED = {"other": ("other store", "--with"), "producer_log": ("log of a producer", "--producer-log")}
+HEAD_BYTES = 64
+"""Of a record, beside its payload."""
+
+
+@dataclass(frozen=True)
+class ViewsRequest:
+    """The options of a user beside the job."""
+
+    archive: str | None = None
+    connect: str | None = None
+    catalog: str | None = None
+    skip_damaged: bool = False
+    bucket_s: int = 60
+    """The step of what is told over time."""
+    other: str | None = None
+    """Another store, to be compared with."""
+    producer_log: str | None = None
+    """The path of a producer's log of the messages that it has sent."""
+
+    def need(self, job: str, field: str) -> str:
+        """Return the option *field*, which *job* requires. Raises `CairnError` if it is not given."""
+        found: str | None = getattr(self, field)
+        if found is None:
+            what, option = _NEEDED[field]
+            raise CairnError(job, f"no {what} is named", f"name one with {option}")
+        return found
+
+
+def look(store: str, asked: ViewsRequest) -> Log:
+    """The log as it stands. Raises `CairnError` if there is none, or none that can be read."""
+    opened = open_journal(store, archive=asked.archive, connect=asked.connect, catalog=asked.catalog)
+    if asked.producer_log is not None and not os.path.isfile(asked.producer_log):
+        raise CairnError(asked.producer_log, "there is no such file", "name a file of CSV, or of JSON lines")
+    if asked.other is not None:
+        open_journal(asked.other)
+    return opened.log
+
+
+class Views:
+    """One journal, as it stands now. What is read more than once is kept by Spark until `close`.
+
+    What a broker gives back of it meanwhile, so that it is neither in the log nor in the archive any more, fails a job
+    that needs it. `columns.holding.held` keeps a broker from that, begun before this is made.
+
+    *many*: several jobs are to come, so that places are kept, too. One job alone has just those columns read that it
+    needs. Raises `CairnError` at once if there is no journal, or none that can be read.
+    """
+
+    def __init__(
+        self, spark: SparkSession, store: str, asked: ViewsRequest | None = None, *, many: bool = False
+    ) -> None:
+        self.spark = spark
+        self.store = store
+        self.asked = asked or ViewsRequest()
+        self.many = many
+        self.log: Log = look(store, self.asked)
+        self.gaps = self.log.missing(self.log.first_lsn, self.log.durable_lsn) if self.asked.archive else []
+        """What is neither in the log nor in the archive, of what should be: jobs are of the rest."""
+        self._pinned = Pinned.of(self.log).as_option
+        self._kept: list[DataFrame] = []
+
+    def close(self) -> None:
+        for frame in self._kept:
+            frame.unpersist()
+
+    def view(self, name: str, **options: object) -> DataFrame:
+        """A view of the journal as of the moment at which this was made, see docs/SPARK.md. Checksums are checked."""
+        asked = self.asked
+        given: dict[str, object] = {
+            "verify": "full", "archive": asked.archive, "connect": asked.connect, "catalog": asked.catalog,
+            "mode": "PERMISSIVE" if asked.skip_damaged else "FAILFAST",
+        }  # fmt: skip
+        if any(gap.is_reclaimed for gap in self.gaps):
+            given["failOnDataLoss"] = False
+        if name != "wiring" and "endingLsn" not in options:
+            given |= {"endingLsn": self.log.durable_lsn, PINNED: self._pinned}
+        return journal(self.spark, self.store, view=name, **(given | options))
+
+    def forgiving(self) -> Views:
+        """These views with damage left out; closed together with this."""
+        made = Views(self.spark, self.store, replace(self.asked, skip_damaged=True), many=self.many)
+        made.log, made.gaps, made._pinned, made._kept = self.log, self.gaps, self._pinned, self._kept
+        return made
+
+    @property
+    def whole_from(self) -> int:
+        """From this LSN on nothing is missing up to the end; 0 if nothing ever left."""
+        runs = self.log.runs(0)
+        return runs[-1][0] if runs else self.log.durable_lsn
+
+    def messages(self, columns: str) -> DataFrame:
+        """One row per message, with these columns at least."""
+        return self._messages if self.many else self.view("messages", columns=columns)
+
+    @cached_property
+    def _messages(self) -> DataFrame:
+        return self._keep(self.view("messages"))
+
+    def places(self, columns: str) -> DataFrame:
+        """One row per stay of a message on a queue, with these columns at least."""
+        return self._places if self.many else self.view("places", columns=columns)
+
+    @cached_property
+    def _places(self) -> DataFrame:
+        return self._keep(self.view("places"))
+
+    @cached_property
+    def transactions(self) -> DataFrame:
+        return self._keep(self.view("transactions"))
+
+    @cached_property
+    def containers(self) -> DataFrame:
+        return self._keep_for_more(self.view("containers"))
+
+    def records(self, columns: str, types: str | None = None) -> DataFrame:
+        """Records, copies too: all, or those of these types. Spark does not tell the source what a query needs."""
+        return self.view("records", columns=columns, types=types, copies="all")
+
+    @cached_property
+    def strays(self) -> DataFrame:
+        """The records that put messages on queues and end them, of messages without a Start record."""
+        return self._keep(self.view("strays"))
+
+    @cached_property
+    def living(self) -> DataFrame:
+        """The view `living`: the part of each container that is on queues or in doubt, see docs/SPARK.md."""
+        return self._keep_for_more(self.view("living"))
+
+    def wiring(self) -> list[dict[str, Any]]:
+        """The rows of the view `wiring`, read here and not by Spark."""
+        asked = self.asked
+        rows: list[dict[str, Any]] = (
+            open_journal(self.store, connect=asked.connect, catalog=asked.catalog).wiring().to_pylist()
+        )
+        return rows
+
+    def _keep_for_more(self, frame: DataFrame) -> DataFrame:
+        return self._keep(frame) if self.many else frame
+
+    def _keep(self, frame: DataFrame) -> DataFrame:
+        self._kept.append(frame.persist())
+        return frame

@@ -1,0 +1,402 @@
+"""Which files hold which part of a log, as of one moment: what is to be read for a range of LSNs, and what is missing.
+
+A log is looked at while its broker writes, recycles and relocates. So a look ends at the *durable end*: every byte
+below it was on the disk, and no crash makes the log use these LSNs again. The mark tells it, and so do blocks.
+
+From the newest container on each head names the last block before it. That gives the containers that count, up to which
+block each is to be read, and where something is missing: *reclaimed*, because the log gave it back, or *lost*.
+
+Beside the log itself a look can take in history: containers of an archive, and those that left the log but still hold
+what they held (`history`). One that is used again meanwhile is noticed when it is read (`scanner`).
+
+Some of these are on their way into the archive, or were when the broker was killed. So a look with an archive has them,
+too, but for those that are older than all that is in it: the archive's limits have removed what was beside these.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+from ...base.disk.real import RealDirectory, RealFile, was_missing
+from ...base.disk.seam import SECTOR_BYTES
+from ...base.errors import CairnError, CorruptJournal, DiskError, ForeignStore
+from ...journal.files.archive import archived_lsn
+from ...journal.format import block, container
+from ...journal.format import log_mark as mark
+from ...journal.format.block import BadBlock, BlockHead
+from ...journal.format.container import DATA_OFFSET, BadContainer, ContainerHead
+from ...journal.format.holes import hole_with
+from ...journal.read.scanner import LogReader
+from ...recovery.lenient_directory import LenientDirectory
+from ...recovery.salvageable import log_id_of
+from ...store.journaled.truncation import truncation_words
+from .journal_directory import directory_of_containers
+
+_WHAT_TO_NAME = "name a store directory, its journal directory, or an archive"
+_LOOKS = 10
+"""So often a look is begun anew because containers left the log meanwhile."""
+
+
+@dataclass(frozen=True)
+class LogPiece:
+    """A journal container, and its valid part."""
+
+    path: str
+    slot_lsn: int
+    """The LSN of the file's first byte."""
+    head: bytes
+    """The first bytes of the file as long as it holds this slot."""
+    prev_lsn: int
+    """The last block before the container; 0 if it has no predecessor."""
+    last_lsn: int
+    """Its last block that counts, 0 if nothing tells."""
+    end_lsn: int
+    """No block that ends behind this counts."""
+    reach_lsn: int
+    """The blocks that count end behind this, or there; 0 if nothing tells."""
+    begun_us: int
+    incarnation: int
+    is_archived: bool
+    """The log has given it back: it is in the archive, or waits for it or to be used again where it was."""
+
+
+@dataclass(frozen=True)
+class Gap:
+    """LSNs that no file holds any more."""
+
+    first_lsn: int
+    end_lsn: int
+    is_reclaimed: bool
+    """The log gave them back; else they were lost."""
+
+
+@dataclass(frozen=True)
+class Log:
+    """A look at a log. It can be pickled, and read by any process that sees the same files."""
+
+    place: str
+    """The store, for messages to people."""
+    uuid: UUID
+    container_bytes: int
+    base_lsn: int
+    """The base LSN of the log when it was read; 0 for an archive alone."""
+    durable_lsn: int
+    """The end of the durable log when it was read."""
+    pieces: tuple[LogPiece, ...]
+    """In the order of LSNs."""
+    gaps: tuple[Gap, ...]
+    """In the order of LSNs."""
+    journal: str = ""
+    archive: str = ""
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def log_id(self) -> int:
+        """As it stands in blocks."""
+        return log_id_of(self.uuid)
+
+    @property
+    def first_lsn(self) -> int:
+        """The first LSN that is there."""
+        return self.pieces[0].slot_lsn if self.pieces else self.durable_lsn
+
+    def between(self, first_lsn: int, end_lsn: int) -> tuple[LogPiece, ...]:
+        """The pieces that hold something of the range."""
+        size = self.container_bytes
+        begin = bisect_left(self.pieces, first_lsn - size + 1, key=lambda piece: piece.slot_lsn)
+        end = bisect_left(self.pieces, end_lsn, key=lambda piece: piece.slot_lsn)
+        return self.pieces[begin:end]
+
+    def runs(self, first_lsn: int) -> tuple[tuple[int, int], ...]:
+        """The ranges of LSNs from *first_lsn* on that are there."""
+        found: list[tuple[int, int]] = []
+        for piece in self.between(first_lsn, self.durable_lsn):
+            begin, end = max(piece.slot_lsn, first_lsn), piece.slot_lsn + self.container_bytes
+            if found and found[-1][1] == begin:
+                begin = found.pop()[0]
+            found.append((begin, end))
+        return tuple(found)
+
+    def missing(self, first_lsn: int, end_lsn: int) -> list[Gap]:
+        """The missing parts of the range."""
+        found = []
+        for gap in self.gaps:
+            if gap.end_lsn > first_lsn and gap.first_lsn < end_lsn:
+                found.append(replace(gap, first_lsn=max(gap.first_lsn, first_lsn), end_lsn=min(gap.end_lsn, end_lsn)))
+        return found
+
+    def truncation(self) -> str:
+        """The reclaimed ranges that are in no archive, as a sentence; empty if nothing is missing."""
+        gaps = [(gap.first_lsn, gap.end_lsn) for gap in self.missing(self.first_lsn, self.durable_lsn)
+                if gap.is_reclaimed]  # fmt: skip
+        return truncation_words(self.first_lsn, self.pieces[0].begun_us if self.pieces else 0, gaps)
+
+    def check_lost(self, first_lsn: int, end_lsn: int, remedy: str) -> None:
+        """Raises `CorruptJournal` if a container of the range is missing that the log has not given back."""
+        lost = next((gap for gap in self.missing(first_lsn, end_lsn) if not gap.is_reclaimed), None)
+        if lost is not None:
+            reason = f"LSN {lost.first_lsn} to {lost.end_lsn} is missing: no container holds it"
+            raise CorruptJournal(self.place, reason, remedy, lost.first_lsn, lost.end_lsn)
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A container that a directory holds."""
+
+    path: str
+    head: ContainerHead
+    raw: bytes
+    is_archived: bool
+
+
+def open_log(path: str, archive: str | None = None, *, history: bool = False) -> Log:
+    """The log at *path*: a store, a journal directory, or an archive; with what the directory *archive* has of it.
+
+    *history*: also what left the log and was not written over yet. Raises `CairnError` for what is no log.
+    """
+    marked = _marked(path)
+    if marked is None:
+        return _look_at_archive(path)
+    journal, found = marked
+    for _ in range(_LOOKS):
+        directory = LenientDirectory(RealDirectory(journal), found)
+        reader = LogReader(directory)
+        known = _containers(journal, reader, history or archive is not None)
+        if all(slot in known for slot in reader.slots):
+            break  # else one of them left the log meanwhile
+    if archive is not None:
+        archived = _archived(archive, reader.log_uuid)
+        if not history:
+            oldest = min(archived, default=0)
+            while oldest - 1 in known:  # it waits: slots leave the log in any order
+                oldest -= 1
+            known = {slot: one for slot, one in known.items() if slot >= oldest or reader.holds(slot)}
+        known = archived | known
+    durable_lsn = max(reader.heads.mark.durable_lsn, _claim(known, reader.container_bytes, reader.log_id))
+    log = Log(
+        path, reader.log_uuid, reader.container_bytes, reader.heads.base_lsn, durable_lsn, (), (), journal,
+        archive or "", (*reader.heads.remarks, *directory.remarks),
+    )  # fmt: skip
+    return _chained(log, known, reader)
+
+
+def check_place(path: str) -> None:
+    """Raises what `open_log` would for a path that is no log. Looks at no container, but at those of an archive."""
+    if _marked(path) is None:
+        _look_at_archive(path)
+
+
+def store_of(path: str) -> str:
+    """The store whose log is at *path*; an archive itself. Raises what `open_log` does for a path that is no log."""
+    marked = _marked(path)
+    return path if marked is None else os.path.dirname(os.path.abspath(marked[0]))
+
+
+def _marked(path: str) -> tuple[str, mark.Mark] | None:
+    """The journal directory of the log at *path*, and its mark; None if *path* is an archive."""
+    if not os.path.exists(path):
+        raise ForeignStore(path, "no such directory", _WHAT_TO_NAME)
+    if not os.path.isdir(path):
+        raise ForeignStore(path, "not a directory", _WHAT_TO_NAME)
+    journal = _journal_of(path)
+    if journal is None:
+        return None
+    found = mark.read(RealDirectory(journal))
+    if found is None:
+        raise ForeignStore(
+            f"{journal}/{mark.NAME}", "it holds no whole mark",
+            "restore it from a backup, or have `cairnmq salvage` recover what is whole",
+        )  # fmt: skip
+    return journal, found
+
+
+def _containers(journal: str, reader: LogReader, history: bool) -> dict[int, _Known]:
+    """Slot to container, of those that still hold what *reader* saw."""
+    known: dict[int, _Known] = {}
+    for slot, head in reader.heads.by_slot.items():
+        if not (history or reader.holds(slot)):
+            continue
+        file = os.path.join(journal, container.file_name(head.number))
+        try:
+            raw = _raw_head(file)
+            is_same = container.decode_head(raw, file).slot == slot
+        except BadContainer:
+            is_same = any(raw)  # the blocks told; zeros are a container that was made anew under the name
+        except DiskError:
+            is_same = False
+        if is_same:
+            known[slot] = _Known(file, head, raw, not reader.holds(slot))
+    return known
+
+
+def find_again(log: Log, slot_lsn: int) -> LogPiece | None:
+    """The piece of a slot whose file was given to another one since: copied by an opening, or archived."""
+    if not log.journal:
+        return None
+    again = open_log(log.journal, log.archive or None, history=True)
+    return next((piece for piece in again.pieces if piece.slot_lsn == slot_lsn), None)
+
+
+def _journal_of(path: str) -> str | None:
+    """The directory with the mark; None if *path* is an archive."""
+    directory = directory_of_containers(path, _WHAT_TO_NAME)
+    names = directory.names()
+    if mark.NAME in names:
+        return directory.path
+    if directory.path == path and any(archived_lsn(name) is not None for name in names):
+        return None
+    raise ForeignStore(directory.path, f"no journal in it: {mark.NAME} is missing", _WHAT_TO_NAME)
+
+
+def _look_at_archive(path: str) -> Log:
+    known = _archived(path, None)
+    if not known:
+        raise ForeignStore(path, "no container in it can be read", _WHAT_TO_NAME)
+    newest = known[max(known)].head
+    size = newest.container_bytes
+    end_lsn = newest.slot_lsn + size
+    log = Log(path, newest.log_uuid, size, 0, end_lsn, (), (), "", path)
+    return _chained(log, known, None)
+
+
+def _archived(path: str, uuid: UUID | None) -> dict[int, _Known]:
+    """Slot to container, of the archive in directory *path*: of log *uuid*, or of the only one there is."""
+    known: dict[int, _Known] = {}
+    for name in RealDirectory(path).names():
+        lsn = archived_lsn(name)
+        if lsn is None or (uuid is not None and name.partition("-")[2][:8] != uuid.hex[:8]):
+            continue
+        file = os.path.join(path, name)
+        try:
+            raw = _raw_head(file)
+            head = container.decode_head(raw, file)
+        except BadContainer as error:
+            raise CairnError(file, f"its head is damaged ({error})", "remove the file from the archive") from error
+        except DiskError as error:
+            if not was_missing(error):
+                raise
+            continue  # the archive's limits removed it since
+        if uuid is not None and head.log_uuid != uuid:
+            continue
+        other = next(iter(known.values()), None)
+        if other is not None and other.head.log_uuid != head.log_uuid:
+            raise ForeignStore(
+                path, f"containers of two logs are there, {other.head.log_uuid} and {head.log_uuid}",
+                "name the store with it, or give each an archive of its own",
+            )  # fmt: skip
+        known[head.slot] = _Known(file, head, raw, True)
+    return known
+
+
+def _raw_head(path: str) -> bytes:
+    file = RealFile(path, os.O_RDONLY)
+    try:
+        return file.read_at(0, container.HEAD.size)
+    finally:
+        file.close()
+
+
+def _first_block(known: _Known, log_id: int) -> BlockHead | None:
+    """The head of a container's first block, if there is one; its checksum is not verified."""
+    file = RealFile(known.path, os.O_RDONLY)
+    try:
+        lsn = known.head.slot_lsn + DATA_OFFSET
+        return block.peek(memoryview(file.read_at(DATA_OFFSET, SECTOR_BYTES)), lsn, log_id)
+    except BadBlock:
+        return None
+    finally:
+        file.close()
+
+
+def _claim(known: dict[int, _Known], container_bytes: int, log_id: int) -> int:
+    """The durable LSN that the newest whole block records."""
+    for slot in sorted(known, reverse=True):
+        try:
+            file = RealFile(known[slot].path, os.O_RDONLY)
+        except DiskError:
+            continue  # it left the log since
+        try:
+            if file.read_at(0, container.HEAD.size) != known[slot].raw:
+                continue
+            found = _last_claim(memoryview(file.read_at(0, container_bytes)), slot * container_bytes, log_id)
+            if file.read_at(0, container.HEAD.size) == known[slot].raw and found:
+                return found
+        finally:
+            file.close()
+    return 0
+
+
+def _last_claim(data: memoryview, slot_lsn: int, log_id: int) -> int:
+    """The highest `durable_lsn` of the whole blocks that follow one another from a container's beginning."""
+    claim, at = 0, DATA_OFFSET
+    try:
+        while at < len(data):
+            found = block.decode(data[at:], slot_lsn + at, log_id)
+            claim = max(claim, found.head.durable_lsn)
+            at = found.end_lsn - slot_lsn
+    except BadBlock:
+        pass
+    return claim
+
+
+def _chained(log: Log, known: dict[int, _Known], reader: LogReader | None) -> Log:
+    """*log* with its pieces and gaps, found from its end to its beginning."""
+    pieces: list[LogPiece] = []
+    gaps: list[Gap] = []
+    size = log.container_bytes
+    slots = sorted(slot for slot in known if slot * size < log.durable_lsn)
+    slot = (log.durable_lsn - 1) // size
+    last_lsn, next_start = 0, log.durable_lsn
+    while slot >= 0:
+        one = known.get(slot)
+        if one is None:
+            slot = _before(slots, slot, reader)
+            first_lsn = (slot + 1) * size
+            is_reclaimed = reader is None or next_start <= log.base_lsn or not reader.holds(next_start // size - 1)
+            gaps.append(Gap(first_lsn, next_start, is_reclaimed))
+            last_lsn = 0
+            continue
+        head = one.head
+        prev_lsn = head.prev_lsn
+        if not prev_lsn and slot and (first := _first_block(one, log.log_id)) is not None:
+            prev_lsn = first.prev_lsn  # the head was told from the blocks
+        end_lsn = min(log.durable_lsn, (slot + 1) * size)
+        limit = last_lsn if last_lsn < end_lsn else 0
+        reach_lsn = limit + 1 if limit else end_lsn if reader is not None and end_lsn == log.durable_lsn else 0
+        pieces.append(LogPiece(
+            one.path, slot * size, one.raw, prev_lsn, limit, end_lsn, reach_lsn, head.time_us, head.incarnation,
+            one.is_archived,
+        ))  # fmt: skip
+        next_start, last_lsn = slot * size, prev_lsn
+        if not prev_lsn and slot == (slots[0] if slots else slot):
+            break
+        slot = prev_lsn // size if prev_lsn else _before(slots, slot, reader)
+    return replace(log, pieces=tuple(reversed(pieces)), gaps=tuple(reversed(gaps)))
+
+
+def _before(slots: list[int], slot: int, reader: LogReader | None) -> int:
+    """The newest slot before one that is not there; -1 if there is none."""
+    at = bisect_left(slots, slot)
+    nearest = slots[at - 1] if at else -1
+    hole = None if reader is None else hole_with(reader.holes, slot)
+    if reader is not None and hole is not None and not hole.holds(nearest):  # else it left with the hole
+        before = hole.prev_lsn // reader.container_bytes
+        return before if before in slots else nearest
+    return nearest
+
+
+def grouped(pieces: Iterable[LogPiece], container_bytes: int, most_bytes: int) -> Iterator[tuple[LogPiece, ...]]:
+    """*pieces* in runs of at most so many bytes, one at least: what one task reads."""
+    count = max(1, most_bytes // container_bytes)
+    some: list[LogPiece] = []
+    for piece in pieces:
+        some.append(piece)
+        if len(some) == count:
+            yield tuple(some)
+            some = []
+    if some:
+        yield tuple(some)

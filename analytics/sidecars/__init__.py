@@ -1,0 +1,1 @@
+"""Parquet files beside journal containers, with their record heads: a cache, made off the broker's path."""

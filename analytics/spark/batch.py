@@ -1,0 +1,217 @@
+"""A batch: what of the log a partition reads, and how.
+
+The look at the log is taken when Spark plans; a DataFrame is the log as of that moment. What a partition needs travels
+with it, so that a worker lists no directory.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from ...base.errors import CairnError
+from ..scan.files import Gap, Log, LogPiece, grouped
+from ..scan.ranges import Ranges
+from ..views.completeness import missing_as_of, whole_from
+from ..views.journal import Journal
+from ..views.lifetimes import NEVER
+from ..views.records import ReadOptions
+from .guard import Reduced, guarded
+from .options import MESSAGE_PARTITION_BYTES, PARTITION_BYTES, Options
+from .schemas import Conversion
+from .workers import settle
+
+Batches = Iterator[Any]
+"""Of `pyarrow.RecordBatch`, which Spark takes as it is."""
+log_of = logging.getLogger(__name__)
+_OF_MESSAGES = ("messages", "places", "strays", "living")
+"""Views of which each partition is about a range of messages."""
+_AS_OF = (*_OF_MESSAGES, "transactions", "queues")
+"""Views that tell how things stood as of `endingLsn`."""
+
+
+class JournalPart(InputPartition):
+    """The input of one task: a journal with a part of its pieces."""
+
+    def __init__(
+        self,
+        journal: Journal | None,
+        reading: ReadOptions | None,
+        pieces: tuple[LogPiece, ...],
+        ids: tuple[int, int] = (0, NEVER),
+    ) -> None:
+        super().__init__(None)
+        self.journal = journal
+        self.reading = reading
+        self.pieces = pieces
+        self.ids = ids
+        """Of messages."""
+
+    def __repr__(self) -> str:
+        first = f"LSN {self.pieces[0].slot_lsn}" if self.pieces else "nothing"
+        return f"Part({len(self.pieces)} containers from {first})"
+
+
+class JournalReader(DataSourceReader):
+    """Reads a view once.
+
+    There is no `pushFilters`: Spark would apply the filter of one DataFrame to others that are made of the same one.
+    """
+
+    def __init__(self, options: Options, names: tuple[str, ...], conversion: Conversion) -> None:
+        self._options = options
+        self._names = names
+        self._conversion = conversion
+
+    def __reduce__(self) -> Reduced:
+        return guarded(self)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        try:
+            return self._parts()
+        finally:
+            settle()
+
+    def _parts(self) -> Sequence[InputPartition]:
+        options = self._options
+        journal = options.open()
+        reading = options.reading(journal)
+        log, selection = without(journal.log, options.elsewhere), reading.selection
+        end_lsn = log.durable_lsn if selection.end_lsn is None else min(selection.end_lsn, log.durable_lsn)
+        if options.view == "wiring":
+            return [JournalPart(journal, reading, ())]
+        if options.has_start:
+            check_loss(log, selection.start_lsn, end_lsn, options)
+        elif options.archive is not None:  # what was asked for begins where the archive does
+            check_loss(log, log.first_lsn, end_lsn, options)
+        check_past(journal, reading, options)
+        if options.pinned is not None:
+            check_still_there(log, options.pinned.seen, options, "when this began")
+        check_lost(log, selection.start_lsn, end_lsn, options)
+        truncated = log.truncation() if options.pinned is None and not options.has_start else ""
+        if truncated:
+            log_of.warning("%s: %s", log.place, truncated)
+        if options.view in ("transactions", "queues"):
+            return [JournalPart(journal, reading, log.pieces)]
+        seen = Ranges(log.runs(selection.start_lsn)) if options.seen is None else options.seen
+        if options.fail_on_data_loss:
+            check_still_there(log, seen, options, "when the DataFrame was made")
+        reading = replace(reading, seen=seen.runs)
+        pieces = tuple(
+            piece for piece in log.between(selection.start_lsn, end_lsn)
+            if options.elsewhere.from_on(piece.slot_lsn) == piece.slot_lsn
+        )  # fmt: skip
+        if options.view in _OF_MESSAGES:
+            return self._message_parts(journal, reading, pieces)
+        groups = grouped(pieces, log.container_bytes, options.partition_bytes or PARTITION_BYTES)
+        light = journal.with_pieces(())
+        return [JournalPart(light, reading, some) for some in groups] or [JournalPart(None, None, ())]
+
+    def _message_parts(
+        self, journal: Journal, reading: ReadOptions, pieces: tuple[LogPiece, ...]
+    ) -> list[InputPartition]:
+        """Each has messages whose ids lie in a range, and reads all that follows; some lie where nothing is left."""
+        most = self._options.partition_bytes or MESSAGE_PARTITION_BYTES
+        groups = [*grouped(pieces, journal.log.container_bytes, most)]
+        bounds = [0, *(some[0].slot_lsn for some in groups[1:]), NEVER]
+        light = journal.with_pieces(journal.log.pieces)
+        return [JournalPart(light, reading, (), ids) for ids in pairwise(bounds)]
+
+    def read(self, partition: InputPartition) -> Batches:
+        assert isinstance(partition, JournalPart)
+        yield from self._conversion.converted(rows_of(self._options.view, partition, self._names))
+        settle()
+
+
+def rows_of(view: str, part: JournalPart, names: tuple[str, ...]) -> Batches:
+    """The rows of a view that are in *part*."""
+    journal, reading, pieces, columns = part.journal, part.reading, part.pieces, list(names)
+    if journal is None or reading is None:
+        return iter(())
+    if view == "records":
+        return journal.records(reading, columns, pieces=pieces)
+    if view == "messages":
+        return iter(journal.messages(reading, columns, ids=part.ids).to_batches(1 << 16))
+    if view == "places":
+        return iter(journal.places(reading, columns, ids=part.ids).to_batches(1 << 16))
+    if view == "containers":
+        table = journal.containers(reading, pieces=pieces)
+    elif view in ("strays", "living"):
+        table = getattr(journal, view)(reading, ids=part.ids)
+    else:
+        table = journal.wiring() if view == "wiring" else getattr(journal, view)(reading)
+    return iter(table.select(columns).to_batches(1 << 16))
+
+
+def check_loss(log: Log, start_lsn: int, end_lsn: int, options: Options, also: str = "") -> list[Gap]:
+    """The reclaimed part of a range. Raises `CairnError`, with *also* as a further remedy, if that is data loss."""
+    gone = [gap for gap in log.missing(start_lsn, end_lsn) if gap.is_reclaimed]
+    if start_lsn < log.first_lsn < end_lsn and not gone:
+        gone = [Gap(*run, True) for run in options.elsewhere.without(start_lsn, log.first_lsn)]
+    if gone and options.fail_on_data_loss:
+        lost = sum(gap.end_lsn - gap.first_lsn for gap in gone)
+        raise CairnError(
+            log.place,
+            f"LSN {gone[0].first_lsn} to {gone[-1].end_lsn} was asked for, and {lost} bytes of it were reclaimed; "
+            f"the log begins at LSN {log.first_lsn}",
+            "name an archive that has them (option archive), begin later, or accept the loss with "
+            "failOnDataLoss=false; the next time keep them with an archive or, for a stream, a slot"
+            + (f"; {also}" if also else ""),
+        )  # fmt: skip
+    return gone
+
+
+def check_past(journal: Journal, reading: ReadOptions, options: Options) -> None:
+    """Raises `CairnError` if a state of the past is asked for, and what may tell of it was reclaimed since.
+
+    A range with a beginning is about what began in it, all of which `check_loss` wants to be there. A time that may lie
+    in a stretch that is missing is checked as of that stretch.
+    """
+    log, lsn = journal.log, reading.selection.end_lsn
+    is_about_all = options.view == "queues" or (options.view in _AS_OF and not options.has_start)
+    if lsn is None or not is_about_all or options.pinned is not None or not options.fail_on_data_loss:
+        return
+    earliest = lsn
+    if options.end_us is not None and (options.end_lsn is None or lsn < options.end_lsn):
+        earliest = min(lsn, journal.doubtful_lsn_since(options.end_us, reading) or lsn)
+    gone = missing_as_of(log, earliest)
+    if gone is not None:
+        raise CairnError(
+            log.place,
+            f"the view {options.view} as of LSN {lsn} needs all that the log had then, and LSN {gone.first_lsn} to "
+            f"{gone.end_lsn} was reclaimed since; as of LSN {whole_from(log)} and later all is there",
+            "name one of these, or an archive that has the rest (option archive); failOnDataLoss=false shows what is "
+            "left",
+        )  # fmt: skip
+
+
+def without(log: Log, elsewhere: Ranges) -> Log:
+    """*log* without the gaps that are filled elsewhere, or are no loss."""
+    return replace(log, gaps=tuple(
+        replace(gap, first_lsn=first, end_lsn=end)
+        for gap in log.gaps for first, end in elsewhere.without(gap.first_lsn, gap.end_lsn)
+    ))  # fmt: skip
+
+
+def check_still_there(log: Log, seen: Ranges, options: Options, when: str) -> None:
+    """Raises `CairnError` if the log has given back what it had *when* it was seen, and is to be read here."""
+    there = Ranges.union((Ranges(log.runs(0)), options.elsewhere))
+    gone = [run for first, end in seen.runs for run in there.without(first, end)]
+    if gone:
+        raise CairnError(
+            log.place,
+            f"LSN {gone[0][0]} to {gone[-1][1]} was there {when}, and was reclaimed since",
+            "begin anew; name an archive to keep it",
+        )  # fmt: skip
+
+
+def check_lost(log: Log, start_lsn: int, end_lsn: int, options: Options) -> None:
+    """Raises `CorruptJournal` if a container of a range is missing that the log has not given back."""
+    if not options.permissive:
+        remedy = "read it with mode=PERMISSIVE to leave that out; `cairnmq dump` shows what is whole"
+        log.check_lost(start_lsn, end_lsn, remedy)

@@ -1,0 +1,55 @@
+"""The data source `journal`, as Spark sees it.
+
+Spark carries it to each worker by pickle. `guarded` has it say what is missing where a worker's Python does not have
+this package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from ..scan.files import check_place
+from .batch import JournalReader
+from .guard import Reduced, guarded
+from .options import Options, check_batch, check_stream, parse
+from .schemas import Conversion, names_in, schema_of
+from .stream import JournalStreamReader
+from .workers import settle
+
+
+class JournalSource(DataSource):
+    """`spark.read.format("journal").load(store)`, and `spark.readStream` likewise; the options are in docs/SPARK.md."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return "journal"
+
+    def schema(self) -> StructType:
+        options = parse(self.options)
+        check_place(options.path)  # so that a path that is none is told here
+        schema = schema_of(options)
+        settle()
+        return schema
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = parse(self.options)
+        check_batch(options)
+        return JournalReader(options, *_shape(schema, options))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        options = parse(self.options)
+        check_stream(options)
+        return JournalStreamReader(options, *_shape(schema, options))
+
+    def __reduce__(self) -> Reduced:
+        return guarded(self)
+
+
+def _shape(schema: StructType, options: Options) -> tuple[tuple[str, ...], Conversion]:
+    return names_in(schema, options), Conversion(schema)

@@ -1,0 +1,166 @@
+"""A stream: the records of the log in the order of LSNs, in batches that Spark can ask for again.
+
+An offset is `{"lsn": N}`: everything below N was read. It never passes the log's durable end, so no LSN that was
+consumed is ever used again. A batch is told by its two offsets alone, so what was planned before a crash reads the same
+after it, if it is still there: `slot` sees to that, which is a bookmark in the store
+(`cairnmq.store.journaled.retention_leases`).
+
+With `startingOffsets=earliest` the offset has `"since": N`, too: where the stream began. Copies that relocation made of
+what stood before have not been seen, and are shown; all others are left out, unless `copies` asks for them.
+
+Containers that the log had given back behind that LSN when the stream began are no data loss, as in Kafka: the offset
+has them as `"gone": [[first, end], ...]`, and the log's end of that time as `"began": N`. They count as not seen, and
+nothing of them is read, even if a file still holds it, so that a batch is the same each time. Both are dropped once
+everything below `began` was read: what was copied out of these containers stands there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
+
+from ...base.errors import CairnError
+from ..scan.files import Log, grouped
+from ..scan.ranges import Ranges
+from ..views.retention_lease import held_at, hold, release_until
+from .batch import Batches, JournalPart, check_loss, check_lost, rows_of, without
+from .guard import Reduced, guarded
+from .options import PARTITION_BYTES, Options
+from .schemas import Conversion
+from .workers import settle
+
+_ALL = 1 << 63
+OLD_OFFSET = "a stream that an earlier version of CairnMQ began needs a new checkpointLocation"
+"""Offsets of earlier versions have no `gone`: what was reclaimed before they began counts as data loss."""
+Offset = dict[str, Any]
+
+
+class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads records as they come. Spark calls all of it but `read` in one process, one call at a time."""
+
+    def __init__(self, options: Options, names: tuple[str, ...], conversion: Conversion) -> None:
+        self._options = options
+        self._names = names
+        self._conversion = conversion
+        self._target: int | None = None
+
+    def __reduce__(self) -> Reduced:
+        return guarded(self)
+
+    def initialOffset(self) -> Offset:
+        """The offset at which a new query begins.
+
+        Spark writes down where batches end, not where the first one begins, and asks again if it was stopped before
+        that was through. So a slot that is there already counts: it stands where that batch began.
+        """
+        options = self._options
+        journal = options.open()
+        log = journal.log
+        is_earliest = options.starting_offsets in ("", "earliest")  # or a time, which stands for what is there since
+        begin = options.starting_offsets or "earliest"
+        if options.start_us is not None:
+            begin = str(journal.first_lsn_since(options.start_us))
+        held_lsn = held_at(log, options.slot) if options.slot else None
+        known = {"earliest": log.first_lsn, "latest": log.durable_lsn}
+        if held_lsn is not None:
+            known = {"earliest": min(held_lsn, log.first_lsn), "latest": min(held_lsn, log.durable_lsn)}
+        lsn = known[begin] if begin in known else int(begin)
+        if lsn > log.durable_lsn:
+            raise CairnError(
+                "option startingOffsets", f"LSN {lsn} lies behind the log's durable end, {log.durable_lsn}",
+                "write earliest or latest",
+            )  # fmt: skip
+        if options.slot:
+            hold(log, options.slot, lsn, options.slot_bytes)
+            log = options.open(history=held_lsn is not None).log
+            if begin == "earliest" and held_lsn is None:
+                lsn = max(lsn, log.first_lsn)  # something left the log before it was held
+        gone = [(gap.first_lsn, gap.end_lsn) for gap in log.missing(lsn, log.durable_lsn) if gap.is_reclaimed]
+        return {
+            "lsn": lsn, **({"since": lsn} if begin == "earliest" and lsn else {}),
+            **({"gone": [*map(list, gone)], "began": log.durable_lsn} if is_earliest and gone else {}),
+        }  # fmt: skip
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        """Up to where the next batch reads."""
+        lsn = _lsn_of(start)
+        log = self._look()
+        end = log.durable_lsn if self._target is None else min(log.durable_lsn, self._target)
+        if isinstance(limit, ReadMaxBytes) and end - lsn > limit.max_bytes:
+            size = log.container_bytes
+            end = lsn + limit.max_bytes
+            end -= end % size if end // size > lsn // size else 0  # whole containers, if there is one
+        if lsn >= int(start.get("began", 0)):
+            start = {name: value for name, value in start.items() if name not in ("gone", "began")}
+        return {**start, "lsn": max(end, lsn)}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        most = self._options.trigger_bytes
+        return ReadMaxBytes(most) if most else ReadAllAvailable()
+
+    def reportLatestOffset(self) -> Offset:
+        return {"lsn": self._look().durable_lsn}
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = self._look().durable_lsn
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        options = self._options
+        start_lsn, end_lsn = _lsn_of(start), _lsn_of(end)
+        if start_lsn >= end_lsn:
+            return []
+        journal = options.open(history=True)
+        log = journal.log
+        gone = Ranges.union((_gone(start), _gone(end)))
+        check_loss(without(log, gone), start_lsn, end_lsn, options, OLD_OFFSET if "began" not in start else "")
+        check_lost(log, start_lsn, end_lsn, options)
+        if end_lsn > log.durable_lsn:
+            raise CairnError(
+                log.place, f"the stream has come to LSN {end_lsn}, and the log ends at LSN {log.durable_lsn}",
+                "it is another store, or an older copy: begin anew with another checkpointLocation",
+            )  # fmt: skip
+        reading = options.reading(journal)
+        reading = replace(
+            reading,
+            selection=replace(reading.selection, start_lsn=start_lsn, end_lsn=end_lsn),
+            seen=tuple(gone.without(int(end.get("since", 0)), _ALL)),
+        )
+        most = options.partition_bytes or PARTITION_BYTES
+        light = journal.with_pieces(())
+        pieces = [piece for piece in log.between(start_lsn, end_lsn) if gone.from_on(piece.slot_lsn) == piece.slot_lsn]
+        runs = grouped(pieces, log.container_bytes, most)
+        return [JournalPart(light, reading, some) for some in runs] or [JournalPart(None, None, ())]
+
+    def read(self, partition: InputPartition) -> Batches:
+        assert isinstance(partition, JournalPart)
+        yield from self._conversion.converted(rows_of("records", partition, self._names))
+        settle()
+
+    def commit(self, end: Offset) -> None:
+        """Commits *end*: nothing below it is read again."""
+        if self._options.slot:
+            release_until(self._look(), self._options.slot, _lsn_of(end), self._options.slot_bytes)
+
+    def _look(self) -> Log:
+        """The log as it stands, without the names of queues."""
+        return self._options.open().log
+
+
+def _gone(offset: Offset) -> Ranges:
+    """The range that had been reclaimed when the query began."""
+    try:
+        return Ranges.of(offset.get("gone", ()))
+    except (TypeError, ValueError) as error:
+        remedy = "begin anew with another checkpointLocation"
+        raise CairnError(f"offset {offset!r}", "its field gone is no list of ranges of LSNs", remedy) from error
+
+
+def _lsn_of(offset: Offset) -> int:
+    lsn = offset.get("lsn")
+    if not isinstance(lsn, int):
+        raise CairnError(f"offset {offset!r}", "it has no LSN", "begin anew with another checkpointLocation")
+    return lsn

@@ -1,0 +1,1 @@
+"""Journals as Arrow tables: records, messages, queues, transactions, containers. Nothing is ever written."""

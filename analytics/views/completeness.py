@@ -1,0 +1,136 @@
+"""The check that a log still holds everything that it held as of an earlier LSN: views as of that LSN depend on it.
+
+Live records at an LSN were in the slots that the log had then: from its base on, without its reclaimed ranges. The
+blocks before that LSN, and the first one behind it, record both, as base and reclaimed ranges depend on records that
+were durable before they were written. If each of these slots exists now, no live record is missing. A slot that was
+reclaimed since may have held records that were live then and ended later; the log no longer shows whether it did.
+Records behind the LSN do not matter.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left
+from typing import NamedTuple
+
+import numpy as np
+
+from ...base.disk.real import RealFile, was_missing
+from ...base.errors import DiskError
+from ...journal.format import block, holes
+from ...journal.format.block import BLOCK_HEAD_BYTES, BadBlock, Block
+from ...journal.format.container import DATA_OFFSET
+from ...journal.format.holes import Hole, hole_with
+from ...journal.format.record import TABLE, RecordType
+from ..scan.files import Gap, Log, LogPiece, find_again
+
+
+class _Told(NamedTuple):
+    """The state of the log that a block records."""
+
+    base_lsn: int = 0
+    holes: tuple[Hole, ...] = ()
+
+    def after(self, found: Block) -> _Told:
+        """With what the block *found*, which follows, says."""
+        is_hole = np.frombuffer(found.body, TABLE, found.head.records)["type"] == int(RecordType.LOG_HOLES)
+        told = self.holes
+        for number in np.flatnonzero(is_hole).tolist():
+            told = tuple(holes.decode(found.payload(found.heads()[number])))
+        return _Told(max(self.base_lsn, found.head.base_lsn), told)
+
+
+def missing_as_of(log: Log, lsn: int) -> Gap | None:
+    """The newest slot that the log had as of *lsn* and gave back since, None if all are there. Damage is passed by.
+
+    At most two containers are read. Raises `DiskError`.
+    """
+    if log.journal and lsn >= log.durable_lsn:
+        return None
+    at = bisect_left(log.pieces, lsn, key=lambda piece: piece.slot_lsn) - 1
+    last = log.pieces[at] if at >= 0 else None
+    following = log.pieces[at + 1] if at + 1 < len(log.pieces) else None
+    end_lsn = 0 if last is None else last.slot_lsn + log.container_bytes
+    gone = log.missing(end_lsn, lsn if following is None else following.slot_lsn)
+    if any(gap.is_reclaimed and gap.first_lsn < lsn for gap in gone):
+        if following is None or lsn < following.slot_lsn:
+            return Gap(lsn - 1 - (lsn - 1) % log.container_bytes, lsn, True)
+        return _missing(log, following.prev_lsn, _told_before(log, following, lsn, _Told())[0])
+    told, is_all = _Told(), False
+    if last is not None:
+        told, is_all = _told_before(log, last, lsn, told)
+    if following is not None and not is_all and not gone:
+        told, _ = _told_before(log, following, lsn, told)
+    return _missing(log, end_lsn - 1, told)
+
+
+def whole_from(log: Log) -> int:
+    """From this LSN on all is there as of any LSN: where a container begins, or the log's end."""
+    begin = log.gaps[-1].end_lsn if log.gaps else 0
+    pieces = log.between(begin, log.durable_lsn)
+    # behind the last slot that is missing less and less of what is gone was part of the log
+    at = bisect_left(pieces, True, key=lambda piece: missing_as_of(log, piece.slot_lsn) is None)
+    return pieces[at].slot_lsn if at < len(pieces) else log.durable_lsn
+
+
+def _told_before(log: Log, piece: LogPiece, lsn: int, told: _Told) -> tuple[_Told, bool]:
+    """*told*, and what blocks of *piece* tell: those with records below *lsn*, and the next one, if that is there."""
+    data = _content(log, piece)
+    before, at = piece.prev_lsn, DATA_OFFSET
+    while at < len(data):
+        try:
+            found = block.decode(data[at:], piece.slot_lsn + at, log.log_id)
+        except BadBlock:
+            break
+        if found.head.prev_lsn != before:
+            break
+        if at == DATA_OFFSET:
+            told = _Told(told.base_lsn)  # a container begins with all holes that there are
+        told = told.after(found)
+        if found.lsn + BLOCK_HEAD_BYTES >= lsn:
+            return told, True
+        before, at = found.lsn, found.end_lsn - piece.slot_lsn
+    return told, False
+
+
+def _content(log: Log, piece: LogPiece) -> memoryview:
+    """The container's bytes, wherever it is by now; none if it is gone."""
+    found: LogPiece | None = piece
+    while found is not None:
+        try:
+            file = RealFile(found.path, os.O_RDONLY)
+        except DiskError as error:
+            if not was_missing(error):
+                raise
+        else:
+            try:
+                data = file.read_at(0, log.container_bytes)
+                if data[: len(found.head)] == found.head == file.read_at(0, len(found.head)):
+                    return memoryview(data)
+            finally:
+                file.close()
+        found = find_again(log, piece.slot_lsn) if found is piece else None
+    return memoryview(b"")
+
+
+def _missing(log: Log, lsn: int, told: _Told) -> Gap | None:
+    """The newest slot that is missing, of those up to the one of *lsn* that are part of the log as it was *told*."""
+    size = log.container_bytes
+    pieces = {piece.slot_lsn // size: piece for piece in log.between(told.base_lsn, lsn + 1)}
+    slot = lsn // size
+    while slot >= told.base_lsn // size:
+        hole = hole_with(told.holes, slot)
+        piece = pieces.get(slot)
+        if hole is not None:
+            prev_lsn = hole.prev_lsn
+        elif piece is not None:
+            prev_lsn = piece.prev_lsn
+        else:
+            gap = next(iter(log.missing(slot * size, slot * size + 1)), None)
+            if gap is None or gap.is_reclaimed:
+                return Gap(slot * size, (slot + 1) * size, True)
+            prev_lsn = slot * size - 1  # it was lost, and with it what stood before it
+        if prev_lsn <= 0:
+            break
+        slot = prev_lsn // size
+    return None

@@ -1,0 +1,321 @@
+"""A journal opened for analysis: its views as Arrow.
+
+    journal = open_journal("./data")
+    for batch in journal.records(columns=["lsn", "type", "queue", "time"]):
+        ...
+    print(journal.queues())
+
+A journal that a broker is writing may be read all the same: what is seen is the log as of the moment it was opened. The
+broker is not disturbed, and nothing is consumed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from ...journal.format.record import RecordType
+from ..scan.files import Log, LogPiece, open_log
+from ..scan.number_sets import Flags, Longs, is_among
+from ..scan.selection import Selection, check_selection, queue_ids_named
+from . import amqp_columns, records, views
+from . import live_set as living
+from .lifetimes import NEVER, Lifetimes, lifetimes_of
+from .record_tables import RecordTables, gather
+from .records import ReadOptions
+
+VIEWS = ("records", "messages", "places", "strays", "transactions", "containers", "living", "queues", "wiring")
+_AMQP = tuple(amqp_columns.SCHEMA.names)
+
+
+class Journal:
+    """A look at a journal. Can be pickled; any thread may use it."""
+
+    def __init__(
+        self, log: Log, store: str, queue_names: Mapping[int, str], connect: str | None, catalog: str | None
+    ) -> None:
+        self.log = log
+        self.queue_names = dict(queue_names)
+        self._store = store
+        self._connect, self._catalog = connect, catalog
+
+    def records(
+        self,
+        reading: ReadOptions | None = None,
+        columns: list[str] | None = None,
+        *,
+        pieces: tuple[LogPiece, ...] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """The records that *reading* selects, in order; *columns* as in `records` and `amqp_columns`.
+
+        *pieces*: only what these hold.
+        """
+        reading = self.resolved("records", reading)
+        names = tuple(columns) if columns is not None else reading.columns
+        schema = record_schema(names)
+        selection = reading.selection
+        if pieces is None:
+            end_lsn = self.log.durable_lsn if selection.end_lsn is None else selection.end_lsn
+            pieces = self.log.between(selection.start_lsn, end_lsn)
+        if reading.copies == "new" and not reading.seen:
+            reading = replace(reading, seen=self.log.runs(selection.start_lsn))
+        own = tuple(name for name in names if name in records.SCHEMA.names)
+        decoded = tuple(name for name in names if name not in own)
+        needed = own + tuple(name for name in ("type", "flags", "payload") if decoded and name not in own)
+        for batch in records.read_records(self.log, pieces, replace(reading, columns=needed), self.queue_names):
+            if decoded:
+                batch = _with_amqp(batch, names, decoded, schema)
+            yield batch
+
+    def messages(
+        self,
+        reading: ReadOptions | None = None,
+        columns: list[str] | None = None,
+        *,
+        ids: tuple[int, int] = (0, NEVER),
+    ) -> pa.Table:
+        """One row per message, see `views.MESSAGES`, and what *columns* name of `payload` and `amqp_columns` too.
+
+        Of the selection, the range says when the messages arrived, and its end also as of which LSN; queues say where
+        they were. *ids*: only messages in this range.
+        """
+        reading = self.resolved("messages", reading)
+        selection = reading.selection
+        first = max(ids[0], selection.start_lsn)
+        lifetimes = self.lifetimes(reading, first, ids[1])
+        names = tuple(columns) if columns is not None else tuple(views.MESSAGES.names)
+        own = [name for name in names if name in views.MESSAGES.names]
+        extra = [name for name in names if name not in own]
+        table = views.messages(lifetimes, self.queue_names, own or ["message_id"])
+        chosen = _chosen(lifetimes, selection, first, ids[1])
+        if not chosen.all():
+            table = table.filter(pa.array(chosen))
+        if extra:
+            contents = self._contents(lifetimes.messages.id[chosen], reading)
+            wanted = [name for name in extra if name != "payload"]
+            for name, array in zip(wanted, amqp_columns.decoded(contents, wanted), strict=True):
+                table = table.append_column(amqp_columns.SCHEMA.field(name), array)
+            if "payload" in extra:
+                table = table.append_column("payload", pa.array(contents, pa.binary()))
+        return table.select(list(names))
+
+    def places(
+        self, reading: ReadOptions | None = None, columns: list[str] | None = None, *, ids: tuple[int, int] = (0, NEVER)
+    ) -> pa.Table:
+        """One row per stay of a message on a queue, see `views.PLACES`, of the messages that `messages` would give."""
+        reading = self.resolved("places", reading)
+        first = max(ids[0], reading.selection.start_lsn)
+        lifetimes = self.lifetimes(reading, first, ids[1])
+        table = views.places(lifetimes, self.queue_names, views.PLACES.names if columns is None else columns)
+        chosen = _chosen(lifetimes, reading.selection, first, ids[1])
+        if not chosen.all():
+            table = table.filter(pa.array(chosen[np.searchsorted(lifetimes.messages.id, lifetimes.places.message_id)]))
+        return table
+
+    def living(self, reading: ReadOptions | None = None, *, ids: tuple[int, int] = (0, NEVER)) -> pa.Table:
+        """One row per container that holds something living, see `living.LIVING`, of the messages as in `messages`."""
+        reading = self.resolved("living", reading)
+        first = max(ids[0], reading.selection.start_lsn)
+        facts, lifetimes = self._lives(reading, first, ids[1])
+        chosen = _chosen(lifetimes, reading.selection, first, ids[1])
+        return living.live_set_table(facts, lifetimes, chosen, _end(reading), self.log.container_bytes)
+
+    def strays(self, reading: ReadOptions | None = None, *, ids: tuple[int, int] = (0, NEVER)) -> pa.Table:
+        """The records of messages without a Start record, see `live_set.ORPHANS`; *ids*: of those in this range."""
+        reading = self.resolved("strays", reading)
+        selection = reading.selection
+        first = max(ids[0], selection.start_lsn)
+        facts, lifetimes = self._lives(reading, first, ids[1])
+        chosen = (facts.message_id >= first) & (facts.message_id < ids[1])
+        if selection.queue_ids:
+            chosen &= np.isin(facts.queue_id, selection.queue_ids)
+        return living.orphans_table(facts, lifetimes, chosen, _end(reading), self.queue_names)
+
+    def transactions(self, reading: ReadOptions | None = None) -> pa.Table:
+        """One row per transaction, see `views.TRANSACTIONS`; the selection says when they began."""
+        reading = self.resolved("transactions", reading)
+        selection = reading.selection
+        facts = gather(self.log, self.log.pieces, reading)
+        table = views.transactions(facts, _end(reading), self.queue_names)
+        return table.filter(pa.array(table["txn_id"].to_numpy() >= selection.start_lsn))
+
+    def queues(self, reading: ReadOptions | None = None) -> pa.Table:
+        """One row per queue, see `views.QUEUES`, as of the end of the selection."""
+        reading = self.resolved("queues", reading)
+        table = views.queues(self.lifetimes(reading, 0), self.queue_names)
+        chosen = reading.selection.queue_ids
+        return table.filter(pa.array(np.isin(table["queue_id"].to_numpy(), chosen))) if chosen else table
+
+    def containers(self, reading: ReadOptions | None = None, *, pieces: tuple[LogPiece, ...] | None = None) -> pa.Table:
+        """One row per container that holds something of the selected range, see `views.CONTAINERS`.
+
+        The figures are of what it holds of that range. Damage is a column, and raises nothing.
+        """
+        reading = self.resolved("containers", replace(reading or ReadOptions(), permissive=True))
+        selection = reading.selection
+        if pieces is None:
+            end_lsn = self.log.durable_lsn if selection.end_lsn is None else selection.end_lsn
+            pieces = self.log.between(selection.start_lsn, end_lsn)
+        return views.containers(self.log, pieces, reading)
+
+    def wiring(self) -> pa.Table:
+        """The wiring as SQL has it now, see `views.WIRING`."""
+        from . import wiring_rows  # whoever reads records imports no SQL
+
+        rows = wiring_rows.read_wiring(self._store, self.log.uuid, self._connect, self._catalog)
+        return wiring_rows.table_of(rows)
+
+    def lifetimes(self, reading: ReadOptions, first_lsn: int, end_id: int = NEVER) -> Lifetimes:
+        """The lives of the messages with ids from *first_lsn* up to before *end_id*; of some others a part, too."""
+        return self._lives(reading, first_lsn, end_id)[1]
+
+    def _lives(self, reading: ReadOptions, first_lsn: int, end_id: int) -> tuple[RecordTables, Lifetimes]:
+        """The record tables of these messages, and the lifetimes that were derived from them."""
+        ids = (first_lsn, end_id) if first_lsn or end_id < NEVER else None
+        facts = gather(self.log, self.log.between(first_lsn, self.log.durable_lsn), reading, ids)
+        return facts, lifetimes_of(facts, _end(reading))
+
+    def resolved(self, view: str, reading: ReadOptions | None = None) -> ReadOptions:
+        """*reading* with each time replaced by the first LSN of that time or later, as `first_lsn_since` finds it.
+
+        So a range of time means the same in all views. Raises `CairnError` for a criterion that *view* does not apply.
+        """
+        reading = reading or ReadOptions()
+        selection = reading.selection
+        check_selection(view, selection)
+        if selection.start_us is None and selection.end_us is None:
+            return reading
+        start_lsn, end_lsn = selection.start_lsn, selection.end_lsn
+        if selection.start_us is not None:
+            start_lsn = max(start_lsn, self.first_lsn_since(selection.start_us, reading))
+        if selection.end_us is not None:
+            found = self.first_lsn_since(selection.end_us, reading)
+            end_lsn = found if end_lsn is None else min(end_lsn, found)
+        lsns = replace(selection, start_lsn=start_lsn, end_lsn=end_lsn, start_us=None, end_us=None)
+        return replace(reading, selection=lsns)
+
+    def first_lsn_since(self, time_us: int, reading: ReadOptions | None = None) -> int:
+        """The LSN of the first record, not counting copies, of that time or later; the durable end if there is none.
+
+        What stands in a container was there before the next one was begun, so few containers are read. Of *reading*
+        only counts what is done about damage.
+        """
+        begun = [piece.slot_lsn for piece in self.log.pieces if 0 < piece.begun_us < time_us]
+        return self._first_original(Selection(max(begun, default=self.log.first_lsn), start_us=time_us), reading)
+
+    def doubtful_lsn_since(self, time_us: int, reading: ReadOptions | None = None) -> int | None:
+        """The lowest LSN that may have been the first of that time or later; None if `first_lsn_since` is certain.
+
+        It is not where that finds the first record behind a stretch that is missing.
+        """
+        lsn = self.first_lsn_since(time_us, reading)
+        gap = next((gap for gap in reversed(self.log.gaps) if gap.end_lsn <= lsn), None)
+        if gap is None or self._first_original(Selection(gap.end_lsn), reading) < lsn:
+            return None
+        return gap.first_lsn + 1
+
+    def _first_original(self, selection: Selection, reading: ReadOptions | None) -> int:
+        """The LSN of the first record of *selection* that is no copy; the durable end if there is none."""
+        how = replace(reading or ReadOptions(), columns=("lsn",), selection=selection, copies="none", seen=())
+        batches = records.read_records(self.log, self.log.between(selection.start_lsn, self.log.durable_lsn), how)
+        return next((int(batch["lsn"][0].as_py()) for batch in batches if batch.num_rows), self.log.durable_lsn)
+
+    def with_pieces(self, pieces: tuple[LogPiece, ...]) -> Journal:
+        """This journal with only *pieces* of the log: all that a part of the work needs to travel."""
+        return self.with_log(replace(self.log, pieces=pieces, gaps=()))
+
+    def with_log(self, log: Log) -> Journal:
+        """This journal with another view of the log."""
+        return Journal(log, self._store, self.queue_names, self._connect, self._catalog)
+
+    def with_names(self, names: Mapping[int, str]) -> Journal:
+        """This journal with these names of queues."""
+        return Journal(self.log, self._store, names, self._connect, self._catalog)
+
+    def queue_ids(self, names: list[str]) -> tuple[int, ...]:
+        """The ids of queues by their names, or by the ids themselves. Raises `CairnError` for one that there is not."""
+        return queue_ids_named(names, self.queue_names, "queue {!r}")
+
+    def _contents(self, ids: Longs, reading: ReadOptions) -> list[bytes | None]:
+        """The whole content of each of these messages, None where a part is missing."""
+        kinds = (int(RecordType.START), int(RecordType.CHUNK))
+        if not len(ids):
+            return []
+        # a message's id is the LSN of its first record, so nothing of it stands before that
+        selection = Selection(int(ids.min()), types=kinds, message_ids=tuple(ids.tolist()))
+        found: dict[int, dict[int, bytes]] = {}
+        last: dict[int, int] = {}
+        columns = ["message_id", "type", "flags", "extra", "payload"]
+        for batch in self.records(replace(reading, selection=selection, copies="all"), columns):
+            for message_id, kind, flags, extra, payload in zip(*(column.to_pylist() for column in batch), strict=True):
+                number = extra if kind == "chunk" else 0
+                found.setdefault(message_id, {})[number] = payload
+                if not flags & 4:
+                    last[message_id] = number
+        whole = {
+            message_id: b"".join(pieces[number] for number in sorted(pieces))
+            for message_id, pieces in found.items()
+            if len(pieces) == last.get(message_id, -1) + 1
+        }
+        return [whole.get(message_id) for message_id in ids.tolist()]
+
+
+def open_journal(
+    path: str, *, archive: str | None = None, connect: str | None = None, catalog: str | None = None,
+    history: bool = False,
+) -> Journal:  # fmt: skip
+    """The journal of the store in directory *path*, or a journal directory or an archive by itself.
+
+    *archive*: where containers are that left the log. *history*: also those that left it and were not written over yet.
+    *connect* and *catalog* name the server that the wiring is on. Raises `CairnError` with place, reason and remedy.
+    """
+    from . import wiring_rows
+
+    log = open_log(path, archive, history=history)
+    store = os.path.dirname(os.path.abspath(log.journal)) if log.journal else path
+    return Journal(log, store, wiring_rows.find_names(store, log.uuid, connect, catalog), connect, catalog)
+
+
+def record_schema(columns: tuple[str, ...] = records.DEFAULT) -> pa.Schema:
+    """The schema of the view `records` with these columns. Raises `CairnError` for one that there is not."""
+    return _schema(columns, pa.schema([*records.SCHEMA, *amqp_columns.SCHEMA]))
+
+
+def message_schema(columns: tuple[str, ...] = tuple(views.MESSAGES.names)) -> pa.Schema:
+    """The schema of the view `messages` with these columns. Raises `CairnError` for an unknown one."""
+    return _schema(columns, pa.schema([*views.MESSAGES, records.SCHEMA.field("payload"), *amqp_columns.SCHEMA]))
+
+
+def _schema(columns: tuple[str, ...], known: pa.Schema) -> pa.Schema:
+    records.check_columns(columns, known)
+    return pa.schema([known.field(name) for name in columns])
+
+
+def _with_amqp(
+    batch: pa.RecordBatch, names: tuple[str, ...], decoded: tuple[str, ...], schema: pa.Schema
+) -> pa.RecordBatch:
+    rows = zip(batch["type"].to_pylist(), batch["payload"].to_pylist(), strict=True)
+    contents = [payload if kind == "start" else None for kind, payload in rows]
+    more = dict(zip(decoded, amqp_columns.decoded(contents, decoded, whole=False), strict=True))
+    return pa.RecordBatch.from_arrays([more[name] if name in more else batch[name] for name in names], schema=schema)
+
+
+def _chosen(lifetimes: Lifetimes, selection: Selection, first: int, end_lsn: int) -> Flags:
+    found = lifetimes.messages
+    chosen = (found.id >= first) & (found.id < end_lsn)
+    if selection.queue_ids:
+        on = lifetimes.places.message_id[np.isin(lifetimes.places.queue_id, selection.queue_ids)]
+        chosen &= np.isin(found.id, on)
+    if selection.message_ids:
+        chosen &= is_among(found.id, selection.ordered_ids)
+    return chosen
+
+
+def _end(reading: ReadOptions) -> int:
+    """As of which LSN."""
+    end_lsn = reading.selection.end_lsn
+    return NEVER if end_lsn is None else end_lsn

@@ -1,0 +1,125 @@
+"""The records of a log on messages, queues and transactions, gathered as tables of numbers.
+
+A record takes 58 bytes, and what is made of the tables takes some hundred more, so a part of the messages can be asked
+for alone. What costs time in them is memory that is touched for the first time: types and flags stay as small as they
+are in the log, and no table is copied where a mask does.
+
+The same whatever was copied forward: a place on a queue is known by the LSN of the record that gave it first, a message
+by its id, an end by what it ends. So a copy says nothing twice, and stands in for an original that is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ...journal.format.record import FIRST_NOTE, Flag, RecordType
+from ..scan.files import Log, LogPiece
+from ..scan.number_sets import Flags, Longs
+from ..scan.scanner import Damaged, Window
+from .records import ReadOptions, scan_piece, scanner_of
+
+Bytes = npt.NDArray[np.uint8]
+_FIELDS = ("type", "flags", "size", "message_id", "queue_id", "txn_id", "time_us", "extra")
+_KINDS = {"lsn": np.int64, **dict.fromkeys(_FIELDS, np.int64), "type": np.uint8, "flags": np.uint8, "size": np.uint32}
+_MAY_TELL = np.zeros(256, bool)
+"""By type, whether the payload says something of messages or transactions; a commit's does in copies."""
+_MAY_TELL[[RecordType.DTX_START, RecordType.TX_END, RecordType.QUEUE_DELETE, RecordType.TX_COMMIT]] = True
+
+
+class RecordTables(NamedTuple):
+    """Records side by side, in the order of LSNs."""
+
+    lsn: Longs
+    type: Bytes
+    flags: Bytes
+    size: npt.NDArray[np.uint32]
+    message_id: Longs
+    queue_id: Longs
+    txn_id: Longs
+    time_us: Longs
+    extra: Longs
+    payloads: dict[int, bytes]
+    """By LSN, of those where the payload says something of messages or transactions."""
+    breaks: Longs
+    """The LSNs, ascending, at which unreadable or lost ranges begin."""
+
+    def where(self, chosen: Flags) -> RecordTables:
+        """Those that are chosen."""
+        return self.at(np.flatnonzero(chosen))
+
+    def of_type(self, kind: RecordType) -> RecordTables:
+        return self.where(self.type == int(kind))
+
+    def has(self, flag: Flag) -> Flags:
+        found: Flags = (self.flags & int(flag)) != 0
+        return found
+
+    def at(self, chosen: Longs) -> RecordTables:
+        """Those with these numbers."""
+        fields = {name: getattr(self, name)[chosen] for name in ("lsn", *_FIELDS)}
+        return self._replace(**fields)
+
+
+def gather(
+    log: Log, pieces: Iterable[LogPiece], reading: ReadOptions, ids: tuple[int, int] | None = None
+) -> RecordTables:
+    """All that *pieces* say. Of *reading* only how to read counts, and not what.
+
+    *ids*: of messages only those in this range matter. What transactions, queues and openings of the log say is there
+    all the same, and so is the record before each opening, and the last one.
+    """
+    parts: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in ("lsn", *_FIELDS)}
+    payloads: dict[int, bytes] = {}
+    breaks = [gap.first_lsn for gap in log.gaps]
+    scanner = scanner_of(log, reading, _tells_more)
+    for piece in pieces:
+        for window in scan_piece(log, piece, reading, scanner):
+            if isinstance(window, Damaged):
+                breaks.append(window.first_lsn)
+                continue
+            chosen = _about(window, ids)
+            heads = window.heads if chosen is None else window.heads[chosen]
+            parts["lsn"].append(window.lsns if chosen is None else window.lsns[chosen])
+            for name in _FIELDS:
+                values = heads[name].copy()  # the buffer is used again; one value alone is contiguous as it stands
+                parts[name].append(values.view(np.int64) if values.itemsize == 8 else values)
+            kinds, flags = parts["type"][-1], parts["flags"][-1]
+            told = np.flatnonzero(
+                _MAY_TELL[kinds] & ((kinds != int(RecordType.TX_COMMIT)) | ((flags & Flag.MOVED) != 0))
+            )
+            if len(told):
+                payloads.update(zip(
+                    parts["lsn"][-1][told].tolist(),
+                    window.payloads(told if chosen is None else chosen[told]), strict=True,
+                ))  # fmt: skip
+    joined = {name: _joined(parts.pop(name), np.dtype(kind)) for name, kind in _KINDS.items()}
+    return RecordTables(**joined, payloads=payloads, breaks=np.array(sorted(breaks), np.int64))
+
+
+def _tells_more(heads: npt.NDArray[np.void]) -> bool:
+    """Return whether the payload of one of these records is looked at."""
+    return bool(_MAY_TELL[heads["type"]].any())
+
+
+def _about(window: Window, ids: tuple[int, int] | None) -> Longs | None:
+    """The numbers of the records that say something of messages in this range, or of none; None for all."""
+    kinds = window.heads["type"]
+    counts = (kinds != int(RecordType.LOG_HOLES)) & (kinds < FIRST_NOTE)
+    if ids is None:
+        return None if counts.all() else np.flatnonzero(counts)
+    rows = np.flatnonzero(counts)
+    messages = window.heads["message_id"][rows].view(np.int64)
+    chosen = (messages == 0) | ((messages >= ids[0]) & (messages < ids[1]))
+    opens = np.flatnonzero(kinds[rows] == int(RecordType.LOG_OPEN))
+    chosen[opens[opens > 0] - 1] = True
+    chosen[-1:] = True  # an opening, or nothing, may follow in the next window
+    found: Longs = rows[chosen]
+    return found
+
+
+def _joined(parts: list[npt.NDArray[Any]], kind: np.dtype[Any]) -> npt.NDArray[Any]:
+    return np.concatenate(parts) if parts else np.empty(0, kind)

@@ -1,0 +1,45 @@
+"""Holding what a reader of history still wants: bookmarks in the store that a log belongs to."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+from ...base.errors import CairnError
+from ...store.journaled.retention_leases import Bookmark, read_bookmark, write_bookmark
+from ..scan.files import Log
+
+log_of = logging.getLogger(__name__)
+
+
+def store_of(log: Log) -> str:
+    """The directory of the store that *log* is of. Raises `CairnError` for an archive, which holds what it has."""
+    if not log.journal:
+        raise CairnError(log.place, "an archive can't be held by a slot", "leave that out, or name the store")
+    return os.path.dirname(os.path.abspath(log.journal))
+
+
+def held_at(log: Log, name: str) -> int | None:
+    """From where on the store keeps what its log had for that name; None if it does not."""
+    found = read_bookmark(store_of(log), name)
+    return None if found is None else found.lsn
+
+
+def hold(log: Log, name: str, lsn: int, most_bytes: int) -> None:
+    """Have the store keep what its log has from *lsn* on, also behind the log's base; and what is held already.
+
+    A query that goes on after a crash asks where it would begin before it is told where it was.
+    """
+    store = store_of(log)
+    before = read_bookmark(store, name)
+    write_bookmark(store, Bookmark(name, lsn if before is None else min(lsn, before.lsn), most_bytes))
+
+
+def release_until(log: Log, name: str, lsn: int, most_bytes: int) -> None:
+    """Releases everything below *lsn*. Makes a lease that the broker has dropped again, and reports that."""
+    store = store_of(log)
+    before = read_bookmark(store, name)
+    if before is None:
+        log_of.warning("%s: slot %s was dropped, or removed; it is made again at LSN %d", store, name, lsn)
+    if before is None or before.lsn < lsn or before.most_bytes != most_bytes:
+        write_bookmark(store, Bookmark(name, lsn, most_bytes))

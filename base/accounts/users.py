@@ -1,0 +1,243 @@
+"""The users file: one line per user, with what is kept of the password.
+
+    cairnmq-users 1 <key>
+    <name>:SCRAM-SHA-256$<iterations>:<salt>$<stored key>:<server key>
+
+Keys and salts are Base64. The *key* of the first line is a secret of the file from which credentials of users there are
+none of are made: the same name gets the same ones each time, so that nobody learns who there is by asking (A10).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import hmac
+import logging
+import os
+import secrets
+import threading
+import unicodedata
+from base64 import b64decode, b64encode
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple
+
+from ..errors import CairnError
+from .credentials import FEWEST_ITERATIONS, FEWEST_SALT_BYTES, ITERATIONS, KEY_BYTES, MOST_ITERATIONS, Credentials
+
+log = logging.getLogger(__name__)
+
+ANONYMOUS = "anonymous"
+"""The name of anonymous clients in access rules; no user can have it."""
+EVERYBODY = "*"
+"""The name for all users in access rules; not allowed as the name of a user."""
+MAX_NAME_BYTES = 255
+MAX_FILE_BYTES = 64 << 20
+
+_MAGIC, _FORMAT = "cairnmq-users", "1"
+_HASH = "SCRAM-SHA-256"
+_REMEDY = "mend the line, or remove it and add the user again with `cairnmq users add`"
+
+
+class Users(NamedTuple):
+    """The content of a users file."""
+
+    decoy_key: bytes
+    accounts: dict[str, Credentials]
+    usual_iterations: int = ITERATIONS
+    """The number of iterations that most accounts have."""
+
+    def find(self, name: str) -> Credentials:
+        """Return the credentials of *name*; for an unknown name a realistic decoy that no password matches."""
+        seed = hmac.digest(self.decoy_key, name.encode("utf-8", "surrogatepass"), hashlib.sha512)
+        decoy = Credentials(seed[:KEY_BYTES], secrets.token_bytes(KEY_BYTES), seed[KEY_BYTES:], self.usual_iterations)
+        return self.accounts.get(name, decoy)
+
+
+def why_no_name(name: str) -> str:
+    """Why *name* can't be a user's; empty if it can."""
+    if not name or len(name.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES:
+        return f"a user's name has 1 to {MAX_NAME_BYTES} bytes"
+    if not name.isprintable() or any(char in ": " for char in name) or name.startswith("#"):
+        return "a user's name has no spaces, colons or control characters, and does not begin with '#'"
+    if unicodedata.normalize("NFKC", name) != name:
+        return "a user's name is in Unicode's normal form NFKC, as clients send it"
+    if name == ANONYMOUS:
+        return f"{ANONYMOUS!r} is the name of everybody who has none"
+    if name == EVERYBODY:
+        return f"{EVERYBODY!r} stands for all users in access rules"
+    return ""
+
+
+def read(path: str) -> Users:
+    """The users of the file at *path*. Raises `CairnError` with place, reason and remedy."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would wait for its other end
+        with open(fd, "rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+    except FileNotFoundError as error:
+        raise CairnError(path, "there is no such users file", "make one with `cairnmq users add`") from error
+    except OSError as error:
+        raise CairnError(path, f"can't be read: {error.strerror}", "name a users file that can") from error
+    return parse(data, path)
+
+
+def parse(data: bytes, path: str) -> Users:
+    """Decode the users file *data*; *path* is for errors. Raises `CairnError`."""
+    if len(data) > MAX_FILE_BYTES:
+        raise CairnError(path, f"it is longer than {MAX_FILE_BYTES >> 20} MiB", "that is no users file of CairnMQ")
+    try:
+        lines = data.decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise CairnError(path, f"byte {error.start} is no UTF-8", "restore the file from a copy") from error
+    head = lines[0].split(" ")
+    if len(head) != 3 or head[0] != _MAGIC:
+        raise CairnError(f"{path}, line 1", "it is no users file of CairnMQ", "make one with `cairnmq users add`")
+    if head[1] != _FORMAT:
+        raise CairnError(f"{path}, line 1", f"its format {head[1]!r} is newer than this program's", "use a newer one")
+    accounts: dict[str, Credentials] = {}
+    place = f"{path}, line 1"
+    try:
+        decoy_key = _unpack(head[2], "key", KEY_BYTES, KEY_BYTES)
+        for number, line in enumerate(lines[1:], 2):
+            place = f"{path}, line {number}"
+            if not line or line.startswith("#"):
+                continue
+            name, kept = _account(line)
+            if name in accounts:
+                raise ValueError(f"the user {name!r} stands in the file twice")
+            accounts[name] = kept
+    except ValueError as error:
+        raise CairnError(place, str(error), _REMEDY) from error
+    counts = Counter(kept.iterations for kept in accounts.values())
+    return Users(decoy_key, accounts, counts.most_common(1)[0][0] if counts else ITERATIONS)
+
+
+def _account(line: str) -> tuple[str, Credentials]:
+    name, _, secret = line.partition(":")
+    why = why_no_name(name)
+    if why:
+        raise ValueError(why)
+    parts = secret.split("$")
+    counted, keys = (parts[1].split(":"), parts[2].split(":")) if len(parts) == 3 else ([], [])
+    if parts[0] != _HASH or len(counted) != 2 or len(keys) != 2:
+        raise ValueError(f"a line is NAME:{_HASH}$ITERATIONS:SALT$STORED-KEY:SERVER-KEY")
+    if not (counted[0].isascii() and counted[0].isdigit() and len(counted[0]) <= 8):
+        raise ValueError("the iterations are no number")
+    iterations = int(counted[0])
+    if not FEWEST_ITERATIONS <= iterations <= MOST_ITERATIONS:
+        raise ValueError(f"{iterations} iterations; {FEWEST_ITERATIONS} to {MOST_ITERATIONS} are allowed")
+    return name, Credentials(
+        _unpack(counted[1], "salt", FEWEST_SALT_BYTES, 1024),
+        _unpack(keys[0], "stored key", KEY_BYTES, KEY_BYTES),
+        _unpack(keys[1], "server key", KEY_BYTES, KEY_BYTES),
+        iterations,
+    )
+
+
+def _unpack(text: str, what: str, fewest_bytes: int, most_bytes: int) -> bytes:
+    try:
+        data = b64decode(text, validate=True)
+    except ValueError:
+        data = b""
+    if not fewest_bytes <= len(data) <= most_bytes:
+        raise ValueError(f"the {what} is not the Base64 of {fewest_bytes} to {most_bytes} bytes")
+    return data
+
+
+def render(users: Users) -> bytes:
+    """The users file that says so."""
+
+    def text(data: bytes) -> str:
+        return b64encode(data).decode("ascii")
+
+    lines = [f"{_MAGIC} {_FORMAT} {text(users.decoy_key)}"]
+    for name, (salt, stored_key, server_key, iterations) in users.accounts.items():
+        lines.append(f"{name}:{_HASH}${iterations}:{text(salt)}${text(stored_key)}:{text(server_key)}")
+    return ("\n".join(lines) + "\n").encode()
+
+
+def change(path: str, edit: Callable[[dict[str, Credentials]], None]) -> None:
+    """Replace the file at *path* by one whose accounts *edit* has changed; make it if it is not there.
+
+    It is replaced whole and durably, with mode 0600, by one process at a time. What *edit* raises leaves it as it was.
+    """
+    real = os.path.realpath(path)
+    directory, draft = os.path.dirname(real), f"{real}.new"
+    try:
+        held = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            there = os.path.exists(real)
+            users = read(path) if there else Users(secrets.token_bytes(KEY_BYTES), {})
+            edit(users.accounts)
+            with suppress(FileNotFoundError):  # of one who was killed meanwhile
+                os.unlink(draft)
+            fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with open(fd, "wb") as file:
+                os.fchmod(fd, 0o600)
+                file.write(render(users))
+                file.flush()
+                os.fsync(fd)
+            os.replace(draft, real)
+            os.fsync(held)
+        finally:
+            os.close(held)
+    except OSError as error:
+        raise CairnError(path, f"can't be written: {error.strerror}", "name a place that can be written to") from error
+
+
+class UsersFile:
+    """The users file of a running broker, read again when it has changed. Any thread.
+
+    While the file can't be read, it has no users: a removed user must not be able to log in because a line is invalid.
+    """
+
+    def __init__(self, path: str) -> None:
+        """Raises `CairnError` if it can't be read."""
+        self.path = path
+        self._lock = threading.Lock()
+        self._seen = _signature(path)
+        self._users = read(path)
+
+    def find(self, name: str) -> Credentials:
+        """The credentials of *name* now; some that nothing fits if there is no such user."""
+        with self._lock:
+            seen = _signature(self.path)
+            if seen != self._seen:
+                self._reread()
+                self._seen = seen
+            return self._users.find(name)
+
+    def knows(self, name: str) -> bool:
+        """Return whether the users file, as last read, has a user *name*."""
+        with self._lock:
+            return name in self._users.accounts
+
+    def read_again(self) -> Callable[[], None]:
+        """Read it; what it returns makes that count. Raises `CairnError` if it is broken."""
+        seen, users = _signature(self.path), read(self.path)
+
+        def take() -> None:
+            with self._lock:
+                self._seen, self._users = seen, users
+
+        return take
+
+    def _reread(self) -> None:
+        try:
+            self._users = read(self.path)
+        except CairnError as error:
+            log.error("%s; nobody of it can log in until then", error)
+            self._users = Users(self._users.decoy_key, {})
+        else:
+            log.info("%s: read again, %d users", self.path, len(self._users.accounts))
+
+
+def _signature(path: str) -> tuple[int, ...]:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return ()
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns

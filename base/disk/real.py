@@ -1,0 +1,210 @@
+"""The disk seam over the operating system: pread, pwrite, fdatasync, fsync of the directory."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import suppress
+
+from ..errors import CannotLink, DiskError, DiskFull, NotAFile
+from .seam import Buffer, Directory
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_UNLINKABLE = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS}
+_REMEDIES = {
+    errno.ENOENT: "check the path; if it existed, restore it, or the target of its link",
+    errno.EACCES: "check the owner and the permissions",
+    errno.EPERM: "check the owner and the permissions",
+    errno.EROFS: "the file system is mounted read-only",
+    errno.EIO: "the disk failed: look into the kernel log",
+    errno.ENOTDIR: "name a directory",
+    errno.ELOOP: "it is a symbolic link: put the file itself there",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+}
+
+
+def disk_error(place: str, action: str, error: OSError) -> DiskError:
+    """Return the `DiskError` that describes *error* at *place*."""
+    if error.errno in _FULL:
+        return DiskFull(place, f"no space left ({action}: {error.strerror})", "free some space or raise the quota")
+    return DiskError(place, f"{action} failed: {error.strerror}", _REMEDIES.get(error.errno or 0, ""))
+
+
+def link_error(place: str, action: str, error: OSError) -> DiskError:
+    """Return the `DiskError` of a failed link: `CannotLink` where copying the file may succeed."""
+    found = disk_error(place, action, error)
+    return CannotLink(place, found.reason, "copy the file") if error.errno in _UNLINKABLE else found
+
+
+def was_missing(error: DiskError) -> bool:
+    """Return whether the file did not exist when it was opened; it may exist by now."""
+    return isinstance(error.__cause__, FileNotFoundError)
+
+
+def not_a_file(place: str) -> NotAFile:
+    """Return the error for a directory, a pipe or a socket in the place of a file."""
+    return NotAFile(place, "not a regular file", "put back the file that belongs there")
+
+
+class RealFile:
+    """A file descriptor. See `seam.File` for the promises."""
+
+    def __init__(self, path: str, flags: int) -> None:
+        self.name = os.path.basename(path)
+        self._path = path
+        self._fd = -1
+        if flags & (os.O_WRONLY | os.O_RDWR):
+            flags |= os.O_NOFOLLOW
+        try:
+            self._fd = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)  # a pipe would wait for its other end
+            mode = os.fstat(self._fd).st_mode
+        except OSError as error:
+            self.close()  # the disk may fail between the two
+            if error.errno in (errno.EISDIR, errno.ENXIO):
+                raise not_a_file(path) from error
+            raise disk_error(path, "open", error) from error
+        if stat.S_ISDIR(mode) or stat.S_ISFIFO(mode):
+            self.close()
+            raise not_a_file(path)
+
+    def size_bytes(self) -> int:
+        try:
+            return os.fstat(self._fd).st_size
+        except OSError as error:
+            raise disk_error(self._path, "fstat", error) from error
+
+    def read_at(self, offset: int, size_bytes: int) -> bytes:
+        try:
+            data = os.pread(self._fd, size_bytes, offset)
+            while len(data) < size_bytes:
+                more = os.pread(self._fd, size_bytes - len(data), offset + len(data))
+                if not more:
+                    break
+                data += more
+        except OSError as error:
+            raise disk_error(self._path, f"read of {size_bytes} bytes at {offset}", error) from error
+        return data
+
+    def read_into(self, offset: int, view: memoryview) -> int:
+        """Fill *view* with the bytes at *offset*; how many there were, fewer only where the file ends."""
+        done = 0
+        try:
+            while done < len(view) and (got := os.preadv(self._fd, [view[done:]], offset + done)):
+                done += got
+        except OSError as error:
+            raise disk_error(self._path, f"read of {len(view)} bytes at {offset}", error) from error
+        return done
+
+    def write_at(self, offset: int, data: Buffer) -> None:
+        try:
+            done = os.pwrite(self._fd, data, offset)
+            if done != len(data):
+                view = memoryview(data)
+                while done < len(view):
+                    done += os.pwrite(self._fd, view[done:], offset + done)
+        except OSError as error:
+            raise disk_error(self._path, f"write of {len(data)} bytes at {offset}", error) from error
+
+    def sync(self) -> None:
+        try:
+            os.fdatasync(self._fd)
+        except OSError as error:
+            raise disk_error(self._path, "fdatasync", error) from error
+
+    def forget(self) -> None:
+        with suppress(OSError):  # an advice: a file system without a page cache has nothing to drop
+            os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def is_in_place(self) -> bool:
+        try:
+            return os.path.samestat(os.stat(self._path), os.fstat(self._fd))
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class RealDirectory:
+    """A directory on disk; files are made with mode 0600, the directory with 0700, whatever the umask."""
+
+    def __init__(self, path: str, *, create: bool = False) -> None:
+        self.path = path
+        try:
+            if create:
+                _make_durably(os.path.abspath(path))
+            os.listdir(path)
+        except OSError as error:
+            raise disk_error(path, "create" if create else "open", error) from error
+
+    def names(self) -> list[str]:
+        try:
+            return sorted(os.listdir(self.path))
+        except OSError as error:
+            raise disk_error(self.path, "list", error) from error
+
+    def free_bytes(self) -> int:
+        try:
+            room = os.statvfs(self.path)
+        except OSError as error:
+            raise disk_error(self.path, "statvfs", error) from error
+        return room.f_bavail * room.f_frsize
+
+    def create(self, name: str) -> RealFile:
+        return RealFile(os.path.join(self.path, name), os.O_RDWR | os.O_CREAT | os.O_EXCL)
+
+    def open(self, name: str, *, writable: bool = False) -> RealFile:
+        return RealFile(os.path.join(self.path, name), os.O_RDWR if writable else os.O_RDONLY)
+
+    def rename(self, old: str, new: str) -> None:
+        try:
+            os.replace(os.path.join(self.path, old), os.path.join(self.path, new))
+        except OSError as error:
+            raise disk_error(os.path.join(self.path, old), f"rename to {new}", error) from error
+
+    def link(self, name: str, target: Directory, new_name: str) -> None:
+        place = os.path.join(self.path, name)
+        try:
+            os.link(place, os.path.join(target.path, new_name))
+        except OSError as error:
+            raise link_error(place, f"link to {os.path.join(target.path, new_name)}", error) from error
+
+    def link_count(self, name: str) -> int:
+        try:
+            return os.stat(os.path.join(self.path, name)).st_nlink
+        except OSError as error:
+            raise disk_error(os.path.join(self.path, name), "stat", error) from error
+
+    def unlink(self, name: str) -> None:
+        try:
+            os.unlink(os.path.join(self.path, name))
+        except OSError as error:
+            raise disk_error(os.path.join(self.path, name), "unlink", error) from error
+
+    def sync(self) -> None:
+        try:
+            _sync_directory(self.path)
+        except OSError as error:
+            raise disk_error(self.path, "fsync", error) from error
+
+
+def _make_durably(path: str) -> None:
+    """Make *path* and what is missing above it; the names survive a power cut, also if an earlier try was killed."""
+    parent = os.path.dirname(path)
+    if not os.path.isdir(path):
+        if not os.path.isdir(parent):
+            _make_durably(parent)
+        os.mkdir(path, 0o700)
+        os.chmod(path, 0o700)
+    _sync_directory(parent)
+
+
+def _sync_directory(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,1 @@
+"""Asynchronous copies of queues at other sites."""

@@ -1,0 +1,400 @@
+"""Queues that copy a queue of another site asynchronously, so that the two may be far apart (D23). Core only.
+
+The queue of the other site, the source, is followed over a connector. The replica is in the store, and is no node of
+this broker: clients can use it only after it is promoted. It is the state of the source at some earlier time, also
+after a crash. The arguments of the queue in the wiring name its source, so federation continues after a restart.
+
+A link that is closed, or can't be opened, is asked for again: when its connection is back, else after a delay.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from typing import Any
+from uuid import uuid4
+
+from ...amqp.codec import encode
+from ...amqp.codec.types import Symbol, Ulong
+from ...amqp.links.attach import ABSENT, SOURCE, TARGET, UNSETTLED, Attach, End
+from ...base.errors import CairnError, StoreError
+from ...channel.ports import ABORTED, MORE, AttachedEnd, Delivery, Error, Fragment, OutwardEnd, TerminalEnd
+from ...store.contract.wiring_rows import QueueRow
+from ..kernel.context import CoreContext
+from ..kernel.idle_driver import IdleDriver
+from ..nodes.registry import FOLLOWS, NOTES_OF, NodeRegistry
+from ..nodes.replication_port import Members
+from ..outbound.connectors import Connector, Connectors, Done
+from ..queues.policy import policy_of
+from .replica import DownstreamReplica, notes_name
+from .upstream import AFTER, FOLLOWER, LINE, PLACE, STREAM
+from .wire_format import END, TIME, decode
+
+log = logging.getLogger(__name__)
+
+WAITING, ATTACHING, UP, BROKEN, ENDING = "waiting", "attaching", "up", "broken", "ending"
+FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 30.0
+CREDIT = 32
+"""Messages of a source that may be on their way."""
+MAX_STEP_BYTES = 1 << 20
+"""No message of a source is longer."""
+
+
+class FederatedQueue:
+    """A queue that copies a queue of another site."""
+
+    def __init__(self, copy: DownstreamReplica, row: QueueRow) -> None:
+        said = row.arguments[FOLLOWS]
+        self.copy = copy
+        self.row = row
+        self.connector = str(said["connector"])
+        """The name of the connector, which may not exist yet."""
+        self.source = str(said["source"])
+        """The name of the upstream queue."""
+        self.follower = str(said["follower"])
+        """The name of this copy at the upstream."""
+        self.state = WAITING
+        self.why = ""
+        """Why it is not up, or was not the last time."""
+        self.channel: AttachedEnd | None = None
+        self.wait_s = FIRST_WAIT_S
+        self.as_of_us = copy.as_of_us
+        """The source's clock, when it last said that this was all it had."""
+
+    @property
+    def name(self) -> str:
+        return self.row.name
+
+    def lag_s(self, now_us: int) -> float:
+        """Return the seconds since the copy last had all changes, as far as the two clocks agree; 0 if never."""
+        return max(0.0, (now_us - self.as_of_us) / 1e6) if self.as_of_us else 0.0
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of the queue after it is promoted."""
+        return {key: value for key, value in self.row.arguments.items() if key != FOLLOWS}
+
+
+class UpstreamReceiver(IdleDriver):
+    """The driver of a link from a source."""
+
+    def __init__(self, owner: FederatedQueues, following: FederatedQueue, channel: AttachedEnd) -> None:
+        self.terminal = channel
+        self._owner = owner
+        self._following = following
+        self._pieces: list[bytes] = []
+        self._size_bytes = 0
+
+    def post(self, fragments: Sequence[Fragment]) -> None:
+        for delivery, data, flags in fragments:
+            if self._following.channel is not self.terminal:
+                return
+            self._size_bytes += len(data)
+            self._pieces.append(data)
+            if flags & ABORTED or self._size_bytes > MAX_STEP_BYTES:
+                self._owner.fail(self._following, CairnError("the source", "it sends what is no step"))
+            elif not flags & MORE:
+                content, self._pieces, self._size_bytes = b"".join(self._pieces), [], 0
+                self._owner.heard(self._following, self.terminal, content, delivery)
+
+
+class FederatedQueues:
+    """The federated queues of one broker (`connectors.User`)."""
+
+    def __init__(
+        self, core: CoreContext, nodes: NodeRegistry, connectors: Connectors, members: Members, container_id: str
+    ) -> None:
+        self.by_name: dict[str, FederatedQueue] = {}
+        self._by_channel: dict[TerminalEnd, FederatedQueue] = {}
+        self._core = core
+        self._nodes = nodes
+        self._connectors = connectors
+        self._members = members
+        self._container_id = container_id
+        self._numbers = count(1)
+        connectors.users.append(self)
+        core.events.link_closed.append(self._link_closed)
+
+    def recover(self) -> None:
+        """Find those that there were."""
+        nodes = self._nodes
+        for name, row in [*nodes.copies.items()]:
+            if NOTES_OF in row.arguments and row.arguments[NOTES_OF] not in nodes.copies:
+                self._core.post(self._drop, row, _nothing)  # its copy was taken over, or deleted
+            elif FOLLOWS in row.arguments:
+                notes = nodes.copies.get(notes_name(name))
+                self._recover(row, notes, nodes.copied.pop(name), nodes.copied.get(notes_name(name), ()))
+        nodes.copied.clear()
+
+    def _recover(self, row: QueueRow, notes: QueueRow | None, ids: Sequence[int], note_ids: Sequence[int]) -> None:
+        store = self._core.store
+        copy = DownstreamReplica(store, self._core.clock, row.name, row.id, 0 if notes is None else notes.id)
+        following = FederatedQueue(copy, row)
+        self.by_name[row.name] = following
+        self._core.users.copy_came(row.arguments)
+        try:
+            if notes is None:
+                raise CairnError(f"the copy {row.name!r}", "its notes are gone", "delete it, and follow anew")
+            copy.recover(ids, note_ids)
+            following.as_of_us = copy.as_of_us
+        except CairnError as error:
+            log.error("%s", error)
+            following.state, following.why = BROKEN, str(error)
+
+    # ---- connections ------------------------------------------------------------------------------------------------
+
+    def came(self, connector: Connector, connection: OutwardEnd) -> None:
+        for following in self.by_name.values():
+            if following.connector == connector.name and following.state == WAITING:
+                following.wait_s = FIRST_WAIT_S
+                self._attach(following, connection)
+
+    def went(self, connector: Connector) -> None:
+        for following in self.by_name.values():
+            if following.connector == connector.name:
+                self._is_over(following, "its connection broke")
+
+    # ---- links ------------------------------------------------------------------------------------------------------
+
+    def _attach(self, following: FederatedQueue, connection: OutwardEnd) -> None:
+        """Ask the source for what comes behind what is here."""
+        copy = following.copy
+        if not copy.line and copy.ids:
+            copy.empty()
+        said = {LINE: copy.line, PLACE: Ulong(copy.place), AFTER: Ulong(copy.after), FOLLOWER: following.follower}
+        asked = Attach(
+            f"{self._container_id}/{following.name}/{next(self._numbers)}",
+            End(SOURCE, STREAM + following.source),
+            End(TARGET, following.name),
+            snd_settle_mode=UNSETTLED,
+            properties=encode.value({Symbol(key): one for key, one in said.items()}),
+        )
+        following.state, following.why = ATTACHING, ""
+
+        def answered(found: Attach) -> None:
+            if following.channel is channel and found.source.kind != ABSENT:  # else its detach comes next
+                following.state = UP
+                log.info("queue %s: it follows %s over %s", following.name, following.source, following.connector)
+                channel.opened(UpstreamReceiver(self, following, channel), None, CREDIT)
+
+        channel = connection.attach(asked, IdleDriver(), answered, sends=False)
+        following.channel = channel
+        self._by_channel[channel] = following
+
+    def heard(self, following: FederatedQueue, channel: AttachedEnd, content: bytes, delivery: Delivery) -> None:
+        """A message of the source: a step, or a part of one."""
+        copy = following.copy
+        try:
+            head, events = decode(content)
+            copy.heard(events)
+            lsn = 0
+            if head.flags & END:
+                if full := self._core.store.full():
+                    raise CairnError(f"queue {following.name!r}", f"the store is full: {full}")
+                lsn = copy.end(head)
+        except CairnError as error:
+            self.fail(following, error)
+            return
+        following.wait_s = FIRST_WAIT_S
+        if head.flags & (END | TIME):
+            following.as_of_us = max(following.as_of_us, head.as_of_us)
+        self._core.commits.when_durable(lsn, channel.confirm, (delivery,), 1)
+
+    def fail(self, following: FederatedQueue, error: CairnError) -> None:
+        """Handle a failure of the copy: the link is opened anew."""
+        channel = following.channel
+        if channel is not None:
+            channel.leave(Error("amqp:internal-error", str(error)), for_good=False)
+            self._is_over(following, str(error))
+            self._try_later(following)
+
+    def _link_closed(self, channel: TerminalEnd) -> None:
+        """Ask again for a link that is closed, if a federated queue used it."""
+        following = self._by_channel.get(channel)
+        if following is not None and following.channel is channel:
+            error = channel.error
+            why = "the source ended it" if error is None else f"{error.condition}: {error.description}"
+            self._is_over(following, why)
+            self._try_later(following)
+
+    def _is_over(self, following: FederatedQueue, why: str) -> None:
+        channel, following.channel = following.channel, None
+        if channel is not None:
+            self._by_channel.pop(channel, None)
+            following.copy.drop()
+            following.state, following.why = WAITING, why
+            log.warning("queue %s: %s", following.name, why)
+
+    def _try_later(self, following: FederatedQueue) -> None:
+        self._core.scheduler.after(following.wait_s, self._try, following)
+        following.wait_s = min(2 * following.wait_s, LONGEST_WAIT_S)
+
+    def _try(self, following: FederatedQueue) -> None:
+        connector = self._connectors.by_name.get(following.connector)
+        if self.by_name.get(following.name) is not following or following.state != WAITING:
+            return
+        if connector is not None and connector.connection is not None:
+            self._attach(following, connector.connection)
+
+    # ---- what management asks for -----------------------------------------------------------------------------------
+
+    def create_for(
+        self, user: str, name: str, connector: str, source: str, arguments: Mapping[str, Any], done: Done
+    ) -> None:
+        """Create a federated queue that *user* owns; `QuotaExceeded` if they may not have another one."""
+        users = self._core.users
+        account = users.of(user)
+        if (denial := account.queue_denial()) is not None:
+            done(denial)
+            return
+        account.queues_being_made += 1
+
+        def made(error: Exception | None) -> None:
+            account.queues_being_made -= 1
+            done(error)
+
+        self.create(name, connector, source, users.owned(arguments, user), made)
+
+    def create(self, name: str, connector: str, source: str, arguments: Mapping[str, Any], done: Done) -> None:
+        """Follow the queue *source*; *arguments* are those of the queue *name* when it is taken over."""
+        try:
+            self._check_alone(name)
+            if name.startswith("$"):
+                raise StoreError(f"queue {name!r}", "names that begin with a dollar are the broker's own")
+            policy_of(name, arguments)
+            self._nodes.check_free(name)
+        except StoreError as error:
+            done(error)
+            return
+        said = {"connector": connector, "source": source, "follower": uuid4().hex}
+
+        def noted(row: QueueRow | Exception) -> None:
+            if isinstance(row, Exception):
+                done(row)
+                return
+            self._nodes.copies[row.name] = row
+            made = partial(self._core.post, self._made, row, said, done)
+            self._core.store.create_queue(name, made, {**arguments, FOLLOWS: said})
+
+        self._core.store.create_queue(notes_name(name), lambda row: self._core.post(noted, row), {NOTES_OF: name})
+
+    def _made(
+        self, notes: QueueRow, said: Mapping[str, str], done: Done, row: QueueRow | Exception
+    ) -> None:
+        if isinstance(row, QueueRow) and row.arguments.get(FOLLOWS) != said:  # somebody was faster
+            is_followed = FOLLOWS in row.arguments
+            row = StoreError(f"queue {row.name!r}", "it is there already", "choose another name")
+            if is_followed:
+                done(row)
+                return
+        if isinstance(row, Exception):
+            self._drop(notes, lambda error: done(row))
+            return
+        self._nodes.copies[row.name] = row
+        self._recover(row, notes, (), ())
+        self._try(self.by_name[row.name])
+        done(None)
+
+    def _check_alone(self, name: str) -> None:
+        """Raises `StoreError` if other brokers would have to have that queue, too."""
+        if not self._members.is_alone:
+            why = "the brokers of a cluster can't follow another site yet"
+            raise StoreError(f"queue {name!r}", why, "follow with a broker of its own, or with a cluster of one")
+
+    def begin_anew(self, following: FederatedQueue, done: Done) -> None:
+        """Drop what there is, and have all that the source has now."""
+        if following.state in (BROKEN, ENDING):
+            done(StoreError(f"queue {following.name!r}", f"it is {following.state}", "delete it, and follow anew"))
+            return
+        self._hang_up(following)
+        lsn = following.copy.empty()
+        following.state, following.why = WAITING, ""
+        self._core.commits.when_durable(lsn, done, None)
+        self._try(following)
+
+    def _hang_up(self, following: FederatedQueue) -> None:
+        """The source need not keep anything."""
+        channel, following.channel = following.channel, None
+        if channel is not None:
+            self._by_channel.pop(channel, None)
+            channel.leave(None, for_good=True)
+        following.copy.drop()
+
+    def take_over(self, following: FederatedQueue, done: Done, *, force: bool) -> None:
+        """The copy is a queue as any other from now on, and follows nothing; all its messages count as delivered."""
+        copy = following.copy
+        if following.state in (BROKEN, ENDING):
+            done(StoreError(f"queue {following.name!r}", f"it is {following.state}", following.why or "wait"))
+            return
+        try:
+            self._check_alone(following.name)
+        except StoreError as error:
+            done(error)
+            return
+        if not copy.is_whole and not force:
+            why = "it has not got all that the source had"
+            done(StoreError(f"queue {following.name!r}", why, "wait until it is whole, or take over what there is"))
+            return
+        self._hang_up(following)
+        following.state = ENDING
+        row = replace(following.row, arguments=following.arguments)
+
+        def changed(error: Exception | None) -> None:
+            if error is not None:
+                following.state = WAITING
+                self._try_later(following)
+            else:
+                del self.by_name[following.name]
+                self._nodes.adopt(row, array("Q", copy.ids.values()))
+                self._core.users.copy_went(row.arguments)
+                log.warning("queue %s: taken over as of LSN %d of %s", row.name, copy.place, copy.line)
+                if (notes := self._nodes.copies.get(notes_name(row.name))) is not None:
+                    self._drop(notes, _nothing)
+            done(error)
+
+        def change() -> None:
+            self._core.store.change_queue(row.id, row.arguments, lambda error: self._core.post(changed, error))
+
+        self._core.commits.when_durable(0, change)
+
+    def delete(self, following: FederatedQueue, done: Done) -> None:
+        """Follow no more, and drop what there is."""
+        if following.state == ENDING:
+            done(StoreError(f"queue {following.name!r}", "it is just being taken over", "wait"))
+            return
+        self._hang_up(following)
+        following.state = ENDING
+        notes = self._nodes.copies.get(notes_name(following.name))
+
+        def gone(error: Exception | None) -> None:
+            if error is not None:
+                following.state = WAITING
+                self._try_later(following)
+            else:
+                del self.by_name[following.name]
+                self._core.users.copy_went(following.row.arguments)
+                if notes is not None:
+                    self._drop(notes, _nothing)
+            done(error)
+
+        self._drop(following.row, gone)
+
+    def _drop(self, row: QueueRow, done: Done) -> None:
+        """A store queue that is no node, and all that is on it."""
+
+        def gone(error: Exception | None) -> None:
+            if error is None:
+                self._nodes.copies.pop(row.name, None)
+                lsn = self._core.store.purge(row.id, self._core.clock.wall_us(), is_final=True)
+                self._core.commits.when_durable(lsn, self._core.store.finish_destroy_queue, row.id, _nothing)
+            done(error)
+
+        self._core.store.begin_destroy_queue(row.id, lambda error: self._core.post(gone, error))
+
+
+def _nothing(error: Exception | None) -> None:
+    """Ignore the result; failures are logged."""

@@ -1,0 +1,246 @@
+"""The upstream side of federation: `$stream/NAME` is an address that a downstream broker receives from. Core only.
+
+Queues of a cluster are followed by the events of the cluster (`ReplicatedUpstreams.follow`). Other queues are read from
+the log (`upstream_feed`), so that their clients neither wait nor pay: followers are fed after a flush. The log behind
+the position of a follower is kept by a bookmark (`store/journaled/retention_leases.py`), up to `MOST_BYTES`; then it is
+dropped, and a warning is logged. A follower that returns later has to resynchronize.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from ...amqp.codec import decode
+from ...amqp.codec.primitives import Malformed
+from ...base.errors import CairnError
+from ...channel.ports import Open, TerminalEnd
+from ...store.journaled.queue_changes import HistoryGone, QueueGone
+from ...store.journaled.retention_leases import Bookmark
+from ...store.journaled.store import JournalStore
+from ..kernel.context import CoreContext
+from ..nodes.access_control import BROWSE
+from ..nodes.registry import NodeRegistry
+from ..nodes.resolver import Resolver
+from ..queues.queue import Queue
+from .upstream_feed import Fed, Feed
+from .upstream_link import DownstreamLink, ReplicaPosition
+from .wire_format import ALL
+
+log = logging.getLogger(__name__)
+
+STREAM = "$stream/"
+"""The prefix of the queue's name in the address."""
+LINE, PLACE, AFTER, FOLLOWER = "cairnmq:line", "cairnmq:place", "cairnmq:after", "cairnmq:follower"
+"""Properties of a downstream's attach: the position up to which it has the queue, and its name."""
+MOST_BYTES = 1 << 30
+"""Bytes by which the log may run ahead of a downstream's position."""
+MARK_BYTES = 256 << 10
+"""Its bookmark moves in such steps."""
+_MOST_NAME = 48
+
+
+class ReplicatedUpstreams(Protocol):
+    """A cluster whose replicated queues are followed from other sites."""
+
+    @property
+    def is_alone(self) -> bool:
+        """The cluster has one member: its queues are followed by the log."""
+        ...
+
+    def follow(self, queue: Queue, said: ReplicaPosition, terminal: TerminalEnd) -> None:
+        """Open the link of a follower to a replicated queue, or refuse it."""
+        ...
+
+
+class Upstreams:
+    """The links of downstream brokers to this broker's queues."""
+
+    def __init__(
+        self, core: CoreContext, nodes: NodeRegistry, resolver: Resolver, members: ReplicatedUpstreams
+    ) -> None:
+        self.feeders: dict[DownstreamLink, None] = {}
+        self._core = core
+        self._nodes = nodes
+        self._resolver = resolver
+        self._members = members
+
+    def add(self, feeder: DownstreamLink) -> None:
+        """Feed one more follower."""
+        if not self.feeders:
+            self._core.events.durable.append(self._look)
+        self.feeders[feeder] = None
+
+    def remove(self, feeder: DownstreamLink) -> None:
+        """Stop feeding a follower, if it is still fed."""
+        if feeder in self.feeders:
+            del self.feeders[feeder]
+            if not self.feeders:
+                self._core.events.durable.remove(self._look)
+
+    def open(self, wish: Open, terminal: TerminalEnd) -> None:
+        """Open the link of a follower."""
+        store = self._core.store
+        name = (wish.terminus.address or "").removeprefix(STREAM)
+        queue = self._nodes.queues.get(name)
+        is_shared = queue is not None and queue.replicated and not self._members.is_alone
+        if why := self._resolver.why_not(wish.user, BROWSE, name):
+            terminal.failure("amqp:unauthorized-access", why)
+        elif not wish.to_client or wish.attach is None:
+            terminal.failure("amqp:not-allowed", f"{STREAM}{name} is there to be followed by brokers")
+        elif queue is None or queue.is_deleting:
+            terminal.failure("amqp:not-found", f"there is no queue {name!r}")
+        elif not is_shared and not (queue.queue_id and isinstance(store, JournalStore)):
+            why = "is not durable" if not queue.queue_id else "is in a store without a journal"
+            terminal.failure("amqp:not-implemented", f"the queue {name!r} can't be followed: it {why}")
+        else:
+            try:
+                said = _said(wish.attach.properties, wish.user)
+                if is_shared:
+                    self._members.follow(queue, said, terminal)
+                elif isinstance(store, JournalStore):
+                    self._begin(store, queue, said, terminal)
+            except HistoryGone as error:
+                terminal.failure("amqp:not-found", f"what the follower has not got yet is gone: {error}")
+            except CairnError as error:
+                terminal.failure("amqp:invalid-field", str(error))
+
+    def _begin(self, store: JournalStore, queue: Queue, said: ReplicaPosition, terminal: TerminalEnd) -> None:
+        line, place, after, follower = said
+        ours = f"{store.journal.pool.log_uuid}/{queue.queue_id}"
+        if line and (line != ours or place > store.journal.cut_lsn):
+            raise HistoryGone(f"queue {queue.name!r}", "it is another one than was followed", "begin anew")
+        cut_lsn = store.journal.cut_lsn
+        place, after = (place, after) if line else (cut_lsn, 0)
+        mark = Bookmark(f"follow-{queue.queue_id}-{follower}", place, MOST_BYTES)
+        make = partial(Feed, store, queue.queue_id, "" if line else ours, place, after, self._core.clock.wall_us)
+        feeder = LogFeeder(self._core, self.remove, store, terminal, queue, mark)
+        self.add(feeder)
+        self._core.loader.ask(partial(_prepared, store, mark, make), feeder.prepared)
+
+    def _look(self) -> None:
+        """Feed all followers: more of the log is durable."""
+        for feeder in [*self.feeders]:
+            feeder.go_on()
+
+
+def _said(properties: bytes, user: str) -> ReplicaPosition:
+    """Return the position in a downstream's attach. Its name is scoped to *user*, separate from other users'."""
+    try:
+        found = decode.whole(properties) if properties else {}
+    except Malformed as error:
+        raise CairnError("the follower's attach", f"its properties can't be read: {error}") from error
+    said = {str(key): one for key, one in found.items()} if isinstance(found, dict) else {}
+    line, follower = said.get(LINE, ""), said.get(FOLLOWER, "")
+    place, after = said.get(PLACE, 0), said.get(AFTER, 0)
+    if not (isinstance(line, str) and isinstance(follower, str) and isinstance(place, int) and isinstance(after, int)):
+        raise CairnError("the follower's attach", "it does not say where it has come to")
+    if not follower.isalnum() or not follower.isascii() or len(follower) > _MOST_NAME:
+        raise CairnError("the follower's attach", "it does not say what the follower is called")
+    if user:  # the underscore keeps it apart from all names that anonymous followers can have
+        follower = "_" + hashlib.sha256(f"{user}\0{follower}".encode()).hexdigest()[:32]
+    return ReplicaPosition(line, max(0, int(place)), min(max(0, int(after)), ALL), follower)
+
+
+def _prepared(store: JournalStore, mark: Bookmark, make: partial[Feed]) -> Feed | CairnError:
+    """On the reader's thread: have the log kept from the place on, then look at it."""
+    try:
+        if store.bookmarks is not None:
+            store.bookmarks.put(mark)
+        return make()
+    except CairnError as error:
+        return error
+
+
+class LogFeeder(DownstreamLink):
+    """The driver of a link to a follower of a queue that this broker alone has: it reads the log."""
+
+    def __init__(
+        self,
+        core: CoreContext,
+        ended: Callable[[DownstreamLink], None],
+        store: JournalStore,
+        terminal: TerminalEnd,
+        queue: Queue,
+        mark: Bookmark,
+    ) -> None:
+        super().__init__(core, ended, terminal, queue, mark.name, mark.lsn)
+        self._mark = mark
+        self._store = store
+        self._feed: Feed | None = None
+        self._cut_lsn = mark.lsn
+        """Not before that is durable is there anything to be read."""
+        self._is_busy = False
+        self._is_idle = False
+        self._seen_lsn = 0
+        """The LSN up to which the log was durable at the last look."""
+
+    def prepared(self, found: Feed | CairnError) -> None:
+        if self._is_over:
+            return
+        if isinstance(found, CairnError):
+            self._fail(found)
+            return
+        self._feed = found
+        log.info("queue %s: followed from LSN %d on (%s)", self.queue.name, self.place, self._mark.name)
+        self._begin()
+
+    @property
+    def behind_bytes(self) -> int:
+        return max(0, self._store.durable_lsn - self.place)
+
+    @property
+    def behind_messages(self) -> int:
+        return 0
+
+    def go_on(self) -> None:
+        feed, durable_lsn = self._feed, self._store.durable_lsn
+        room = self._limit - self._forwarded
+        if feed is None or self._is_busy or self._is_over or room <= 0 or durable_lsn < self._cut_lsn:
+            return
+        if self._is_idle and durable_lsn <= self._seen_lsn:
+            return
+        self._is_busy, self._seen_lsn = True, durable_lsn
+        cut_lsn = self._store.journal.cut_lsn
+        self._context.loader.ask(lambda: feed.take(room, durable_lsn, cut_lsn), self._fed)
+
+    def _fed(self, fed: Fed) -> None:
+        self._is_busy, self._is_idle = False, fed.is_idle
+        if self._is_over:
+            return
+        self._forward([(one.place, one.content) for one in fed.messages])
+        if fed.error is not None:
+            self._fail(fed.error)
+        else:
+            self.go_on()
+
+    def _idle_message(self) -> bytes | None:
+        return self._feed.tick() if self._feed is not None and not self._is_busy and self._is_idle else None
+
+    def _fail(self, error: CairnError) -> None:
+        self._end()
+        if isinstance(error, HistoryGone):
+            self._forget()
+            self.terminal.failure("amqp:not-found", f"what the follower has not got yet is gone: {error}")
+        elif isinstance(error, QueueGone):
+            self.terminal.failure("amqp:resource-deleted", str(error))
+        else:
+            self.terminal.failure("amqp:internal-error", str(error))
+        log.warning("queue %s: it is not followed any more by %s: %s", self.queue.name, self._mark.name, error)
+
+    def _moved(self) -> None:
+        if self.place >= self._mark.lsn + MARK_BYTES and self._store.bookmarks is not None:
+            self._mark = self._mark._replace(lsn=self.place)
+            self._context.loader.ask(partial(self._store.bookmarks.move, self._mark), _marked)
+
+    def _forget(self) -> None:
+        if self._store.bookmarks is not None:
+            self._context.loader.ask(partial(self._store.bookmarks.remove, self._mark.name), _marked)
+
+
+def _marked(error: CairnError | None) -> None:
+    if error is not None:
+        log.warning("the place of a follower can't be written down: %s", error)

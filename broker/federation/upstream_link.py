@@ -1,0 +1,127 @@
+"""The driver of a link to a follower at another site: what all of them have in common. Core only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from ...amqp.native.proton_ffi import ACCEPTED
+from ...channel.ports import Outcome, TerminalEnd
+from ..kernel.context import CoreContext
+from ..kernel.idle_driver import IdleDriver
+from ..queues.queue import Queue
+
+TICK_S = 1.0
+"""Seconds between messages to a downstream while nothing changes."""
+
+
+class ReplicaPosition(NamedTuple):
+    """The position that a downstream's attach states."""
+
+    line: str
+    """Which history of which queue it has; empty for none."""
+    place: int
+    """The position in that history."""
+    after: int
+    """See `wire_format`."""
+    follower: str
+    """The name of the downstream."""
+
+
+class DownstreamLink(IdleDriver):
+    """The driver of a link to a downstream broker, wherever what it sends comes from."""
+
+    def __init__(
+        self,
+        core: CoreContext,
+        ended: Callable[[DownstreamLink], None],
+        terminal: TerminalEnd,
+        queue: Queue,
+        follower: str,
+        place: int,
+    ) -> None:
+        self.terminal = terminal
+        self.queue = queue
+        self.follower = follower
+        self.place = place
+        """The position up to which the downstream has the queue on disk."""
+        self._context = core
+        self._ended = ended
+        self._limit = self._forwarded = 0
+        self._is_over = False
+
+    @property
+    def behind_bytes(self) -> int:
+        """Return the bytes of the log, of all queues, that are not sent yet; 0 where the feed does not read the log."""
+        raise NotImplementedError
+
+    @property
+    def behind_messages(self) -> int:
+        """Return how many enqueues and dequeues of a replicated queue are not sent yet; 0 for other queues."""
+        raise NotImplementedError
+
+    def go_on(self) -> None:
+        """Send more, if there is more and the follower has room."""
+        raise NotImplementedError
+
+    def _idle_message(self) -> bytes | None:
+        """Return the message that reports that nothing has changed; None if something has."""
+        raise NotImplementedError
+
+    def _moved(self) -> None:
+        """The follower has come further."""
+        raise NotImplementedError
+
+    def _forget(self) -> None:
+        """The follower does not come back: nothing need be kept for it."""
+        raise NotImplementedError
+
+    def _begin(self) -> None:
+        """Begin the feed."""
+        self.terminal.opened(self, None, 0)
+        self._context.scheduler.after(TICK_S, self._tick)
+
+    def _forward(self, messages: Sequence[tuple[int, bytes]]) -> None:
+        """Each with the place of the step that ends with it; 0 if none does."""
+        if messages:
+            self._forwarded += len(messages)
+            self.terminal.forward([*messages])
+
+    def _tick(self) -> None:
+        if self._is_over:
+            return
+        if self._forwarded < self._limit and (said := self._idle_message()) is not None:
+            self._forward([(0, said)])
+        self._context.scheduler.after(TICK_S, self._tick)
+
+    def _end(self) -> None:
+        self._is_over = True
+        self._ended(self)
+
+    # ---- the follower ----------------------------------------------------------------------------------------------
+
+    def request(self, limit: int, drain: bool) -> None:
+        self._limit = limit
+        if drain:
+            spent = max(0, limit - self._forwarded)
+            self._forwarded += spent
+            self.terminal.drained(spent)
+        self.go_on()
+
+    def outcomes(self, outcomes: Sequence[Outcome]) -> None:
+        """Advance the position past accepted messages, which the downstream has on disk, and settle them."""
+        for outcome in outcomes:
+            if outcome.state == ACCEPTED:
+                self.place = max(self.place, outcome.tag)
+        settle = [(outcome.delivery, outcome.state) for outcome in outcomes if outcome.delivery is not None]
+        if settle:
+            self.terminal.settle(settle)
+        self._moved()
+
+    def outcomes_in(self, connection: object, provisional: Sequence[tuple[bytes, Outcome]]) -> None:
+        self.terminal.failure("amqp:not-allowed", "what a follower gets takes part in no transaction")
+
+    def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
+        if for_good and not self._is_over:  # it does not come back
+            self._forget()
+        self._end()

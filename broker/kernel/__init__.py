@@ -1,0 +1,1 @@
+"""Services that every part of the core shares: scheduling, commit queue, memory budget."""

@@ -1,0 +1,62 @@
+"""The log of acquisitions, which records the consumers that acquired each message. Core only.
+
+No operation waits for its records, so they are written with other syncs, or a second later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from ...base.clock import Clock
+from ...channel.ports import Open, TerminalEnd
+from ...store.journaled.acquire_records import taker
+from ..messages.entry import Entry
+from ..scheduling.scheduler import Scheduler
+
+WRITE_AFTER_S = 1.0
+_NOBODY = taker("", "")
+
+
+class Notes(Protocol):
+    """A store that keeps history."""
+
+    def note_acquired(self, queue_id: int, taker: bytes, message_ids: Sequence[int], time_us: int) -> None:
+        """Record the acquisition of messages by *taker*; it need not be durable soon."""
+        ...
+
+    def write_notes(self) -> None:
+        """Write the recorded acquisitions now."""
+        ...
+
+
+class AcquisitionLog:
+    """The log of acquisitions of one broker."""
+
+    def __init__(self, notes: Notes, clock: Clock, scheduler: Scheduler) -> None:
+        self._notes = notes
+        self._clock = clock
+        self._scheduler = scheduler
+        self._takers: dict[TerminalEnd, bytes] = {}
+        self._is_due = False
+
+    def link_came(self, wish: Open, terminal: TerminalEnd) -> None:
+        if wish.to_client:
+            self._takers[terminal] = taker(wish.container, wish.link_name)
+
+    def link_went(self, terminal: TerminalEnd) -> None:
+        self._takers.pop(terminal, None)
+
+    def took(self, queue_id: int, terminal: TerminalEnd, entries: Sequence[Entry]) -> None:
+        """Record that the link of *terminal* acquired *entries*, except those that are not stored."""
+        ids = [entry.message_id for entry in entries if entry.message_id]
+        if not ids:
+            return
+        self._notes.note_acquired(queue_id, self._takers.get(terminal, _NOBODY), ids, self._clock.wall_us())
+        if not self._is_due:
+            self._is_due = True
+            self._scheduler.after(WRITE_AFTER_S, self._write)
+
+    def _write(self) -> None:
+        self._is_due = False
+        self._notes.write_notes()

@@ -1,0 +1,95 @@
+"""The open connections, sessions and links of clients. Core only.
+
+Nothing is kept here per message. The driver of a link has its current state.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import NamedTuple
+
+from ...base.clock import Clock
+from ...channel.ports import ConnectionEnd, Open, TerminalEnd
+
+
+class Link(NamedTuple):
+    """A client's link, from its attach until it is detached; it may not have been answered yet."""
+
+    identity: str
+    connection: Connection
+    wish: Open
+    terminal: TerminalEnd
+    since_us: int
+
+
+class Session(NamedTuple):
+    """A client's session."""
+
+    identity: str
+    number: int
+    connection: Connection
+    since_us: int
+
+
+class Connection:
+    """A connection on which the client has opened AMQP."""
+
+    def __init__(self, number: int, end: ConnectionEnd, since_us: int) -> None:
+        self.identity = str(number)
+        self.end = end
+        self.since_us = since_us
+        self.links: dict[object, Link] = {}
+        self.sessions: dict[int, Session] = {}
+
+
+class Connections:
+    """All open connections, by their ends, and all links, by their terminals."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.by_end: dict[object, Connection] = {}
+        self.opened = 0
+        """The number of connections that were opened so far."""
+        self.links: dict[object, Link] = {}
+        self._clock = clock
+        self._numbers = count(1)
+
+    def came(self, end: ConnectionEnd) -> None:
+        self.opened += 1
+        self.by_end[end] = Connection(self.opened, end, self._clock.wall_us())
+
+    def went(self, end: object) -> None:
+        self.by_end.pop(end, None)
+
+    def session_came(self, end: object, number: int) -> None:
+        connection = self.by_end.get(end)
+        if connection is not None:
+            identity = f"{connection.identity}.{number}"
+            connection.sessions[number] = Session(identity, number, connection, self._clock.wall_us())
+
+    def session_went(self, end: object, number: int) -> None:
+        connection = self.by_end.get(end)
+        if connection is not None:
+            connection.sessions.pop(number, None)
+
+    def link_came(self, wish: Open, terminal: TerminalEnd) -> bool:
+        """Add a link; return False if its connection is unknown or closed."""
+        connection = self.by_end.get(wish.connection)
+        if connection is not None:
+            identity = f"{connection.identity}-{next(self._numbers)}"
+            link = Link(identity, connection, wish, terminal, self._clock.wall_us())
+            connection.links[terminal] = self.links[terminal] = link
+        return connection is not None
+
+    def is_same(self, terminal: object, wish: Open) -> bool:
+        """Return whether an open link has the name, AMQP container ID, user and direction of one to be attached."""
+        there = self.links.get(terminal)
+        return there is not None and bool(wish.container) and _whose(there.wish) == _whose(wish)
+
+    def link_went(self, terminal: TerminalEnd) -> None:
+        link = self.links.pop(terminal, None)
+        if link is not None:
+            del link.connection.links[terminal]
+
+
+def _whose(wish: Open) -> tuple[str, str, str, bool]:
+    return wish.user, wish.container, wish.link_name, wish.to_client

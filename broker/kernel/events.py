@@ -1,0 +1,20 @@
+"""The events of a broker that its parts subscribe to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...channel.ports import TerminalEnd
+
+
+class BrokerEvents:
+    """Callbacks for connections and links that are closed, and for the log. Core only.
+
+    A part appends a callback to the list of an event. Callbacks run in the order in which they were added.
+    """
+
+    def __init__(self) -> None:
+        self.connection_closed: list[Callable[[object], None]] = []
+        self.link_closed: list[Callable[[TerminalEnd], None]] = []
+        self.durable: list[Callable[[], None]] = []
+        """The durable LSN of the store has moved."""

@@ -1,0 +1,132 @@
+"""Reading messages back: a thread beside the core loads what is wanted, a batch at a time, and posts it to the core.
+
+The core never waits for the disk here: it says what it wants, and goes on. What can't be read (a rotten record) comes
+as the error that says why, and only that message is passed by.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from ...base.errors import CairnError
+from ...store.contract.interface import MessageStore
+
+log = logging.getLogger(__name__)
+
+BATCH_MESSAGES = 2048
+BATCH_BYTES = 1 << 20
+"""The size of a batch, which ends at `BATCH_MESSAGES` messages or at this number of bytes of content."""
+
+BEGINNING_BYTES = 64 << 10
+"""The size of the part of a long message in which the sections before its body are searched."""
+
+
+class Beginning(NamedTuple):
+    """The beginning of a message in several pieces, of which the times are wanted."""
+
+    content: bytes
+
+
+Loaded = bytes | CairnError | Beginning | None
+"""A content; an error if it can't be read; None, or its beginning, if it is in several pieces."""
+_Found = TypeVar("_Found")
+
+
+class Submit(Protocol):
+    """Run *work* on the reader's thread, in order."""
+
+    def __call__(self, work: Callable[..., None], /, *args: Any) -> object: ...
+
+
+class Loader:
+    """Loads contents for queues and browsers. Called on the core."""
+
+    def __init__(self, store: MessageStore, submit: Submit, post: Callable[..., None]) -> None:
+        self._store = store
+        self._submit = submit
+        self._post = post
+        self.put_off: list[Callable[[], None]] = []
+        """Actions for a later step."""
+        self.recovered_below = store.durable_lsn
+        """The end of the ids of messages that the store had when it was opened: an id is a place in the log."""
+
+    def load(self, ids: array[int], timed: bool, then: Callable[[list[Loaded]], None]) -> None:
+        """Load a batch; *then* gets the contents, on the core: at least one, perhaps fewer than requested.
+
+        *timed*: the times of these messages are wanted, also of those in several pieces.
+        """
+        timed = timed or (len(ids) > 0 and ids[0] < self.recovered_below)
+        self._submit(self._work, lambda: self._load(ids, timed), then)
+
+    def _load(self, ids: array[int], timed: bool) -> list[Loaded]:
+        found: list[Loaded] = [*self._store.load_many(ids, BATCH_BYTES)]
+        if timed:
+            for number, content in enumerate(found):
+                if content is None:
+                    beginning = self._beginning(ids[number])
+                    found[number] = beginning if isinstance(beginning, CairnError) else Beginning(beginning)
+        return found
+
+    def load_whole(self, ids: Sequence[int], then: Callable[[list[bytes | CairnError]], None]) -> None:
+        """Load complete contents of any number of pieces; *then* gets them, on the core."""
+        self._submit(self._work, lambda: [self._whole(message_id) for message_id in ids], then)
+
+    def load_beginnings(self, ids: Sequence[int], then: Callable[[list[bytes | CairnError]], None]) -> None:
+        """Load the first `BEGINNING_BYTES` of contents; *then* gets them, on the core."""
+        self._submit(self._work, lambda: [self._beginning(message_id) for message_id in ids], then)
+
+    def ask(self, work: Callable[[], _Found], then: Callable[[_Found], None]) -> None:
+        """Run *work* beside the core; *then* gets its result, on the core."""
+        self._submit(self._work, work, then)
+
+    def next_step(self, action: Callable[[], None]) -> None:
+        """Run *action* on the core in a later step, after the messages that this step dispatches."""
+        self.put_off.append(action)
+
+    def end_step(self) -> None:
+        """End a step; post its put-off actions for later steps, through the reader's thread."""
+        put_off, self.put_off = self.put_off, []
+        for action in put_off:
+            self._submit(self._post, action)
+
+    def _beginning(self, message_id: int) -> bytes | CairnError:
+        begin = b""
+        try:
+            for number in range(self._store.piece_count(message_id)):
+                begin += self._store.load_piece(message_id, number)
+                if len(begin) >= BEGINNING_BYTES:
+                    break
+        except CairnError as error:
+            return error
+        except LookupError:
+            return CairnError(f"message {message_id}", "it went while it was looked at")
+        return begin[:BEGINNING_BYTES]
+
+    def _whole(self, message_id: int) -> bytes | CairnError:
+        try:
+            pieces = range(self._store.piece_count(message_id))
+            return b"".join(self._store.load_piece(message_id, number) for number in pieces)
+        except CairnError as error:
+            return error
+
+    def _work(self, load: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        """Run *load*, and post its result to the core. Reader's thread."""
+        try:
+            found = load()
+        except Exception as error:  # not the disk's: the core must hear of it
+            self._post(_raise, error)
+        else:
+            self._post(then, found)
+
+
+def report_unreadable(queue: str, message_id: int, why: object) -> None:
+    """Log that a message can't be read, and stays undelivered in the store."""
+    about = {"queue": queue}
+    log.error("queue %s: message %d stays in the store, undelivered: %s", queue, message_id, why, extra=about)
+
+
+def _raise(error: Exception) -> None:
+    raise error

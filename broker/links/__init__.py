@@ -1,0 +1,1 @@
+"""Producers, consumers and browsers: the broker side of links to nodes."""

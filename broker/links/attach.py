@@ -1,0 +1,165 @@
+"""Links that are attached: the feature that opens each of them, by its address and by what the client wishes."""
+
+from __future__ import annotations
+
+from functools import partial
+from uuid import uuid4
+
+from ...amqp.codec import filters
+from ...amqp.codec.primitives import Malformed
+from ...channel.ports import Open, TerminalEnd
+from ..kernel.connections import Connections
+from ..nodes import lifetimes
+from ..nodes.access_control import CREATE, RECEIVE, SEND
+from ..nodes.addresses import DYNAMIC_PREFIX, is_topic
+from ..nodes.resolver import operation_of
+from ..nodes.targets import AddressTarget
+from ..selector.background_compiler import Compiler
+from ..selector.compiler import Selector, SelectorError
+from .context import LinkContext
+from .exchange_links import ExchangeLinks
+from .handlers import LinkHandlers, ResumableLinks
+from .owned_nodes import OwnedNodes
+from .queue_links import QueueLinks
+
+
+class LinkOpener:
+    """Opens the links of one broker. Core only."""
+
+    def __init__(
+        self,
+        links: LinkContext,
+        connections: Connections,
+        compiler: Compiler,
+        owned: OwnedNodes,
+        resumable: ResumableLinks,
+        handlers: LinkHandlers,
+        queue_links: QueueLinks,
+        exchange_links: ExchangeLinks,
+    ) -> None:
+        self._core = links.core
+        self._members = links.members
+        self._resolver = links.resolver
+        self._connections = connections
+        self._compiler = compiler
+        self._owned = owned
+        self._resumable = resumable
+        self._handlers = handlers
+        self._queue_links = queue_links
+        self._exchange_links = exchange_links
+        self._compiling: dict[TerminalEnd, None] = {}
+        """Links whose selectors are being compiled."""
+        links.core.events.link_closed.append(self._link_closed)
+
+    def open(self, wish: Open, terminal: TerminalEnd) -> None:
+        """Open a link, perhaps later: answer *terminal* with a driver, or with the reason why it has none."""
+        users = self._core.users
+        denial = users.of(wish.user).link_denial()
+        if self._connections.link_came(wish, terminal):
+            users.link_opened(wish.user)
+        if denial is not None:
+            terminal.failure("amqp:resource-limit-exceeded", str(denial))
+            return
+        if self._core.acquisitions is not None:
+            self._core.acquisitions.link_came(wish, terminal)
+        if why_not := self._members.why_not_serving():
+            terminal.failure("amqp:connection:forced", why_not)
+            return
+        if wish.claims is None:
+            self._resumable.give_up(wish)
+        if not any(claim(wish, terminal) for claim in self._handlers.claims):
+            self._compile(wish, terminal)
+
+    def open_at(self, place: AddressTarget, wish: Open, terminal: TerminalEnd) -> None:
+        """Open a link of the broker's own, which may do everything."""
+        if self._core.acquisitions is not None:
+            self._core.acquisitions.link_came(wish, terminal)
+        self._handlers.open_at_target(place, wish, terminal)
+
+    def _link_closed(self, terminal: TerminalEnd) -> None:
+        """Forget a link that is closed, perhaps before it was opened."""
+        self._compiling.pop(terminal, None)
+
+    # ---- the selector ---------------------------------------------------------------------------------------------
+
+    def _compile(self, wish: Open, terminal: TerminalEnd) -> None:
+        """Compile the selector of a link, if it has one, and go on."""
+        try:
+            text = filters.parse(wish.terminus.filters).selector
+            lifetimes.asked_for(wish.terminus.properties)
+        except Malformed as error:
+            terminal.failure("amqp:invalid-field", str(error))
+            return
+        if text is None:
+            self._go_on(wish, terminal)
+        elif too_long := self._compiler.too_long(text):
+            terminal.failure("amqp:resource-limit-exceeded", too_long)
+        else:
+            self._compiling[terminal] = None
+            self._compiler.compile(text, wish.user or wish.connection, partial(self._compiled, wish, terminal))
+
+    def _compiled(self, wish: Open, terminal: TerminalEnd, found: Selector | SelectorError) -> None:
+        if terminal not in self._compiling:
+            return
+        del self._compiling[terminal]
+        if isinstance(found, SelectorError):
+            terminal.failure("amqp:invalid-field", str(found))
+        else:
+            self._go_on(wish, terminal)
+
+    # ---- the address ----------------------------------------------------------------------------------------------
+
+    def _go_on(self, wish: Open, terminal: TerminalEnd) -> None:
+        """Open a link whose selector is compiled, if it has one."""
+        terminus, address, handlers = wish.terminus, wish.terminus.address, self._handlers
+        if terminus.dynamic:
+            self._open_dynamic(wish, terminal)
+        elif address is None:
+            self._open_without_address(wish, terminal)
+        elif (endpoint := handlers.endpoints.get(address)) is not None:
+            if why := self._resolver.why_not(wish.user, RECEIVE if wish.to_client else SEND, address):
+                terminal.failure("amqp:unauthorized-access", why)
+            else:
+                endpoint.open(wish, terminal)
+        elif (handler := handlers.for_prefix(address)) is not None:
+            handler(wish, terminal)
+        else:
+            self._resolver.find(
+                address,
+                lambda found: self._answer(found, wish, terminal),
+                terminus.capabilities,
+                user=wish.user,
+                operation=operation_of(wish),
+                connection=wish.connection,
+            )
+
+    def _open_without_address(self, wish: Open, terminal: TerminalEnd) -> None:
+        if not wish.to_client:
+            self._handlers.relay(wish, terminal)
+        elif wish.terminus.absent:
+            self._handlers.without_source(wish, terminal)
+        else:
+            terminal.failure("amqp:invalid-field", "a source needs an address, or to be dynamic")
+
+    def _open_dynamic(self, wish: Open, terminal: TerminalEnd) -> None:
+        """Make a node for a link, and open the link on it."""
+        name = f"{DYNAMIC_PREFIX}{uuid4()}"
+        if why := self._resolver.why_not(wish.user, CREATE, name):
+            terminal.failure("amqp:unauthorized-access", why)
+        elif (denial := self._core.users.of(wish.user).queue_denial()) is not None:
+            terminal.failure("amqp:resource-limit-exceeded", str(denial))
+        elif not is_topic(wish.terminus.capabilities):
+            self._queue_links.open_made(self._owned.make_queue(name, wish), wish, terminal)
+        elif lifetimes.asked_for(wish.terminus.properties) == lifetimes.CLOSE:
+            self._exchange_links.open(self._owned.make_topic(name, wish), wish, terminal)
+        else:
+            terminal.failure("amqp:not-implemented", "a topic that is made for a link goes with it")
+
+    def _answer(self, found: AddressTarget | Exception, wish: Open, terminal: TerminalEnd) -> None:
+        """Open a link at the target of its address."""
+        if isinstance(found, LookupError):
+            terminal.failure("amqp:not-found", str(found.args[0]))
+        elif isinstance(found, Exception):
+            terminal.failure(*self._resolver.why_not_made(found))
+        else:
+            self._handlers.open_at_target(found, wish, terminal)

@@ -1,0 +1,112 @@
+"""Browsers: drivers of channels on which a client looks at a queue's messages, and takes none."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from ...channel.ports import Forward, Outcome, TerminalEnd
+from ..kernel.context import CoreContext
+from ..kernel.loader import Loaded
+from ..messages.backlog import Page
+from ..messages.entry import Entry, LookedAtContent
+from ..queues.paging import turn_page
+from ..queues.queue import Queue
+from .consumer import ReceivingDriver
+
+PAGE_MESSAGES = 512
+"""A browser holds no more than this of a queue, however deep it is."""
+
+
+class Browser(ReceivingDriver):
+    """Looks at a queue's messages in order, page by page (distribution mode `copy`).
+
+    A page comes from memory, or is read from the backlog. What comes back behind the page that was turned is not seen.
+    """
+
+    def __init__(self, core: CoreContext, terminal: TerminalEnd, queue: Queue, user: str = "") -> None:
+        """*user*: whose turns its work takes."""
+        self._user = user
+        super().__init__(core, terminal, queue)
+        self._seen = 0
+        """The position up to which pages were turned."""
+        self._ahead: deque[Entry] = deque()
+        self._reading = False
+        self._draining = self._is_turning = False
+        queue.browsers.append(self)
+
+    def request(self, limit: int, drain: bool) -> None:
+        self._limit = limit
+        self._draining = drain
+        self.look()
+
+    def look(self) -> None:
+        """Something may be new."""
+        store = self._core.store
+        messages: list[Forward] = []
+        while len(messages) < self.room() and (self._ahead or self._turn_page()):
+            entry = self._ahead.popleft()
+            if not entry.gone:
+                content = entry.outgoing(store)
+                if not isinstance(content, bytes):
+                    content = LookedAtContent(store, entry.message_id, content)
+                messages.append((entry, content))
+        if messages:
+            self._forward(messages)
+        if self._draining and not self._reading:
+            self._draining = False
+            self.terminal.drained(self._spend(self._limit))
+
+    def _turn_page(self) -> bool:
+        """Turn to the next page; return whether it is loaded already. A page that is still being read arrives later."""
+        if self._reading:
+            return False
+        self._reading = self._is_turning = True
+        background = self._core.background
+        turn_page(background, self._queue, self._seen, PAGE_MESSAGES, self._user, self._turned)
+        self._is_turning = False
+        return bool(self._ahead)
+
+    def _turned(self, entries: list[Entry]) -> None:
+        """The next page of what is in memory; if there is none, it is read."""
+        self._reading = False
+        self._ahead.extend(entries)
+        if entries:
+            self._seen = entries[-1].position
+        else:
+            self._read_page()
+        if not self._is_turning and self in self._queue.browsers:
+            self.look()
+
+    def _read_page(self) -> None:
+        page = self._queue.backlog.page(self._seen, PAGE_MESSAGES)
+        if page.ids:
+            self._reading = True
+            self._queue.load(page, lambda contents: self._read(page, contents))
+
+    def _read(self, page: Page, contents: list[Loaded]) -> None:
+        self._reading = False
+        entries, done = self._queue.entries_of(page, contents)
+        self._ahead.extend(entries)
+        self._seen = page.first + done - 1
+        if self in self._queue.browsers:
+            self.look()
+
+    def outcomes(self, outcomes: Sequence[Outcome]) -> None:
+        """Settle the deliveries; the message stays on its queue, whatever the outcome."""
+        settle = [(outcome.delivery, outcome.state) for outcome in outcomes if outcome.delivery is not None]
+        if settle:
+            self.terminal.settle(settle)
+
+    def outcomes_in(self, connection: object, provisional: Sequence[tuple[bytes, Outcome]]) -> None:
+        """Settle the deliveries, whatever the outcome of the transaction."""
+        settle = [
+            (one.delivery, one.state, one.tag) for _, one in provisional if one.delivery is not None and one.state
+        ]
+        if settle:
+            self.terminal.settle_in(settle, lambda: None)
+
+    def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
+        if self in self._queue.browsers:
+            self._queue.browsers.remove(self)

@@ -1,0 +1,334 @@
+"""Consumers: drivers of channels on which a client takes messages off a queue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from ...amqp.native.proton_ffi import ACCEPTED, MODIFIED, REJECTED
+from ...base.errors import CairnError
+from ...channel.ports import NOT_ACQUIRED, Delivery, Forward, Outcome, TerminalEnd
+from ...store.contract.dequeue_reason import Why
+from ..kernel.context import CoreContext
+from ..kernel.idle_driver import IdleDriver
+from ..messages.death_history import REJECTION, TOO_OFTEN
+from ..messages.entry import Entry
+from ..queues.queue import Queue
+from ..transactions.context import AcquiringTransaction
+from .context import LinkContext
+
+TAKE_AT_ONCE = 256
+"""Messages, and pieces of long ones, taken for good in one go: stored content is held in memory for that."""
+
+
+class ReceivingDriver(IdleDriver):
+    """The common base of consumers and browsers: keeps the client's credit. Core only."""
+
+    def __init__(self, core: CoreContext, terminal: TerminalEnd, queue: Queue) -> None:
+        self.terminal = terminal
+        self._core = core
+        self._queue = queue
+        self._limit = 0
+        self._forwarded = 0
+
+    def room(self) -> int:
+        return self._limit - self._forwarded
+
+    def _spend(self, limit: int) -> int:
+        """Use up the credit up to *limit*, for which no message was found, and return it."""
+        spent = max(0, limit - self._forwarded)
+        self._forwarded += spent
+        return spent
+
+    def _forward(self, messages: list[Forward]) -> None:
+        self._forwarded += len(messages)
+        self.terminal.forward(messages)
+
+
+class Consumer(ReceivingDriver):
+    """Takes messages off a queue: for good with the outcome accepted or rejected, back on it otherwise."""
+
+    def __init__(self, links: LinkContext, terminal: TerminalEnd, queue: Queue, *, presettled: bool) -> None:
+        super().__init__(links.core, terminal, queue)
+        self._links = links
+        self._transactions = links.transactions
+        self._presettled = presettled
+        self.acquires: AcquiringTransaction | None = None
+        """The transaction in which deliveries are acquired, if any."""
+        self._is_refused = False
+        """Its link is being closed, because such a one can't be had."""
+        self._draining = False
+        self._closed = False
+        self._is_cut_off = False
+        self._taking = False
+        """True while messages are being dequeued; more are dequeued when these have been sent."""
+        self.unsettled: dict[Entry, None] = {}
+        """Deliveries that the client has not settled (router guide C34)."""
+        self._join()
+
+    def _join(self) -> None:
+        self._queue.consumers.append(self)
+
+    def _leave(self) -> None:
+        self._queue.draining.pop(self, None)
+        if self in self._queue.consumers:
+            self._queue.consumers.remove(self)
+
+    def request(self, limit: int, drain: bool) -> None:
+        self._limit = limit
+        self._draining = drain
+        if drain:
+            self._drain()
+        else:
+            self._queue.draining.pop(self, None)
+            self._core.schedule_dispatch(self._queue)
+
+    def acquire_in(self, connection: object, txn_id: bytes, limit: int, drain: bool) -> None:
+        """Handle a flow that names a transaction: see `channel.ports.AcquiringEnd`."""
+        if self._closed:
+            return
+        if self.acquires is not None:
+            self.acquires.acquirers.pop(self, None)
+            self.acquires = None
+        if txn_id:
+            transaction = self._transactions.find(connection, txn_id)
+            error = NOT_ACQUIRED if self._presettled else transaction.failure  # what is settled can't be taken back
+            if error is not None:
+                self._is_refused = True
+                self.terminal.failure(*error)
+                return
+            self.acquires = transaction
+            transaction.acquirers[self] = None
+        self.request(limit, drain)
+
+    def wants_more(self) -> None:
+        """Dispatch again: the client may now receive messages that it was not given before."""
+        self._core.schedule_dispatch(self._queue)
+
+    @property
+    def queue(self) -> Queue:
+        return self._queue
+
+    def _drain(self) -> None:
+        """Dispatch available messages; when these are sent, return the rest of the credit."""
+        self._queue.draining[self] = None
+        self._queue.hand_out()
+
+    def handed_out(self) -> None:
+        if self._taking or self._queue.is_reading_for(self):
+            return
+        del self._queue.draining[self]
+        self._draining = False
+        self.terminal.drained(self._spend(self._limit))
+
+    def take(self, entries: list[Entry]) -> None:
+        if self._presettled:
+            self._take_for_good(entries)
+            return
+        store = self._core.store
+        self.unsettled.update(dict.fromkeys(entries))
+        self._note(entries)
+        messages: list[Forward] = [
+            (entry, content if content is not None and not entry.previously_delivered else entry.outgoing(store))
+            for entry in entries
+            for content in (entry.content,)
+        ]
+        if self.acquires is None:
+            self._forward(messages)
+        else:
+            self._forwarded += len(messages)
+            self.acquires.acquire(self, entries)
+            self.terminal.forward_in(self.acquires.id, messages)
+
+    def _note(self, entries: Sequence[Entry]) -> None:
+        """Note that *entries* were dispatched to the consumer."""
+        if self._core.acquisitions is not None:
+            self._core.acquisitions.took(self._queue.queue_id, self.terminal, entries)
+
+    def room(self) -> int:
+        if self._taking or self._is_refused or (self.acquires is not None and self.acquires.failure is not None):
+            return 0
+        room = super().room()
+        return min(room, TAKE_AT_ONCE) if self._presettled else room
+
+    def _take_for_good(self, entries: list[Entry]) -> None:
+        """Dequeue *entries* durably before they are sent: at most once."""
+        self._taking = True
+        long: list[int] = []
+        pieces = 0
+        for number, entry in enumerate(entries):
+            if entry.content is None:  # its records may be reclaimed before it is sent
+                pieces += self._core.store.piece_count(entry.message_id)
+                if long and pieces > TAKE_AT_ONCE:
+                    for other in entries[number:]:
+                        self._queue.give_back(other)
+                    del entries[number:]
+                    break
+                long.append(entry.message_id)
+        self._forwarded += len(entries)
+        self.unsettled.update(dict.fromkeys(entries))
+        self._note(entries)
+        if long:
+            self._core.loader.load_whole(long, lambda contents: self._loaded(entries, contents))
+        else:
+            self._send_for_good([(entry, entry.outgoing(self._core.store)) for entry in entries])
+
+    def _loaded(self, entries: list[Entry], contents: list[bytes | CairnError]) -> None:
+        """The long ones among *entries* were read."""
+        if self._is_cut_off:
+            return
+        if self._closed:
+            self._let_go()
+            for entry in entries:
+                if not entry.gone:
+                    self._queue.give_back(entry)
+            self._core.schedule_dispatch(self._queue)
+            return
+        whole = iter(contents)
+        messages: list[Forward] = []
+        for entry in entries:
+            content = next(whole) if entry.content is None else entry.content
+            if isinstance(content, CairnError):
+                self._forwarded -= 1
+                if not entry.gone:
+                    self._queue.put_aside(entry, content)
+            else:
+                messages.append((entry, entry.marked(content)))
+        self._send_for_good(messages)
+
+    def _send_for_good(self, messages: list[Forward]) -> None:
+        if self._is_cut_off:
+            return
+        messages = [message for message in messages if not message[0].gone]  # the queue may have gone meanwhile
+        entries = [entry for entry, _ in messages]
+        self._let_go()
+        self._queue.order.take(entries, Why.ACCEPTED, self._taken, messages)
+
+    def _taken(self, messages: list[Forward]) -> None:
+        self._taking = False
+        self.terminal.forward(messages)
+        if self._draining:
+            self._drain()
+        else:
+            self._core.schedule_dispatch(self._queue)  # for the next ones
+
+    def outcomes_in(self, connection: object, provisional: Sequence[tuple[bytes, Outcome]]) -> None:
+        self._transactions.take(connection, self, self._queue, provisional)
+
+    def _let_go(self) -> None:
+        self.unsettled.clear()
+        self._queue.detached_consumers.pop(self, None)
+
+    def outcomes(self, outcomes: Sequence[Outcome]) -> None:
+        if self._is_cut_off:
+            return
+        if self._transactions.taken:
+            outcomes = self._transactions.outside(self, outcomes)
+        queue, unsettled = self._queue, self.unsettled
+        settle: list[tuple[Delivery, int]] = []
+        done: list[Entry] = []
+        back: list[Outcome] = []
+        for outcome in outcomes:
+            delivery, entry, state = outcome[0], outcome[1], outcome[2]  # a slice takes twice as long
+            unsettled.pop(entry, None)
+            if entry.gone:  # with its queue
+                pass
+            elif state == ACCEPTED:
+                done.append(entry)
+            else:
+                back.append(outcome)
+                continue
+            if delivery is not None:
+                settle.append((delivery, state))
+        if done:
+            queue.order.take(done, Why.ACCEPTED, self.terminal.settle, settle)
+        elif settle:
+            queue.order.answer(self.terminal.settle, settle)
+        if back and (settle := self.take_back(back)):
+            queue.order.answer(self.terminal.settle, settle)
+
+    def cut_off(self) -> list[Entry]:
+        """The client's connection is being closed, and what it has is not its own any more: all of that."""
+        held = [entry for entry in self.unsettled if not entry.gone]
+        taken = self._transactions.taken
+        for entry in held:
+            if entry in taken:
+                taken[entry].forget(entry)
+        self._closed = self._is_cut_off = True
+        self._let_go()
+        self._leave()
+        return held
+
+    def take_back(self, outcomes: Sequence[Outcome]) -> list[tuple[Delivery, int]]:
+        """Requeue or move away messages that were not accepted; return deliveries that can be settled at once."""
+        queue = self._queue
+        settle: list[tuple[Delivery, int]] = []
+        for delivery, entry, state, failed, undeliverable, *_ in outcomes:
+            has_failed = state == MODIFIED and failed
+            is_over = has_failed and queue.failed(entry)
+            if state == MODIFIED and undeliverable:
+                entry.excluded = (entry.excluded or set()) | {self}
+            entry.previously_delivered = True
+            if state == REJECTED:
+                self._bury(entry, REJECTION, delivery, state)
+            elif is_over:
+                self._bury(entry, TOO_OFTEN, delivery, state)
+            else:
+                told = () if delivery is None else ((delivery, state),)
+                if queue.order.requeue(entry, has_failed, partial(self._settle_told, told)):
+                    settle += told
+        self._core.schedule_dispatch(queue)
+        return settle
+
+    def _settle_told(self, told: Sequence[tuple[Delivery, int]]) -> None:
+        if told:
+            self.terminal.settle(told)
+
+    def over(self, entry: Entry) -> None:
+        """Handle that the outcome of *entry*, which was settled in a transaction, has been applied."""
+
+    def _buried(self, entry: Entry) -> None:
+        """Handle that *entry* was moved away, or can't be."""
+
+    def _bury(self, entry: Entry, reason: str, delivery: Delivery | None, state: int) -> None:
+        def buried(lsn: int) -> None:
+            self._buried(entry)
+            if delivery is not None:
+                self._core.commits.when_durable(lsn, self.terminal.settle, [(delivery, state)])
+
+        self._links.returns.bury(self._queue, entry, reason, buried)
+
+    def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
+        self._closed = True
+        self._leave()
+        if self.acquires is not None:
+            self.acquires.acquirers.pop(self, None)
+            self.acquires = None
+        if self._is_cut_off:
+            self._links.receiver_closed(self, self._queue, for_good=for_good)
+            return
+        queue = self._queue
+        taken = self._transactions.taken
+        lost = lost and not self._links.returns.spares(queue)
+        for entry in returned:
+            self.unsettled.pop(entry, None)
+            if entry.gone:
+                continue
+            if entry in taken and taken[entry].lose(entry, lost=lost):
+                continue
+            entry.previously_delivered = True
+            if lost and queue.failed(entry):
+                self._bury(entry, TOO_OFTEN, None, 0)
+            else:
+                queue.order.release(entry, lost)
+        if self.unsettled:
+            queue.detached_consumers[self] = None
+        else:
+            queue.detached_consumers.pop(self, None)
+        self._core.schedule_dispatch(queue)
+        self._links.receiver_closed(self, queue, for_good=for_good)
+
+
+def _nothing() -> None:
+    """Ignore the result, which no caller awaits."""

@@ -1,0 +1,37 @@
+"""Links to and from exchanges. Core only."""
+
+from __future__ import annotations
+
+from ...channel.ports import Open, TerminalEnd
+from ..nodes.targets import ExchangeTarget
+from .context import LinkContext
+from .handlers import ResumableLinks
+from .producers import ExchangeProducer
+
+MOST_RESUMING_CREDIT = 100
+"""The credit of a sender on a resumable link to an exchange: its messages are routed in the step they arrive in."""
+
+
+class ExchangeLinks:
+    """Opens links to and from exchanges."""
+
+    def __init__(self, links: LinkContext, resumable: ResumableLinks, credit: int) -> None:
+        """*credit*: of a sender, in messages."""
+        self._links = links
+        self._resumable = resumable
+        self._credit = credit
+
+    def open(self, place: ExchangeTarget, wish: Open, terminal: TerminalEnd) -> None:
+        """Open a link to or from an exchange, or refuse it."""
+        links, made = self._links, wish.terminus.dynamic
+        if wish.to_client:
+            links.subscriptions.open(place, wish, terminal)
+        elif wish.claims is not None and not links.members.shares_queues and not made:
+            self._resumable.send_through(place, wish, terminal, min(self._credit, MOST_RESUMING_CREDIT))
+        else:
+            driver = ExchangeProducer(links, terminal, place, wish.container, wish.user)
+            driver.vouches = links.vouches and not wish.relayed
+            if made:
+                place.exchange.maker = driver
+            credit = driver.credit((), self._credit, replicated=True)
+            terminal.opened(driver, place.exchange.name if made else None, credit)

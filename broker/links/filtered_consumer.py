@@ -1,0 +1,295 @@
+"""Receivers with a selector: consumers and browsers that get only the messages it is true for.
+
+A selecting consumer does not wait in line with the others: it looks through the queue by itself, as a browser does,
+and takes what it wants out of the middle. It remembers how far it has looked, so each message is judged once, however
+often it looks; what came back behind its eyes is told to it, and judged again. Messages that it does not want stay
+where they are, in nobody's way.
+
+What is in the backlog is read page by page for it, and forgotten unless it is taken. Judging is done in time slices,
+in which users take turns (`background`). A selector that goes over its budget for a message can't tell whether it takes
+it: its link is closed with an error, and the message stays where it is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import islice
+
+from ...amqp.codec.filters import accepted, parse
+from ...base.errors import CairnError
+from ...channel.ports import Forward, TerminalEnd
+from ..kernel.context import CoreContext
+from ..kernel.loader import BEGINNING_BYTES, Loaded
+from ..messages.backlog import Page
+from ..messages.entry import Entry, HeldContent, LookedAtContent
+from ..queues.ports import LinkErrors
+from ..queues.queue import Queue
+from ..selector.compiler import Selector, selector
+from ..selector.properties import OverBudget
+from .browser import PAGE_MESSAGES, Browser
+from .consumer import Consumer
+from .context import LinkContext
+
+log = logging.getLogger(__name__)
+
+JUDGE_AT_ONCE = 512
+"""Messages that are judged at most before others get their turn on the core; mostly time ends a portion before."""
+BEGINNINGS_AT_ONCE = 16
+"""Long messages, of which the beginnings are read to be judged."""
+
+
+def asked_for(encoded: bytes) -> tuple[Selector | None, bytes]:
+    """The selector in a source's filter set, and the filters that are applied, to be confirmed.
+
+    Raises `Malformed` or `SelectorError`.
+    """
+    filters = parse(encoded)
+    return (None if filters.selector is None else selector(filters.selector)), accepted(filters)
+
+
+class SelectorFilter:
+    """Applies a selector to entries; the beginnings of long messages are read for it."""
+
+    def __init__(
+        self, core: CoreContext, selector: Selector, go_on: Callable[[], None], *, as_sent: bool = False
+    ) -> None:
+        """*go_on* is called when something was read that was asked for; *as_sent*: deliveries do not count."""
+        self._as_sent = as_sent
+        self._core = core
+        self._selector = selector
+        self._go_on = go_on
+        self._read: dict[int, bytes | CairnError] = {}
+        self.reading = False
+
+    def wants(self, entry: Entry) -> bool:
+        """Return whether the selector is true for *entry*, which must be `ready`. Raises `OverBudget`."""
+        content = entry.content
+        if isinstance(content, HeldContent):
+            content = content.beginning(BEGINNING_BYTES)
+        elif content is None:
+            read = self._read.pop(entry.message_id)
+            if isinstance(read, CairnError):
+                return False
+            content = read
+        assert isinstance(content, bytes)
+        if entry.previously_delivered and not self._as_sent:
+            marked = entry.marked(content)
+            assert isinstance(marked, bytes)
+            content = marked
+        return self._selector.matches(content)
+
+    def ready(self, entry: Entry) -> bool:
+        return entry.content is not None or entry.message_id in self._read
+
+    def prepare(self, entries: Sequence[Entry]) -> None:
+        """Read what is missing of *entries*, the first of which is not ready."""
+        ids = [entry.message_id for entry in entries if entry.content is None][:BEGINNINGS_AT_ONCE]
+        self.reading = True
+        self._core.loader.load_beginnings(ids, lambda found: self._loaded(ids, found))
+
+    def _loaded(self, ids: list[int], found: list[bytes | CairnError]) -> None:
+        self.reading = False
+        self._read = dict(zip(ids, found, strict=True))
+        self._go_on()
+
+
+def refuse(terminal: LinkErrors, queue: Queue, entry: Entry, error: OverBudget) -> None:
+    """Close a link whose selector can't be applied to *entry*."""
+    why = f"queue {queue.name!r}: the selector can't be applied to message {entry.message_id}: {error}"
+    log.warning("%s; its link is closed", why, extra={"queue": queue.name})
+    terminal.failure("amqp:resource-limit-exceeded", why)
+
+
+class FilteredConsumer(Consumer):
+    """Takes the messages that its selector is true for."""
+
+    def __init__(
+        self,
+        links: LinkContext,
+        terminal: TerminalEnd,
+        queue: Queue,
+        *,
+        presettled: bool,
+        selector: Selector,
+        user: str = "",
+    ) -> None:
+        """*user*: whose turns its work takes."""
+        self._user = user
+        self._judge = SelectorFilter(links.core, selector, self.look)
+        self._seen = 0
+        """The position up to which `ready` was looked through, and the backlog read."""
+        self._waiting: deque[Entry] = deque()
+        """Entries to judge first: requeued ones, and those read from the backlog."""
+        self._left = 0
+        """The number of entries that may still be judged in this portion."""
+        self._reading = False
+        self._posted = False
+        super().__init__(links, terminal, queue, presettled=presettled)
+
+    def _join(self) -> None:
+        self._waiting.extend(sorted(self._queue.returned, key=lambda entry: entry.position))
+        self._queue.browsers.append(self)
+        self._queue.selecting.append(self)
+
+    def _leave(self) -> None:
+        self._waiting.clear()
+        if self in self._queue.selecting:
+            self._queue.selecting.remove(self)
+            self._queue.browsers.remove(self)
+
+    def _drain(self) -> None:
+        self.look()
+
+    def look_again(self, entry: Entry) -> None:
+        self._waiting.append(entry)
+
+    def room(self) -> int:
+        return 0 if self._queue.policy.paused else super().room()
+
+    # ---- looking --------------------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Something may be new, or wanted: judge a portion."""
+        if self._closed or self._posted or self._busy() or (self._queue.is_paused and self._queue.depth):
+            return
+        self._left = JUDGE_AT_ONCE if self._core.background.has_time() else 0
+        taken: list[Entry] = []
+        room = self.room()
+        if room > 0:
+            done = self._look_at_waiting(taken, room) and self._look_at_ready(taken, room) and self._look_at_backlog()
+            if taken:
+                self.take(taken)
+            if not done and not self._left and self.room() > 0:
+                self._posted = True
+                self._core.background.put_off(self._look_on, self._user)
+                return
+            if not done and self.room() > 0:
+                return  # what is being read comes first
+        if self._draining and not self._taking:
+            self._draining = False
+            self.terminal.drained(self._spend(self._limit))
+
+    def _busy(self) -> bool:
+        return self._reading or self._judge.reading
+
+    def _look_on(self) -> None:
+        self._posted = False
+        self.look()
+
+    def _look_at_waiting(self, taken: list[Entry], room: int) -> bool:
+        """Judge what waits; whether that is done, and there is room left."""
+        queue, waiting = self._queue, self._waiting
+        while waiting and self._left and len(taken) < room:
+            entry = waiting[0]
+            if queue.backlog.first <= entry.position < queue.reading_end:
+                return False  # it is just being read for others
+            if not self._judge.ready(entry):
+                self._judge.prepare(list(islice(waiting, JUDGE_AT_ONCE)))
+                return False
+            waiting.popleft()
+            if self._wants(entry):
+                found = queue.take_out(entry)
+                if found is not None:
+                    taken.append(found)
+        return not waiting and len(taken) < room
+
+    def _look_at_ready(self, taken: list[Entry], room: int) -> bool:
+        ready = self._queue.ready
+        place = self._queue.ready_after(self._seen)
+        while place < len(ready) and self._left and len(taken) < room:
+            entry = ready[place]
+            if not self._judge.ready(entry):
+                self._judge.prepare(list(islice(ready, place, place + JUDGE_AT_ONCE)))
+                return False
+            self._seen = entry.position
+            if self._wants(entry):
+                del ready[place]
+                taken.append(entry)
+            else:
+                place += 1
+        return place >= len(ready) and len(taken) < room
+
+    def _look_at_backlog(self) -> bool:
+        """Read the next page of the backlog; whether there is none."""
+        if self._seen + 1 < self._queue.reading_end:
+            return False
+        page = self._queue.backlog.page(self._seen, PAGE_MESSAGES)
+        if not page.ids:
+            return True
+        self._reading = True
+        self._queue.load(page, lambda contents: self._read(page, contents))
+        return False
+
+    def _wants(self, entry: Entry) -> bool:
+        self._left -= 1
+        if entry.gone or (entry.excluded and self in entry.excluded) or not self._queue.is_timely(entry):
+            return False
+        try:
+            wanted = self._judge.wants(entry)
+        except OverBudget as error:
+            self._left = 0
+            self._is_refused = True
+            refuse(self.terminal, self._queue, entry, error)
+            return False
+        if not self._core.background.has_time():
+            self._left = 0
+        return wanted
+
+    def _read(self, page: Page, contents: list[Loaded]) -> None:
+        """Take over the entries of a page that was read, including those that moved into memory meanwhile."""
+        self._reading = False
+        entries, done = self._queue.entries_of(page, contents)
+        if self._queue.backlog.first <= page.first:
+            self._waiting.extend(entries)
+            self._seen = page.first + done - 1
+        self.look()
+
+
+class FilteredBrowser(Browser):
+    """Looks at the messages that its selector is true for."""
+
+    def __init__(
+        self, core: CoreContext, terminal: TerminalEnd, queue: Queue, selector: Selector, user: str = ""
+    ) -> None:
+        """*user*: whose turns its work takes."""
+        super().__init__(core, terminal, queue, user)
+        self._judge = SelectorFilter(core, selector, self.look)
+        self._posted = self._is_refused = False
+
+    def look(self) -> None:
+        if self._posted or self._is_refused or self._judge.reading or self not in self._queue.browsers:
+            return
+        store, background = self._core.store, self._core.background
+        messages: list[Forward] = []
+        left = JUDGE_AT_ONCE if background.has_time() else 0
+        while left and len(messages) < self.room() and (self._ahead or self._turn_page()):
+            if not self._judge.ready(self._ahead[0]):
+                self._judge.prepare(list(self._ahead))
+                break
+            entry = self._ahead.popleft()
+            try:
+                wanted = self._judge.wants(entry)
+            except OverBudget as error:
+                self._is_refused = True
+                refuse(self.terminal, self._queue, entry, error)
+                break
+            left = left - 1 if background.has_time() else 0
+            if wanted and not entry.gone:
+                content = entry.outgoing(store)
+                if not isinstance(content, bytes):
+                    content = LookedAtContent(store, entry.message_id, content)
+                messages.append((entry, content))
+        if messages:
+            self._forward(messages)
+        if not left:
+            self._posted = True
+            background.put_off(self._look_on, self._user)
+        elif self._draining and not self._reading and not self._judge.reading:
+            self._draining = False
+            self.terminal.drained(self._spend(self._limit))
+
+    def _look_on(self) -> None:
+        self._posted = False
+        self.look()

@@ -1,0 +1,68 @@
+"""The handlers that open links, which features register. Core only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from ...channel.ports import Open, TerminalEnd
+from ..nodes.targets import Endpoint, ExchangeTarget
+from ..queues.queue import Queue
+from ..selector.compiler import Selector
+
+Handler = Callable[[Open, TerminalEnd], None]
+"""Opens a link, or refuses it."""
+Claim = Callable[[Open, TerminalEnd], bool]
+"""Opens or refuses a link if it is one of its own; returns whether it did."""
+TargetHandler = Callable[[Any, Open, TerminalEnd], None]
+"""Opens a link to or from the target that its address leads to."""
+
+
+class ResumableLinks(Protocol):
+    """Links that outlast their connections."""
+
+    def give_up(self, wish: Open) -> None:
+        """Forget what is kept for a link that its client attaches without asking to resume it."""
+        ...
+
+    def send_to_queue(self, queue: Queue, wish: Open, terminal: TerminalEnd, credit: int) -> None:
+        """Open a link on which a client sends to a queue."""
+        ...
+
+    def send_through(self, place: ExchangeTarget, wish: Open, terminal: TerminalEnd, credit: int) -> None:
+        """Open a link on which a client sends through an exchange."""
+        ...
+
+    def open_to(
+        self, wish: Open, terminal: TerminalEnd, queue: Queue, filters: bytes, selector: Selector | None = None
+    ) -> None:
+        """Open a link on which a client receives from a queue."""
+        ...
+
+
+class LinkHandlers:
+    """The handlers of links: by their wish, by their address, and by the target that it leads to.
+
+    1. `claims` are asked in turn, before the address is looked at.
+    2. `without_source` and `relay` open links without an address: of receivers and of senders.
+    3. `endpoints` and `prefixes` open links to addresses of the broker's own.
+    4. `targets` open all others, by the type of the target.
+    """
+
+    def __init__(self, endpoints: Mapping[str, Endpoint], without_source: Handler, relay: Handler) -> None:
+        """*endpoints*: by address. No queue is made for these: they begin with a dollar."""
+        self.claims: list[Claim] = []
+        self.without_source = without_source
+        self.relay = relay
+        self.endpoints = endpoints
+        self.prefixes: dict[str, Handler] = {}
+        """Handlers by the beginning of the address."""
+        self.targets: dict[type, TargetHandler] = {}
+
+    def for_prefix(self, address: str) -> Handler | None:
+        """Return the handler of addresses that begin like *address*."""
+        return next((handler for prefix, handler in self.prefixes.items() if address.startswith(prefix)), None)
+
+    def open_at_target(self, target: object, wish: Open, terminal: TerminalEnd) -> None:
+        """Open a link to or from *target*."""
+        next(handler for kind, handler in self.targets.items() if isinstance(target, kind))(target, wish, terminal)

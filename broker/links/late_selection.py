@@ -1,0 +1,119 @@
+"""Messages on a subscription's queue that its selector was not applied to when they were published. Core only.
+
+The selectors of an exchange are applied in the publisher's turn, within a budget for each message. Where it does not
+suffice, the message is put on the subscription's queue all the same, so that it is durable, in order and confirmed at
+once. The selector is applied before the message is handed out, in time slices, and a message that it is not true for is
+dropped then. A selector that exceeds its own budget for the message closes the links of the subscription.
+
+Which messages these are is not recorded. So from the first one on, and for all that were on the queue when the broker
+started, and for replicated queues, the selector is applied to each message again: its answer is the same.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+from ...store.contract.dequeue_reason import Why
+from ..kernel.context import CoreContext
+from ..messages.entry import Entry
+from ..selector.compiler import selector
+from ..selector.properties import OverBudget
+from .filtered_consumer import SelectorFilter, refuse
+
+if TYPE_CHECKING:
+    from ..queues.ports import QueueConsumer
+    from ..queues.queue import Queue
+
+
+class LateSelection:
+    """The late selection of a subscription with a selector."""
+
+    def __init__(self, core: CoreContext, queue: Queue, text: str) -> None:
+        self.is_needed = False
+        """True if the queue may have messages that were not judged."""
+        self._core = core
+        self._queue = queue
+        self.text = text
+        self._judge: SelectorFilter | None = None
+        self._is_put_off = False
+        self._refused: dict[QueueConsumer, None] = {}
+
+    def sift(self) -> tuple[deque[Entry], list[Entry], bool]:
+        """Leave in `ready` and `returned` what may be handed out now, and is wanted by consumers that have credit.
+
+        What is behind that in `ready`, and in `returned`; and whether it waits for the selector.
+        """
+        queue = self._queue
+        self._refused = {taker: None for taker in self._refused if taker in queue.consumers}
+        room = sum(max(0, consumer.room()) for consumer in queue.consumers)
+        back: list[Entry] = []
+        front: deque[Entry] = deque()
+        drop: list[Entry] = []
+        waits = False
+        while queue.returned and len(back) < room:
+            verdict = self._verdict(queue.returned[0])
+            if verdict is None:
+                waits = True
+                break
+            (back if verdict else drop).append(heappop(queue.returned))
+        while queue.ready and not waits and len(back) + len(front) < room:
+            verdict = self._verdict(queue.ready[0])
+            if verdict is None:
+                waits = True
+                break
+            (front if verdict else drop).append(queue.ready.popleft())
+        behind, behind_returned = queue.ready, queue.returned
+        queue.ready, queue.returned = front, back  # what is in order is a heap
+        if drop:
+            self._drop(drop)
+        return behind, behind_returned, waits
+
+    def put_back(self, behind: deque[Entry], behind_returned: list[Entry]) -> None:
+        """Put the entries that `sift` removed back on the queue, behind those that were not dispatched."""
+        queue = self._queue
+        queue.ready.extend(behind)
+        for entry in behind_returned:
+            heappush(queue.returned, entry)
+
+    def _verdict(self, entry: Entry) -> bool | None:
+        """Return whether *entry* may be dispatched; None if that is not known yet."""
+        queue, core = self._queue, self._core
+        if entry.gone or entry in queue.delayed:
+            return True
+        if not (self.is_needed or queue.replicated or 0 < entry.message_id < queue.delivered_below):
+            return True
+        if queue.bindings > 1:  # what came by another one is not for this selector to judge
+            return True
+        if self._judge is None:
+            self._judge = SelectorFilter(core, selector(self.text), self._go_on, as_sent=True)
+        if self._judge.reading:
+            return None
+        if not core.background.has_time():
+            if not self._is_put_off:
+                self._is_put_off = True
+                core.background.put_off(self._go_on)
+            return None
+        if not self._judge.ready(entry):
+            self._judge.prepare([entry])
+            return None
+        try:
+            return self._judge.wants(entry)
+        except OverBudget as error:
+            for taker in queue.consumers:
+                if taker not in self._refused:
+                    self._refused[taker] = None
+                    refuse(taker.terminal, queue, entry, error)
+            return None
+
+    def _drop(self, entries: list[Entry]) -> None:
+        self._queue.order.drop(entries, Why.NOT_RECORDED, _nothing)
+
+    def _go_on(self) -> None:
+        self._is_put_off = False
+        self._core.schedule_dispatch(self._queue)
+
+
+def _nothing() -> None:
+    """Ignore the result for a message that no subscriber selects."""

@@ -1,0 +1,57 @@
+"""Queues and topics that belong to the connection of the client that they were made for. Core only."""
+
+from __future__ import annotations
+
+from ...channel.ports import Open
+from ..kernel.context import CoreContext
+from ..nodes import lifetimes
+from ..nodes.exchanges import Exchange, FanoutExchange
+from ..nodes.registry import NodeRegistry
+from ..nodes.targets import ExchangeTarget
+from ..queues.queue import Queue
+
+
+class OwnedNodes:
+    """The dynamic nodes of all clients."""
+
+    def __init__(self, core: CoreContext, nodes: NodeRegistry) -> None:
+        self._nodes = nodes
+        self._users = core.users
+        self._by_connection: dict[object, list[Queue | Exchange]] = {}
+        core.events.connection_closed.append(self._connection_closed)
+
+    def make_queue(self, name: str, wish: Open) -> Queue:
+        """Create a queue for a link. Its lifetime ends with the link, unless the client asked for another policy."""
+        lifetime = lifetimes.asked_for(wish.terminus.properties)
+        queue = self._nodes.add_queue(name, self._users.owned({"auto-delete": lifetime}, wish.user))
+        if lifetime == lifetimes.CLOSE:
+            self._own(queue, wish)
+        return queue
+
+    def make_topic(self, name: str, wish: Open) -> ExchangeTarget:
+        """Create a topic for a link, whose subscribers all get what is sent there. Its lifetime ends with the link."""
+        exchange = self._nodes.add_exchange(name, FanoutExchange.type, {})
+        self._own(exchange, wish)
+        return ExchangeTarget(exchange)
+
+    def _own(self, node: Queue | Exchange, wish: Open) -> None:
+        node.owner, node.private = wish.connection, wish.to_client
+        self._by_connection.setdefault(wish.connection, []).append(node)
+
+    def node_deleted(self, node: Queue | Exchange) -> None:
+        """Forget a node that was deleted."""
+        if node.owner is not None and node in self._by_connection.get(node.owner, ()):
+            self._by_connection[node.owner].remove(node)
+
+    def _connection_closed(self, connection: object) -> None:
+        """Delete the nodes that belong to a connection."""
+        for node in list(self._by_connection.get(connection, ())):
+            if isinstance(node, Queue):
+                self._nodes.delete_queue(node, _ignore, "it went with its connection")
+            else:
+                self._nodes.delete_exchange(node, _ignore, "it went with its connection")
+        self._by_connection.pop(connection, None)
+
+
+def _ignore(result: object) -> None:
+    """Ignore the result; failures are logged."""

@@ -1,0 +1,278 @@
+"""Producers by where their messages go: to one queue, or through an exchange."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...amqp.codec import header
+from ...amqp.codec.primitives import Malformed
+from ...channel.ports import Delivery, Fragment, TerminalEnd
+from ..nodes.exchanges import MAX_KEY_CHARACTERS, MOST_HOPS, Exchange, way_through
+from ..nodes.targets import ExchangeTarget
+from ..queues.queue import Queue
+from .context import LinkContext
+from .enqueue import Queues
+from .producer import Producer
+
+if TYPE_CHECKING:
+    from ..transactions.transaction import Transaction
+
+
+FREE_UNITS = 1024
+"""Messages times queues that a batch may bring without a look at the clock: as many as go to one queue at once."""
+PORTION_UNITS = 64
+"""Messages times queues between two later looks at the clock of one batch."""
+
+
+class QueueProducer(Producer):
+    """Sends to one queue."""
+
+    def __init__(self, links: LinkContext, terminal: TerminalEnd, queue: Queue, user: str = "") -> None:
+        super().__init__(links, terminal, user)
+        self._queue = queue
+        self._queues = (queue,)
+        queue.producers[self] = None
+
+    def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
+        super().close(returned, lost, for_good)
+        self._queue.producers.pop(self, None)
+        self._links.sender_closed(self, self._queue)
+
+    def _accept(self, fragments: list[Fragment]) -> None:
+        if self._queue.is_deleting:
+            self._reject_gone([fragment[0] for fragment in fragments], f"the queue {self._queue.name!r}")
+        else:
+            self._put(self._queues, fragments)
+
+    def _queues_of(self, start: bytes) -> Queues | None:
+        return None if self._queue.is_deleting else self._queues
+
+
+class RoutingProducer(Producer):
+    """A producer whose messages go through an exchange."""
+
+    def __init__(self, links: LinkContext, terminal: TerminalEnd, container: str, user: str = "") -> None:
+        super().__init__(links, terminal, user)
+        self._container = container
+        self._asked: Exchange
+        """The exchange of the long message that is arriving, after all alternates."""
+        self._held: deque[Fragment] = deque()
+        """Messages that wait for a later step, or for their place to be found."""
+        self._held_in: dict[Delivery, Transaction] = {}
+        """The transactions that some of them are for."""
+        self._units = 0
+        """The number of messages times queues that may still be routed before the next look at the clock."""
+        self._is_put_off = self._holds_link = False
+
+    def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
+        super().close(returned, lost, for_good)
+        if not self._held:
+            self._leave()
+
+    def _leave(self) -> None:
+        """Leave the exchange: the link is closed, and all its messages have been routed."""
+
+    # ---- the share of a step --------------------------------------------------------------------------------------
+
+    def _hold(self, fragments: Sequence[Fragment]) -> None:
+        """Have these wait behind the others."""
+        self._held.extend(fragments)
+        if self._transaction is not None:
+            self._held_in.update(dict.fromkeys([delivery for delivery, _, _ in fragments], self._transaction))
+            self._transaction.asking += len(fragments)
+
+    def _take_first(self) -> Fragment:
+        """Take the first message held, and its transaction; `_told` ends that."""
+        fragment = self._held.popleft()
+        self._transaction = self._held_in.pop(fragment[0], None) if self._held_in else None
+        return fragment
+
+    def _told(self) -> None:
+        transaction, self._transaction = self._transaction, None
+        if transaction is not None:
+            transaction.asked()
+
+    def _has_time(self) -> bool:
+        return self._units > 0 or self._core.background.has_time()
+
+    def _share(self, exchange: Exchange, key: str, most: int) -> int:
+        """Return how many of *most* messages of one key to route before the next look at the clock; at least one."""
+        width = 0
+        for _ in range(MOST_HOPS):
+            if not exchange.remembers(key):
+                self._units = 0
+                self._core.background.has_time()  # it passes from here on
+            route = exchange.route(key)
+            if route.asking:  # conditions may take long
+                self._units = 0
+                return 1
+            width = len(route.queues)
+            alternate = self._links.nodes.exchanges.get(exchange.alternate)
+            if width or alternate is None:
+                break
+            exchange = alternate
+        width = max(1, width)
+        many = max(1, min(most, max(self._units, PORTION_UNITS) // width))
+        self._units -= many * width
+        return many
+
+    def _put_off(self) -> None:
+        """Route what is held in a later step."""
+        if not self._is_put_off:
+            self._is_put_off = True
+            if not (self._is_closed or self._holds_link):
+                self._holds_link = True
+                self.terminal.hold()
+            self._core.background.put_off(self._continue, self._user)
+
+    def _continue(self) -> None:
+        self._is_put_off = False
+        self._units = 1  # the first one is for this step
+        self._route_held()
+        if not self._is_put_off:
+            if self._is_closed:
+                self._leave()
+            elif self._holds_link:
+                self._holds_link = False
+                self.terminal.go_on()
+
+    def _route_held(self) -> None:
+        """Route messages that are held, as long as there is time, and put the others off."""
+        raise NotImplementedError
+
+    # ---- routing --------------------------------------------------------------------------------------------------
+
+    def _route_all(self, exchange: Exchange, key: str, fragments: Sequence[Fragment], hops: int = 0) -> None:
+        """Messages of one key."""
+        if len(key) > MAX_KEY_CHARACTERS:
+            deliveries = [delivery for delivery, _, _ in fragments]
+            why = f"a key has up to {MAX_KEY_CHARACTERS} characters, this one has {len(key)}"
+            self.terminal.reject(deliveries, len(deliveries), "amqp:invalid-field", why)
+            return
+        route = exchange.route(key)
+        if not route.asking:
+            self._put_on(exchange, key, route.queues, fragments, hops)
+            return
+        for fragment in fragments:
+            self._put_on(exchange, key, route.wanted(fragment[1], self._container), (fragment,), hops)
+
+    def _put_on(
+        self, exchange: Exchange, key: str, queues: Queues, fragments: Sequence[Fragment], hops: int
+    ) -> None:
+        queues = tuple([queue for queue in queues if not queue.is_deleting])
+        if queues and (why := self._account.fan_out_denial(len(queues))):
+            self._refuse((), [delivery for delivery, _, _ in fragments], why)
+            return
+        if queues:
+            exchange.routed += len(fragments)
+            self._put(queues, fragments)
+            return
+        alternate = self._links.nodes.exchanges.get(exchange.alternate)
+        if alternate is not None and hops < MOST_HOPS:
+            self._route_all(alternate, key, fragments, hops + 1)
+            return
+        self._put_unwanted(exchange, fragments)
+
+    def _put_unwanted(self, exchange: Exchange, fragments: Sequence[Fragment]) -> None:
+        """No queue gets these, nor by an alternate."""
+        exchange.unrouted += len(fragments)
+        if exchange.unroutable == "accepted":
+            self._put_nowhere(fragments)
+        else:
+            deliveries = [delivery for delivery, _, _ in fragments]
+            self._hand_back(deliveries, exchange.name)
+
+    def _hand_back(self, deliveries: Sequence[Delivery], exchange: str) -> None:
+        if self._transaction is None:
+            self.terminal.hand_back(deliveries, len(deliveries))
+        else:  # in a transaction hardly any client looks for that, and a commit would lose them
+            why = f"the exchange {exchange!r} has no queue for it"
+            self._reject(deliveries, len(deliveries), "amqp:not-found", why)
+
+    def _queues_through(self, exchange: Exchange, key: str, start: bytes) -> Queues:
+        self._asked, queues = way_through(self._links.nodes.exchanges, exchange, key, start, self._container)
+        return queues
+
+    def _finish_unwanted(self, delivery: Delivery, flags: int) -> None:
+        self._put_unwanted(self._asked, ((delivery, b"", flags),))
+
+
+class ExchangeProducer(RoutingProducer):
+    """Sends through one exchange: with the key of its address, or each message's subject if that has none."""
+
+    def __init__(
+        self, links: LinkContext, terminal: TerminalEnd, place: ExchangeTarget, container: str, user: str = ""
+    ) -> None:
+        super().__init__(links, terminal, container, user)
+        self._exchange = place.exchange
+        self._key = place.key
+        place.exchange.producers[self] = None
+
+    def _leave(self) -> None:
+        self._exchange.producers.pop(self, None)
+        self._links.nodes.maker_closed(self, self._exchange)
+
+    def _accept(self, fragments: list[Fragment]) -> None:
+        if self._held:
+            self._hold(fragments)
+            return
+        self._units = FREE_UNITS
+        self._send(fragments)
+        if self._held:
+            self._put_off()
+
+    def _route_held(self) -> None:
+        while self._held:
+            if not self._has_time():
+                self._put_off()
+                return
+            self._units = max(self._units, 1)  # or this one would be held again, behind the others
+            self._send([self._take_first()])
+            self._told()
+
+    def _send(self, fragments: list[Fragment]) -> None:
+        """Route these; those that there is no time for are held."""
+        if self._exchange.is_deleted:
+            self._reject_gone([fragment[0] for fragment in fragments], f"the exchange {self._exchange.name!r}")
+        elif self._key or not self._exchange.needs_key:
+            self._route_run(self._key, fragments)
+        else:
+            self._route_by_subject(fragments)
+
+    def _route_run(self, key: str, fragments: Sequence[Fragment]) -> None:
+        """Route messages of one key in portions."""
+        done, count = 0, len(fragments)
+        while done < count:
+            if not self._has_time():  # nor is there for the next run
+                self._hold(fragments[done:])
+                return
+            many = self._share(self._exchange, key, count - done)
+            self._route_all(self._exchange, key, fragments if many == count else fragments[done : done + many])
+            done += many
+
+    def _route_by_subject(self, fragments: list[Fragment]) -> None:
+        """Runs of messages with the same subject go together."""
+        run: list[Fragment] = []
+        run_key = ""
+        for fragment in fragments:
+            try:
+                key = header.subject_of(fragment[1])
+            except Malformed as error:
+                self._reject((fragment[0],), 1, "amqp:decode-error", str(error))
+                continue
+            if run and key != run_key:
+                self._route_run(run_key, run)
+                run = []
+            run.append(fragment)
+            run_key = key
+        if run:
+            self._route_run(run_key, run)
+
+    def _queues_of(self, start: bytes) -> Queues | None:
+        try:
+            key = self._key or (header.subject_of(start) if self._exchange.needs_key else "")
+        except Malformed:
+            return None
+        return None if self._held else self._queues_through(self._exchange, key, start)

@@ -1,0 +1,114 @@
+"""Links to and from queues: the driver that serves each of them, by what the client wishes. Core only."""
+
+from __future__ import annotations
+
+from ...channel.ports import DriverEnd, Open, TerminalEnd
+from ..kernel.connections import Connections
+from ..nodes import lifetimes
+from ..queues.ports import FilteringConsumer, QueueConsumer
+from ..queues.queue import Queue
+from .browser import Browser
+from .consumer import Consumer
+from .context import LinkContext
+from .filtered_consumer import FilteredBrowser, FilteredConsumer, asked_for
+from .handlers import ResumableLinks
+from .producers import QueueProducer
+
+STOLEN = ("amqp:link:stolen", "the client attached that link anew")
+
+
+class QueueLinks:
+    """Opens links to and from queues."""
+
+    def __init__(self, links: LinkContext, connections: Connections, resumable: ResumableLinks, credit: int) -> None:
+        """*credit*: of a sender, in messages."""
+        self._links = links
+        self._connections = connections
+        self._resumable = resumable
+        self._credit = credit
+
+    def open(self, queue: Queue, wish: Open, terminal: TerminalEnd) -> None:
+        """Open a link to or from an existing queue, or refuse it."""
+        if queue.is_deleted:  # it was made and deleted before a cluster had answered
+            terminal.failure("amqp:not-found", f"the queue {queue.name!r} is gone")
+        elif wish.claims is not None and queue.queue_id and not (
+            queue.replicated or (wish.to_client and wish.terminus.browse)
+        ):
+            self._open_resumable(queue, wish, terminal)
+        elif wish.to_client and (refusal := self._refusal(queue, wish)):
+            terminal.failure(*refusal)
+        else:
+            self._open(queue, wish, terminal, None)
+
+    def open_made(self, queue: Queue, wish: Open, terminal: TerminalEnd) -> None:
+        """Open the link that a queue was made for."""
+        if wish.to_client and (refusal := self._refusal(queue, wish)):
+            terminal.failure(*refusal)
+        else:
+            self._open(queue, wish, terminal, queue.name)
+
+    def _open(self, queue: Queue, wish: Open, terminal: TerminalEnd, made: str | None) -> None:
+        driver: DriverEnd
+        applied, credit = b"", 0
+        if wish.to_client:
+            driver, applied = self._receiver(queue, wish, terminal)
+            if not wish.terminus.browse:
+                queue.order.consuming()
+        else:
+            driver = producer = QueueProducer(self._links, terminal, queue, wish.user)
+            producer.vouches = self._links.vouches and not wish.relayed
+            credit = producer.credit((queue,), self._credit)
+        queue.was_linked = True
+        if made is not None and queue.policy.auto_delete == lifetimes.CLOSE:
+            queue.maker = driver
+        terminal.opened(driver, made, credit, filters=applied)
+
+    def _open_resumable(self, queue: Queue, wish: Open, terminal: TerminalEnd) -> None:
+        if not wish.to_client:
+            queue.was_linked = True
+            self._resumable.send_to_queue(queue, wish, terminal, self._credit)
+        elif refusal := self._refusal(queue, wish):
+            terminal.failure(*refusal)
+        else:
+            queue.was_linked = True
+            selector, applied = asked_for(wish.terminus.filters)
+            self._resumable.open_to(wish, terminal, queue, applied, selector)
+
+    def _refusal(self, queue: Queue, wish: Open) -> tuple[str, str] | None:
+        """Return the error for a receiver that the queue can't have; None if it can."""
+        if wish.terminus.browse:
+            return None
+        if queue.policy.exclusive and not self._take_over(queue, wish):
+            return "amqp:resource-locked", f"the queue {queue.name!r} has a consumer, and may have only one"
+        if wish.terminus.filters and queue.policy.assigns:
+            return "amqp:not-implemented", f"the queue {queue.name!r} says who gets what: nobody can select"
+        return None
+
+    def _take_over(self, queue: Queue, wish: Open) -> bool:
+        """Make a client the only consumer, if it can be: nobody else is, or its own link that it attaches anew.
+
+        Clients detect a lost connection before the broker does.
+        """
+        there: list[QueueConsumer | FilteringConsumer] = [*queue.consumers, *queue.selecting]
+        if any(not self._connections.is_same(consumer.terminal, wish) for consumer in there):
+            return False
+        if queue.order.has_other_consumers():
+            return False
+        for consumer in there:
+            consumer.terminal.failure(*STOLEN)
+        return True
+
+    def _receiver(self, queue: Queue, wish: Open, terminal: TerminalEnd) -> tuple[DriverEnd, bytes]:
+        """Return a driver that takes or looks at messages, and the filters that it applies."""
+        links = self._links
+        selector, applied = asked_for(wish.terminus.filters)
+        if selector is None:
+            if wish.terminus.browse:
+                return Browser(links.core, terminal, queue, wish.user), applied
+            return Consumer(links, terminal, queue, presettled=wish.presettled), applied
+        if wish.terminus.browse:
+            return FilteredBrowser(links.core, terminal, queue, selector, wish.user), applied
+        consumer = FilteredConsumer(
+            links, terminal, queue, presettled=wish.presettled, selector=selector, user=wish.user
+        )
+        return consumer, applied

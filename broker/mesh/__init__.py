@@ -1,0 +1,1 @@
+"""Networks of brokers: neighbors, topology, transit."""

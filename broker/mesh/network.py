@@ -1,0 +1,198 @@
+"""Brokers that are joined: the addresses that messages pass through at are theirs in common (router guide C42, C48).
+
+What `topology` knows becomes ways of the addresses that are in use here: a sender has credit while there is a receiver
+on any broker. Anycast takes the nearest: receivers here, and only if there are none, those where the way is cheapest.
+Multicast takes all. Core only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+from ...amqp.codec import decode
+from ...amqp.codec.hop_annotations import Hop
+from ...amqp.codec.primitives import Malformed
+from ...channel.connector_target import INTER_ROUTER, MOST_COST
+from ...channel.ports import ConnectionEnd, Fragment, Open, OutwardEnd, TerminalEnd
+from ..kernel.connections import Connections
+from ..kernel.context import CoreContext
+from ..nodes.targets import Endpoint
+from ..outbound.connectors import Connector, Connectors
+from ..passthrough.address import PassthroughAddress, PassthroughTable
+from .neighbour import ADDRESSES, COST, Neighbour
+from .next_hop import NextHop
+from .topology import Said, Topology
+
+log = logging.getLogger(__name__)
+
+
+class Network:
+    """The joined brokers, as this one sees them (`connectors.User`)."""
+
+    def __init__(
+        self,
+        core: CoreContext,
+        connections: Connections,
+        connectors: Connectors,
+        direct: PassthroughTable,
+        endpoints: dict[str, Endpoint],
+        me: str,
+    ) -> None:
+        """*endpoints*: other brokers attach their links to these."""
+        self.me = me
+        self.topology = Topology(me, core.clock.wall_us(), self._changed)
+        self.neighbours: dict[str, list[Neighbour]] = {}
+        """Connected neighbours by name. Of several connections with one neighbour, the first is used."""
+        self.coming: dict[object, Neighbour] = {}
+        """Neighbours that opened the connection, by connection, whether all links are open or not."""
+        self._core = core
+        self._connections = connections
+        self._places = direct
+        self._transit: dict[str, PassthroughAddress] = {}
+        """Addresses that are none of this broker's own, while messages pass on."""
+        self._telling = False
+        direct.watch(self.fill, self._receivers_changed)
+        connectors.users.append(self)
+        for address, number in ADDRESSES.items():
+            endpoints[address] = _Port(partial(self._attached, number))
+
+    # ---- neighbours -------------------------------------------------------------------------------------------------
+
+    def came(self, connector: Connector, connection: OutwardEnd) -> None:
+        """A connector has opened a connection."""
+        if connector.target.role != INTER_ROUTER:
+            return
+        if why := self._why_not(connection.container):
+            log.error("connector %s: %s", connector.name, why)
+            connection.expel(why)
+            return
+        neighbour = Neighbour(self, self._core, connection.container, connection, connector.target.cost)
+        neighbour.attach_all(connection)
+
+    def went(self, connector: Connector) -> None:
+        """Handle that a connection is closed; its links are ended separately."""
+
+    def _why_not(self, name: str) -> str:
+        if name == self.me or not name:
+            return f"both brokers are called {name!r}: start each with a --container-id of its own"
+        return ""
+
+    def _attached(self, number: int, wish: Open, terminal: TerminalEnd) -> None:
+        """Another broker attaches one of the links between brokers."""
+        link = self._connections.links.get(terminal)
+        if why := self._why_not(wish.container):
+            terminal.failure("amqp:not-allowed", why)
+            return
+        if link is None or wish.terminus.browse:
+            terminal.failure("amqp:not-allowed", "that is for brokers")
+            return
+        neighbour = self.coming.get(wish.connection)
+        if neighbour is None or neighbour.is_over:
+            end: ConnectionEnd = link.connection.end
+            neighbour = self.coming[wish.connection] = Neighbour(
+                self, self._core, wish.container, end, _cost_of(wish.terminus.properties)
+            )
+        neighbour.attached(number, terminal, to_client=wish.to_client)
+
+    def up(self, neighbour: Neighbour) -> None:
+        """Add *neighbour*, all of whose links are open, to the network."""
+        log.info("joined with broker %r at %s", neighbour.name, neighbour.connection.name)
+        there = self.neighbours.setdefault(neighbour.name, [])
+        there.append(neighbour)
+        if len(there) == 1:
+            self.topology.joined(neighbour.name, neighbour.cost, neighbour.tell)
+
+    def down(self, neighbour: Neighbour, why: str) -> None:
+        """Remove *neighbour*, whose connection has ended or was never established."""
+        self.coming.pop(neighbour.connection, None)
+        there = self.neighbours.get(neighbour.name, [])
+        if neighbour not in there:
+            log.warning("not joined with broker %r at %s: %s", neighbour.name, neighbour.connection.name, why)
+            return
+        log.warning("broker %r at %s is gone", neighbour.name, neighbour.connection.name)
+        first = there[0] is neighbour
+        there.remove(neighbour)
+        if not there:
+            del self.neighbours[neighbour.name]
+        if first:
+            self.topology.left(neighbour.name)
+        if first and there:
+            self.topology.joined(neighbour.name, there[0].cost, there[0].tell)
+
+    def heard(self, neighbour: Neighbour, said: Said) -> None:
+        self.topology.heard(neighbour.name, said)
+
+    # ---- addresses --------------------------------------------------------------------------------------------------
+
+    def place_of(self, said: Hop) -> PassthroughAddress | None:
+        """Return the address of a message from a neighbour; None if the routing (anycast, multicast) does not match."""
+        multicast = said.targets is not None
+        place = self._places.find(said.to) or self._transit.get(said.to)
+        if place is None:
+            place = PassthroughAddress(said.to, multicast=multicast)
+            place.over = lambda: self._transit.pop(said.to, None)
+            self._transit[said.to] = place
+            self.fill(place)
+        elif place.multicast is not multicast:
+            return None
+        else:
+            self._places.hold(place)
+        return place
+
+    def fill(self, place: PassthroughAddress) -> None:
+        """Set the next hops of *place*."""
+        if not self.neighbours and not place.next_hops:
+            return
+        before = {next_hop.neighbour: next_hop for next_hop in place.next_hops if isinstance(next_hop, NextHop)}
+        next_hops: list[NextHop] = []
+        for name, (cost, targets) in self.topology.receivers_of(place.name, multicast=place.multicast).items():
+            neighbour = self.neighbours[name][0]
+            next_hop = before.pop(neighbour, None) or NextHop(place, neighbour, self.me)
+            if (next_hop.cost, next_hop.targets) != (cost, targets):
+                next_hop.point(cost, targets)
+            next_hops.append(next_hop)
+        place.lead(next_hops)
+
+    def _changed(self, names: Iterable[str] | None) -> None:
+        """Receivers on other brokers came or went, at *names* or anywhere."""
+        places = [*self._places.in_use(), *self._transit.values()]
+        for place in places:
+            if names is None or place.name in names:
+                self.fill(place)
+
+    def _receivers_changed(self, place: PassthroughAddress) -> None:
+        """Announce that an address has its first receiver here, or lost the last one."""
+        self.topology.has_receivers(place.name, place.multicast if place.receivers else None)
+        if not self._telling:
+            self._telling = True
+            self._core.post(self._tell)
+
+    def _tell(self) -> None:
+        self._telling = False
+        self.topology.tell_changes()
+
+
+class _Port:
+    """An address that other brokers attach their links to (`places.Endpoint`)."""
+
+    def __init__(self, attached: partial[None]) -> None:
+        self._attached = attached
+
+    def open(self, wish: Open, terminal: TerminalEnd) -> None:
+        self._attached(wish, terminal)
+
+    def post(self, fragments: Sequence[Fragment], terminal: TerminalEnd) -> None:
+        deliveries = [delivery for delivery, _, _ in fragments]
+        terminal.reject(deliveries, len(deliveries), "amqp:not-allowed", "that is for brokers")
+
+
+def _cost_of(properties: bytes) -> int:
+    """Return the cost of the path that the other side declares in *properties*; 1 if it is absent or invalid."""
+    try:
+        found = decode.value(properties, plain=True)[0] if properties else {}
+    except Malformed:
+        return 1
+    cost = found.get(COST) if isinstance(found, dict) else None
+    return cost if isinstance(cost, int) and 1 <= cost <= MOST_COST else 1

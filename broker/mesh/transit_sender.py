@@ -1,0 +1,174 @@
+"""Messages that come from a neighbour: to receivers here, and on to other brokers (router guide C29, C48).
+
+Each says what address it is for, and by which brokers it has come: never back to one of those, so that none goes in a
+circle while brokers don't agree yet on the ways. One for all receivers says which brokers this copy is for: so none
+gets it twice. Core only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...amqp.codec import hop_annotations as hop
+from ...amqp.codec.annotated_message import AnnotatedMessage
+from ...amqp.codec.hop_annotations import MOST_HEAD_BYTES, Hop
+from ...amqp.codec.primitives import Cut, Malformed
+from ...channel.ports import ABORTED, MORE, SETTLED, Delivery, Error, Fragment
+from ..kernel.context import CoreContext
+from ..kernel.idle_driver import IdleDriver
+from ..kernel.memory_budget import ENTRY_BYTES, NO_MEMORY
+from ..passthrough.address import PassthroughAddress
+from ..passthrough.delivery import TransitDelivery
+from ..passthrough.sender import StreamingSender
+
+CREDIT = 100_000
+"""Messages of one priority that a neighbour may have sent without an outcome. What bounds them is the credit of those
+who send them: an address whose receivers are slow leaves the others their part."""
+_TOO_LONG = Error("amqp:decode-error", f"its annotations don't end within {MOST_HEAD_BYTES} bytes")
+
+
+class TransitSender(StreamingSender, IdleDriver):
+    """The driver of a link on which a neighbour sends."""
+
+    def __init__(
+        self,
+        core: CoreContext,
+        me: str,
+        place_at: Callable[[Hop], PassthroughAddress | None],
+        ended: Callable[[str], None],
+    ) -> None:
+        """*place_at* returns the address that a message is for; *ended* is called when the link is closed."""
+        super().__init__(core)
+        self.received = 0
+        self._me = me
+        self._place_at = place_at
+        self._ended = ended
+        self._begun = b""
+        """The beginning of a message whose address is not known yet."""
+        self._wrong: Error | None = None
+        """Why the one that is coming in is refused at its end."""
+
+    def post(self, fragments: Sequence[Fragment]) -> None:
+        place: PassthroughAddress | None = None
+        run: list[tuple[TransitDelivery, AnnotatedMessage]] = []
+        for delivery, content, flags in fragments:
+            if flags & (MORE | ABORTED) or self._current is not None or self._begun or self._wrong is not None:
+                if place is not None:
+                    self._put_on(place, run)
+                    place, run = None, []
+                self._grow(delivery, content, flags)
+                continue
+            self.received += 1
+            try:
+                said, parcel = hop.take_off(content)
+            except Malformed as error:
+                self.terminal.reject((delivery,), 1, "amqp:decode-error", str(error))
+                continue
+            there = self._place_of(delivery, said)
+            if there is None:
+                continue
+            if place is not None and there is not place:
+                self._put_on(place, run)
+                run = []
+            place = there
+            settled = bool(flags & SETTLED)
+            run.append((TransitDelivery(self, delivery, len(content) + ENTRY_BYTES, said, settled=settled), parcel))
+        if place is not None:
+            self._put_on(place, run)
+        if self._streams:
+            self._look()
+
+    def _place_of(self, delivery: Delivery, said: Hop) -> PassthroughAddress | None:
+        """Return the address that *said* names; None if the message was handed back because it has none."""
+        place = None if self._me in said.trace else self._place_at(said)
+        if place is None:
+            self.terminal.hand_back((delivery,), 1)
+        return place
+
+    def _put_on(self, place: PassthroughAddress, run: list[tuple[TransitDelivery, AnnotatedMessage]]) -> None:
+        if self._memory.free_bytes <= 0:
+            deliveries = [passage.delivery for passage, _ in run]
+            self.terminal.reject(deliveries, len(run), "amqp:resource-limit-exceeded", NO_MEMORY)
+        else:
+            self._memory.used_bytes += sum(passage.size_bytes for passage, _ in run)
+            place.put(run)
+        place.look_whether_over()
+
+    # ---- messages in pieces -----------------------------------------------------------------------------------------
+
+    def _grow(self, delivery: Delivery, data: bytes, flags: int) -> None:
+        passage = self._current
+        last = not flags & MORE
+        if flags & ABORTED:
+            self._current, self._begun, self._wrong = None, b"", None
+            if passage is not None and not passage.done:
+                self._abort(passage)
+            self.terminal.release((delivery,), 1)
+        elif passage is None:
+            if self._wrong is None:
+                self._start(delivery, self._begun + data, last=last, settled=bool(flags & SETTLED))
+            if last and self._wrong is not None:
+                wrong, self._wrong = self._wrong, None
+                self.terminal.reject((delivery,), 1, *wrong[:2])
+        else:
+            arriving = passage.arriving
+            assert arriving is not None
+            if not passage.done:
+                arriving.write(data, last=last)
+                arriving.wake()
+            if last:
+                arriving.ended = True
+                self._current = None
+                passage.settled = bool(flags & SETTLED)
+                if passage.done:
+                    self._answer((passage,))
+                else:
+                    self._all_came(passage, arriving, settled=passage.settled)
+
+    def _start(self, delivery: Delivery, begun: bytes, *, last: bool, settled: bool) -> None:
+        """More has come of a message's beginning: perhaps enough to say where it goes."""
+        self._begun = b""
+        try:
+            said, parcel = hop.take_off(begun)
+        except Cut as error:
+            if not last and len(begun) < MOST_HEAD_BYTES:
+                self._begun = begun
+            else:
+                self._wrong = Error("amqp:decode-error", str(error)) if last else _TOO_LONG
+            return
+        except Malformed as error:
+            self._wrong = Error("amqp:decode-error", str(error))
+            return
+        self.received += 1
+        place = None if self._me in said.trace else self._place_at(said)
+        if place is None:
+            place = PassthroughAddress(
+                said.to, multicast=said.targets is not None
+            )  # one without receivers: it is released
+        passage = TransitDelivery(self, delivery, ENTRY_BYTES, said, settled=False)
+        self._begin(passage, place)
+        clean = parcel.head + parcel.rest[parcel.skip :]
+        if last:
+            self._current = None
+        if passage.arriving is not None and not passage.done:
+            passage.arriving.write(clean, last=last)
+            passage.arriving.wake()
+        if last and passage.arriving is not None:
+            passage.arriving.ended = True
+            passage.settled = settled
+            if passage.done:
+                self._answer((passage,))
+            else:
+                self._all_came(passage, passage.arriving, settled=settled)
+
+    # ---- the rest of a driver ---------------------------------------------------------------------------------------
+
+    def post_in(self, connection: object, txn_id: bytes, fragments: Sequence[Fragment]) -> None:
+        self.terminal.failure("amqp:not-allowed", "brokers have no transactions with each other")
+
+    def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
+        """Close the sender: complete messages are forwarded, and their outcomes are discarded."""
+        self.closed = True
+        self._end_current()
+        self._ended("it detached a link")

@@ -1,0 +1,1 @@
+"""Messages in memory: entries, backlogs, times."""

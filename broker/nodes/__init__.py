@@ -1,0 +1,1 @@
+"""Nodes and their addresses: exchanges, bindings, subscriptions, access rules."""

@@ -1,0 +1,47 @@
+"""Automatic deletion of nodes: AMQP's lifetime policies, of dynamic nodes and of queues with `auto-delete`.
+
+| `auto-delete` | AMQP | the node is deleted |
+|---|---|---|
+| `close` | delete-on-close, 0x2b | with the link it was made for; a dynamic node, unless it says otherwise |
+| `no-links` | delete-on-no-links, 0x2c | when the last link on it has gone |
+| `no-messages` | delete-on-no-messages, 0x2d | when the last message has |
+| `no-links-or-messages` | delete-on-no-links-or-messages, 0x2e | when there is neither |
+
+Before it has had what it goes without, it stays.
+"""
+
+from __future__ import annotations
+
+from ...amqp.codec import decode
+from ...amqp.codec.types import Described
+from ..queues.queue import Queue
+
+CLOSE, NO_LINKS, NO_MESSAGES, NEITHER = "close", "no-links", "no-messages", "no-links-or-messages"
+_POLICIES = {
+    0x2B: CLOSE,
+    0x2C: NO_LINKS,
+    0x2D: NO_MESSAGES,
+    0x2E: NEITHER,
+    "amqp:delete-on-close:list": CLOSE,
+    "amqp:delete-on-no-links:list": NO_LINKS,
+    "amqp:delete-on-no-messages:list": NO_MESSAGES,
+    "amqp:delete-on-no-links-or-messages:list": NEITHER,
+}
+
+
+def asked_for(properties: bytes) -> str:
+    """Return the lifetime policy in the properties of a dynamic node, an encoded map. Raise `Malformed`."""
+    asked = decode.read_map(properties, 0).get("lifetime-policy") if properties else None
+    descriptor = asked.descriptor if isinstance(asked, Described) else None
+    return _POLICIES.get(descriptor, CLOSE) if isinstance(descriptor, int | str) else CLOSE
+
+
+def is_over(queue: Queue) -> bool:
+    """Return whether the lifetime of a queue is over, by its policy."""
+    has_links = bool(queue.producers or queue.consumers or queue.browsers)
+    policy = queue.policy.auto_delete
+    if policy == NO_LINKS:
+        return queue.was_linked and not has_links
+    if policy == NO_MESSAGES:
+        return queue.was_filled and not queue.messages
+    return policy == NEITHER and (queue.was_linked or queue.was_filled) and not has_links and not queue.messages

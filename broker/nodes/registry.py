@@ -1,0 +1,450 @@
+"""The nodes there are: queues, exchanges and the bindings between them, in memory and in SQL. Core only.
+
+What lasts is written first and shown afterwards: *done* gets the result on the core, or the error that left everything
+as it was. SQL does one call after the other, in the order asked for. The exchanges of `PREDECLARED` are always there;
+each is written with the first durable binding that it gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from ...base.errors import CairnError, StoreError
+from ...store.contract.interface import MessageStore
+from ...store.contract.wiring_rows import BindingRow, ExchangeRow, QueueRow
+from ..queues.deduplication import drop_memory, make_memory
+from ..queues.policy import CHANGEABLE, policy_of
+from ..queues.ports import InternalQueue
+from ..queues.queue import Queue
+from .binding_filter import MOST_BOUND_STEPS, NOT_FROM, condition_of
+from .exchanges import TYPES, Binding, Exchange
+
+PREDECLARED = {"amq.direct": "direct", "amq.fanout": "fanout", "amq.topic": "topic", "amq.match": "headers"}
+MAX_NAME_BYTES = 1024
+TEMPLATE = "template:"
+"""The names of configurations that say which arguments a queue made on first use gets; the rest is a pattern."""
+FOLLOWS, NOTES_OF = "follows", "notes-of"
+"""Arguments of store queues that are no nodes: the copy of a queue of another site, and the notes to that."""
+Arguments = Mapping[str, Any]
+_Found = TypeVar("_Found")
+Done = Callable[[_Found | Exception], None]
+
+
+class CopyLocked(StoreError):
+    """The name is that of a copy, which nobody may use before it is taken over."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"queue {name!r}", "it follows a queue of another site, and is locked",
+            f"use that one, or take this one over: cairnmq ctl followings take-over {name}",
+        )  # fmt: skip
+
+
+class MakeQueue(Protocol):
+    def __call__(self, name: str, queue_id: int, arguments: Arguments) -> Queue: ...
+
+
+class NodeDeleted(Protocol):
+    """The callback for a node that was deleted."""
+
+    def __call__(self, node: Queue | Exchange, why: str) -> None: ...
+
+
+class NodeRegistry:
+    """All queues and exchanges of one broker, by name."""
+
+    def __init__(
+        self, store: MessageStore, post: Callable[..., None], make_queue: MakeQueue, gone: NodeDeleted
+    ) -> None:
+        self.queues: dict[str, Queue] = {}
+        self.exchanges: dict[str, Exchange] = {}
+        self.templates: dict[str, Arguments] = {}
+        """Pattern to arguments, for queues made on first use: of those that fit, a later one's go over an earlier's."""
+        self.copies: dict[str, QueueRow] = {}
+        """Copies of queues of other sites, and the notes to them: their names are taken."""
+        self.copied: dict[str, Sequence[int]] = {}
+        """The messages on copies when the store was opened, for the federation, which takes them from here."""
+        self._store = store
+        self._post = post
+        self._make_queue = make_queue
+        self._gone = gone
+        self._creating: dict[str, list[Done[Queue]]] = {}
+        self._creating_exchanges: dict[str, tuple[str, list[Done[Exchange]]]] = {}
+        """With their types."""
+        self._changing: set[Queue] = set()
+
+    def recover(self) -> None:
+        """Make the nodes of the store. Nothing else is asked for before that."""
+        store = self._store
+        messages = store.messages()
+        by_id: dict[int, Queue] = {}
+        for row in store.queues():
+            if FOLLOWS in row.arguments or NOTES_OF in row.arguments:
+                self.copies[row.name] = row
+                self.copied[row.name] = messages.pop(row.id, ())
+                continue
+            queue = self.queues[row.name] = by_id[row.id] = self._make_queue(row.name, row.id, row.arguments)
+            if row.id in messages:
+                queue.recovered(messages.pop(row.id))
+        exchanges: dict[int, Exchange] = {}
+        for name, kind in PREDECLARED.items():
+            self.exchanges[name] = TYPES[kind](name, 0, {})
+        for known in store.exchanges():
+            found = self.exchanges[known.name] = exchanges[known.id] = _exchange(known)
+            found.exchange_id = known.id
+        for bound in store.bindings():
+            exchanges[bound.exchange_id].bind(_binding(by_id[bound.queue_id], bound.key, bound.arguments))
+        for config in store.configs():
+            if config.name.startswith(TEMPLATE):
+                self.templates[config.name.removeprefix(TEMPLATE)] = config.settings
+
+    # ---- templates ------------------------------------------------------------------------------------------------
+
+    def set_template(self, pattern: str, arguments: Arguments, done: Done[None]) -> None:
+        """Keep a template, in place of one of that pattern."""
+        self._store.create_config(
+            TEMPLATE + pattern, arguments, lambda error: self._post(self._template_set, pattern, arguments, done, error)
+        )
+
+    def _template_set(self, pattern: str, arguments: Arguments, done: Done[None], error: Exception | None) -> None:
+        if error is None:
+            self.templates[pattern] = arguments
+        done(error)
+
+    def delete_template(self, pattern: str, done: Done[None]) -> None:
+        """Forget a template; it is no error if there is none."""
+        self._store.destroy_config(
+            TEMPLATE + pattern, lambda error: self._post(self._template_gone, pattern, done, error)
+        )
+
+    def _template_gone(self, pattern: str, done: Done[None], error: Exception | None) -> None:
+        if error is None:
+            self.templates.pop(pattern, None)
+        done(error)
+
+    # ---- queues ---------------------------------------------------------------------------------------------------
+
+    def template_for(self, name: str) -> dict[str, Any]:
+        """The arguments of a queue of that name, made on first use."""
+        arguments: dict[str, Any] = {}
+        for pattern, settings in self.templates.items():
+            if fnmatchcase(name, pattern):
+                arguments.update(settings)
+        return arguments
+
+    def add_queue(self, name: str, arguments: Arguments) -> Queue:
+        """A queue that does not last. Raises `StoreError` for bad arguments, or a name that is taken."""
+        self._check_free_for_good(name)
+        queue = self.queues[name] = self._make_queue(name, 0, arguments)
+        return queue
+
+    def create_queue(self, name: str, arguments: Arguments, done: Done[Queue]) -> None:
+        """A durable queue, or the one there is; while that is going, what asks for it waits."""
+        there = self.queues.get(name)
+        if there is not None:
+            if there.is_deleting:
+                there.when_gone.append(lambda: self.create_queue(name, arguments, done))
+            else:
+                done(there)
+            return
+        try:
+            policy_of(name, arguments)
+            self.check_free(name)
+            if name in self._creating_exchanges:
+                raise _being_made(name)
+        except StoreError as error:
+            done(error)
+            return
+        self._creating.setdefault(name, []).append(done)
+        if len(self._creating[name]) > 1:
+            return
+        write = partial(self._write_queue, name, arguments)
+        make_memory(self, name, write) if policy_of(name, arguments).duplicate_window else write(None)
+
+    def _write_queue(self, name: str, arguments: Arguments, memory: InternalQueue | Exception | None) -> None:
+        if isinstance(memory, Exception):
+            self._queue_made(name, memory)
+        else:
+            self._store.create_queue(name, lambda row: self._post(self._queue_made, name, row), arguments)
+
+    def _queue_made(self, name: str, row: QueueRow | Exception) -> None:
+        made: Queue | Exception
+        if isinstance(row, Exception):
+            made = row
+            drop_memory(self, name)
+        else:
+            made = self.queues[name] = self._make_queue(name, row.id, row.arguments)
+        for done in self._creating.pop(name):
+            done(made)
+
+    def adopt(self, row: QueueRow, ids: Sequence[int]) -> Queue:
+        """Create a queue from a copy with these messages, which may have been delivered at the other site."""
+        self.copies.pop(row.name, None)
+        queue = self.queues[row.name] = self._make_queue(row.name, row.id, row.arguments)
+        queue.delivered_below = max(ids, default=0) + 1
+        queue.begin_timing()
+        queue.recovered(ids)
+        return queue
+
+    def change_queue(self, queue: Queue, changes: Arguments, done: Done[None]) -> None:
+        """Change some of a queue's arguments, those with None away: in SQL first, and then at once.
+
+        `StoreError` for what is no argument, or may not change while the queue is in use.
+        """
+        arguments = {name: value for name, value in {**queue.arguments, **changes}.items() if value is not None}
+        try:
+            policy_of(queue.name, arguments)
+            for name in changes:
+                if name not in CHANGEABLE and not name.startswith("x-"):
+                    remedy = "these may: " + ", ".join(CHANGEABLE)
+                    raise StoreError(f"queue {queue.name!r}", f"{name} may not change while it is there", remedy)
+            if queue in self._changing:
+                raise StoreError(f"queue {queue.name!r}", "it is just being changed", "try again")
+        except StoreError as error:
+            done(error)
+            return
+        if not queue.queue_id:
+            queue.change(arguments)
+            done(None)
+            return
+        self._changing.add(queue)
+        self._store.change_queue(
+            queue.queue_id, arguments, lambda error: self._post(self._changed, queue, arguments, done, error)
+        )
+
+    def _changed(self, queue: Queue, arguments: Arguments, done: Done[None], error: Exception | None) -> None:
+        self._changing.discard(queue)
+        if error is None and not queue.is_deleted:
+            queue.change(arguments)
+        done(error)
+
+    def delete_queue(self, queue: Queue, done: Done[None], why: str = "it was deleted") -> None:
+        """The queue, its bindings and all that is on it. `MessageLocked` if a prepared transaction concerns it."""
+        if queue.is_deleting:
+            queue.when_gone.append(lambda: done(None))
+        elif not queue.queue_id:
+            self._drop_queue(queue, why)
+            done(None)
+        else:
+            try:
+                self._store.transactions.check_deletion(queue.queue_id)
+            except StoreError as error:
+                done(error)
+                return
+            queue.is_deleting = True  # nothing is put there any more: SQL may know of it before the core does
+            self._store.begin_destroy_queue(
+                queue.queue_id, lambda error: self._post(self._going, queue, why, done, error)
+            )
+
+    def drop_queue(self, name: str, done: Done[None]) -> None:
+        """Delete the queue of that name, if it exists."""
+        queue = self.queues.get(name)
+        if queue is not None:
+            self.delete_queue(queue, done)
+
+    def _going(self, queue: Queue, why: str, done: Done[None], error: Exception | None) -> None:
+        if error is not None:
+            queue.is_deleting = False
+        else:
+            self._drop_queue(queue, why)
+        done(error)
+        waiting, queue.when_gone = queue.when_gone, []
+        for action in waiting:
+            action()
+
+    def _drop_queue(self, queue: Queue, why: str) -> None:
+        self._forget(queue)
+        self._gone(queue, why)
+
+    def _forget(self, queue: Queue) -> None:
+        """In memory, with its bindings."""
+        del self.queues[queue.name]
+        for exchange in self.exchanges.values():
+            exchange.forget(queue)
+
+    def renew_queue(self, queue: Queue, renewed: Callable[[Queue], None]) -> Queue:
+        """An empty queue in place of a durable one, without bindings, in memory only: the store keeps both.
+
+        *renewed* lets go of the old one.
+        """
+        self._forget(queue)
+        renewed(queue)
+        made = self.queues[queue.name] = self._make_queue(queue.name, queue.queue_id, queue.arguments)
+        made.delivered_below = 0
+        return made
+
+    # ---- exchanges ------------------------------------------------------------------------------------------------
+
+    def add_exchange(self, name: str, kind: str, arguments: Arguments) -> Exchange:
+        """An exchange that does not last. Raises `StoreError` for bad arguments, or a name that is taken."""
+        self._check_free_for_good(name)
+        exchange = self.exchanges[name] = _exchange(ExchangeRow(0, name, kind, arguments))
+        return exchange
+
+    def create_exchange(self, name: str, kind: str, arguments: Arguments, done: Done[Exchange]) -> None:
+        """A durable exchange, or the one there is; `StoreError` if that is of another type."""
+        there = self.exchanges.get(name)
+        try:
+            if there is None:
+                self.check_free(name)
+                _exchange(ExchangeRow(0, name, kind, arguments))
+                if name in self._creating or self._creating_exchanges.get(name, (kind,))[0] != kind:
+                    raise _being_made(name)
+            elif there.type != kind:
+                raise StoreError(f"exchange {name!r}", f"it is there, of type {there.type}", "delete it first")
+        except StoreError as error:
+            done(error)
+            return
+        if there is not None:
+            done(there)
+            return
+        self._write_exchange(name, kind, arguments, done)
+
+    def _write_exchange(self, name: str, kind: str, arguments: Arguments, done: Done[Exchange]) -> None:
+        _, waiting = self._creating_exchanges.setdefault(name, (kind, []))
+        waiting.append(done)
+        if len(waiting) == 1:
+            self._store.create_exchange(
+                name, kind, lambda row: self._post(self._exchange_made, name, row), dict(arguments)
+            )
+
+    def _exchange_made(self, name: str, row: ExchangeRow | Exception) -> None:
+        made: Exchange | Exception
+        if isinstance(row, Exception):
+            made = row
+        else:
+            there = self.exchanges.get(name)
+            made = self.exchanges[name] = _exchange(row) if there is None else there
+            made.exchange_id = row.id
+        for done in self._creating_exchanges.pop(name)[1]:
+            done(made)
+
+    def delete_exchange(self, exchange: Exchange, done: Done[None], why: str = "it was deleted") -> None:
+        """The exchange and its bindings. `StoreError` for one that is always there."""
+        if exchange.name in PREDECLARED:
+            done(StoreError(f"exchange {exchange.name!r}", "it is always there"))
+        elif not exchange.exchange_id:
+            self._drop_exchange(exchange, why, done, None)
+        else:
+            self._store.destroy_exchange(
+                exchange.exchange_id, lambda error: self._post(self._drop_exchange, exchange, why, done, error)
+            )
+
+    def maker_closed(self, driver: object, exchange: Exchange) -> None:
+        """Delete *exchange* if it was made for the link of *driver*, which is closed."""
+        if exchange.maker is driver and not exchange.is_deleted:
+            self.delete_exchange(exchange, _ignore, "it went with what it was made for")
+
+    def _drop_exchange(self, exchange: Exchange, why: str, done: Done[None], error: Exception | None) -> None:
+        if error is None and not exchange.is_deleted:
+            exchange.end()
+            del self.exchanges[exchange.name]
+            self._gone(exchange, why)
+        done(error)
+
+    # ---- bindings -------------------------------------------------------------------------------------------------
+
+    def bind(self, exchange: Exchange, queue: Queue, key: str, arguments: Arguments, done: Done[None]) -> None:
+        """Have *queue* get what *key* matches; durable if the queue is, and the exchange."""
+        try:
+            exchange.check_key(key)
+            exchange.check_arguments(arguments)
+            binding = _binding(queue, key, arguments)
+            if queue.late_selector is None:
+                _check_steps(exchange, binding)
+        except CairnError as error:
+            done(error)
+            return
+        lasts = queue.queue_id and (exchange.exchange_id or exchange.name in PREDECLARED)
+        if not lasts:
+            exchange.bind(binding)
+            done(None)
+        elif exchange.exchange_id:
+            row = BindingRow(exchange.exchange_id, queue.queue_id, key, dict(arguments))
+            self._store.bind(row, lambda error: self._post(self._bound, exchange, binding, done, error))
+        else:
+            again = partial(self._written, queue=queue, key=key, arguments=arguments, done=done)
+            self._write_exchange(exchange.name, exchange.type, {}, again)
+
+    def _written(
+        self, exchange: Exchange | Exception, *, queue: Queue, key: str, arguments: Arguments, done: Done[None]
+    ) -> None:
+        """An exchange that is always there was written: now it can be bound to."""
+        if isinstance(exchange, Exception):
+            done(exchange)
+        else:
+            self.bind(exchange, queue, key, arguments, done)
+
+    def _bound(self, exchange: Exchange, binding: Binding, done: Done[None], error: Exception | None) -> None:
+        if error is None and not (exchange.is_deleted or binding.queue.is_deleted):
+            exchange.bind(binding)
+        done(error)
+
+    def unbind(self, exchange: Exchange, queue: Queue, key: str, done: Done[None]) -> None:
+        """Take a binding away; it is no error if there is none."""
+        if exchange.exchange_id and queue.queue_id:
+            row = BindingRow(exchange.exchange_id, queue.queue_id, key)
+            self._store.unbind(row, lambda error: self._post(self._unbound, exchange, queue, key, done, error))
+        else:
+            self._unbound(exchange, queue, key, done, None)
+
+    def _unbound(self, exchange: Exchange, queue: Queue, key: str, done: Done[None], error: Exception | None) -> None:
+        if error is None:
+            exchange.unbind(queue, key)
+        done(error)
+
+    def check_free(self, name: str) -> None:
+        """Raises `StoreError` if the name is taken."""
+        if name in self.copies:
+            raise CopyLocked(name)
+        if name in self.queues or name in self.exchanges:
+            raise StoreError(f"node {name!r}", "there is one of that name", "choose another name, or delete that one")
+
+    def _check_free_for_good(self, name: str) -> None:
+        """As `check_free`, and nobody waits for one of that name to be written, which would take this one's place."""
+        self.check_free(name)
+        if name in self._creating or name in self._creating_exchanges:
+            raise _being_made(name)
+
+
+def _being_made(name: str) -> StoreError:
+    return StoreError(f"node {name!r}", "one of that name is just being made", "choose another name, or ask again")
+
+
+def check_type(name: str, kind: str) -> None:
+    """Raises `StoreError` if exchange *name* would be of no type that there is."""
+    if kind not in TYPES:
+        raise StoreError(f"exchange {name!r}", f"there is no type {kind!r}", "say one of " + ", ".join(TYPES))
+
+
+def _exchange(row: ExchangeRow) -> Exchange:
+    check_type(row.name, row.type)
+    return TYPES[row.type](row.name, row.id, row.arguments)
+
+
+def _check_steps(exchange: Exchange, binding: Binding) -> None:
+    """Raises `StoreError` if the selectors that are applied in each publisher's turn would take too much."""
+    added = 0 if binding.condition is None else binding.condition.most_steps(1)
+    if not added:
+        return
+    others = [one for one in exchange.bindings() if (one.queue, one.key) != (binding.queue, binding.key)]
+    conditions = [one.condition for one in others if one.condition is not None and one.queue.late_selector is None]
+    there = sum(condition.most_steps(1) for condition in conditions)
+    if there + added > MOST_BOUND_STEPS:
+        raise StoreError(
+            f"exchange {exchange.name!r}",
+            f"the LIKE patterns of its bindings would take {there + added} steps per character, the limit is "
+            f"{MOST_BOUND_STEPS}",
+            "use fewer LIKE patterns, or a subscription",
+        )
+
+
+def _ignore(result: object) -> None:
+    """Ignore a result that the log reports."""
+
+
+def _binding(queue: Queue, key: str, arguments: Arguments) -> Binding:
+    return Binding(queue, key, arguments, condition_of(arguments), str(arguments.get(NOT_FROM, "")))

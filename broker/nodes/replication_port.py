@@ -1,0 +1,178 @@
+"""The port from the broker to a cluster, beside `MessageStore` and much like it (D7, D38).
+
+A broker without a cluster has `Standalone` in place of other members. Only events on replicated queues are sent to
+other members. Connections, links, users and management are local to each member (D8).
+
+A call orders an event, and changes nothing yet. All members, also the caller, apply the event when it is delivered in
+the cluster's order. The callback *then* is called when the event is safe: ordered, known to a majority, and, if it is
+durable, on the disks of these and of this member. A member that loses its cluster never calls it: it disconnects its
+clients, which see the result at another member. Core only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from ...store.contract.dequeue_reason import Why
+    from ..messages.entry import Entry
+    from ..queues.policy import Policy
+    from ..queues.queue import Queue
+
+Then = Callable[[], None]
+
+
+class Kept(NamedTuple):
+    """Complete messages for the same queues, as they arrived (D81)."""
+
+    messages: Sequence[tuple[bytes, bool]]
+    """The contents, and whether each is durable."""
+    timed: bool
+    """Some may have times."""
+
+
+class Moved(NamedTuple):
+    """A message that moves from a queue to others, with its content there."""
+
+    queue: Queue
+    entry: Entry
+    targets: Sequence[Queue]
+    message: tuple[bytes, bool]
+    """The content, and whether it is durable, as in `Kept`."""
+    why: Why
+
+
+class Work(NamedTuple):
+    """The work of a client's transaction on replicated queues."""
+
+    puts: Sequence[tuple[Sequence[Queue], Kept]]
+    takes: Sequence[tuple[Queue, Sequence[Entry], Why]]
+    moves: Sequence[Moved]
+
+
+Report = dict[str, Any]
+"""A JSON object."""
+
+
+class Gathered(NamedTuple):
+    """The reports of members."""
+
+    answers: dict[str, Report]
+    """The reports by member."""
+    silent: list[str]
+    """Members that did not answer in time."""
+    missing: int
+    """The number of members that are absent."""
+
+
+class Members(Protocol):
+    """The brokers that share queues with this one: a cluster, or none (`broker.standalone`)."""
+
+    def replicates(self, name: str, policy: Policy) -> bool:
+        """Return whether a durable queue of that name and policy is replicated. Raise `StoreError` if it can't be."""
+        ...
+
+    def made(self, queue: Queue) -> None:
+        """Note that a replicated queue was created."""
+        ...
+
+    @property
+    def is_alone(self) -> bool:
+        """This broker is always the only member, so its store holds all messages."""
+        ...
+
+    def why_not_serving(self) -> str:
+        """Return why clients are refused here; empty if they are served."""
+        ...
+
+    def when_answered(self, action: Then) -> None:
+        """Do *action* when all events that were ordered so far are safe, or never will be."""
+        ...
+
+    @property
+    def holds(self) -> bool:
+        """Some member can't keep up: senders to replicated queues get no credit until `SenderCredit.grant_withheld`."""
+        ...
+
+    def held_up(self, then: Then) -> bool:
+        """Return whether to read no more of long messages, as too much waits; if so, *then* is called at the end."""
+        ...
+
+    def durable(self) -> None:
+        """Note that the durable LSN of the store has moved."""
+        ...
+
+    def step(self) -> bool:
+        """Send waiting events and apply delivered ones; return whether any event was sent or applied."""
+        ...
+
+    def transact(self, work: Work, heard: Then, then: Then, refused: Then) -> None:
+        """Apply all of *work* as one event, or none of it if a queue or a message was removed before: then *refused*.
+
+        *heard* is called before *then* or *refused*, when this member has applied or rejected the event.
+        """
+        ...
+
+    def put(self, queues: Sequence[Queue], kept: Kept, then: Then, refused: Then) -> None:
+        """Enqueue messages; *refused* is called if none of the queues exists any more when the event is applied."""
+        ...
+
+    @property
+    def shares_queues(self) -> bool:
+        """Return whether there may be replicated queues."""
+        ...
+
+    def reports_by(self, reporter: Callable[[Report], Report]) -> None:
+        """Register the function that reports to other members."""
+        ...
+
+    def gather(self, asked: Report, limit_s: float, done: Callable[[Gathered], None]) -> None:
+        """Request reports of all members; *done* gets them after *limit_s* seconds at the latest."""
+        ...
+
+
+class Cluster(Members, Protocol):
+    """The cluster that a broker is a member of."""
+
+    def gone(self, queue: Queue) -> None:
+        """Note that a replicated queue was deleted."""
+        ...
+
+    def take(self, queue: Queue, entries: Sequence[Entry], why: Why, then: Then) -> None:
+        """Dequeue messages for good, which consumers of one member have, or of none."""
+        ...
+
+    def give_back(self, queue: Queue, entries: Sequence[tuple[Entry, bool]], then: Then) -> None:
+        """Requeue messages, each with whether its delivery failed."""
+        ...
+
+    def move(
+        self, queue: Queue, entry: Entry, targets: Sequence[Queue], content: bytes, why: Why, then: Then, refused: Then
+    ) -> None:
+        """A message off a queue, and one of that content on others, in one go.
+
+        *refused*: it is on its queue again, as an operator wanted it moved (*why*), and none of the others is there any
+        more when it is their turn.
+        """
+        ...
+
+    def purge(self, queue: Queue, done: Callable[[int | Exception], None]) -> None:
+        """Dequeue all messages but those that consumers have; *done* gets how many."""
+        ...
+
+    def consuming(self, queue: Queue) -> None:
+        """Note that the queue has one consumer more."""
+        ...
+
+    def not_consuming(self, queue: Queue) -> None:
+        """Note that the queue has one consumer less."""
+        ...
+
+    def is_taken(self, queue: Queue) -> bool:
+        """Return whether the queue has consumers on other members."""
+        ...
+
+    def deletes(self, queue: Queue) -> bool:
+        """Return whether this member deletes a queue whose lifetime is over."""
+        ...

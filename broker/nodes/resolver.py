@@ -1,0 +1,185 @@
+"""Resolution of addresses to targets, with access checks and queues that are created on first use.
+
+Core only, except `why_not`, `why_not_in` and `is_manager`, which any thread may call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatchcase
+from typing import Protocol
+
+from ...base.errors import CairnError, DiskFull, QuotaExceeded, SqlDenied, SqlReadOnly, SqlUnreachable
+from ...channel.ports import Open
+from ..queues.queue import Queue
+from ..users.user_accounts import UserAccounts
+from . import addresses
+from .access_control import BROWSE, CONNECT, CREATE, MANAGE, RECEIVE, SEND, Access, Forbidden
+from .addresses import DYNAMIC_PREFIX, SUBSCRIPTION_PREFIX, Kind
+from .exchanges import Exchange
+from .registry import MAX_NAME_BYTES, Arguments, CopyLocked, Done, NodeRegistry
+from .targets import AddressTarget, ExchangeTarget, PassthroughTarget
+
+
+def operation_of(wish: Open) -> str:
+    """Return the operation that a link needs a right for; of a subscription, see `Resolver.why_not_used`."""
+    return SEND if not wish.to_client else BROWSE if wish.terminus.browse else RECEIVE
+
+
+class PassthroughAddresses(Protocol):
+    """The addresses that messages pass through without being stored."""
+
+    def find(self, name: str) -> PassthroughTarget | None:
+        """Return the address of that name, if it is one of them."""
+        ...
+
+
+class Resolver:
+    """Finds the targets of addresses, and creates queues on first use."""
+
+    def __init__(
+        self,
+        nodes: NodeRegistry,
+        users: UserAccounts,
+        access: Access | None,
+        passthrough: PassthroughAddresses,
+        auto_create: Sequence[str],
+    ) -> None:
+        """*auto_create*: patterns of names for which a durable queue is created on first use."""
+        self.nodes = nodes
+        self.access = access
+        """The access rules; None allows everything to everybody."""
+        self._users = users
+        self._passthrough = passthrough
+        self._auto_create = tuple(auto_create)
+
+    def place_of(self, address: str, capabilities: Iterable[str] = ()) -> AddressTarget | None:
+        """Return the target of *address*, or None if it does not exist yet."""
+        kind, name = asked = addresses.parse(address, capabilities)
+        nodes = self.nodes
+        if name.startswith("$"):  # the broker's own
+            return None
+        if kind is not Kind.TOPIC:
+            queue = nodes.queues.get(name)
+            if queue is not None or kind is Kind.QUEUE:
+                return None if queue is None or queue.is_deleting else queue
+        exchange = nodes.exchanges.get(name)
+        if exchange is not None:
+            return ExchangeTarget(exchange)
+        exchange = nodes.exchanges.get(asked.exchange) if asked.key else None
+        if exchange is not None:
+            return ExchangeTarget(exchange, asked.key)
+        if kind is not Kind.TOPIC:
+            return self._passthrough.find(name)
+        was_made = name.startswith(DYNAMIC_PREFIX)  # and is gone: nobody subscribes to it any more
+        return None if was_made else ExchangeTarget(nodes.exchanges[addresses.TOPICS], name)
+
+    def find(
+        self,
+        address: str,
+        then: Callable[[AddressTarget | Exception], None],
+        capabilities: Iterable[str] = (),
+        *,
+        user: str = "",
+        operation: str = SEND,
+        connection: object = None,
+    ) -> None:
+        """Find the target of *address*, or create it if allowed; *then* gets the target or an error, perhaps later.
+
+        *operation*: the operation that *user* requests there, over *connection*.
+        """
+        place = self.place_of(address, capabilities)
+        name = addresses.parse(address, capabilities).name if place is None else place.name
+        if self.access is not None or operation != SEND:
+            why = self.why_not_used(place, name, user, operation, connection)
+            if not why and place is None:
+                why = self.why_not(user, CREATE, name)
+            if why:
+                then(Forbidden(why))
+                return
+        self._find(place, name, then, user)
+
+    def find_for_itself(self, address: str, then: Callable[[AddressTarget | Exception], None]) -> None:
+        """Find, or create, the target of *address* with the rights of the broker itself."""
+        place = self.place_of(address)
+        self._find(place, addresses.parse(address).name, then)
+
+    def create_queue(self, user: str, name: str, arguments: Arguments, done: Done[Queue]) -> None:
+        """Create a durable queue that *user* owns, or find the existing one.
+
+        Fails with `QuotaExceeded` if the user may not have another one.
+        """
+        users = self._users
+        account = users.of(user)
+        denial = None if name in self.nodes.queues else account.queue_denial()
+        if denial is not None:
+            done(denial)
+            return
+        account.queues_being_made += 1
+
+        def made(result: Queue | Exception) -> None:
+            account.queues_being_made -= 1
+            done(result)
+
+        self.nodes.create_queue(name, users.owned(arguments, user), made)
+
+    def _find(
+        self, place: AddressTarget | None, name: str, then: Callable[[AddressTarget | Exception], None], user: str = ""
+    ) -> None:
+        reason = "" if place is not None else self._why_not_created(name)
+        if name in self.nodes.copies and not isinstance(place, Queue | ExchangeTarget):
+            then(CopyLocked(name))
+        elif place is not None:
+            then(place)
+        elif reason:
+            then(LookupError(reason))
+        else:
+            self.create_queue(user, name, self.nodes.template_for(name), then)
+
+    def is_manager(self, user: str) -> bool:
+        return self.access is not None and self.access.allows_on_all(user, MANAGE)
+
+    def why_not_in(self, user: str) -> str:
+        return self.why_not(user, CONNECT)
+
+    def why_not(self, user: str, operation: str, name: str = "", *, pattern: bool = False) -> str:
+        """As `Access.why_not`; without access rules everything is allowed. Any thread."""
+        return "" if self.access is None else self.access.why_not(user, operation, name, pattern=pattern)
+
+    def why_not_used(
+        self, place: AddressTarget | None, name: str, user: str, operation: str, connection: object
+    ) -> str:
+        """As `why_not`. What a connection made for itself is its own, and to read from, nobody else's (A14).
+
+        Nobody browses an exchange: a client that wants a copy, as JMS has it, takes all from a queue of its own.
+        """
+        if operation == BROWSE and isinstance(place, ExchangeTarget):
+            operation = RECEIVE
+        node = place.exchange if isinstance(place, ExchangeTarget) else place
+        if isinstance(node, Queue | Exchange) and node.owner is not None:
+            if node.owner is connection:
+                return ""
+            if operation != SEND and node.private:
+                return f"{name!r} belongs to another connection"
+        return self.why_not(user, operation, name)
+
+    def _why_not_created(self, address: str) -> str:
+        wanted = any(fnmatchcase(address, pattern) for pattern in self._auto_create)
+        if not wanted or address.startswith(("$", DYNAMIC_PREFIX, SUBSCRIPTION_PREFIX)):
+            shown = address if len(address) <= 80 else address[:80] + "..."
+            return f"there is no queue {shown!r}, and none is made for it"
+        if not address or len(address.encode()) > MAX_NAME_BYTES:
+            return f"a queue's name has 1 to {MAX_NAME_BYTES} bytes, this one has {len(address.encode())}"
+        return ""
+
+    def why_not_made(self, error: Exception) -> tuple[str, str]:
+        """The AMQP error for a queue that could not be made, and why."""
+        if isinstance(error, Forbidden):
+            return "amqp:unauthorized-access", str(error)
+        if isinstance(error, CopyLocked):
+            return "amqp:not-allowed", str(error)
+        if isinstance(error, DiskFull | QuotaExceeded):
+            return "amqp:resource-limit-exceeded", str(error)
+        if isinstance(error, SqlUnreachable | SqlDenied | SqlReadOnly):  # where the server is, is nobody's business
+            return "amqp:internal-error", "no queue can be made just now; the broker's log says why"
+        return "amqp:internal-error", str(error) if isinstance(error, CairnError) else "see the broker's log"

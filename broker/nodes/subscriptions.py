@@ -1,0 +1,312 @@
+"""Subscriptions: queues that are made for clients which receive from an exchange. Core only.
+
+| who subscribes | the queue's name | it lasts |
+|---|---|---|
+| one link | `subscription-` and a UUID | as long as the link |
+| a durable link | `subscription:container:name` | until the client closes the link, not just detaches it |
+| links that share it (`shared`) | `subscription:container:shared:name` | as long as these links, or as above |
+| those of any container (also `global`) | `subscription::shared:name` | likewise |
+
+Where clients log in, their user stands before the container, as in `user@container`. *name* is the link's, up to a
+`|`: clients that have several links on one subscription tell them apart by what follows. A durable one is bound anew
+when its topic, key or filters change, and what was on it goes, as JMS says. It goes with an exchange that does not last
+(a temporary topic), also if that went with the broker. One that lasts can be deleted and made anew: the subscription is
+bound to it when its client comes. Without a source (a null one) a client asks
+what there was under its link's name, to close it: that is how it unsubscribes. There are no capabilities then, so what
+clients of any container share is looked for where `|global` follows the name: JMS clients without an id of their own
+call all such links so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import quote
+from uuid import uuid4
+
+from ...amqp.codec import filters
+from ...amqp.codec.primitives import Malformed
+from ...amqp.links.values import Terminus
+from ...base.errors import CairnError, StoreError
+from ...channel.ports import DriverEnd, Open, TerminalEnd
+from ..kernel.context import CoreContext
+from ..queues.ports import FilteringConsumer, QueueConsumer
+from ..queues.queue import Queue
+from ..selector.compiler import selector
+from .access_control import RECEIVE
+from .addresses import SUBSCRIPTION_PREFIX
+from .binding_filter import NOT_FROM, SELECTOR
+from .exchanges import Exchange
+from .registry import MAX_NAME_BYTES, PREDECLARED, NodeRegistry
+from .resolver import Resolver
+from .targets import ExchangeTarget
+
+PREFIX = "subscription"
+SUBSCRIPTION = "x-subscription"
+"""The argument of a durable subscription's queue: what it is of, as `_Asked.terms` tells it."""
+GOES_WITH = "x-goes-with"
+"""The argument of a durable subscription to an exchange that does not last: its name."""
+GLOBAL = "global"
+"""The capability of those of any container, and what follows the name of their links where no capabilities are told."""
+
+
+class _Asked(NamedTuple):
+    """A subscription that a client asks for."""
+
+    place: ExchangeTarget
+    key: str
+    arguments: Mapping[str, Any]
+    """Of its binding."""
+    applied: bytes
+    """The filters that are, as the client is told."""
+    durable: bool
+    shared: bool
+    queue: str
+    made: bool
+    """The topic was made for it: the client is told of its name, and it goes with the link."""
+
+    @property
+    def terms(self) -> dict[str, Any]:
+        return {"exchange": self.place.exchange.name, "key": self.key, **self.arguments}
+
+
+class MakeConsumer(Protocol):
+    """Makes the consumer of a link, which is not open yet."""
+
+    def __call__(self, terminal: TerminalEnd, queue: Queue, *, presettled: bool) -> DriverEnd: ...
+
+
+OpenResumable = Callable[[Open, TerminalEnd, Queue, bytes], None]
+"""Opens a link that can be resumed to a queue; the bytes are the filters that are applied."""
+
+
+class Subscriptions:
+    """Creates subscriptions, finds existing ones, and ends them."""
+
+    def __init__(
+        self,
+        core: CoreContext,
+        nodes: NodeRegistry,
+        resolver: Resolver,
+        make_consumer: MakeConsumer,
+        open_resumable: OpenResumable,
+    ) -> None:
+        self._core = core
+        self._nodes = nodes
+        self._resolver = resolver
+        self._make_consumer = make_consumer
+        self._open_resumable = open_resumable
+
+    def open(self, place: ExchangeTarget, wish: Open, terminal: TerminalEnd) -> None:
+        """A channel on which a client receives from an exchange."""
+        try:
+            asked = _asked(place, wish)
+        except (CairnError, Malformed) as error:
+            terminal.failure("amqp:invalid-field", str(error))
+            return
+        queue = self._nodes.queues.get(asked.queue)
+        if queue is None or queue.is_deleting:
+            self._make(asked, wish, terminal)
+        elif _terms_of(queue) is None:
+            terminal.failure("amqp:not-allowed", f"the queue {asked.queue!r} is no subscription")
+        elif queue.arguments[SUBSCRIPTION] == asked.terms:
+            if place.exchange.binding(queue, asked.key) is None:  # the exchange was deleted, and made anew
+                self._bind(queue, asked, wish, terminal)
+            else:
+                self._attach(queue, asked, wish, terminal)
+        elif queue.consumers or queue.selecting:
+            terminal.failure("amqp:resource-locked", "others share that subscription, on other terms")
+        else:
+            self._nodes.delete_queue(queue, lambda error: self._again(error, asked, wish, terminal))
+
+    def find(self, wish: Open, terminal: TerminalEnd) -> None:
+        """A client asks by its link's name what it had subscribed to, mostly to give it up: so nobody may use it."""
+        found = self._found(wish)
+        if found is None:
+            terminal.failure("amqp:not-found", f"there is no subscription {wish.link_name!r}")
+            return
+        queue, address = found
+        if why := self._resolver.why_not(wish.user, RECEIVE, address):
+            terminal.failure("amqp:unauthorized-access", why)
+        elif queue.consumers:
+            why = f"the subscription {wish.link_name!r} is in use: close its consumers, then unsubscribe"
+            terminal.failure("amqp:resource-locked", why)
+        else:
+            source = Terminus(address=address, durability=2, expiry="never", capabilities=("topic",))
+            consumer = self._make_consumer(terminal, queue, presettled=wish.presettled)
+            terminal.opened(consumer, None, 0, found=source)
+
+    def why_not(self, wish: Open) -> str:
+        """Return why a client may not resume the subscription that its link without a source names; empty if it may."""
+        found = self._found(wish)
+        return "" if found is None else self._resolver.why_not(wish.user, RECEIVE, found[1])
+
+    def _found(self, wish: Open) -> tuple[Queue, str] | None:
+        """Return the subscription that a link without a source names, and the address of its exchange and key."""
+        names = [_durable_name(wish, shared=shared) for shared in (False, True)]
+        if wish.link_name.partition("|")[2] == GLOBAL:
+            names.append(_name("", wish, shared=True))
+        queues = self._nodes.queues
+        there = (queue for name in names if (queue := queues.get(name)) is not None and not queue.is_deleting)
+        for queue in there:
+            terms = _terms_of(queue)
+            if terms is not None:
+                return queue, terms["exchange"] + (f"/{terms['key']}" if terms["key"] else "")
+        return None
+
+    def channel_closed(self, driver: DriverEnd, queue: Queue, *, for_good: bool) -> None:
+        """Note a closed link of a subscription; *for_good* deletes a durable one, unless other links share it."""
+        exchange = self._nodes.exchanges.get(_topic(queue))
+        if exchange is not None:
+            self._nodes.maker_closed(driver, exchange)
+        if SUBSCRIPTION in queue.arguments and not queue.consumers and not queue.is_deleting and (
+            for_good or not queue.queue_id
+        ):
+            self._nodes.delete_queue(queue, _ignore, "it was unsubscribed")
+
+    def exchange_gone(self, exchange: Exchange) -> None:
+        """Delete the subscriptions that depend on the deleted *exchange*."""
+        for queue in {binding.queue: None for binding in exchange.bindings()}:
+            if queue.arguments.get(GOES_WITH) == exchange.name:
+                self._nodes.delete_queue(queue, _ignore, "it went with its topic")
+
+    def forget_orphans(self) -> None:
+        """Delete subscriptions to exchanges that did not survive a restart."""
+        for queue in [queue for queue in self._nodes.queues.values() if GOES_WITH in queue.arguments]:
+            self._nodes.delete_queue(queue, _ignore, "its topic did not last")
+
+    # ---- making one -----------------------------------------------------------------------------------------------
+
+    def _again(self, error: object, asked: _Asked, wish: Open, terminal: TerminalEnd) -> None:
+        if isinstance(error, Exception):
+            terminal.failure(*self._resolver.why_not_made(error))
+        else:
+            self._make(asked, wish, terminal)
+
+    def _make(self, asked: _Asked, wish: Open, terminal: TerminalEnd) -> None:
+        arguments: dict[str, Any] = {SUBSCRIPTION: asked.terms}
+        if asked.durable:
+            exchange = asked.place.exchange
+            if not (exchange.exchange_id or exchange.name in PREDECLARED):
+                arguments |= {GOES_WITH: exchange.name, "replicated": False}
+            self._resolver.create_queue(
+                wish.user, asked.queue, arguments, lambda queue: self._bind(queue, asked, wish, terminal)
+            )
+        else:
+            denial = self._core.users.of(wish.user).queue_denial()
+            owned = self._core.users.owned(arguments, wish.user)
+            made = self._nodes.add_queue(asked.queue, owned) if denial is None else denial
+            self._bind(made, asked, wish, terminal)
+
+    def _bind(self, queue: Queue | Exception, asked: _Asked, wish: Open, terminal: TerminalEnd) -> None:
+        if isinstance(queue, Exception):
+            terminal.failure(*self._resolver.why_not_made(queue))
+            return
+        self._nodes.bind(
+            asked.place.exchange,
+            queue,
+            asked.key,
+            asked.arguments,
+            lambda error: self._bound(error, queue, asked, wish, terminal),
+        )
+
+    def _bound(
+        self, error: object, queue: Queue, asked: _Asked, wish: Open, terminal: TerminalEnd
+    ) -> None:
+        exchange = asked.place.exchange
+        if isinstance(error, CairnError) or exchange.is_deleted:
+            if not queue.messages:
+                self._nodes.delete_queue(queue, _ignore)
+            if isinstance(error, CairnError):
+                terminal.failure(*self._resolver.why_not_made(error))
+            else:
+                terminal.failure("amqp:resource-deleted", f"the exchange {exchange.name!r} is gone")
+        else:
+            self._attach(queue, asked, wish, terminal)
+
+    def _attach(self, queue: Queue, asked: _Asked, wish: Open, terminal: TerminalEnd) -> None:
+        exchange = asked.place.exchange
+        if queue.consumers and not asked.shared:
+            for taker in list(queue.consumers):  # the same client, which has not noticed that its old link is gone
+                taker.terminal.failure("amqp:link:stolen", "the subscription was attached to anew")
+        if wish.claims is not None and asked.durable:
+            self._open_resumable(wish, terminal, queue, asked.applied)
+            return
+        consumer = self._make_consumer(terminal, queue, presettled=wish.presettled)
+        if asked.made:
+            exchange.maker = consumer
+        terminal.opened(consumer, exchange.name if asked.made else None, 0, filters=asked.applied)
+
+
+def subscribers(exchange: Exchange) -> list[QueueConsumer | FilteringConsumer]:
+    """Return the consumers that subscribed to *exchange*.
+
+    Their queues may be bound to other exchanges, too, and queues of other subscriptions to this one.
+    """
+    queues = dict.fromkeys(binding.queue for binding in exchange.bindings() if _topic(binding.queue) == exchange.name)
+    takers: list[QueueConsumer | FilteringConsumer] = []
+    for queue in queues:
+        takers += [*queue.consumers, *queue.selecting]
+    return takers
+
+
+def _terms_of(queue: Queue) -> Mapping[str, Any] | None:
+    """Return the terms of the subscription that a queue is; None if it is none, as its name alone does not prove it."""
+    terms = queue.arguments.get(SUBSCRIPTION)
+    is_one = isinstance(terms, Mapping) and all(isinstance(terms.get(name), str) for name in ("exchange", "key"))
+    return terms if is_one else None
+
+
+def selector_of(queue: Queue) -> str | None:
+    """Return the selector of the subscription that a queue is; None if it has none, or is not a subscription."""
+    text = (_terms_of(queue) or {}).get(SELECTOR)
+    return text if isinstance(text, str) else None
+
+
+def _topic(queue: Queue) -> str:
+    """Return the name of the exchange that a queue is a subscription of; empty if it is not a subscription."""
+    terms = _terms_of(queue)
+    return "" if terms is None else str(terms["exchange"])
+
+
+def _asked(place: ExchangeTarget, wish: Open) -> _Asked:
+    """Raises `Malformed`, or `CairnError` for a key that can't be."""
+    terminus = wish.terminus
+    asked = filters.parse(terminus.filters)
+    key = place.key or ("#" if place.exchange.type == "topic" else "")
+    place.exchange.check_key(key)
+    arguments: dict[str, Any] = {}
+    if asked.selector is not None:
+        selector(asked.selector)  # a bad one is known before anything is made
+        arguments[SELECTOR] = asked.selector
+    if asked.no_local and wish.container:
+        arguments[NOT_FROM] = wish.container
+    made = terminus.dynamic  # for this link: whatever its name, there is nothing to find again, or to share by it
+    shared = "shared" in terminus.capabilities and not made
+    durable = terminus.lasts and not made
+    if durable or shared:
+        queue = _durable_name(wish, shared=shared)
+        if not durable:
+            queue = f"{queue}:volatile"
+    else:
+        queue = f"{PREFIX}-{uuid4()}"
+    if len(queue.encode()) > MAX_NAME_BYTES:
+        raise StoreError("subscription", f"its name takes more than {MAX_NAME_BYTES} bytes", "shorten the link's name")
+    applied = filters.accepted(asked, no_local=True)
+    return _Asked(place, key, arguments, applied, durable, shared, queue, made)
+
+
+def _durable_name(wish: Open, *, shared: bool) -> str:
+    container = "" if GLOBAL in wish.terminus.capabilities else quote(wish.container, safe="")
+    if wish.user and GLOBAL not in wish.terminus.capabilities:  # clients choose their IDs, also an empty one
+        container = f"{quote(wish.user, safe='')}@{container}"
+    return _name(container, wish, shared=shared)
+
+
+def _name(container: str, wish: Open, *, shared: bool) -> str:
+    name = quote(wish.link_name.partition("|")[0], safe="")
+    return f"{SUBSCRIPTION_PREFIX}{container}:{'shared:' if shared else ''}{name}"
+
+
+def _ignore(result: object) -> None:
+    """Nobody waits to hear how that went; the log tells what went wrong."""

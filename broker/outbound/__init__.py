@@ -1,0 +1,1 @@
+"""Connections that the broker opens: connectors, link routes, auto-links."""

@@ -1,0 +1,247 @@
+"""Auto-links: queues that are joined with an address of another container, without a client in between. Core only.
+
+One that goes *in* takes what there is at the other container's address and puts it on a queue here, or through an
+exchange; one that goes *out* takes messages off a queue here and sends them there. To the other container the broker is
+a client as any other; here the link is a client's, too: drivers, credit and limits are those of all queues. So a
+message is on the disk at one end before it leaves the other one: at least once, and outcomes go both ways.
+
+A link that ends, or can't be made, is asked for again: when its connection is back, else in a while.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ...amqp.links.attach import ABSENT, SOURCE, TARGET, UNSETTLED, Attach, End
+from ...base.errors import CairnError, StoreError
+from ...channel.ports import AttachedEnd, Error, Open, OutwardEnd, TerminalEnd, Terminus
+from ..kernel.context import CoreContext
+from ..kernel.idle_driver import IdleDriver
+from ..nodes.replication_port import Members
+from ..nodes.resolver import Resolver
+from ..nodes.targets import AddressTarget, ExchangeTarget
+from ..queues.queue import Queue
+from .connectors import Connector, Connectors, Done, behind_sql
+
+log = logging.getLogger(__name__)
+
+AUTO_LINK = "auto-link:"
+"""The names of configurations that are auto-links; the rest is theirs."""
+IN, OUT = "in", "out"
+WAITING, ATTACHING, UP = "waiting", "attaching", "up"
+FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 30.0
+REFUSAL_WAIT_S = 1.0
+"""Seconds until the credit of refused messages is requested again."""
+
+
+class AutoLink:
+    """A link between a queue or exchange and an address of another container."""
+
+    def __init__(
+        self, name: str, direction: str, address: str, connector: str, external: str = "", *, kept: bool = False
+    ) -> None:
+        self.name = name
+        self.direction = direction
+        """`in` from the other container, or `out` to it."""
+        self.address = address
+        """Here."""
+        self.connector = connector
+        """Its name; it need not be there yet."""
+        self.external = external or address
+        """The address there."""
+        self.kept = kept
+        """Management made it."""
+        self.state = WAITING
+        self.why = ""
+        """Why it is not up, or was not the last time."""
+        self.channel: AttachedEnd | None = None
+        self.wait_s = FIRST_WAIT_S
+
+
+def parse(text: str) -> AutoLink:
+    """Parse `in|out:ADDRESS@CONNECTOR[:EXTERNAL]`. Raises `CairnError`."""
+    direction, _, rest = text.partition(":")
+    address, _, there = rest.partition("@")
+    connector, colon, external = there.partition(":")
+    if direction not in (IN, OUT) or not address or not connector or (colon and not external):
+        raise CairnError(f"--auto-link {text}", "it does not say what is joined with what", _REMEDY)
+    return AutoLink(text, direction, address, connector, external)
+
+
+_REMEDY = "say in:ADDRESS@CONNECTOR or out:ADDRESS@CONNECTOR, and behind it :EXTERNAL if it is another address there"
+
+
+OpenAt = Callable[[AddressTarget, Open, TerminalEnd], None]
+"""Opens a link of the broker's own."""
+
+
+class AutoLinks:
+    """The auto-links of one broker (`connectors.User`)."""
+
+    def __init__(
+        self,
+        core: CoreContext,
+        connectors: Connectors,
+        resolver: Resolver,
+        members: Members,
+        container_id: str,
+        open_at: OpenAt,
+    ) -> None:
+        self.by_name: dict[str, AutoLink] = {}
+        self._by_channel: dict[TerminalEnd, AutoLink] = {}
+        self._core = core
+        self._connectors = connectors
+        self._resolver = resolver
+        self._members = members
+        self._container_id = container_id
+        self._open_at = open_at
+        connectors.users.append(self)
+        core.events.link_closed.append(self._link_closed)
+
+    def start(self, given: Sequence[AutoLink]) -> None:
+        """Start the auto-links of the command line and the stored ones. Call it before connections are accepted."""
+        for link in given:
+            self.by_name[link.name] = AutoLink(link.name, link.direction, link.address, link.connector, link.external)
+        for config in self._core.store.configs():
+            name = config.name.removeprefix(AUTO_LINK)
+            if name == config.name or name in self.by_name:
+                continue
+            said = [str(config.settings.get(key, "")) for key in ("direction", "address", "connector", "external")]
+            self.by_name[name] = AutoLink(name, *said, kept=True)
+
+    # ---- connections ------------------------------------------------------------------------------------------------
+
+    def came(self, connector: Connector, connection: OutwardEnd) -> None:
+        for link in self.by_name.values():
+            if link.connector == connector.name:
+                link.wait_s = FIRST_WAIT_S
+                self._attach(link, connection)
+
+    def went(self, connector: Connector) -> None:
+        for link in self.by_name.values():
+            if link.connector == connector.name:
+                self._is_over(link, "its connection broke")
+
+    # ---- links ------------------------------------------------------------------------------------------------------
+
+    def _attach(self, link: AutoLink, connection: OutwardEnd) -> None:
+        """Ask the other container for it."""
+        sends = link.direction == OUT
+        asked = Attach(
+            f"{self._container_id}/{link.name}",
+            End(SOURCE, link.address if sends else link.external),
+            End(TARGET, link.external if sends else link.address),
+            snd_settle_mode=UNSETTLED,
+        )
+        link.state, link.why = ATTACHING, ""
+
+        def answered(found: Attach) -> None:
+            if link.channel is channel and (found.target if sends else found.source).kind != ABSENT:
+                self._join(link, channel, connection)  # else its detach comes next
+
+        channel = connection.attach(asked, IdleDriver(), answered, sends=sends)
+        channel.on_refusal = lambda credit: self._core.scheduler.after(REFUSAL_WAIT_S, self._ask_again, channel, credit)
+        link.channel = channel
+        self._by_channel[channel] = link
+
+    def _join(self, link: AutoLink, channel: AttachedEnd, connection: OutwardEnd) -> None:
+        """The other container has it: go on with what there is here."""
+        if why := self._members.why_not_serving():
+            self._fail(link, channel, why)
+            return
+
+        def found(place: AddressTarget | Exception) -> None:
+            if link.channel is not channel:
+                return
+            wish = Open(
+                link.direction == OUT, Terminus(address=link.address), connection=connection, link_name=link.name,
+                container=connection.container, relayed=True,
+            )  # fmt: skip
+            if isinstance(place, Queue) and place.owner is not None:
+                self._fail(link, channel, f"{link.address!r} belongs to a connection, and goes with it")
+            elif isinstance(place, Queue) or (isinstance(place, ExchangeTarget) and link.direction == IN):
+                link.state = UP
+                log.info("auto-link %s: up", link.name)
+                self._open_at(place, wish, channel)
+            elif isinstance(place, Exception):
+                self._fail(link, channel, str(place.args[0]) if isinstance(place, LookupError) else str(place))
+            else:
+                self._fail(link, channel, f"{link.address!r} is no queue")
+
+        self._resolver.find_for_itself(link.address, found)
+
+    def _fail(self, link: AutoLink, channel: TerminalEnd, why: str) -> None:
+        link.why = why
+        channel.failure("amqp:not-found", why)
+
+    def _ask_again(self, channel: AttachedEnd, credit: int) -> None:
+        if channel in self._by_channel:
+            channel.grant(credit)
+
+    def _link_closed(self, channel: TerminalEnd) -> None:
+        """Ask again for a link that is closed, if it is an auto-link."""
+        link = self._by_channel.pop(channel, None)
+        if link is None or link.channel is not channel:
+            return
+        self._is_over(link, link.why or _why(channel.error) or "the other container ended it")
+        self._core.scheduler.after(link.wait_s, self._try, link)
+        link.wait_s = min(2 * link.wait_s, LONGEST_WAIT_S)
+
+    def _is_over(self, link: AutoLink, why: str) -> None:
+        if link.channel is None:
+            return
+        if link.state == UP:
+            link.wait_s = FIRST_WAIT_S
+        self._by_channel.pop(link.channel, None)
+        link.channel, link.state, link.why = None, WAITING, why
+        log.warning("auto-link %s: %s", link.name, why)
+
+    def _try(self, link: AutoLink) -> None:
+        connector = self._connectors.by_name.get(link.connector)
+        if self.by_name.get(link.name) is not link or link.channel is not None:
+            return
+        if connector is not None and connector.connection is not None:
+            self._attach(link, connector.connection)
+
+    # ---- what management asks for -----------------------------------------------------------------------------------
+
+    def create(self, link: AutoLink, done: Done) -> None:
+        """Make one, and keep it."""
+        if link.name in self.by_name:
+            done(StoreError(f"auto-link {link.name}", "there is one of that name", "delete it first"))
+            return
+        settings: Mapping[str, Any] = {
+            "direction": link.direction, "address": link.address, "connector": link.connector,
+            "external": link.external,
+        }  # fmt: skip
+        then = behind_sql(self._core.post, done, lambda: self._with(link))
+        self._core.store.create_config(AUTO_LINK + link.name, settings, then)
+
+    def delete(self, link: AutoLink, done: Done) -> None:
+        """Take it away, and end its link. One of the command line comes back with the next start."""
+        if link.kept:
+            then = behind_sql(self._core.post, done, lambda: self._without(link))
+            self._core.store.destroy_config(AUTO_LINK + link.name, then)
+        else:
+            self._without(link)
+            done(None)
+
+    def _with(self, link: AutoLink) -> None:
+        if link.name not in self.by_name:
+            link.kept = True
+            self.by_name[link.name] = link
+            self._try(link)
+
+    def _without(self, link: AutoLink) -> None:
+        if self.by_name.get(link.name) is link:
+            del self.by_name[link.name]
+            if link.channel is not None:
+                self._by_channel.pop(link.channel, None)
+                link.channel.failure("amqp:link:detach-forced", "the auto-link was deleted")
+                link.channel = None
+
+
+def _why(error: Error | None) -> str:
+    return "" if error is None else f"{error.condition}: {error.description}"

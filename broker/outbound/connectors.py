@@ -1,0 +1,189 @@
+"""Connectors: connections that the broker keeps to other containers. Core only.
+
+Those of the command line are there from the start. Those of management are kept in the wiring, and come back with it.
+Who uses a connector (link routes, links between brokers) is told when its connection comes, and when it goes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+
+from ...base.errors import CairnError, StoreError
+from ...channel.connector_target import Dialler, Target, parse
+from ...channel.ports import OutwardEnd
+from ..kernel.context import CoreContext, Post
+
+log = logging.getLogger(__name__)
+
+CONNECTOR = "connector:"
+"""The names of configurations that are connectors."""
+CONNECTING, UP, WAITING = "connecting", "up", "waiting"
+Done = Callable[[Exception | None], None]
+
+
+def behind_sql(post: Post, done: Done, change: Callable[[], None]) -> Done:
+    """Return a callback for the store: on the core, do *change* if a configuration was written, then *done*."""
+
+    def written(error: Exception | None) -> None:
+        if error is None:
+            change()
+        done(error)
+
+    return lambda error: post(written, error)
+
+
+class ConnectorUser(Protocol):
+    """A part that uses the connections of connectors."""
+
+    def came(self, connector: Connector, connection: OutwardEnd) -> None: ...
+
+    def went(self, connector: Connector) -> None: ...
+
+
+class Connector:
+    """A connection that the broker keeps to another container."""
+
+    def __init__(self, target: Target, since_us: int, *, kept: bool) -> None:
+        self.target = target
+        self.kept = kept
+        """Management made it."""
+        self.state = CONNECTING
+        self.connection: OutwardEnd | None = None
+        self.since_us = since_us
+        """When it came to be in that state."""
+        self.opened = 0
+        """Connections so far."""
+        self.failures = 0
+        """Tries that came to nothing, and connections that broke."""
+        self.why = ""
+        """Why the last one did."""
+
+    @property
+    def name(self) -> str:
+        return self.target.name
+
+
+class Connectors:
+    """The connectors of one broker."""
+
+    def __init__(self, core: CoreContext) -> None:
+        self.by_name: dict[str, Connector] = {}
+        self.users: list[ConnectorUser] = []
+        self._core = core
+        self._dialler: Dialler | None = None
+        self._secrets_dir = ""
+
+    def start(self, dialler: Dialler, targets: tuple[Target, ...], secrets_dir: str) -> None:
+        """Open connections from now on: to *targets*, whose names differ, and to those that are kept.
+
+        *secrets_dir*: where passwords and certificates of those are, empty for nowhere. Who may make connectors may
+        not have any file of this machine sent to a server of their own.
+        """
+        self._dialler, self._secrets_dir = dialler, secrets_dir
+        for target in targets:
+            self._add(target, kept=False)
+        for config in self._core.store.configs():
+            name = config.name.removeprefix(CONNECTOR)
+            if name == config.name or name in self.by_name:
+                continue
+            try:
+                self._add(self._target(name, config.settings), kept=True)
+            except CairnError as error:  # a file is gone, say: the broker can do without this one
+                log.error("%s", error)
+
+    # ---- what management asks for ---------------------------------------------------------------------------------
+
+    def create(self, name: str, url: str, done: Done) -> None:
+        """Make one, and keep it. *done* gets why not, or None."""
+        settings = {"url": url}
+        try:
+            target = self._target(name, settings)
+            if name in self.by_name:
+                raise StoreError(f"connector {name}", "there is one of that name", "delete it first")
+        except CairnError as error:
+            done(error)
+            return
+        self._core.store.create_config(
+            CONNECTOR + name, settings, lambda error: self._core.post(self._created, target, done, error)
+        )
+
+    def _target(self, name: str, settings: Mapping[str, Any]) -> Target:
+        """Return the target from a stored configuration. Raises `CairnError`."""
+        return replace(parse(str(settings.get("url", "")), secrets_dir=self._secrets_dir), name=name)
+
+    def _created(self, target: Target, done: Done, error: Exception | None) -> None:
+        if error is None and target.name not in self.by_name:
+            try:
+                self._add(target, kept=True)
+            except CairnError as found:
+                self._core.store.destroy_config(CONNECTOR + target.name, lambda error: None)
+                error = found
+        done(error)
+
+    def delete(self, connector: Connector, done: Done) -> None:
+        """Take it away. One of the command line comes back with the next start."""
+        if connector.kept:
+            self._core.store.destroy_config(
+                CONNECTOR + connector.name, lambda error: self._core.post(self._deleted, connector, done, error)
+            )
+        else:
+            self._deleted(connector, done, None)
+
+    def _deleted(self, connector: Connector, done: Done, error: Exception | None) -> None:
+        if error is None and self.by_name.get(connector.name) is connector:
+            assert self._dialler is not None
+            self._dialler.hang_up(connector.name)
+            if connector.connection is not None:
+                connector.connection.expel("the connector was deleted")
+                self._lose(connector)
+            del self.by_name[connector.name]
+        done(error)
+
+    # ---- what becomes of connections ------------------------------------------------------------------------------
+
+    def connected(self, name: str, connection: OutwardEnd) -> None:
+        """Handle that a connector has opened a connection."""
+        connector = self.by_name.get(name)
+        if connector is None or connector.connection is not None:
+            connection.expel("the connector was deleted")
+            return
+        connector.connection, connector.opened = connection, connector.opened + 1
+        self._is_now(connector, UP)
+        log.info("connector %s: connected to container %r at %s", name, connection.container, connection.name)
+        for user in self.users:
+            user.came(connector, connection)
+
+    def disconnected(self, name: str, connection: object, why: str) -> None:
+        """Handle that a connector has lost its connection, or failed to open one."""
+        connector = self.by_name.get(name)
+        if connector is None or (connector.connection is not None and connector.connection is not connection):
+            return
+        connector.failures += 1
+        level = logging.WARNING if connector.state is not WAITING or connector.why != why else logging.DEBUG
+        connector.why = why
+        log.log(level, "connector %s: no connection to %s: %s", name, connector.target.place, why)
+        if connector.connection is not None:
+            self._lose(connector)
+        self._is_now(connector, WAITING)
+
+    def _add(self, target: Target, *, kept: bool) -> None:
+        assert self._dialler is not None
+        connector = Connector(target, self._core.clock.wall_us(), kept=kept)
+        self.by_name[target.name] = connector
+        try:
+            self._dialler.dial(target)
+        except BaseException:
+            del self.by_name[target.name]
+            raise
+
+    def _lose(self, connector: Connector) -> None:
+        connector.connection = None
+        for user in self.users:
+            user.went(connector)
+
+    def _is_now(self, connector: Connector, state: str) -> None:
+        if state != connector.state:
+            connector.state, connector.since_us = state, self._core.clock.wall_us()

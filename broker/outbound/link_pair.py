@@ -1,0 +1,279 @@
+"""Two links that are one: a client's, and the one that was asked of another container for it (router guide C60, C52).
+
+Each is one `Half`, which passes on to the other what its peer does: messages, whole or as they come; credit and drain;
+outcomes and settlement, in both directions; the end, with its error. Nothing is kept, and nothing is decided here.
+
+What a sender is ahead of the link that its messages go out on is bounded: beyond `AHEAD_BYTES` its link is held, as in
+`passthrough.sender`. Marks tell how far the other link is: a message in every `MARK_BYTES` reports when it is sent.
+Core only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...amqp.codec.annotated_message import AnnotatedMessage
+from ...amqp.links.attach import ABSENT, SECOND
+from ...amqp.native.proton_ffi import MODIFIED, RELEASED
+from ...channel.ports import (
+    ABORTED,
+    MORE,
+    SETTLED,
+    Answer,
+    Attach,
+    Delivery,
+    Error,
+    Forward,
+    Fragment,
+    Open,
+    Outcome,
+    OutwardEnd,
+    StreamCursor,
+    TerminalEnd,
+)
+from ..kernel.context import CoreContext
+from ..passthrough.delivery import NO_TRANSACTIONS
+from ..transactions.registry import Transactions
+
+AHEAD_BYTES = 1 << 20
+MARK_BYTES = 64 << 10
+
+
+class LinkHalf:
+    """One half of a pair of links (`channel.ports.RoutedEnd`)."""
+
+    terminal: TerminalEnd
+    other: LinkHalf
+
+    def __init__(self, joint: LinkPair, core: CoreContext, transactions: Transactions) -> None:
+        self.gone = False
+        self._joint = joint
+        self._core = core
+        self._transactions = transactions
+        self._limit = 0
+        """Messages that the peer of this link has requested from the other link since the beginning."""
+        self._drain = False
+        self._unanswered: dict[Delivery, tuple[Delivery, int]] = {}
+        """Deliveries with an outcome of the peer that are not settled yet, by the delivery on the other link."""
+        self._cursor: StreamCursor | None = None
+        """The message that is coming in."""
+        self._streams: list[StreamCursor] = []
+        self._sent_bytes = self._marked_bytes = self._taken_bytes = 0
+        """Bytes of whole messages: passed on; up to the last mark; up to the last mark that was passed."""
+        self._ahead_bytes = 0
+        """The bytes ahead, as counted in the memory budget."""
+        self._held = False
+
+    # ---- what its peer does as a sender ---------------------------------------------------------------------------
+
+    def post(self, fragments: Sequence[Fragment]) -> None:
+        if self.other.gone:
+            return
+        forward: list[Forward] = []
+        done: list[Delivery] = []
+        for delivery, data, flags in fragments:
+            if flags & (MORE | ABORTED) or self._cursor is not None:
+                if forward:
+                    self.other.terminal.forward(forward)
+                    forward = []
+                self._grow(delivery, data, flags, done)
+            elif flags & SETTLED:
+                forward.append((None, AnnotatedMessage(b"", data, settled=True, on_taken=self._mark(len(data)))))
+                done.append(delivery)
+            else:
+                mark = self._mark(len(data))
+                forward.append((delivery, data if mark is None else AnnotatedMessage(b"", data, on_taken=mark)))
+        if forward:
+            self.other.terminal.forward(forward)
+        if done:
+            self.terminal.release(done, 0)
+        self._look()
+
+    def _mark(self, size_bytes: int) -> Callable[[], None] | None:
+        """A whole message is passed on. If it is to tell when it is sent: how."""
+        sent_bytes = self._sent_bytes = self._sent_bytes + size_bytes
+        if sent_bytes - self._marked_bytes < MARK_BYTES:
+            return None
+        self._marked_bytes = sent_bytes
+        post, taken = self._core.post, self._taken
+        return lambda: post(taken, sent_bytes)
+
+    def _taken(self, sent_bytes: int) -> None:
+        self._taken_bytes = sent_bytes
+        self._look()
+
+    def _grow(self, delivery: Delivery, data: bytes, flags: int, done: list[Delivery]) -> None:
+        """Pass on one more piece of a message that arrives in pieces."""
+        cursor = self._cursor
+        if flags & ABORTED:
+            done.append(delivery)
+            if cursor is not None:
+                self._abort(cursor)
+            return
+        if cursor is None:
+            cursor = self._cursor = StreamCursor(lambda: self._core.post(self._look))
+            self._streams.append(cursor)
+            self.other.terminal.forward([(delivery, cursor)])
+        if data:
+            cursor.write(data)
+        if not flags & MORE:
+            self._cursor = None
+            if flags & SETTLED:
+                cursor.settled = True
+                done.append(delivery)
+            cursor.end()
+        self.other.terminal.more()
+
+    def _abort(self, cursor: StreamCursor) -> None:
+        self._cursor = None
+        self._streams.remove(cursor)
+        cursor.abort()
+        self.other.terminal.more()
+
+    def post_in(self, connection: object, txn_id: bytes, fragments: Sequence[Fragment]) -> None:
+        transaction = self._transactions.find(connection, txn_id)
+        for delivery, _, flags in fragments:
+            if flags & ABORTED:
+                self.terminal.release((delivery,), 1)
+            elif not flags & MORE:
+                transaction.refuse(self.terminal, (delivery,), 1, "amqp:not-implemented", NO_TRANSACTIONS)
+
+    def drained(self, given_back: int) -> None:
+        self.other.terminal.drained(given_back)
+
+    def settled(self, delivery: Delivery) -> None:
+        found = self.other._unanswered.pop(delivery, None)
+        if found is not None:
+            self.other.terminal.settle([found])
+
+    def _look(self) -> None:
+        """Hold the link if it is too far ahead of the other one, and let it go on if it is not."""
+        if self.gone or self.other.gone:
+            return
+        held = self._count() > (AHEAD_BYTES // 2 if self._held else AHEAD_BYTES)
+        while held and self._marked_bytes == self._taken_bytes:  # no mark will tell: a stream has to
+            behind = [stream.is_behind(stream.backlog_bytes // 2) for stream in self._streams]
+            if any(behind):
+                break
+            held = self._count() > AHEAD_BYTES // 2
+        if held != self._held:
+            self._held = held
+            if held:
+                self.terminal.hold()
+            else:
+                self.terminal.go_on()
+
+    def _count(self) -> int:
+        """Return the bytes by which the link is ahead of the other one, and account for them in the memory budget."""
+        self._streams = [one for one in self._streams if one is self._cursor or one.backlog_bytes]
+        ahead_bytes = self._sent_bytes - self._taken_bytes + sum(one.backlog_bytes for one in self._streams)
+        self._core.memory.used_bytes += ahead_bytes - self._ahead_bytes
+        self._ahead_bytes = ahead_bytes
+        return ahead_bytes
+
+    # ---- what its peer does as a receiver -------------------------------------------------------------------------
+
+    def request(self, limit: int, drain: bool) -> None:
+        more = limit - self._limit
+        if more or drain != self._drain:
+            self._limit, self._drain = limit, drain
+            self.other.terminal.ask(more, drain=drain)
+
+    def outcomes(self, outcomes: Sequence[Outcome]) -> None:
+        """Pass outcomes to the sender on the other link; deliveries are settled when the sender settles (C58)."""
+        answers: list[Answer] = []
+        settle: list[tuple[Delivery, int]] = []
+        for delivery, tag, state, failed, undeliverable, error, its_annotations in outcomes:
+            answers.append(Answer(tag, state, failed, undeliverable, error, its_annotations))
+            if delivery is None:
+                continue
+            if self._joint.settles_second and not self.other.gone:
+                self._unanswered[tag] = delivery, state
+            else:
+                settle.append((delivery, state))
+        if not self.other.gone:
+            self.other.terminal.tell(answers, 0)
+        if settle:
+            self.terminal.settle(settle)
+
+    def outcomes_in(self, connection: object, provisional: Sequence[tuple[bytes, Outcome]]) -> None:
+        for txn_id, outcome in provisional:
+            self._transactions.find(connection, txn_id).fail(NO_TRANSACTIONS)
+            if outcome.delivery is None:
+                self.outcomes([outcome._replace(state=MODIFIED, failed=True)])
+
+    # ---- its end --------------------------------------------------------------------------------------------------
+
+    def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
+        """Close the pair: return messages to the sender on the other link, and close that link, too."""
+        if returned and not self.other.gone:
+            state = MODIFIED if lost else RELEASED
+            self.other.terminal.tell([Answer(tag, state, failed=lost) for tag in returned], 0)
+        if self.gone:
+            return
+        self.gone = True
+        self._core.memory.used_bytes -= self._ahead_bytes
+        self._ahead_bytes = 0
+        if not self.other.gone:
+            if self._cursor is not None:
+                self._abort(self._cursor)
+            self._joint.ended(self, lost=lost, for_good=for_good)
+
+
+class LinkPair:
+    """A client's link, and the one to another container."""
+
+    def __init__(
+        self,
+        core: CoreContext,
+        transactions: Transactions,
+        connector: str,
+        prefix: str,
+        wish: Open,
+        terminal: TerminalEnd,
+        over: Callable[[LinkPair], None],
+    ) -> None:
+        """*prefix*: what the client's addresses begin with, and those of the other container do not."""
+        self.connector = connector
+        self._prefix = prefix
+        self.wish = wish
+        self.name = ""
+        """The name of the link at the other container."""
+        self.settles_second = False
+        self._over = over
+        self._near, self._far = LinkHalf(self, core, transactions), LinkHalf(self, core, transactions)
+        self._near.other, self._far.other = self._far, self._near
+        self._near.terminal = terminal
+        self._answered = False
+
+    def begin(self, connection: OutwardEnd, asked: Attach) -> None:
+        """Ask the other container."""
+        self.name = asked.name
+        self._far.terminal = connection.attach(asked, self._far, self._opened, sends=not self.wish.to_client)
+
+    def _opened(self, found: Attach) -> None:
+        """Handle the peer's answer to the attach. If it refuses the link, its detach follows."""
+        end = found.source if self.wish.to_client else found.target
+        if self._far.gone or end.kind == ABSENT:
+            return
+        self._answered = True
+        self.settles_second = found.rcv_settle_mode == SECOND
+        if self._prefix and end.address:  # many clients take another address than they asked for as a refusal
+            end = end._replace(address=self._prefix + end.address)
+            found = found._replace(target=end) if not self.wish.to_client else found._replace(source=end)
+        self._near.terminal.opened_as(self._near, found)
+
+    def ended(self, half: LinkHalf, *, lost: bool, for_good: bool) -> None:
+        """End the pair: one of its links is closed."""
+        asked = self.wish.attach
+        assert asked is not None
+        end = asked.source if self.wish.to_client else asked.target
+        for_good = for_good or (lost and not end.lasts)  # and many clients wait for ever after a detach that is none
+        if half is self._far:
+            broke = Error("amqp:link:detach-forced", f"the connection to {self.connector!r} broke")
+            self._near.terminal.leave(broke if lost else half.terminal.error, for_good=for_good)
+            self._near.gone = self._near.gone or not self._answered
+        else:
+            self._far.terminal.leave(half.terminal.error, for_good=for_good)
+        self._over(self)

@@ -1,0 +1,203 @@
+"""Link routes: addresses whose links go on to another container, end to end (router guide C60).
+
+A client's attach is asked of the other container as the client said it, and answered as that one answers. From then on
+the two links are a `LinkPair`: messages of one go out on the other, hop by hop and without a queue. Core only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from itertools import count
+from typing import Any, NamedTuple
+
+from ...base.errors import CairnError, StoreError
+from ...channel.ports import Attach, Open, TerminalEnd
+from ..kernel.context import CoreContext
+from ..nodes.access_control import BROWSE, RECEIVE
+from ..nodes.addresses import QUEUE_SCHEME, TOPIC_SCHEME
+from ..nodes.resolver import Resolver, operation_of
+from ..nodes.targets import ExchangeTarget
+from ..queues.queue import Queue
+from ..transactions.registry import Transactions
+from .connectors import Connectors, Done, behind_sql
+from .link_pair import LinkPair
+
+LINK_ROUTE = "link-route:"
+"""The names of configurations that are link routes; the rest is the pattern."""
+BOTH, OUT, IN = "both", "send", "receive"
+DIRECTIONS = (BOTH, OUT, IN)
+
+
+class LinkRoute(NamedTuple):
+    """Which addresses, and where to."""
+
+    pattern: str
+    connector: str
+    """Its name; it need not be there yet."""
+    direction: str = BOTH
+    """The direction of clients' links: `send`, `receive` or `both`."""
+    prefix: str = ""
+    """The prefix of these addresses that the other container's addresses lack."""
+    kept: bool = False
+    """Management made it."""
+
+    def fits(self, address: str, *, to_client: bool) -> bool:
+        return self.direction in (BOTH, IN if to_client else OUT) and fnmatchcase(address, self.pattern)
+
+
+def parse(text: str) -> LinkRoute:
+    """Parse `PATTERN=CONNECTOR[,send|receive][,strip=PREFIX]`. Raises `CairnError`."""
+    pattern, sign, rest = text.partition("=")
+    connector, *more = rest.split(",")
+    direction, prefix = BOTH, ""
+    for one in more:
+        if one in DIRECTIONS:
+            direction = one
+        elif one.startswith("strip="):
+            prefix = one.removeprefix("strip=")
+        else:
+            raise CairnError(f"--link-route {text}", f"{one!r} says nothing", _REMEDY)
+    if not pattern or not sign or not connector:
+        raise CairnError(f"--link-route {text}", "it names no pattern, or no connector", _REMEDY)
+    return LinkRoute(pattern, connector, direction, prefix)
+
+
+_REMEDY = "say PATTERN=CONNECTOR, and behind it ,send or ,receive or ,strip=PREFIX"
+
+
+class LinkRoutes:
+    """The link routes of one broker. The first that fits is taken; those of the command line stand first."""
+
+    def __init__(
+        self, core: CoreContext, connectors: Connectors, resolver: Resolver, transactions: Transactions
+    ) -> None:
+        self.all: tuple[LinkRoute, ...] = ()
+        """Never changed, only replaced: any thread may look."""
+        self.pairs: set[LinkPair] = set()
+        self._core = core
+        self._connectors = connectors
+        self._resolver = resolver
+        self._transactions = transactions
+
+    def start(self, given: tuple[LinkRoute, ...]) -> None:
+        """Start the link routes of the command line and the stored ones."""
+        kept = [
+            LinkRoute(
+                config.name.removeprefix(LINK_ROUTE),
+                str(config.settings.get("connector", "")),
+                str(config.settings.get("direction", BOTH)),
+                str(config.settings.get("strip", "")),
+                True,
+            )
+            for config in self._core.store.configs()
+            if config.name.startswith(LINK_ROUTE)
+        ]
+        self.all = (*given, *kept)
+
+    def may_fit(self, address: str | None) -> bool:
+        """Any thread."""
+        return address is not None and any(fnmatchcase(address, route.pattern) for route in self.all)
+
+    def find(self, address: str, *, to_client: bool) -> LinkRoute | None:
+        return next((route for route in self.all if route.fits(address, to_client=to_client)), None)
+
+    def take(self, wish: Open, terminal: TerminalEnd) -> bool:
+        """Take that attach, if its address is one of theirs; a queue or an exchange that there is goes before them."""
+        address = wish.terminus.address
+        if not address or wish.attach is None or wish.terminus.dynamic:
+            return False
+        if address.startswith(("$", QUEUE_SCHEME, TOPIC_SCHEME)):
+            return False
+        route = self.find(address, to_client=wish.to_client)
+        if route is None or isinstance(self._resolver.place_of(address), Queue | ExchangeTarget):
+            return False
+        if why := self._resolver.why_not(wish.user, operation_there(wish), address):
+            terminal.failure("amqp:unauthorized-access", why)
+        else:
+            self._open(route, wish, terminal)
+        return True
+
+    def _open(self, route: LinkRoute, wish: Open, terminal: TerminalEnd) -> None:
+        """A client's attach to an address of *route*."""
+        connector = self._connectors.by_name.get(route.connector)
+        connection = None if connector is None else connector.connection
+        if connector is None or connection is None or wish.attach is None:
+            where = "which is not there" if connector is None else "which has no connection now"
+            terminal.failure("amqp:not-found", f"that leads over the connector {route.connector!r}, {where}")
+            return
+        pair = LinkPair(
+            self._core, self._transactions, connector.name, route.prefix, wish, terminal, self.pairs.discard
+        )
+        asked = _asked(route, wish)
+        pair.begin(connection, asked._replace(name=self._free_name(asked.name, connector.name)))
+        self.pairs.add(pair)
+
+    def _free_name(self, name: str, connector: str) -> str:
+        """*name*, or with a number: a client may use it on several links, and two of one name end a connection."""
+        taken = {pair.name for pair in self.pairs if pair.connector == connector}
+        if name not in taken:
+            return name
+        return next(found for number in count(2) if (found := f"{name}#{number}") not in taken)
+
+    # ---- what management asks for ---------------------------------------------------------------------------------
+
+    def create(self, route: LinkRoute, done: Done) -> None:
+        if any(one.pattern == route.pattern for one in self.all):
+            done(StoreError(f"link-route {route.pattern}", "there is one of that pattern", "delete it first"))
+            return
+        settings: Mapping[str, Any] = {
+            "connector": route.connector, "direction": route.direction, "strip": route.prefix,
+        }  # fmt: skip
+        self._core.store.create_config(
+            LINK_ROUTE + route.pattern, settings, behind_sql(self._core.post, done, lambda: self._with(route))
+        )
+
+    def delete(self, route: LinkRoute, done: Done) -> None:
+        """Links that are there stay."""
+        if route.kept:
+            then = behind_sql(self._core.post, done, lambda: self._without(route))
+            self._core.store.destroy_config(LINK_ROUTE + route.pattern, then)
+        else:
+            self._without(route)
+            done(None)
+
+    def _with(self, route: LinkRoute) -> None:
+        self._without(route)
+        self.all = (*self.all, route._replace(kept=True))
+
+    def _without(self, route: LinkRoute) -> None:
+        self.all = tuple(one for one in self.all if one.pattern != route.pattern)
+
+
+def operation_there(wish: Open) -> str:
+    """Return the operation of a link over a route, as access rules name it.
+
+    Only the other container knows what stands there. Who asks for a copy of a topic, or for one that is shared or
+    lasts, gets a subscription of it, and takes what comes to that.
+    """
+    operation, terminus = operation_of(wish), wish.terminus
+    subscribes = terminus.lasts or not {"topic", "shared"}.isdisjoint(terminus.capabilities)
+    return RECEIVE if operation == BROWSE and subscribes else operation
+
+
+def _asked(route: LinkRoute, wish: Open) -> Attach:
+    """Return the attach for the other container.
+
+    All clients of it share one connection, so that the name of the link has the client's user and container ID in it:
+    a link that resumes, or a durable subscription, is never found by another user.
+    """
+    asked = wish.attach
+    assert asked is not None
+    end = asked.source if wish.to_client else asked.target
+    address = (end.address or "").removeprefix(route.prefix) if route.prefix else end.address
+    end = end._replace(address=address)
+    name = f"{_escaped(asked.name)}@{_escaped(wish.container)}"
+    if wish.user:
+        name = f"{_escaped(wish.user)}/{name}"
+    return asked._replace(name=name, source=end) if wish.to_client else asked._replace(name=name, target=end)
+
+
+def _escaped(part: str) -> str:
+    """A part of a link's name, without the characters that join parts; `|` stays, as JMS clients number links by it."""
+    return part.replace("%", "%25").replace("/", "%2F").replace("@", "%40")

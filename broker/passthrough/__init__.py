@@ -1,0 +1,1 @@
+"""Unsettled pass-through routing: anycast and multicast addresses."""

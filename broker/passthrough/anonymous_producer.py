@@ -1,0 +1,148 @@
+"""The anonymous relay: each message names its target, a queue, exchange, receiver or endpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...amqp.codec import header
+from ...amqp.codec.primitives import Malformed
+from ...channel.ports import SETTLED, Fragment, TerminalEnd
+from ..links.context import LinkContext
+from ..links.enqueue import Queues
+from ..links.producers import FREE_UNITS, RoutingProducer
+from ..nodes.access_control import SEND
+from ..nodes.targets import AddressTarget, Endpoint, ExchangeTarget
+from ..queues.queue import Queue
+from .address import PassthroughAddress, PassthroughTable
+from .delivery import NO_TRANSACTIONS
+from .sender import PassthroughSender
+
+
+class AnonymousProducer(RoutingProducer):
+    """A producer whose messages each name their target in `to` (the anonymous relay).
+
+    Messages keep their order: while a queue is being made for one, those behind it wait.
+    """
+
+    def __init__(
+        self,
+        links: LinkContext,
+        direct: PassthroughTable,
+        endpoints: Mapping[str, Endpoint],
+        terminal: TerminalEnd,
+        container: str,
+        user: str = "",
+    ) -> None:
+        super().__init__(links, terminal, container, user)
+        self._addresses = direct
+        self._endpoints = endpoints
+        self._asking = False
+        """The broker is asked for the place of the first message held."""
+        self._routing = False
+        self._direct: PassthroughSender | None = None
+
+    def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
+        super().close(returned, lost, for_good)
+        if self._direct is not None:
+            self._direct.closed = True
+
+    def _accept(self, fragments: list[Fragment]) -> None:
+        if not self._held:
+            self._units = FREE_UNITS
+        self._hold(fragments)
+        self._route_held()
+
+    def _route_held(self) -> None:
+        if self._is_put_off:
+            return
+        self._routing = True
+        given = self._transaction
+        while self._held and not self._asking:
+            if not self._has_time():
+                self._put_off()
+                break
+            self._units -= 1
+            try:
+                address, capabilities = header.addressed(self._held[0][1])
+            except Malformed as error:
+                self._refuse_first("amqp:decode-error", str(error))
+                continue
+            if address is None:
+                self._refuse_first("amqp:not-found", "the message names no queue in its `to`")
+                continue
+            self._asking = True
+            self._links.resolver.find(address, self._found, capabilities, user=self._user)
+        self._routing = False
+        self._transaction = given
+
+    def _found(self, found: AddressTarget | Exception) -> None:
+        self._asking = False
+        if isinstance(found, Queue):
+            self._put((found,), (self._take_first(),))
+            self._told()
+        elif isinstance(found, ExchangeTarget):
+            fragment = self._take_first()
+            try:
+                key = found.key_for(fragment[1])
+                self._share(found.exchange, key, 1)
+                self._route_all(found.exchange, key, (fragment,))
+            except Malformed as error:
+                self._reject((fragment[0],), 1, "amqp:decode-error", str(error))
+            self._told()
+        elif isinstance(found, LookupError):
+            self._hand_on_first(str(found.args[0]))
+        elif isinstance(found, Exception):
+            self._refuse_first(*self._links.resolver.why_not_made(found))
+        else:
+            assert isinstance(found, PassthroughAddress)
+            self._pass_on(found, self._take_first())
+            self._told()
+        if not self._routing:  # the answer took its time
+            self._route_held()
+
+    def _hand_on_first(self, why: str) -> None:
+        """There is no such queue; there may be an endpoint."""
+        endpoint = self._endpoints.get(header.address_of(self._held[0][1]) or "")
+        if endpoint is None:
+            self._refuse_first("amqp:not-found", why)
+            return
+        fragment = self._take_first()
+        if self._transaction is None:
+            endpoint.post((fragment,), self.terminal)
+        else:
+            self._reject((fragment[0],), 1, "amqp:not-allowed", "requests take part in no transaction")
+        self._told()
+
+    def _pass_on(self, place: PassthroughAddress, fragment: Fragment) -> None:
+        if self._transaction is not None:
+            self._reject((fragment[0],), 1, "amqp:not-implemented", NO_TRANSACTIONS)
+            return
+        if self._direct is None:
+            self._direct = PassthroughSender(self._core)
+            self._direct.terminal = self.terminal
+        if place.next_hops:
+            self._addresses.hold(place)
+        self._direct.put(place, (fragment,))
+
+    def _refuse_first(self, condition: str, why: str) -> None:
+        delivery, _, flags = self._take_first()
+        if self._transaction is None:
+            self.terminal.refuse_relayed(delivery, condition, why, is_settled=bool(flags & SETTLED))
+        else:
+            self._reject((delivery,), 1, condition, why)
+        self._told()
+
+    def _queues_of(self, start: bytes) -> Queues | None:
+        if self._held:
+            return None
+        try:
+            address, capabilities = header.addressed(start)
+            place = self._links.resolver.place_of(address or "", capabilities)
+            if place is not None and self._links.resolver.why_not(self._user, SEND, place.name):
+                return None  # refused when it is complete
+            if isinstance(place, ExchangeTarget):
+                return self._queues_through(place.exchange, place.key_for(start), start)
+        except Malformed:
+            return None
+        return (place,) if isinstance(place, Queue) and not place.is_deleting else None

@@ -1,0 +1,170 @@
+"""Messages that pass through without being stored: an incoming delivery and its outgoing ones (router guide C20-C25).
+
+A `ForwardedDelivery` ties them together. The receiver that has an outgoing delivery gets it back as its tag
+with the outcome, so a peer is found without looking for it. Core only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from ...amqp.codec.hop_annotations import Hop
+from ...amqp.native.proton_ffi import ACCEPTED, MODIFIED, REJECTED, RELEASED
+from ...channel.ports import Answer, Delivery, Outcome, StreamCursor, TerminalEnd
+
+_WEIGHTS = {RELEASED: 0, MODIFIED: 1, ACCEPTED: 2, REJECTED: 3}
+"""The order of outcomes: of several, the sender gets the one with the greatest weight."""
+
+NO_TRANSACTIONS = "messages that pass through without being stored can't be part of a transaction"
+ACCEPTANCE = Outcome(None, None, ACCEPTED)
+"""The outcome of receivers with settled deliveries, and of messages that arrived settled."""
+
+
+class SenderPort(Protocol):
+    """The sender of messages, as these see it."""
+
+    def finish(self, passages: Sequence[ForwardedDelivery]) -> None:
+        """Report the outcomes of messages to the client."""
+        ...
+
+
+class ForwardedDelivery:
+    """A message that is being forwarded."""
+
+    __slots__ = ("answer", "arriving", "delivery", "done", "legs", "sender", "settled", "size_bytes")
+
+    def __init__(self, sender: SenderPort, delivery: Delivery, size_bytes: int, *, settled: bool) -> None:
+        self.sender = sender
+        self.delivery = delivery
+        self.settled = settled
+        """The sender wants no outcome."""
+        self.size_bytes = size_bytes
+        """Bytes that the message counts for in the memory budget."""
+        self.arriving: StreamingMessage | None = None
+        """While it still comes in."""
+        self.legs = 0
+        """Receivers whose outcome is awaited."""
+        self.answer: Outcome | None = None
+        """The weightiest so far."""
+        self.done = False
+        """Its sender has the answer, or gave it up: what still comes is not heard."""
+
+    def hear(self, outcome: Outcome) -> bool:
+        """Apply the *outcome* of a receiver. Return whether it was the last one that is awaited."""
+        if self.done:
+            return False
+        if self.answer is None or _WEIGHTS.get(outcome.state, 0) > _WEIGHTS.get(self.answer.state, 0):
+            self.answer = outcome
+        self.legs -= 1
+        return self.legs <= 0
+
+    def outcome_for_sender(self, *, settled: bool = True) -> Answer:
+        """A receiver that settles without an outcome has not taken it, as on a queue: released."""
+        answer = self.answer
+        if answer is None or answer.state not in _WEIGHTS:
+            return Answer(self.delivery, RELEASED, settled=settled)
+        _, _, state, failed, undeliverable, error, annotations = answer
+        return Answer(self.delivery, state, failed, undeliverable, error, annotations, settled)
+
+    @property
+    def was_accepted(self) -> bool:
+        return self.answer is not None and self.answer.state == ACCEPTED
+
+
+class TransitDelivery(ForwardedDelivery):
+    """A message that came from another broker."""
+
+    __slots__ = ("targets", "trace")
+
+    def __init__(
+        self, sender: SenderPort, delivery: Delivery, size_bytes: int, said: Hop, *, settled: bool
+    ) -> None:
+        super().__init__(sender, delivery, size_bytes, settled=settled)
+        self.trace = said.trace
+        """The brokers that the message has passed."""
+        self.targets = frozenset(said.targets or ())
+        """The brokers that a multicast message is for."""
+
+
+class StreamReceiver(Protocol):
+    """A receiver that has a copy of a message that is still arriving."""
+
+    presettled: bool
+    tells_of_settled: bool
+    """True if the receiver gives an outcome also for a message that its sender sent settled."""
+
+    @property
+    def terminal(self) -> TerminalEnd:
+        """Return the terminal that sends the copy."""
+        ...
+
+    def taken_back(self) -> None:
+        """The message was aborted."""
+        ...
+
+
+class AddressPort(Protocol):
+    """The address that a message goes to, as its sender sees it."""
+
+    def take_back(self, passage: ForwardedDelivery) -> None:
+        """Give up a message that its sender did not finish."""
+        ...
+
+
+class StreamingMessage:
+    """The content of a message that still comes in: what each of its copies has yet to read of it."""
+
+    def __init__(self, place: AddressPort, tell: Callable[[], None]) -> None:
+        """*tell*: as of `StreamCursor`, for each copy."""
+        self.place = place
+        self.copies: dict[StreamCursor, StreamReceiver | None] = {}
+        """The copies and the receiver of each; None while it has none."""
+        self.ended = False
+        self._tell = tell
+
+    def copy(self) -> StreamCursor:
+        """Return one more copy. Call it before the first byte is added."""
+        cursor = StreamCursor(self._tell)
+        self.copies[cursor] = None
+        return cursor
+
+    def write(self, data: bytes, *, last: bool) -> None:
+        for cursor in self.copies:
+            if data:
+                cursor.write(data)
+            if last:
+                cursor.end()
+        self.ended = last
+
+    def wake(self) -> None:
+        """Have the receivers' workers send what came."""
+        for receiver in self.copies.values():
+            if receiver is not None:
+                receiver.terminal.more()
+
+    def abort(self) -> None:
+        """The rest will never come."""
+        for cursor in self.copies:
+            cursor.abort()
+        self.wake()
+
+    def drop(self, receiver: StreamReceiver) -> None:
+        """Remove the copy of *receiver*, which is closed."""
+        for cursor in [cursor for cursor, one in self.copies.items() if one is receiver]:
+            del self.copies[cursor]
+
+    @property
+    def backlog_bytes(self) -> int:
+        """Return the backlog of the copy that is farthest behind."""
+        return max((cursor.backlog_bytes for cursor in self.copies), default=0)
+
+    def tell_when_read(self) -> None:
+        """Have each copy tell when it has been read to the end."""
+        for cursor in self.copies:
+            cursor.is_behind(0)
+
+    def is_behind(self) -> bool:
+        """Return whether a copy has content to send. Each copy that has reports when half of it is sent."""
+        behind = [cursor.is_behind(cursor.backlog_bytes // 2) for cursor in self.copies]  # each of them is to tell
+        return any(behind)

@@ -1,0 +1,53 @@
+"""Links to and from addresses that messages pass through, and links of the anonymous relay. Core only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...amqp.codec import filters
+from ...channel.ports import Open, TerminalEnd
+from ..links.context import LinkContext
+from ..nodes.targets import Endpoint
+from .address import PassthroughAddress, PassthroughTable
+from .anonymous_producer import AnonymousProducer
+from .receiver import PassthroughReceiver
+from .sender import PassthroughProducer
+
+
+class PassthroughLinks:
+    """Opens links to and from addresses that messages pass through."""
+
+    def __init__(
+        self, links: LinkContext, addresses: PassthroughTable, endpoints: Mapping[str, Endpoint], credit: int
+    ) -> None:
+        """*credit*: of a sender, in messages."""
+        self._links = links
+        self._addresses = addresses
+        self._endpoints = endpoints
+        self._credit = credit
+
+    def open(self, place: PassthroughAddress, wish: Open, terminal: TerminalEnd) -> None:
+        """Open a link to or from an address, or refuse it."""
+        links = self._links
+        if not wish.to_client:
+            sender = PassthroughProducer(
+                links.core, self._addresses, links.transactions, terminal, place,
+                user=wish.user, credit=self._credit, vouches=links.vouches,
+            )  # fmt: skip
+            terminal.opened(sender, None, sender.first_credit)
+        elif wish.terminus.browse or filters.parse(wish.terminus.filters).selector is not None:
+            why = f"at {place.name!r} nothing is stored, so there is nothing to browse, and nothing to select from"
+            terminal.failure("amqp:not-implemented", why)
+        else:
+            receiver = PassthroughReceiver(
+                self._addresses, links.transactions, terminal, place, presettled=wish.presettled
+            )
+            terminal.opened(receiver, None, 0)
+            receiver.join()
+
+    def open_relay(self, wish: Open, terminal: TerminalEnd) -> None:
+        """Open a link whose messages name their targets."""
+        producer = AnonymousProducer(
+            self._links, self._addresses, self._endpoints, terminal, wish.container, wish.user
+        )
+        terminal.opened(producer, None, producer.credit((), self._credit, replicated=True))

@@ -1,0 +1,133 @@
+"""Receivers from addresses that messages pass through: drivers of channels on which a client receives. Core only."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from ...amqp.native.proton_ffi import MODIFIED, RELEASED
+from ...channel.ports import Delivery, Forward, Outcome, StreamCursor, TerminalEnd
+from ..kernel.idle_driver import IdleDriver
+from ..transactions.registry import Transactions
+from .address import PassthroughAddress, PassthroughCopy, PassthroughTable, finish
+from .delivery import ACCEPTANCE, NO_TRANSACTIONS, ForwardedDelivery
+
+
+class PassthroughReceiver(IdleDriver):
+    """Gets messages that pass through one address."""
+
+    tells_of_settled = False
+
+    def __init__(
+        self,
+        addresses: PassthroughTable,
+        transactions: Transactions,
+        terminal: TerminalEnd,
+        place: PassthroughAddress,
+        *,
+        presettled: bool,
+    ) -> None:
+        self.terminal = terminal
+        self.presettled = presettled
+        """True if the receiver gives no outcomes: deliveries count as accepted."""
+        self.unsettled = 0
+        self.served = 0
+        """When it got something last, as a number that only rises."""
+        self.pending: deque[PassthroughCopy] = deque()
+        """Multicast copies for which the receiver has no credit yet (C33)."""
+        self._addresses = addresses
+        self._transactions = transactions
+        self._place = place
+        self._limit = 0
+        self._forwarded = 0
+
+    def join(self) -> None:
+        """The channel is open: the address is routable."""
+        self._addresses.use(self._place)
+        self._place.add(self)
+
+    def room(self) -> int:
+        return self._limit - self._forwarded
+
+    def request(self, limit: int, drain: bool) -> None:
+        self._limit = limit
+        if self._place.multicast:
+            self.send_pending()
+        else:
+            self._place.hand_out()
+        if drain:
+            spent = max(0, limit - self._forwarded)
+            self._forwarded += spent
+            self.terminal.drained(spent)
+
+    def send_pending(self) -> None:
+        """Send what it has credit for."""
+        count = min(self.room(), len(self.pending))
+        if count > 0:
+            self.take([self.pending.popleft() for _ in range(count)])
+
+    def take(self, messages: Sequence[PassthroughCopy]) -> None:
+        """Send these."""
+        self._forwarded += len(messages)
+        if not self.presettled:
+            self.unsettled += len(messages)
+        forward: list[Forward] = []
+        finished: list[ForwardedDelivery] = []
+        for passage, content in messages:
+            forward.append((passage, content))
+            arriving = passage.arriving
+            if isinstance(content, StreamCursor) and arriving is not None:
+                arriving.copies[content] = self
+                if not arriving.ended:
+                    continue
+            if (self.presettled or passage.settled) and passage.hear(ACCEPTANCE):
+                finished.append(passage)
+        self.terminal.forward(forward)
+        finish(finished)
+
+    def taken_back(self) -> None:
+        """A message that was still coming in was aborted."""
+        if not self.presettled:
+            self.unsettled -= 1
+
+    def outcomes(self, outcomes: Sequence[Outcome]) -> None:
+        """Pass the client's outcomes on to the senders (C12, C57, C58)."""
+        self.unsettled -= len(outcomes)
+        settle: list[tuple[Delivery, int]] = []
+        finished: list[ForwardedDelivery] = []
+        for outcome in outcomes:
+            delivery, passage = outcome.delivery, outcome.tag
+            if passage.hear(outcome):
+                finished.append(passage)
+            if delivery is not None:
+                settle.append((delivery, outcome.state))
+        finish(finished)
+        if settle:
+            self.terminal.settle(settle)
+
+    def outcomes_in(self, connection: object, provisional: Sequence[tuple[bytes, Outcome]]) -> None:
+        """An outcome that depends on a transaction can't be passed on: what was settled so has failed."""
+        for txn_id, outcome in provisional:
+            self._transactions.find(connection, txn_id).fail(NO_TRANSACTIONS)
+            if outcome.delivery is None:
+                self.outcomes([outcome._replace(state=MODIFIED, failed=True)])
+
+    def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
+        """Close the receiver: its unsettled messages are modified, or released if it detached properly."""
+        self._place.remove(self)
+        left = Outcome(None, None, MODIFIED, True) if lost else Outcome(None, None, RELEASED)
+        finished: list[ForwardedDelivery] = []
+        for passage in returned:
+            if passage.arriving is not None:
+                passage.arriving.drop(self)
+            if passage.hear(left):
+                finished.append(passage)
+        while self.pending:
+            passage, content = self.pending.popleft()
+            if passage.arriving is not None and isinstance(content, StreamCursor):
+                passage.arriving.copies.pop(content, None)
+            if passage.hear(Outcome(None, None, RELEASED)):
+                finished.append(passage)
+        finish(finished)
+        self._addresses.look_whether_over(self._place)

@@ -1,0 +1,312 @@
+"""Senders to addresses that messages pass through: drivers of channels on which a client sends.
+
+A message that comes in pieces goes on with its first one (C30). What of it the slowest receiver has not taken is held
+in memory, and beyond `AHEAD_BYTES` for one sender the sender's link is held: it is read no further, so the session's
+window shuts, and the client waits. Core only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...amqp.codec.primitives import Malformed
+from ...amqp.codec.user_id_check import NotTheSender, Walk, condition_of, vouch
+from ...channel.ports import ABORTED, MORE, SETTLED, Answer, Delivery, Error, Fragment, TerminalEnd
+from ..kernel.context import CoreContext
+from ..kernel.idle_driver import IdleDriver
+from ..kernel.memory_budget import ENTRY_BYTES, NO_MEMORY
+from ..transactions.registry import Transactions
+from .address import PassthroughAddress, PassthroughTable, finish
+from .delivery import ACCEPTANCE, NO_TRANSACTIONS, ForwardedDelivery, StreamingMessage
+
+AHEAD_BYTES = 1 << 20
+"""Bytes that a sender may be ahead of the slowest receiver of its messages."""
+LEAST_AHEAD_BYTES = 64 << 10
+"""Bytes that a sender may be ahead when no memory is left."""
+SESSION_WINDOW_BYTES = 4 << 20
+"""The window of sessions where there are such addresses: what a client may send beyond that before it has to wait."""
+
+
+class PassthroughSender:
+    """A producer that forwards whole messages and reports their outcomes to the client."""
+
+    terminal: TerminalEnd
+
+    def __init__(self, core: CoreContext) -> None:
+        """`terminal` is set once it is there."""
+        self.closed = False
+        self._memory = core.memory
+
+    def routable_again(self) -> None:
+        """The address has a receiver again."""
+
+    def put(self, place: PassthroughAddress, fragments: Sequence[Fragment]) -> None:
+        """Forward these, which came whole."""
+        if self._memory.free_bytes <= 0:
+            deliveries = [fragment[0] for fragment in fragments]
+            credit = self._credit(len(deliveries))
+            self.terminal.reject(deliveries, credit, "amqp:resource-limit-exceeded", NO_MEMORY)
+            return
+        passages: list[tuple[ForwardedDelivery, bytes]] = []
+        taken_bytes = 0
+        for delivery, content, flags in fragments:
+            size_bytes = len(content) + ENTRY_BYTES
+            taken_bytes += size_bytes
+            passages.append((ForwardedDelivery(self, delivery, size_bytes, settled=bool(flags & SETTLED)), content))
+        self._memory.used_bytes += taken_bytes
+        place.put(passages)
+
+    def finish(self, passages: Sequence[ForwardedDelivery]) -> None:
+        """Report the outcomes of *passages*, which are final now."""
+        freed_bytes = 0
+        over: list[ForwardedDelivery] = []
+        for passage in passages:
+            passage.done = True
+            freed_bytes += passage.size_bytes
+            if passage.arriving is None or passage.arriving.ended:
+                over.append(passage)
+            elif not self.closed:
+                self.terminal.tell([passage.outcome_for_sender(settled=False)], 0)
+        self._memory.used_bytes -= freed_bytes
+        if over and not self.closed:
+            self._answer(over)
+
+    def _answer(self, passages: Sequence[ForwardedDelivery]) -> None:
+        accepted: list[Delivery] = []
+        unwanted: list[Delivery] = []
+        told: list[Answer] = []
+        for passage in passages:
+            if passage.settled:
+                unwanted.append(passage.delivery)
+            elif passage.was_accepted:
+                accepted.append(passage.delivery)
+            else:
+                told.append(passage.outcome_for_sender())
+        if accepted:
+            self.terminal.confirm(accepted, self._credit(len(accepted)))
+        if unwanted:
+            self.terminal.release(unwanted, self._credit(len(unwanted)))
+        if told:
+            self.terminal.tell(told, self._credit(len(told)))
+
+    def _credit(self, wanted: int) -> int:
+        """Return the credit that the client gets back for *wanted* messages."""
+        return wanted
+
+
+class StreamingSender(PassthroughSender):
+    """Forwards messages that come in pieces from their first piece on."""
+
+    def __init__(self, core: CoreContext) -> None:
+        super().__init__(core)
+        self._post = core.post
+        self._current: ForwardedDelivery | None = None
+        """The message that is coming in."""
+        self._streams: list[StreamingMessage] = []
+        """Messages that arrived in pieces and that not all receivers have read to the end."""
+        self._ahead_bytes = 0
+        """The bytes ahead of the receivers, as counted in the memory budget."""
+        self._held = False
+
+    def _begin(self, passage: ForwardedDelivery, place: PassthroughAddress) -> StreamingMessage:
+        """A message begins that goes to *place*."""
+        self._current = passage
+        arriving = passage.arriving = StreamingMessage(place, lambda: self._post(self._look))
+        self._memory.used_bytes += ENTRY_BYTES
+        self._streams.append(arriving)
+        place.put([(passage, None)])
+        return arriving
+
+    def _end_current(self) -> None:
+        """Withdraw the message that is incomplete when the link closes."""
+        if self._current is not None and not self._current.done:
+            self._abort(self._current)
+        self._memory.used_bytes -= self._ahead_bytes
+        self._ahead_bytes = 0
+
+    def _all_came(self, passage: ForwardedDelivery, arriving: StreamingMessage, *, settled: bool) -> None:
+        """Accept a complete message for receivers that give no outcome: presettled, or without one if *settled*."""
+        takers = [one for one in arriving.copies.values() if one is not None]
+        over = [one for one in takers if one.presettled or (settled and not one.tells_of_settled)]
+        heard = [passage.hear(ACCEPTANCE) for one in over]
+        if any(heard):
+            finish((passage,))
+
+    def _abort(self, passage: ForwardedDelivery) -> None:
+        passage.done = True
+        self._memory.used_bytes -= passage.size_bytes
+        arriving = passage.arriving
+        assert arriving is not None
+        arriving.place.take_back(passage)
+        for receiver in arriving.copies.values():
+            if receiver is not None:
+                receiver.taken_back()
+        arriving.abort()
+        self._streams.remove(arriving)
+
+    def _look(self) -> None:
+        """Hold the link if its messages are too far ahead of the receivers, and let it go on if they are not."""
+        if self.closed:
+            return
+        most_bytes = AHEAD_BYTES if self._memory.free_bytes > 0 else LEAST_AHEAD_BYTES
+        held = self._count() > (most_bytes // 2 if self._held else most_bytes)
+        while held:
+            behind = [stream.is_behind() for stream in self._streams]  # each of them is to tell
+            if any(behind):
+                break
+            held = self._count() > most_bytes // 2  # they took it all just now
+        if held != self._held:
+            self._held = held
+            if held:
+                self.terminal.hold()
+            else:
+                self.terminal.go_on()
+        if not held:
+            for stream in self._streams:
+                if stream.ended:  # nothing else makes it be looked at again
+                    stream.tell_when_read()
+
+    def _count(self) -> int:
+        """Return the bytes by which messages are ahead of the receivers, and count them in the memory budget."""
+        self._streams = [one for one in self._streams if one.backlog_bytes or not one.ended]
+        ahead_bytes = sum(one.backlog_bytes for one in self._streams)
+        self._memory.used_bytes += ahead_bytes - self._ahead_bytes
+        self._ahead_bytes = ahead_bytes
+        return ahead_bytes
+
+
+class PassthroughProducer(StreamingSender, IdleDriver):
+    """The driver of a link on which a client sends to one address."""
+
+    def __init__(
+        self,
+        core: CoreContext,
+        addresses: PassthroughTable,
+        transactions: Transactions,
+        terminal: TerminalEnd,
+        place: PassthroughAddress,
+        *,
+        user: str,
+        credit: int,
+        vouches: bool,
+    ) -> None:
+        super().__init__(core)
+        self.terminal = terminal
+        self._addresses = addresses
+        self._place = place
+        self._user = user
+        self._vouch = vouches
+        self._transactions = transactions
+        self._owed = 0
+        """Credit for when there is a receiver."""
+        self._walk: Walk | None = None
+        self._wrong: Error | None = None
+        """Why it is refused at its end."""
+        addresses.use(place)
+        place.senders[self] = None
+        self.first_credit = self._credit(credit)
+
+    def post(self, fragments: Sequence[Fragment]) -> None:
+        whole: list[Fragment] = []
+        for fragment in fragments:
+            if not fragment[2] & (MORE | ABORTED) and self._current is None:
+                whole.append(fragment)
+                continue
+            if whole:
+                self._put_whole(whole)
+                whole = []
+            self._grow(*fragment)
+        if whole:
+            self._put_whole(whole)
+        if self._streams:
+            self._look()
+
+    def post_in(self, connection: object, txn_id: bytes, fragments: Sequence[Fragment]) -> None:
+        transaction = self._transactions.find(connection, txn_id)
+        for delivery, _, flags in fragments:
+            if flags & ABORTED:
+                self.terminal.release((delivery,), self._credit(1))
+            elif not flags & MORE:
+                credit = self._credit(1)
+                transaction.refuse(self.terminal, (delivery,), credit, "amqp:not-implemented", NO_TRANSACTIONS)
+
+    def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
+        """Close the sender: forward complete messages without their outcomes, and withdraw a partial one."""
+        self.closed = True
+        self._end_current()
+        self._place.senders.pop(self, None)
+        self._addresses.look_whether_over(self._place)
+
+    def routable_again(self) -> None:
+        owed, self._owed = self._owed, 0
+        if owed:
+            self.terminal.grant(owed)
+
+    def _credit(self, wanted: int) -> int:
+        if self._place.routable:
+            return wanted
+        self._owed += wanted
+        return 0
+
+    # ---- whole messages ---------------------------------------------------------------------------------------------
+
+    def _put_whole(self, fragments: list[Fragment]) -> None:
+        if self._vouch:
+            fragments = [fragment for fragment in fragments if self._is_from_user(fragment)]
+        if fragments:
+            self.put(self._place, fragments)
+
+    def _is_from_user(self, fragment: Fragment) -> bool:
+        try:
+            vouch(fragment[1], self._user)
+        except (NotTheSender, Malformed) as error:
+            self.terminal.reject((fragment[0],), self._credit(1), *condition_of(error))
+            return False
+        return True
+
+    # ---- messages in pieces -----------------------------------------------------------------------------------------
+
+    def _grow(self, delivery: Delivery, data: bytes, flags: int) -> None:
+        passage = self._current
+        if flags & ABORTED:
+            self._current = None
+            if passage is not None and not passage.done:
+                self._abort(passage)
+            self.terminal.release((delivery,), self._credit(1))
+            return
+        if passage is None:
+            self._wrong, self._walk = None, Walk(self._user) if self._vouch else None
+            passage = ForwardedDelivery(self, delivery, ENTRY_BYTES, settled=False)
+            self._begin(passage, self._place)
+        assert passage.arriving is not None
+        last = not flags & MORE
+        if self._walk is not None:
+            self._walk_on(passage, self._walk, data, last=last)
+        if not passage.done:
+            passage.arriving.write(data, last=last)
+            passage.arriving.wake()
+        if last:
+            passage.arriving.ended = True
+            self._end(passage, settled=bool(flags & SETTLED))
+
+    def _walk_on(self, passage: ForwardedDelivery, walk: Walk, data: bytes, *, last: bool) -> None:
+        """See that it may be what it says; once it may not, who has a part of it gives that up."""
+        try:
+            walk.feed(data, last=last)
+        except (NotTheSender, Malformed) as error:
+            self._walk, self._wrong = None, Error(*condition_of(error))
+            if not passage.done:
+                self._abort(passage)
+
+    def _end(self, passage: ForwardedDelivery, *, settled: bool) -> None:
+        """End the current message: all of it has arrived."""
+        self._current = self._walk = None
+        passage.settled = settled
+        if self._wrong is not None:
+            self.terminal.reject((passage.delivery,), self._credit(1), *self._wrong[:2])
+        elif passage.done:
+            self._answer((passage,))
+        else:
+            assert passage.arriving is not None
+            self._all_came(passage, passage.arriving, settled=settled)

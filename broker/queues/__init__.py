@@ -1,0 +1,1 @@
+"""Queues: contents, limits, expiry, policies."""

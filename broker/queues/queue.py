@@ -1,0 +1,352 @@
+"""A queue: messages in order, and consumers who take turns.
+
+The messages are in `contents`; here they are handed out. Consumers take from `ready` only; while they take one batch,
+the next one is read ahead of them from the backlog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from heapq import heappop, heappush
+from typing import Any
+
+from ...base.errors import CairnError
+from ..kernel.context import CoreContext
+from ..kernel.loader import BATCH_MESSAGES, Beginning, Loaded, report_unreadable
+from ..kernel.memory_budget import ENTRY_BYTES
+from ..messages.backlog import Page
+from ..messages.entry import Entry
+from ..messages.message_times import TimedEntry, times_of
+from ..users.user_accounts import OWNER
+from .contents import QueueContents
+from .delivery_counts import DeliveryCounts
+from .expiry import Expiry
+from .limits import QueueLimits
+from .ordering import QueueOrder
+from .policy import policy_of
+from .ports import InternalQueues, LateSelector, QueueConsumer
+
+_NOT_LOADED = object()
+Driver = Any
+"""The driver of a producer, which the queue counts only."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueServices:
+    """The functions of the upper parts of the broker that queues call."""
+
+    internal_queues: InternalQueues
+    dead_letter: Callable[[Queue, Entry, str, Callable[[int], None]], None]
+    """Moves a message off its queue for a reason; the callback gets the LSN to wait for."""
+    local_order: Callable[[Queue], QueueOrder]
+    """Makes the order of a queue that this broker alone has."""
+    check_lifetime: Callable[[Queue], None]
+    """Deletes a queue if its lifetime is over."""
+
+
+class Queue(QueueContents):
+    """One queue. Core only."""
+
+    def __init__(
+        self, core: CoreContext, services: QueueServices, name: str, queue_id: int, arguments: Mapping[str, Any]
+    ) -> None:
+        """Create an empty queue with the policy in *arguments*. Raise `StoreError` if they are not valid."""
+        super().__init__(core, name, queue_id, arguments)
+        self._services = services
+        self.order = services.local_order(self)
+        if self.policy.has_limits:
+            self.limits = self._make_limits()
+
+    def _make_limits(self) -> QueueLimits:
+        return QueueLimits(self._core, self, self._services.internal_queues)
+
+    def change(self, arguments: Mapping[str, Any]) -> None:
+        """Apply other arguments, of which only changeable ones differ. A ring drops messages beyond its new limits."""
+        if arguments.get(OWNER) != self.arguments.get(OWNER):
+            self._core.users.queue_went(self)
+            self.arguments = arguments
+            self._core.users.queue_came(self)
+        self.arguments = arguments
+        self.policy = policy_of(self.name, arguments)
+        if self.limits is not None:
+            self.limits.change(self.policy)
+        elif self.policy.has_limits:
+            self.limits = self._make_limits()
+            self.limits.begin()
+        self.keep_counts()
+        self._core.schedule_dispatch(self)
+
+    def keep_counts(self) -> None:
+        """Start or stop to count failed deliveries on the disk, by the policy; replicated queues do not count them."""
+        if self.policy.max_deliveries and self.delivery_counts is None and self.queue_id and self.order.counts_failures:
+            self.delivery_counts = DeliveryCounts(self._core, self, self._services.internal_queues)
+        elif not self.policy.max_deliveries and self.delivery_counts is not None:
+            self.delivery_counts.emptied(())
+
+    def recovered(self, ids: Sequence[int]) -> None:
+        super().recovered(ids)
+        if len(ids) and (self.policy.message_ttl_ms or self.policy.expiry_address):
+            self._core.post(self._look_at_times)
+        if self.limits is not None:
+            self._core.post(self.trim)
+
+    def trim(self) -> None:
+        """Apply an overflow policy that drops messages to what the store held when it was opened.
+
+        A crash may come between the record of a message and those of the messages that it displaced.
+        """
+        if self.limits is not None and not self.is_deleted:
+            self.limits.shown()
+
+    def _look_at_times(self) -> None:
+        """Start the expiry of messages that were stored before the broker started, without waiting for consumers."""
+        if not self.is_deleted:
+            self.begin_timing()
+            assert self.expiry is not None
+            self.expiry.walk()
+
+    def begin_timing(self) -> None:
+        """Create the expiry of the queue, for its first message with a time."""
+        if self.expiry is None:
+            self.expiry = Expiry(self._core, self, partial(self._services.dead_letter, self))
+
+    def stop_consumers(self) -> None:
+        """Pause dispatch (D44). Messages that are being read stay on the queue."""
+        self.is_paused = True
+
+    def start_consumers(self) -> None:
+        """Resume dispatch at the end of the step."""
+        self.is_paused = False
+        self._core.schedule_dispatch(self)
+
+    # ---- handing out ----------------------------------------------------------------------------------------------
+
+    def dispatch(self) -> None:
+        """Hand out messages at the end of a step; delete the queue if its lifetime is over."""
+        self.hand_out()
+        if self.policy.auto_delete:
+            self._services.check_lifetime(self)
+
+    def hand_out(self) -> None:
+        """Hand out messages to consumers, in turns."""
+        if self.expiry is not None and not self.expiry.expire():
+            return  # what has expired may not be handed out; a later step, put off by now, calls this again
+        if self.policy.paused or (self.is_paused and not self.depth):
+            for consumer in list(self.draining):
+                consumer.handed_out()
+        elif self.consumers and not self.is_paused and self.late_selector is not None:
+            self._dispatch_sifted(self.late_selector)
+        elif self.consumers and not self.is_paused:
+            self._dispatch()
+        for browser in self.browsers:
+            browser.look()
+
+    def _dispatch_sifted(self, sieve: LateSelector) -> None:
+        """Dispatch the messages that the selector matches, as far as it was applied."""
+        behind, behind_returned, waits = sieve.sift()
+        self._dispatch(is_all=not (behind or behind_returned), waits=waits)
+        sieve.put_back(behind, behind_returned)
+
+    def _dispatch(self, *, is_all: bool = True, waits: bool = False) -> None:
+        """Dispatch messages from memory and read ahead.
+
+        *is_all*: `ready` and `returned` have all messages in memory; *waits*: more of them follow by themselves."""
+        if self.returned or self.policy.is_sorted:
+            self._dispatch_returned()
+        if self.ready and not self.returned:
+            self._dispatch_ready()
+        if self.backlog.count and is_all:
+            self._read_ahead()
+        for consumer in list(() if waits else self.draining):
+            consumer.handed_out()
+
+    def is_reading_for(self, taker: QueueConsumer) -> bool:
+        """Return whether *taker* may get more messages, from a batch that is being read."""
+        return self._reading is not None and not self.ready and taker.room() > 0
+
+    def _read_ahead(self) -> None:
+        if self._reading is not None or len(self.ready) >= self._mark:
+            return
+        if self.may_read():
+            self.read_first(self._read)
+        else:
+            self._memory.starved[self] = None
+
+    def read_first(self, then: Callable[[Page, list[Entry], int], None]) -> None:
+        """Read the first page of the backlog; *then* gets it, its messages, and the number of their places.
+
+        No message of it is removed meanwhile. Not to be called while another page is being read.
+        """
+        assert self._reading is None
+        self._reading = page = self.backlog.page(self.backlog.first - 1, BATCH_MESSAGES)
+        self.reading_end = page.first + len(page.ids)
+        self.load(page, lambda contents: self._read_first(page, contents, then))
+
+    def load(self, page: Page, then: Callable[[list[Loaded]], None]) -> None:
+        """Load the contents of *page*, as many as fit into a batch; *then* gets them, on the core."""
+        self._loader.load(page.stored, self.expiry is not None, then)
+
+    def entries_of(self, page: Page, contents: Sequence[Loaded]) -> tuple[list[Entry], int]:
+        """Return the messages of *page*, as far as *contents* go, and how many places of the page these are.
+
+        Messages that can't be read are reported and left out.
+        """
+        entries: list[Entry] = []
+        loaded = iter(contents)
+        delivered_below = self.delivered_below
+        done = 0
+        for position, message_id in enumerate(page.ids, page.first):
+            if not message_id:
+                held = page.held.get(position)
+                if held is None:  # a hole
+                    done += 1
+                    continue
+                entry = held
+            else:
+                content = next(loaded, _NOT_LOADED)
+                if type(content) is bytes:
+                    entry = Entry(message_id, position, content, len(content) + ENTRY_BYTES)
+                elif content is None or type(content) is Beginning:
+                    entry = Entry(message_id, position, None, ENTRY_BYTES)
+                elif content is _NOT_LOADED:
+                    break
+                else:
+                    assert isinstance(content, CairnError)
+                    done += 1
+                    if self._core.store.holds(message_id):  # else it went while a browser looked
+                        report_unreadable(self.name, message_id, content)
+                    continue
+                recovered = message_id < delivered_below
+                if recovered or self.expiry is not None:
+                    entry = self._with_times(entry, content)
+                if recovered:
+                    self.mark(entry)
+            entries.append(entry)
+            done += 1
+        return entries, done
+
+    def _with_times(self, entry: Entry, content: object) -> Entry:
+        """Return *entry*, or a timed one in its place if its message has times."""
+        start = content.content if isinstance(content, Beginning) else content
+        times = times_of(start, self.policy.message_ttl_ms) if isinstance(start, bytes) else None
+        if times is not None:
+            self.begin_timing()
+            entry = TimedEntry(entry.message_id, entry.position, entry.content, entry.held_bytes, times)
+        if isinstance(content, Beginning):
+            entry.first_bytes = content.content
+        return entry
+
+    def _read_first(
+        self, page: Page, contents: list[Loaded], then: Callable[[Page, list[Entry], int], None]
+    ) -> None:
+        if self._reading is not page:  # the queue was purged meanwhile
+            return
+        self._reading = None
+        self.reading_end = 0
+        page = self.backlog.page(page.first - 1, len(page.ids))  # again, with what was put back there meanwhile
+        entries, done = self.entries_of(page, contents)
+        then(page, entries, done)
+
+    def leave_out(self, page: Page, entries: Sequence[Entry]) -> None:
+        """Remove the first page from the backlog: *entries* were read from it, and are held from now on."""
+        self.backlog.drop(page)
+        self.hold(sum([entry.held_bytes for entry in entries]))
+        self.let_go(sum([entry.held_bytes for entry in page.held.values()]))  # they were counted before
+
+    @property
+    def is_reading(self) -> bool:
+        return self._reading is not None
+
+    def _read(self, page: Page, entries: list[Entry], done: int) -> None:
+        self.leave_out(page.cut(done), entries)
+        expiry = self.expiry
+        if expiry is not None:
+            early = expiry.early(entries)
+            self.let_go(sum([entry.held_bytes for entry in early]))
+            expiry.hold_up(early)
+            entries = [entry for entry in entries if entry not in early]
+            expiry.watch(entries)
+        self.ready.extend(entries)
+        self.ready.extend(self.backlog.take_held())
+        self._mark = max(1, len(entries))
+        self.hand_out()
+
+    def _dispatch_ready(self) -> None:
+        ready = self.ready
+        consumers = self.consumers
+        if len(consumers) == 1:
+            room = consumers[0].room()
+            if room > 0:
+                if room >= len(ready):
+                    batch = list(ready)
+                    ready.clear()
+                else:
+                    batch = [ready.popleft() for _ in range(room)]
+                consumers[0].take(batch)
+            return
+        shares: list[tuple[QueueConsumer, int, list[Entry]]] = []
+        for consumer in consumers:
+            room = consumer.room()
+            if room > 0:
+                shares.append((consumer, room, []))
+        turn = 0
+        while ready and shares:
+            turn %= len(shares)
+            consumer, room, share = shares[turn]
+            share.append(ready.popleft())
+            if len(share) < room:
+                turn += 1
+            else:
+                consumer.take(share)
+                del shares[turn]
+        if shares:  # whose turn it would be begins with the next batch
+            first = consumers.index(shares[turn % len(shares)][0])
+            consumers[:] = consumers[first:] + consumers[:first]
+        for consumer, _, share in shares:
+            if share:
+                consumer.take(share)
+
+    def _dispatch_returned(self) -> None:
+        """Dispatch requeued messages one at a time.
+
+        A consumer may be excluded from a message, which then waits for another consumer.
+        """
+        held: list[Entry] = []
+        while self.returned:
+            entry = heappop(self.returned)
+            taker = next(
+                (
+                    consumer
+                    for consumer in self.consumers
+                    if consumer.room() > 0 and not (entry.excluded and consumer in entry.excluded)
+                ),
+                None,
+            )
+            if taker is not None:
+                self.consumers.remove(taker)
+                self.consumers.append(taker)
+                taker.take([entry])
+                continue
+            held.append(entry)
+            if not any(consumer.room() > 0 for consumer in self.consumers):
+                break
+        for entry in held:
+            heappush(self.returned, entry)
+        if held and all(entry.excluded for entry in self.returned):
+            # nobody here may take what came back, so it must not hold up what is behind it
+            waiting, self.returned = self.returned, []
+            if self.ready:
+                self._dispatch_ready()
+            self.returned = waiting
+
+
+def shared(queues: Iterable[Queue]) -> list[Queue]:
+    """Return those of *queues* that all members of a cluster have."""
+    return [queue for queue in queues if queue.replicated]
+
+
+def own(queues: Iterable[Queue]) -> list[Queue]:
+    """Return those of *queues* that this broker alone has."""
+    return [queue for queue in queues if not queue.replicated]

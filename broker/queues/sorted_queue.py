@@ -1,0 +1,368 @@
+"""Queues on which order or choice depends on what is in the messages: priorities, last values, groups, one consumer.
+
+All messages that can be taken stand in one heap by their positions, and a position begins with the priority, so the
+heap's order is the order of delivery. What a plain queue keeps as 8 bytes in a backlog is an entry here, without its
+content if memory is short: such a queue costs some 250 bytes for each message. After a start it reads all its messages
+once, and hands out none before that is done.
+
+*Last value*: a message takes the place of an older one with the same value, unless a consumer has that just now.
+*Groups*: a group belongs to the consumer that got its first message, until that one leaves; while it has no credit, its
+messages wait for it apart, in nobody's way.
+
+In a cluster all members sort the same messages the same way, and find them by the order of arrival; which of them are
+replaced is said by the one who decides. Core only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import heapify, heappop, heappush
+from itertools import chain
+from typing import Any
+
+from ...amqp.codec import header, sections
+from ...amqp.codec.primitives import Malformed
+from ...base.errors import CairnError
+from ...store.contract.dequeue_reason import Why
+from ..kernel.context import CoreContext
+from ..kernel.memory_budget import ENTRY_BYTES
+from ..messages.backlog import Page
+from ..messages.entry import ARRIVAL_BITS, ARRIVAL_MASK, Entry, HeldContent
+from .ports import QueueConsumer
+from .queue import Queue, QueueServices
+
+HIGHEST = 9
+"""The highest priority; higher ones count as this one."""
+
+
+class SortedQueue(Queue):
+    """A queue that sorts its messages, or chooses their consumers, by what is in them."""
+
+    def __init__(
+        self, core: CoreContext, services: QueueServices, name: str, queue_id: int, arguments: Mapping[str, Any]
+    ) -> None:
+        super().__init__(core, services, name, queue_id, arguments)
+        self._values: dict[str, Entry] = {}
+        """The newest message of each value."""
+        self._value_of: dict[Entry, str] = {}
+        self._group_of: dict[Entry, str] = {}
+        self._owners: dict[str, QueueConsumer] = {}
+        """The consumer that owns each group."""
+        self._parked: dict[QueueConsumer, list[Entry]] = {}
+        """Heaps of messages that wait for the owner of their group."""
+        self._stale: dict[Entry, None] = {}
+        """Messages that a newer one with the same value replaced."""
+        self._by_arrival: dict[int, Entry] = {}
+        """All sorted messages of a replicated queue, by arrival."""
+        if queue_id:
+            core.post(self._sort)
+
+    @property
+    def depth(self) -> int:
+        return super().depth + sum(map(len, self._parked.values()))
+
+    # ---- messages that come ---------------------------------------------------------------------------------------
+
+    def _sort(self) -> None:
+        """Sort the messages that were stored when the store was opened, a page at a time."""
+        if self.backlog.count and not self.is_reading and not self.is_deleted:
+            self.read_first(self._sorted)
+
+    def _sorted(self, page: Page, entries: list[Entry], done: int) -> None:
+        self.leave_out(page.cut(done), ())
+        self.add(entries)
+        self._sort()
+        if not self.backlog.count:
+            self.trim()
+            self._core.schedule_dispatch(self)
+
+    def add(self, entries: Sequence[Entry]) -> None:
+        if not self.is_purged(entries[0]):
+            self._add(entries)
+
+    def _add(self, entries: Sequence[Entry]) -> None:
+        early = {} if self.expiry is None else self.expiry.early(entries)
+        for entry in entries:
+            self._classify(entry)
+            if not self.has_room() and entry.message_id and entry.content is not None:
+                entry.content, entry.held_bytes = None, ENTRY_BYTES
+            entry.first_bytes = b""
+            if entry in early:
+                continue
+            self.hold(entry.held_bytes)
+            if self.expiry is not None:
+                self.expiry.watch((entry,))
+            heappush(self.returned, entry)
+            for selecting in self.selecting:
+                selecting.look_again(entry)
+        if early and self.expiry is not None:
+            self.expiry.hold_up(early)
+        self._drop_stale()
+
+    def put_before(self, front: Sequence[Entry], end: int) -> None:
+        if front:
+            self._add(front)
+
+    def leave_hole(self, position: int) -> None:
+        """Do nothing, as sorted messages are not found by their places."""
+
+    def _classify(self, entry: Entry) -> None:
+        """Set the priority, group and value of a message from its content; a malformed message has none of them."""
+        policy = self.policy
+        start = self._start_of(entry)
+        if self.order.finds_by_position:
+            self._by_arrival[entry.position & ARRIVAL_MASK] = entry
+        try:
+            if policy.priorities:
+                priority = min(header.parse(start).priority, HIGHEST)
+                entry.position |= (HIGHEST - priority) << ARRIVAL_BITS
+            if policy.message_groups:
+                group = sections.properties(start, sections.find(start, sections.PROPERTIES)).group_id
+                if group is not None:
+                    self._group_of[entry] = group
+            if policy.last_value_key:
+                value = _value(start, policy.last_value_key)
+                if value is not None:
+                    self._replace(value, entry)
+        except Malformed:
+            pass
+
+    def _start_of(self, entry: Entry) -> bytes:
+        content = entry.content
+        if isinstance(content, bytes):
+            return content
+        if isinstance(content, HeldContent):
+            return content.piece(0)
+        return getattr(entry, "first_bytes", b"")
+
+    def _replace(self, value: str, entry: Entry) -> None:
+        before = self._values.get(value)
+        self._value_of[entry] = value
+        if before is not None and before.position & ARRIVAL_MASK > entry.position & ARRIVAL_MASK:
+            before, entry = entry, before
+        self._values[value] = entry
+        if before is not None and not before.gone and before is not entry:
+            self._stale[before] = None
+
+    def _drop_stale(self) -> None:
+        """Dequeue replaced messages, or those that a consumer has when they are requeued."""
+        if not self._stale or not self.is_owner:
+            return
+        stale, self._stale = self._stale, {}
+        self.order.drop_free([*stale], Why.REPLACED, self._take_away)
+
+    def now_decides(self) -> None:
+        super().now_decides()
+        self._drop_stale()
+
+    def took(self, entries: Sequence[Entry]) -> None:
+        super().took(entries)
+        for entry in entries:
+            self._group_of.pop(entry, None)
+            value = self._value_of.pop(entry, None)
+            if value is not None and self._values.get(value) is entry:
+                del self._values[value]
+            self._stale.pop(entry, None)
+            self._by_arrival.pop(entry.position & ARRIVAL_MASK, None)
+
+    def give_back(self, entry: Entry) -> None:
+        if self.order.finds_by_position and entry.position & ARRIVAL_MASK not in self._by_arrival:
+            if entry.content is None and not getattr(entry, "first_bytes", b""):
+                self.delayed[entry] = None
+                self._core.loader.load_beginnings([entry.message_id], lambda found: self._read_begun(entry, found[0]))
+                return
+            self._classify(entry)  # it went before it was shown here
+        value = self._value_of.get(entry)
+        is_stale = value is not None and self._values.get(value) is not entry
+        if is_stale and self.order.drop_returned(entry, Why.REPLACED):
+            return
+        self.watch(entry)
+        heappush(self.returned, entry)
+        for selecting in self.selecting:
+            selecting.look_again(entry)
+        if is_stale:
+            self._stale[entry] = None
+            self._drop_stale()
+
+    def _read_begun(self, entry: Entry, found: bytes | CairnError) -> None:
+        """Sort a requeued message by its beginning, which is loaded now."""
+        if entry.gone:
+            return
+        entry.first_bytes = found if isinstance(found, bytes) else b""
+        self._classify(entry)
+        if entry in self.delayed:
+            del self.delayed[entry]
+            self.give_back(entry)
+            self._core.schedule_dispatch(self)
+
+    def pick(self, position: int) -> Entry | None:
+        entry = self._by_arrival.get(position)
+        if entry is None:
+            self._forget_delayed(position)  # it waits to come back, and was never sorted
+            found, self._was_delayed = self._was_delayed, None
+            if found is None and self.backlog.count and position >= self.backlog.first:
+                found = self._pick_backlog(position)
+                self._core.post(self._sort)  # what was being read of it may have to be read anew
+            return found
+        if entry in self.delayed:
+            del self.delayed[entry]
+            self._take_away(entry)
+            return entry
+        return entry if not entry.gone and self._take_away(entry) else None
+
+    def _take_away(self, entry: Entry) -> bool:
+        """Remove a message that no consumer has; return whether it was waiting."""
+        return any(take_from_heap(heap, entry) for heap in (self.returned, *self._parked.values()))
+
+    def parked(self) -> Iterable[Entry]:
+        return chain.from_iterable(self._parked.values())
+
+    def were_delivered(self, below: int) -> None:
+        super().were_delivered(below)
+        for entry in self.parked():
+            entry.previously_delivered = True
+            entry.failures = max(1, entry.failures)
+
+    def stands(self, entry: Entry) -> bool:
+        return super().stands(entry) or any(entry in parked for parked in self._parked.values())
+
+    def take_oldest(self) -> Entry | None:
+        """Remove and return the oldest message of the lowest priority, or None."""
+        waiting = [entry for entry in self.returned if not (entry.gone or entry in self.delayed)]
+        if not waiting:
+            return None
+        oldest = max(waiting, key=lambda entry: (entry.position >> ARRIVAL_BITS, -entry.position))
+        self.returned.remove(oldest)
+        heapify(self.returned)
+        return oldest
+
+    def _dispose(self, kept: Sequence[Entry], user: str) -> None:
+        super()._dispose(kept, user)
+        disposal, values = self._core.disposal, self._values
+        disposal.add(*self._parked.values(), user=user)
+        self._parked = {}
+        if self.order.finds_by_position:  # members that have its messages tell which are kept
+            self._value_of = {entry: value for entry, value in self._value_of.items() if not entry.gone}
+            self._group_of = {entry: group for entry, group in self._group_of.items() if not entry.gone}
+            self._values = {value: entry for value, entry in values.items() if not entry.gone}
+            self._stale = {entry: None for entry in self._stale if not entry.gone}
+            self._by_arrival = {arrival: entry for arrival, entry in self._by_arrival.items() if not entry.gone}
+            return
+        value_of, group_of, stale = self._value_of, self._group_of, self._stale
+        self._value_of = {entry: value_of.pop(entry) for entry in kept if entry in value_of}
+        self._group_of = {entry: group_of.pop(entry) for entry in kept if entry in group_of}
+        self._stale = {entry: None for entry in kept if stale.pop(entry, self) is None}
+        self._values = {
+            value: values.pop(value) for entry, value in self._value_of.items() if values.get(value) is entry
+        }
+        disposal.add(value_of, group_of, stale, values, user=user)
+
+    # ---- handing out ----------------------------------------------------------------------------------------------
+
+    def is_reading_for(self, taker: QueueConsumer) -> bool:
+        return self.backlog.count > 0 and taker.room() > 0
+
+    def _read_ahead(self) -> None:
+        """Do nothing, as `_sort` reads the backlog."""
+
+    def _dispatch_returned(self) -> None:
+        if self.backlog.count:
+            return
+        self._forget_leavers()
+        eligible = self.consumers[:1] if self.policy.single_active_consumer else list(self.consumers)
+        rooms = {taker: taker.room() for taker in eligible}
+        shares: dict[QueueConsumer, list[Entry]] = {taker: [] for taker in eligible}
+        for taker, parked in self._parked.items():
+            while parked and rooms.get(taker, 0) > len(shares[taker]):
+                entry = heappop(parked)
+                if not self.is_away(entry):
+                    shares[taker].append(entry)
+        held: list[Entry] = []
+        turn = 0
+        while self.returned and any(rooms[taker] > len(shares[taker]) for taker in eligible):
+            entry = heappop(self.returned)
+            if self.is_away(entry):
+                continue
+            owner = self._owners.get(self._group_of.get(entry, ""))
+            if owner is not None and rooms.get(owner, 0) <= len(shares.get(owner, ())):
+                heappush(self._parked.setdefault(owner, []), entry)
+                continue
+            choice = [owner] if owner is not None else eligible[turn:] + eligible[:turn]
+            taker_found = next(
+                (
+                    taker
+                    for taker in choice
+                    if rooms[taker] > len(shares[taker]) and not (entry.excluded and taker in entry.excluded)
+                ),
+                None,
+            )
+            if taker_found is None:
+                held.append(entry)
+                continue
+            shares[taker_found].append(entry)
+            if entry in self._group_of:
+                self._owners[self._group_of[entry]] = taker_found
+            turn = (eligible.index(taker_found) + 1) % len(eligible)
+        for entry in held:
+            heappush(self.returned, entry)
+        if turn and not self.policy.single_active_consumer:
+            self.consumers[:] = eligible[turn:] + eligible[:turn]
+        for taker, share in shares.items():
+            if share:
+                taker.take(share)
+
+    def _forget_leavers(self) -> None:
+        """Release the groups of closed consumers, and requeue the messages that waited for them."""
+        leavers = {owner for owner in (*self._owners.values(), *self._parked) if owner not in self.consumers}
+        if not leavers:
+            return
+        self._owners = {group: owner for group, owner in self._owners.items() if owner not in leavers}
+        for leaver in leavers:
+            self.returned += self._parked.pop(leaver, [])
+        heapify(self.returned)
+
+    @property
+    def unordered_count(self) -> int:
+        return len(self.returned) + sum(map(len, self._parked.values()))
+
+    def unordered(self) -> list[Entry]:
+        return [*self.returned, *self.parked()]
+
+    def is_away(self, entry: Entry) -> bool:
+        return entry.gone or entry in self.delayed
+
+
+def take_from_heap(heap: list[Entry], entry: Entry) -> bool:
+    """Remove *entry* from *heap*; return whether it was in it. Mostly it is one of the first."""
+    try:
+        at = heap.index(entry)
+    except ValueError:
+        return False
+    last = heap.pop()
+    if at == len(heap):
+        return True
+    while at and last < heap[(at - 1) // 2]:
+        heap[at] = heap[(at - 1) // 2]
+        at = (at - 1) // 2
+    while (child := 2 * at + 1) < len(heap):
+        if child + 1 < len(heap) and heap[child + 1] < heap[child]:
+            child += 1
+        if not heap[child] < last:
+            break
+        heap[at] = heap[child]
+        at = child
+    heap[at] = last
+    return True
+
+
+def _nothing() -> None:
+    """Ignore that a message was replaced."""
+
+
+def _value(content: bytes, key: str) -> str | None:
+    """Return the type and text of application property *key*, or the text of the subject; None if it is missing."""
+    if key == "subject":
+        return sections.properties(content, sections.find(content, sections.PROPERTIES)).subject
+    found = sections.application_properties(content, sections.find(content, sections.APPLICATION_PROPERTIES))
+    value = found.get(key)
+    return None if value is None else f"{type(value).__name__} {value}"

@@ -1,0 +1,1 @@
+"""Links whose state survives their connection."""

@@ -1,0 +1,235 @@
+"""The link endpoints that wait for their clients to resume: creates, finds and drops them (G12). Core only.
+
+`resumable_producer` keeps the state of links on which clients send, `resumable_consumer` that of all others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from ...amqp.links.resume_state import UNKNOWN
+from ...base.errors import CairnError
+from ...channel.ports import Kept, Open, TerminalEnd
+from ..links.context import LinkContext
+from ..nodes.targets import ExchangeTarget
+from ..queues.queue import Queue
+from ..selector.compiler import Selector
+from .endpoint import LINK, LinkEndpoint, ResumableDriver
+from .resumable_consumer import FilteredResumableConsumer, ReceiverEndpoint, ResumableConsumer
+from .resumable_producer import ResumableExchangeProducer, ResumableProducer, ResumableQueueProducer, SenderEndpoint
+
+PREFIX = "$link:"
+DEFAULT_S = 300
+"""Seconds for which an end is kept whose client names no time."""
+MOST_PER_USER = 1000
+"""Endpoints that one user may have."""
+
+
+_Key = TypeVar("_Key")
+FROM = "from"
+"""In `LINK`, of a link on which the client receives: the wiring's id of the queue it receives from."""
+
+
+class LinkEndpoints:
+    """The link endpoints of a broker."""
+
+    def __init__(self, links: LinkContext) -> None:
+        self._links = links
+        self._core = links.core
+        self._nodes = links.nodes
+        self._by_name: dict[str, LinkEndpoint] = {}
+        self._of_containers: Counter[tuple[str, str]] = Counter()
+        self._of_users: Counter[str] = Counter()
+
+    def recover(self) -> None:
+        """Find the endpoints that existed when the broker stopped; what clients had of a queue is theirs again."""
+        by_id = {queue.queue_id: queue for queue in self._nodes.queues.values() if queue.queue_id}
+        wanted: dict[Queue, dict[int, ReceiverEndpoint]] = {}
+        for name, queue in self._nodes.queues.items():
+            if not name.startswith(PREFIX):
+                continue
+            source_id = queue.arguments[LINK].get(FROM, 0)
+            if source_id and source_id not in by_id:
+                self._core.post(self._nodes.delete_queue, queue, _ignore, "the queue it is about is gone")
+                continue
+            end = self._add(queue, by_id.get(source_id))
+            end.wait()
+            if isinstance(end, ReceiverEndpoint):
+                ids = queue.backlog.page(0, queue.backlog.count).ids
+                wanted.setdefault(end.source, {}).update(dict.fromkeys(ids, end))
+        for source, ends in wanted.items():
+            for entry in source.take_stored(ends):
+                ends.pop(entry.message_id).has(entry)
+            for message_id, end in ends.items():  # the outcome was stored, and this is not taken down yet
+                self._core.post(end.let_go, message_id)
+
+    def resumes(self, user: str, container: str) -> bool:
+        """Return whether *user* has a resumable link of that AMQP container ID. Any thread."""
+        return (user, container) in self._of_containers
+
+    def send_to_queue(self, queue: Queue, wish: Open, terminal: TerminalEnd, credit: int) -> None:
+        """Open a link on which a client sends to a queue, and may resume."""
+        make = partial(ResumableQueueProducer, self._links, terminal, queue, wish.user)
+        self._open_from(wish, terminal, make, lambda driver: driver.credit((queue,), credit))
+
+    def send_through(self, place: ExchangeTarget, wish: Open, terminal: TerminalEnd, credit: int) -> None:
+        """Open a link on which a client sends through an exchange, and may resume."""
+        make = partial(ResumableExchangeProducer, self._links, terminal, place, wish.container, wish.user)
+        self._open_from(wish, terminal, make, lambda driver: driver.credit((), credit))
+
+    def _open_from(
+        self, wish: Open, terminal: TerminalEnd, make: Callable[[], ResumableProducer], credit: Callable[[Any], int]
+    ) -> None:
+        """Open a channel on which a client sends, and may resume; *make* its driver, which gets *credit* to begin."""
+
+        def made(end: LinkEndpoint) -> ResumableProducer:
+            driver = make()
+            assert isinstance(end, SenderEndpoint)
+            driver.end = end
+            return driver
+
+        def ready(driver: ResumableDriver, kept: Kept) -> None:
+            terminal.opened(driver, None, credit(driver), kept=kept)
+
+        self._find(wish, None, lambda end: self._attach(end, wish, terminal, made, ready))
+
+    def open_to(
+        self, wish: Open, terminal: TerminalEnd, queue: Queue, filters: bytes, selector: Selector | None = None
+    ) -> None:
+        """Open a channel on which a client receives, and may resume; it gets what *selector* is true for."""
+
+        def made(end: LinkEndpoint) -> ResumableConsumer:
+            driver: ResumableConsumer
+            if selector is None:
+                driver = ResumableConsumer(self._links, terminal, queue, presettled=False)
+            else:
+                driver = FilteredResumableConsumer(
+                    self._links, terminal, queue, presettled=False, selector=selector, user=wish.user
+                )
+            assert isinstance(end, ReceiverEndpoint)
+            driver.attach_to(end)
+            return driver
+
+        def ready(driver: ResumableDriver, kept: Kept) -> None:
+            terminal.opened(driver, None, 0, filters=filters, kept=kept)
+            assert isinstance(driver, ResumableConsumer)
+            driver.begin()
+
+        self._find(wish, queue, lambda end: self._attach(end, wish, terminal, made, ready))
+
+    def _attach(
+        self,
+        end: LinkEndpoint | Exception,
+        wish: Open,
+        terminal: TerminalEnd,
+        make: Callable[[LinkEndpoint], ResumableDriver],
+        then: Callable[[ResumableDriver, Kept], None],
+    ) -> None:
+        if isinstance(end, Exception):
+            terminal.failure(*self._links.resolver.why_not_made(end))
+            return
+        driver = make(end)
+
+        def ready(kept: Kept | None) -> None:
+            if kept is None:
+                driver.close((), True, False)
+            else:
+                then(driver, kept)
+
+        end.attach(driver, wish.claims or UNKNOWN, ready)
+
+    def _find(self, wish: Open, source: Queue | None, then: Callable[[LinkEndpoint | Exception], None]) -> None:
+        """The end of the link that a client wants to open, made if need be; *source* is what it receives from."""
+        name = PREFIX + _digest(wish)
+        found = self._by_name.get(name)
+        if (
+            isinstance(found, ReceiverEndpoint) and found.source is not source
+        ):  # the client takes the name for another queue
+            found.steal()
+            self.drop(found)
+            found = None
+        if found is not None and not found.queue.is_deleting:
+            then(found)
+            return
+        if found is not None:  # somebody has deleted its queue
+            self._remove(found)
+        if self._of_users[wish.user] >= MOST_PER_USER:
+            then(CairnError(f"link {wish.link_name!r}", f"a user may have {MOST_PER_USER} links that resume"))
+            return
+        terminus = wish.terminus
+        about: dict[str, Any] = {
+            "user": wish.user,
+            "container": wish.container,
+            "name": wish.link_name,
+            "expires-s": terminus.timeout_s or (0 if terminus.expiry == "never" else DEFAULT_S),
+        }
+        if source is not None:
+            about[FROM] = source.queue_id
+        self._nodes.create_queue(name, {LINK: about}, lambda made: self._made(made, wish, source, then))
+
+    def _made(
+        self,
+        made: Queue | Exception,
+        wish: Open,
+        source: Queue | None,
+        then: Callable[[LinkEndpoint | Exception], None],
+    ) -> None:
+        if isinstance(made, Exception):
+            then(made)
+        elif made.name in self._by_name:  # it has attached twice at once, perhaps to another queue each time
+            self._find(wish, source, then)
+        else:
+            then(self._add(made, source))
+
+    def give_up(self, wish: Open) -> None:
+        """A client attaches a link without asking to resume it: what was kept for one of that name is given up."""
+        found = self._by_name.get(PREFIX + _digest(wish)) if self.resumes(wish.user, wish.container) else None
+        if found is not None:
+            found.give_up()
+
+    def _add(self, queue: Queue, source: Queue | None) -> LinkEndpoint:
+        end = (
+            SenderEndpoint(self._core, self, queue)
+            if source is None
+            else ReceiverEndpoint(self._links, self, queue, source)
+        )
+        self._by_name[queue.name] = end
+        about = end.about
+        self._of_containers[about["user"], about["container"]] += 1
+        self._of_users[about["user"]] += 1
+        return end
+
+    def drop(self, end: LinkEndpoint) -> None:
+        """Delete the endpoint and its unsettled deliveries."""
+        if self._by_name.get(end.queue.name) is not end:
+            return
+        self._nodes.delete_queue(end.queue, _ignore, "its link was closed")
+        self._remove(end)
+        end.ended()
+
+    def _remove(self, end: LinkEndpoint) -> None:
+        del self._by_name[end.queue.name]
+        about = end.about
+        _count_down(self._of_containers, (about["user"], about["container"]))
+        _count_down(self._of_users, about["user"])
+
+
+def _count_down(counter: Counter[_Key], key: _Key) -> None:
+    counter[key] -= 1
+    if not counter[key]:
+        del counter[key]
+
+
+def _digest(wish: Open) -> str:
+    direction = "to" if wish.to_client else "from"
+    whose = json.dumps([wish.user, wish.container, wish.link_name, direction])
+    return hashlib.sha256(whose.encode()).hexdigest()
+
+
+def _ignore(result: object) -> None:
+    """Ignore the result; failures are logged."""

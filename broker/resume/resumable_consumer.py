@@ -1,0 +1,315 @@
+"""Consumers that remember what they handed out: a client whose connection broke goes on with what it has (G12).
+
+Core only. A message is put on the link's own queue, beside its own, and that is durable before it goes out: so after a
+crash nobody else gets what a client may have. It is taken off there right behind what becomes of it on its own queue.
+If a crash comes between the two, there is a message on the link's queue that is not on its own any more: its outcome
+was stored, and at the next start it is let go of. The delivery's tag is made of both ids, so it is known again.
+"""
+
+from __future__ import annotations
+
+import os
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import count
+from typing import Any
+
+from ...amqp.links.resume_state import UNKNOWN
+from ...amqp.native.proton_ffi import ACCEPTED, MODIFIED, REJECTED, RELEASED
+from ...base.errors import CairnError, StoreError
+from ...channel.ports import NOT_ACQUIRED, Claims, Delivery, Kept, Outcome, Resumable
+from ..kernel.loader import report_unreadable
+from ..kernel.memory_budget import ENTRY_BYTES
+from ..links.consumer import Consumer
+from ..links.context import LinkContext
+from ..links.filtered_consumer import FilteredConsumer
+from ..messages.death_history import TOO_OFTEN
+from ..messages.entry import Entry
+from ..queues.queue import Queue
+from .endpoint import EndpointOwner, LinkEndpoint, Ready, ResumableDriver
+
+_OUTCOMES = (ACCEPTED, REJECTED, RELEASED, MODIFIED)
+RETRY_S = 1.0
+"""Seconds until a dispatch that failed because the disk is full is tried again."""
+
+
+class ReceiverEndpoint(LinkEndpoint):
+    """The endpoint of a link on which a client receives; its deliveries are on the link's queue, too."""
+
+    def __init__(self, links: LinkContext, ends: EndpointOwner, queue: Queue, source: Queue) -> None:
+        super().__init__(links.core, ends, queue)
+        self._returns = links.returns
+        self._transactions = links.transactions
+        self.source = source
+        """The queue that has the messages."""
+        self.unsettled: dict[Entry, None] = {}
+        """Deliveries that the client has outside of transactions."""
+        self.tags: dict[Entry, bytes] = {}
+        """Tags of all dispatched deliveries that are not released."""
+        self.burying: dict[Entry, None] = {}
+        """Deliveries that are being moved away, without a recorded outcome yet."""
+        self._waiting: list[Callable[[], None]] = []
+        """Attaches that wait for that."""
+        self._was_lost = False
+        self._start = os.urandom(4)  # so that no tag of a former life is used again for what is not stored
+        self._unstored = count(1)
+
+    def has(self, entry: Entry) -> None:
+        """The client has had it since before the broker started."""
+        self.unsettled[entry] = None
+        self.tags[entry] = self._tag(entry)
+        self.source.detached_consumers[self] = None
+
+    def _tag(self, entry: Entry) -> bytes:
+        own = entry.message_id.to_bytes(8) if entry.message_id else self._start + next(self._unstored).to_bytes(8)
+        return urlsafe_b64encode(self.queue_id.to_bytes(8) + own)  # ASCII: libraries of clients show tags as text
+
+    def assign(self, entries: Sequence[Entry]) -> int:
+        """Assign *entries* to the client; return the LSN to wait for before they are sent. Raises `CairnError`."""
+        store, now_us = self._core.store, self._core.clock.wall_us()
+        lsn = 0
+        for entry in entries:
+            if entry.message_id:
+                lsn = store.enqueue(entry.message_id, self.queue_id, now_us)
+            self.tags[entry] = self._tag(entry)
+            self.unsettled[entry] = None
+        return lsn
+
+    def release(self, entry: Entry) -> None:
+        """Remove *entry* from the client's deliveries: its outcome has been recorded."""
+        if self.tags.pop(entry, None) is not None and entry.message_id:
+            self.let_go(entry.message_id)
+
+    def let_go(self, message_id: int) -> None:
+        if not self.queue.is_deleting:
+            with suppress(StoreError):  # somebody has emptied that queue
+                self._core.store.dequeue(message_id, self.queue_id, self._core.clock.wall_us())
+
+    # ---- the link comes and goes ----------------------------------------------------------------------------------
+
+    def steal(self) -> None:
+        if isinstance(self.driver, ResumableConsumer):
+            self.driver.leave()
+        super().steal()
+
+    def _attached(self, driver: ResumableDriver, claims: Claims, ready: Ready) -> None:
+        self._core.commits.when_durable(0, self._compare, driver, claims, ready)
+
+    def buried(self, entry: Entry) -> None:
+        """Handle that *entry* was moved away."""
+        self.burying.pop(entry, None)
+        self.release(entry)
+        if not self.burying:
+            waiting, self._waiting = self._waiting, []
+            for compare in waiting:
+                compare()
+
+    def _compare(self, driver: ResumableDriver, claims: Claims, ready: Ready) -> None:
+        """Go through what both sides have: what the client does not know goes back, its outcomes are taken."""
+        if self.driver is not driver or not isinstance(driver, ResumableConsumer):
+            ready(None)
+            return
+        if self.burying:
+            self._waiting.append(partial(self._attached, driver, claims, ready))
+            return
+        for entry in [entry for entry in self.tags if entry.gone]:  # with its queue, or purged
+            self.unsettled.pop(entry, None)
+            self.release(entry)
+        if claims is UNKNOWN and self.tags:
+            why = "what is unsettled was told before it could be read: attach again"
+            driver.terminal.failure("amqp:link:detach-forced", why)
+            ready(None)
+            return
+        outcomes: list[Outcome] = []
+        there: list[Entry] = []
+        for entry in list(self.unsettled):
+            tag = self.tags[entry]
+            state = claims.states.get(tag)
+            if state is None and claims.complete:
+                self._give_back(entry)
+            elif state in _OUTCOMES:
+                outcomes.append(Outcome(None, entry, state, *claims.failures.get(tag, (False, False))))
+            elif state is not None:
+                there.append(entry)
+        driver.outcomes(outcomes)
+        driver.to_resume = there
+        driver.waits = not claims.complete and claims is not UNKNOWN
+        self._core.schedule_dispatch(self.source)
+        self._core.commits.when_durable(0, self._answer, driver, ready)
+
+    def _answer(self, driver: ResumableDriver, ready: Ready) -> None:
+        kept = Kept({self.tags[entry]: 0 for entry in self.unsettled}, self.expires_s, driver)
+        ready(kept if self.driver is driver else None)
+
+    def suspend(self, *, lost: bool) -> None:
+        """The link has gone: what the client has stays its own, on the disk."""
+        self._was_lost = lost
+        for entry in self.unsettled:
+            if entry.message_id and entry.content is not None and not entry.gone:
+                entry.content = None
+                self.source.let_go(entry.held_bytes - ENTRY_BYTES)
+                entry.held_bytes = ENTRY_BYTES
+        self.source.detached_consumers[self] = None
+
+    def ended(self) -> None:
+        """Requeue the deliveries that the client has."""
+        taken = self._transactions.taken
+        for entry in list(self.tags):
+            if entry in taken:
+                taken[entry].left(entry)
+            elif entry in self.unsettled:
+                self._give_back(entry)
+        self.tags.clear()
+        self.source.detached_consumers.pop(self, None)
+        self._core.schedule_dispatch(self.source)
+
+    def _give_back(self, entry: Entry) -> None:
+        del self.unsettled[entry]
+        if not entry.gone:
+            entry.previously_delivered = True
+            if self._was_lost and self.source.failed(entry):
+                self._returns.bury(self.source, entry, TOO_OFTEN, _nobody_waits)
+            else:
+                self.source.give_back(entry)
+        self.release(entry)
+
+
+class ResumableConsumer(Consumer):
+    """A consumer on a resumable link; `end` is set before any other use."""
+
+    end: ReceiverEndpoint
+    to_resume: list[Entry]
+    """Unsettled deliveries that the client still has from before it resumed."""
+    is_stolen = False
+    waits = False
+    """True until the client has named all its unsettled deliveries: nothing new is dispatched."""
+    _is_full = False
+
+    def attach_to(self, end: ReceiverEndpoint) -> None:
+        self.end = end
+        self.to_resume = []
+        self.unsettled = end.unsettled
+
+    def _join(self) -> None:
+        """Not before the client has been answered: see `begin`."""
+
+    def begin(self) -> None:
+        """The link is open."""
+        if not (self._closed or self.is_stolen):
+            self._queue.detached_consumers.pop(self.end, None)
+            super()._join()
+
+    def leave(self) -> None:
+        """Stop dispatching on the link."""
+        self._leave()
+
+    def room(self) -> int:
+        return 0 if self.waits or self.to_resume or self._is_full else super().room()
+
+    def acquire_in(self, connection: object, txn_id: bytes, limit: int, drain: bool) -> None:
+        """It may have settled here what the client takes up again elsewhere, so nothing could be taken back."""
+        if txn_id:
+            self.terminal.failure(*NOT_ACQUIRED)
+
+    def request(self, limit: int, drain: bool) -> None:
+        if self.is_stolen:
+            return
+        room = max(0, limit - self._forwarded)
+        resumed, self.to_resume = self.to_resume[:room], self.to_resume[room:]
+        if resumed:
+            self._forwarded += len(resumed)
+            self._send([entry for entry in resumed if not entry.gone], is_resumed=True)
+        super().request(limit, drain)
+
+    def take(self, entries: list[Entry]) -> None:
+        self._taking = True
+        try:
+            lsn = self.end.assign(entries)
+        except CairnError as error:
+            self._put_off(entries, error)
+            return
+        self._note(entries)
+        self._forwarded += len(entries)
+        self._core.commits.when_durable(lsn, self._assigned, entries)
+
+    def _put_off(self, entries: list[Entry], error: CairnError) -> None:
+        """They can't be noted down: nobody loses anything by waiting."""
+        self._taking = False
+        self._is_full = True
+        for entry in entries:
+            self.unsettled.pop(entry, None)
+            self._queue.give_back(entry)
+            self.end.release(entry)
+        report_unreadable(self._queue.name, entries[0].message_id, error)
+        self._core.scheduler.after(RETRY_S, self._try_again)
+
+    def _try_again(self) -> None:
+        self._is_full = False
+        self._core.schedule_dispatch(self._queue)
+
+    def _assigned(self, entries: list[Entry]) -> None:
+        self._taking = False
+        if self._closed or self.is_stolen:
+            return  # they wait for the client to come back
+        self._send([entry for entry in entries if not entry.gone], is_resumed=False)
+        if self._draining:
+            self._drain()
+        else:
+            self._core.schedule_dispatch(self._queue)  # for the next ones
+
+    def _send(self, entries: list[Entry], *, is_resumed: bool) -> None:
+        store, tags = self._core.store, self.end.tags
+        self.terminal.forward_resuming(
+            [Resumable(entry, entry.outgoing(store), tags[entry], is_resumed) for entry in entries]
+        )
+
+    def outcomes(self, outcomes: Sequence[Outcome]) -> None:
+        if self.is_stolen:
+            return
+        super().outcomes(outcomes)
+        taken = self._transactions.taken
+        for outcome in outcomes:
+            if outcome.tag not in self.unsettled and outcome.tag not in taken:
+                self.over(outcome.tag)
+
+    def outcomes_in(self, connection: object, provisional: Sequence[tuple[bytes, Outcome]]) -> None:
+        if not self.is_stolen:
+            super().outcomes_in(connection, provisional)
+
+    def over(self, entry: Entry) -> None:
+        if entry not in self.end.burying:
+            self.end.release(entry)
+
+    def _bury(self, entry: Entry, reason: str, delivery: Delivery | None, state: int) -> None:
+        self.end.burying[entry] = None
+        super()._bury(entry, reason, delivery, state)
+
+    def _buried(self, entry: Entry) -> None:
+        self.end.buried(entry)
+
+    def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
+        self._closed = True
+        self._leave()
+        if self.end.driver is self and not for_good:
+            self.end.suspend(lost=lost)
+        self.end.left(self, for_good=for_good)
+        self._links.receiver_closed(self, self._queue, for_good=for_good)
+
+
+class FilteredResumableConsumer(ResumableConsumer, FilteredConsumer):
+    """A consumer with a selector on a resumable link.
+
+    It looks through the queue from the start each time that its client attaches, and not before what the client does
+    not know has gone back: so nothing can come back unseen. What the client has was selected when it went out, and
+    stays the client's, whatever it selects now.
+    """
+
+    def look(self) -> None:
+        if not self.is_stolen:  # what it had asked to be read may still come
+            super().look()
+
+
+def _nobody_waits(lsn: int) -> None:
+    """Ignore the result for messages that the broker moves on its own account."""

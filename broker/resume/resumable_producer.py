@@ -1,0 +1,217 @@
+"""Producers that remember what they took: a client whose connection broke learns what is stored, and sends it once.
+
+Core only. The tag of a delivery is recorded in one transaction with its message, so that after a crash there are both
+or neither, and is forgotten when the client has settled. Deliveries that were refused are not remembered: to send such
+a one again does no harm.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from ...amqp.native.proton_ffi import ACCEPTED
+from ...base.errors import CairnError, StoreError
+from ...channel.ports import ABORTED, MORE, SETTLED, Arrival, Claims, Delivery, Fragment, Kept
+from ...store.contract.transaction import Put, Transaction
+from ..kernel.commit_queue import Shown
+from ..kernel.context import CoreContext
+from ..links.enqueue import Queues
+from ..links.partial_message import PartialMessage
+from ..links.producer import Producer
+from ..links.producers import ExchangeProducer, QueueProducer
+from ..queues.queue import Queue
+from ..transactions.transaction import Transaction as ClientTransaction
+from .endpoint import EndpointOwner, LinkEndpoint, Ready, ResumableDriver
+
+log = logging.getLogger(__name__)
+
+
+class SenderEndpoint(LinkEndpoint):
+    """The endpoint of a link on which a client sends; messages on its queue are tags of accepted deliveries."""
+
+    def __init__(self, core: CoreContext, ends: EndpointOwner, queue: Queue) -> None:
+        super().__init__(core, ends, queue)
+        self.tags: dict[bytes, int] = {}
+        """Tags of accepted deliveries, and the IDs of the messages that keep them; 0 for none."""
+        self._doubtful: dict[bytes, bool] = {}
+        """Tags that are in open transactions, and whether the client has settled meanwhile."""
+        self._unread = queue.messages > 0
+        """True if tags that were kept when the broker started are still to be read."""
+
+    def forget(self, tag: bytes) -> None:
+        """Remove the tag of a delivery that the client has settled."""
+        if tag in self._doubtful:
+            self._doubtful[tag] = True
+        message_id = self.tags.pop(tag, 0)
+        if message_id and not self.queue.is_deleting:
+            with suppress(StoreError):  # somebody has emptied that queue
+                self._core.store.dequeue(message_id, self.queue_id, self._core.clock.wall_us())
+
+    def take_in(self, transaction: ClientTransaction, tag: bytes) -> None:
+        """Remember the delivery *tag* if *transaction* is committed."""
+        self._doubtful[tag] = False
+        transaction.remember(self.queue, tag, lambda message_id: self._committed(tag, message_id))
+
+    def _committed(self, tag: bytes, message_id: int) -> None:
+        self.tags[tag] = message_id
+        if self._doubtful.pop(tag, False):
+            self.forget(tag)
+
+    def _attached(self, driver: ResumableDriver, claims: Claims, ready: Ready) -> None:
+        if self._unread:
+            ids = [one for one in self.queue.backlog.page(0, self.queue.backlog.count).ids if one]
+            self._core.loader.load_whole(ids, partial(self._read, ids, driver, claims, ready))
+        else:  # all that was taken before is durable when the client is told
+            self._core.commits.when_durable(0, self._answer, driver, claims, ready)
+
+    def _read(
+        self, ids: list[int], driver: ResumableDriver, claims: Claims, ready: Ready, tags: list[bytes | CairnError]
+    ) -> None:
+        if self._unread:
+            self._unread = False
+            for message_id, tag in zip(ids, tags, strict=True):
+                if isinstance(tag, CairnError):
+                    log.error("link %s: a delivery tag can't be read: %s", self.about["name"], tag)
+                else:
+                    self.tags[tag] = message_id
+        self._answer(driver, claims, ready)
+
+    def _answer(self, driver: ResumableDriver, claims: Claims, ready: Ready) -> None:
+        if self.driver is not driver:
+            ready(None)
+            return
+        if claims.complete:  # what it does not name it has settled
+            for tag in [tag for tag in self.tags if tag not in claims.states]:
+                self.forget(tag)
+        ready(Kept(dict.fromkeys(self.tags, ACCEPTED), self.expires_s, driver))
+
+
+class ResumableProducer(Producer):
+    """The common base of the two kinds of producers on resumable links."""
+
+    end: SenderEndpoint
+    is_stolen = False
+    """True after the client has attached elsewhere: messages that still arrive here are ignored without an outcome."""
+    _tag: bytes | None = None
+    """The tag of the delivery that is being handled."""
+    _refused = False
+
+    def post_resuming(self, arrivals: Sequence[Arrival]) -> None:
+        for fragment, tag, resumed in arrivals:
+            if self.is_stolen:
+                return
+            if resumed or (self._partial is None and tag in self.end.tags):
+                self._resume(fragment, tag)
+            else:
+                self._tag = None if fragment[2] & SETTLED else tag
+                self.post((fragment,))
+                self._tag = None
+
+    def post_resuming_in(self, connection: object, txn_id: bytes, arrivals: Sequence[Arrival]) -> None:
+        for fragment, tag, resumed in arrivals:
+            if self.is_stolen:
+                return
+            if resumed or (self._partial is None and tag in self.end.tags):
+                self._resume(fragment, tag)
+                continue
+            self.post_in(connection, txn_id, (fragment,))
+            if not fragment[2] & (MORE | SETTLED | ABORTED):
+                self.end.take_in(self._links.transactions.find(connection, txn_id), tag)
+
+    def forget(self, tag: bytes) -> None:
+        if not self.is_stolen:  # else the client may have used that tag again, where it is now
+            self.end.forget(tag)
+
+    def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
+        super().close(returned, lost, for_good)
+        self.end.left(self, for_good=for_good)
+
+    def _resume(self, fragment: Fragment, tag: bytes) -> None:
+        """A delivery again, or its end alone: what is stored is not stored again, and the rest is not taken."""
+        delivery, _, flags = fragment
+        if flags & MORE:
+            return
+        if flags & (SETTLED | ABORTED):  # an aborted delivery is settled, too
+            self.end.forget(tag)
+            self.terminal.release((delivery,), 1)
+        elif tag in self.end.tags:
+            self.terminal.confirm((delivery,), 1)
+        else:
+            self.terminal.hand_back((delivery,), 1)
+
+    # ---- what is taken --------------------------------------------------------------------------------------------
+
+    def _record(self, queues: Queues, fragments: Sequence[Fragment]) -> None:
+        self._refused = False
+        super()._record(queues, fragments)
+        self._note_taken()
+
+    def _put_nowhere(self, fragments: Sequence[Fragment]) -> None:
+        self._refused = False
+        super()._put_nowhere(fragments)
+        self._note_taken()
+
+    def _reject(self, deliveries: Sequence[Delivery], credit: int, condition: str, why: str) -> None:
+        self._refused = True
+        super()._reject(deliveries, credit, condition, why)
+
+    def _note_taken(self) -> None:
+        """Remember the tag of an accepted message that is not stored, as long as the broker runs."""
+        if self._tag is not None and not self._refused and self._transaction is None:
+            self.end.tags.setdefault(self._tag, 0)
+
+    def _write(self, queues: Queues, contents: list[bytes], now_us: int) -> tuple[Sequence[int], int]:
+        if self._tag is None:
+            return super()._write(queues, contents, now_us)
+        transaction = self._store.transactions.begin(now_us)
+        for content in contents:
+            if len(queues) == 1:
+                transaction.put(queues[0].queue_id, content, now_us)
+            else:
+                transaction.put_on([queue.queue_id for queue in queues], content, now_us)
+        lsn = self._commit(transaction, self._tag, now_us)
+        return list(dict.fromkeys(_ids(transaction)[:-1])), lsn
+
+    def _put_grown(self, growing: PartialMessage, now_us: int) -> tuple[int, Shown]:
+        if self._tag is None:
+            return super()._put_grown(growing, now_us)
+        transaction = self._store.transactions.begin(now_us)
+
+        def enqueue(message_id: int, queue_id: int, time_us: int) -> int:
+            transaction.enqueue(message_id, queue_id, time_us)
+            return 1
+
+        lsn, shown = growing.finish(enqueue, now_us)
+        if lsn:
+            lsn = self._commit(transaction, self._tag, now_us)
+        else:
+            transaction.rollback(now_us)
+            if shown:
+                self.end.tags[self._tag] = 0
+        return lsn, shown
+
+    def _commit(self, transaction: Transaction, tag: bytes, now_us: int) -> int:
+        """Commit it together with the tag."""
+        transaction.put(self.end.queue_id, tag, now_us)
+        lsn = transaction.commit(now_us)
+        self.end.tags[tag] = _ids(transaction)[-1]
+        return lsn
+
+
+class ResumableQueueProducer(ResumableProducer, QueueProducer):
+    """A producer on a resumable link to one queue."""
+
+
+class ResumableExchangeProducer(ResumableProducer, ExchangeProducer):
+    """Through one exchange."""
+
+
+def _ids(transaction: Transaction) -> list[int]:
+    """The ids of the messages that a committed transaction put on queues, by its operations."""
+    staged = {*transaction.staged}
+    made = iter([message_id for message_id in transaction.message_ids if message_id not in staged])
+    return [next(made) if isinstance(one, Put) else one.message_id for one in transaction.operations]

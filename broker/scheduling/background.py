@@ -1,0 +1,63 @@
+"""Work of the core that may take long, done in time slices. Core only.
+
+The core has one turn for all clients. Work whose amount a client decides (judging a backlog by a selector, removing
+expired messages) asks `has_time` as it goes on. When the slice of the step is used up, the rest is put off to a later
+step, and what other clients have sent meanwhile is handled before it. Users take turns, and so do the jobs of one user.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from ...base.clock import Clock
+
+SLICE_S = 0.002
+"""The time for background work in one step. A client's round trip takes several steps."""
+Job = Callable[[], None]
+
+
+class BackgroundWork:
+    """The jobs of one broker that were put off."""
+
+    def __init__(self, clock: Clock, next_step: Callable[[Job], None]) -> None:
+        """*next_step* runs a job in a later step of the core."""
+        self._clock = clock
+        self._next_step = next_step
+        self._end_s = 0.0
+        """When the slice of this step ends; 0 before anything was done in it."""
+        self._jobs: dict[str, deque[Job]] = {}
+        """The jobs of each user; the first user's turn is next."""
+        self._is_scheduled = False
+
+    def has_time(self) -> bool:
+        """Return whether this step may do more background work."""
+        now_s = self._clock.monotonic_s()
+        if not self._end_s:
+            self._end_s = now_s + SLICE_S
+        return now_s < self._end_s
+
+    def put_off(self, job: Job, user: str = "") -> None:
+        """Do *job*, which is done for *user*, in a later step."""
+        self._jobs.setdefault(user, deque()).append(job)
+
+    def end_step(self) -> None:
+        """End the slice of this step, and schedule the jobs that were put off."""
+        self._end_s = 0.0
+        if self._jobs and not self._is_scheduled:
+            self._is_scheduled = True
+            self._next_step(self._run)
+
+    def _run(self) -> None:
+        """Run jobs until the slice ends: at least one, so that a busy broker makes progress."""
+        self._is_scheduled = False
+        self._end_s = 0.0
+        left = sum(map(len, self._jobs.values()))  # those put off meanwhile are for the next step
+        while left and self.has_time():
+            left -= 1
+            user = next(iter(self._jobs))
+            jobs = self._jobs.pop(user)
+            job = jobs.popleft()
+            if jobs:
+                self._jobs[user] = jobs  # behind the other users
+            job()

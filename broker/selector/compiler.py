@@ -1,0 +1,349 @@
+"""Selectors: JMS's conditions on messages (Jakarta Messaging 3.1, section 3.8.1), compiled once into one function.
+
+A selector takes the messages for which it is true; not those for which it is false or unknown. It sees the header, the
+properties and the application properties (`selector_names`), never the body, and only those of them are decoded that
+its names need. A message in which they can't be read is not taken.
+
+Compiling takes time in proportion to the text, running it in proportion to the text and the message (A16): nothing is
+ever tried twice. Nothing of the text is executed, only functions that are made here. The product of a long text and a
+long message is bounded by a budget: what LIKE would do beyond it is an error, never another answer.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable
+from functools import cache, cached_property, lru_cache
+from typing import Any
+
+from lark import Lark, Token, Transformer
+from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+
+from ...amqp.codec import header, sections
+from ...amqp.codec.header import NO_HEADER, Header
+from ...amqp.codec.primitives import Malformed
+from ...base.errors import CairnError
+from . import expressions as nodes
+from .expressions import BadSelector, Kind, Node
+from .like import BadPattern, compiled
+from .properties import APPLICATION, HEADER, PROPERTIES, BadName, Budget, View, getter
+
+MAX_CHARACTERS = 16 << 10
+"""Of any selector; the broker takes shorter ones only, see `compiling`."""
+MOST_STEPS = 4_000_000
+"""The maximum steps of LIKE for one message, each about a nanosecond. 16 patterns can't exceed that with 60 KB."""
+_START = r"(?:[^\W\d]|[$¢-¥֏؋৲৳৻૱௹฿៛₠-⃀‿⁀⁔])"
+_PART = r"[\w$¢-¥֏؋৲৳৻૱௹฿៛₠-⃀‿⁀⁔]"
+_GRAMMAR = rf"""
+start: or
+?or: and | and (_OR and)+ -> any_of
+?and: not | not (_AND not)+ -> all_of
+?not: comparison | _NOT not -> negation
+?comparison: sum
+    | sum COMPARE sum -> compare
+    | sum _BETWEEN sum _AND sum -> between
+    | sum _NOT _BETWEEN sum _AND sum -> not_between
+    | sum _IN "(" STRING ("," STRING)* ")" -> is_in
+    | sum _NOT _IN "(" STRING ("," STRING)* ")" -> not_in
+    | sum _LIKE STRING [_ESCAPE STRING] -> like
+    | sum _NOT _LIKE STRING [_ESCAPE STRING] -> not_like
+    | sum _IS _NULL -> is_null
+    | sum _IS _NOT _NULL -> not_null
+?sum: product | product (SIGN product)+ -> arithmetic
+?product: unary | unary (TIMES unary)+ -> arithmetic
+?unary: primary | SIGN unary -> signed
+?primary: "(" or ")" | STRING -> text | NUMBER -> number | NAME -> name | TRUE -> truth | FALSE -> truth
+
+COMPARE: "=" | "<>" | "<=" | ">=" | "<" | ">"
+SIGN: "+" | "-"
+TIMES: "*" | "/"
+STRING: /'(?:[^']|'')*'/
+NUMBER: /0[xX][0-9a-fA-F.]*(?:[pP][+-]?[0-9]*)?[lLfFdD]?|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[lLfFdD]?/
+NAME: /{_START}{_PART}*(?:\.{_START}{_PART}*)*/
+%ignore /[ \t\r\n\f]+/
+%declare _AND _OR _NOT _BETWEEN _IN _LIKE _ESCAPE _IS _NULL TRUE FALSE
+"""
+_WORDS = {
+    **{word: f"_{word}" for word in ("AND", "OR", "NOT", "BETWEEN", "IN", "LIKE", "ESCAPE", "IS", "NULL")},
+    "TRUE": "TRUE",
+    "FALSE": "FALSE",
+}
+_LONG = 1 << 63
+
+
+class SelectorError(CairnError):
+    """A selector can't be compiled; the text says where and why."""
+
+    def __init__(self, at: int, why: str) -> None:
+        super().__init__(f"selector, at character {at + 1}", why)
+
+
+@lru_cache(256)  # more than `compiling` counts on
+def selector(text: str) -> Selector:
+    """The selector *text*: clients come with the same one again and again. Raises `SelectorError`. Any thread."""
+    return Selector(text)
+
+
+class Selector:
+    """A compiled selector."""
+
+    def __init__(self, text: str) -> None:
+        """Compile *text*. Raise `SelectorError`."""
+        self.text = text
+        root = _compile(text)
+        self._run = root.run
+        self._header = bool(root.needs & HEADER)
+        self._properties = bool(root.needs & PROPERTIES)
+        self._application = bool(root.needs & APPLICATION)
+        self._steps = root.steps
+        self.least_steps = 1000 + 25 * len(text)
+        """The approximate steps for a message, without those of LIKE on long texts."""
+
+    def matches(self, content: bytes) -> bool:
+        """Return whether the selector matches *content*, a message or the beginning of a long one.
+
+        Raise `OverBudget`.
+        """
+        try:
+            return self._run(self._view(content)) is True
+        except Malformed:
+            return False
+
+    def most_steps(self, size_bytes: int) -> int:
+        """Return the maximum steps of LIKE for a message of *size_bytes*."""
+        return size_bytes * self._steps
+
+    def takes(self, parts: Parts, budget: Budget | None) -> bool:
+        """Return whether the selector matches the message of *parts*, which selectors share. Raise `OverBudget`."""
+        try:
+            view = View(
+                parts.head if self._header else NO_HEADER,
+                parts.properties if self._properties else sections.NO_PROPERTIES,
+                parts.named if self._application else {},
+                budget,
+            )
+            return self._run(view) is True
+        except Malformed:
+            return False
+
+    def _view(self, content: bytes) -> View:
+        read, find = sections, sections.find
+        return View(
+            header.parse(content) if self._header else NO_HEADER,
+            read.properties(content, find(content, read.PROPERTIES)) if self._properties else read.NO_PROPERTIES,
+            read.application_properties(content, find(content, read.APPLICATION_PROPERTIES))
+            if self._application
+            else {},
+            Budget(MOST_STEPS) if len(content) * self._steps > MOST_STEPS else None,
+        )
+
+
+class Parts:
+    """The parts of a message that several selectors look at: each is decoded once, if any of them needs it."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+        self._broken: Malformed | None = None
+
+    @cached_property
+    def head(self) -> Header:
+        return header.parse(self.content)
+
+    @cached_property
+    def properties(self) -> sections.Properties:
+        return sections.properties(self.content, sections.find(self.content, sections.PROPERTIES))
+
+    @cached_property
+    def named(self) -> dict[str, Any]:
+        if self._broken is not None:
+            raise self._broken
+        try:
+            at = sections.find(self.content, sections.APPLICATION_PROPERTIES)
+            return sections.application_properties(self.content, at)
+        except Malformed as error:  # what is broken may be long, too
+            self._broken = error
+            raise
+
+
+def _compile(text: str) -> Node:
+    if len(text) > MAX_CHARACTERS:
+        raise SelectorError(MAX_CHARACTERS, f"it is longer than {MAX_CHARACTERS} characters")
+    try:
+        root: Any = _parser().parse(text)
+        nodes.condition(root, "a selector")
+    except UnexpectedInput as error:
+        raise SelectorError(*_unexpected(text, error)) from None
+    except BadSelector as error:
+        raise SelectorError(error.at, str(error)) from None
+    assert isinstance(root, Node)
+    return root
+
+
+@cache
+def _parser() -> Lark:
+    return Lark(
+        _GRAMMAR,
+        parser="lalr",
+        lexer="basic",
+        transformer=_Builder(),
+        lexer_callbacks={"NAME": _word},
+        maybe_placeholders=False,
+    )
+
+
+def _word(token: Token) -> Token:
+    """Reserved words are no names, however they are written."""
+    return token.update(type=_WORDS.get(token.upper(), "NAME"))
+
+
+def _unexpected(text: str, error: UnexpectedInput) -> tuple[int, str]:
+    if isinstance(error, UnexpectedToken):
+        token = error.token
+        if token.type == "$END":
+            return len(text.rstrip()), "it ends where more is expected"
+        shown = str(token) if len(token) <= 40 else token[:40] + "..."
+        return token.start_pos or 0, f"{shown} is not expected here"
+    assert isinstance(error, UnexpectedCharacters)
+    at = error.pos_in_stream
+    assert at is not None
+    return at, "a string without an end" if text[at] == "'" else f"{text[at]!r} is not expected here"
+
+
+class _Builder(Transformer[Token, Node]):
+    """Makes a node of each part as soon as the parser has read it."""
+
+    def start(self, children: list[Node]) -> Node:
+        return children[0]
+
+    def any_of(self, children: list[Any]) -> Node:
+        return nodes.any_of(children)
+
+    def all_of(self, children: list[Any]) -> Node:
+        return nodes.all_of(children)
+
+    def negation(self, children: list[Any]) -> Node:
+        return nodes.negation(children[0])
+
+    def compare(self, children: list[Any]) -> Node:
+        left, sign, right = children
+        return nodes.compare(left, str(sign), right)
+
+    def between(self, children: list[Any]) -> Node:
+        part, low, high = children
+        return nodes.between(part, low, high, True)
+
+    def not_between(self, children: list[Any]) -> Node:
+        part, low, high = children
+        return nodes.between(part, low, high, False)
+
+    def is_in(self, children: list[Any]) -> Node:
+        return nodes.is_in(children[0], frozenset(map(_text, children[1:])), True)
+
+    def not_in(self, children: list[Any]) -> Node:
+        return nodes.is_in(children[0], frozenset(map(_text, children[1:])), False)
+
+    def like(self, children: list[Any]) -> Node:
+        return _like(*children, wanted=True)
+
+    def not_like(self, children: list[Any]) -> Node:
+        return _like(*children, wanted=False)
+
+    def is_null(self, children: list[Any]) -> Node:
+        return nodes.is_null(children[0], True)
+
+    def not_null(self, children: list[Any]) -> Node:
+        return nodes.is_null(children[0], False)
+
+    def arithmetic(self, children: list[Any]) -> Node:
+        return nodes.arithmetic(children[::2], [str(sign) for sign in children[1::2]])
+
+    def signed(self, children: list[Any]) -> Node:
+        sign, part = children
+        if sign == "-" and part.literal is not None and part.kind is Kind.NUMBER:
+            return _literal(nodes.negative(part.literal), Kind.NUMBER, sign.start_pos)
+        return nodes.signed(str(sign), part)
+
+    def text(self, children: list[Any]) -> Node:
+        return _literal(_text(children[0]), Kind.TEXT, children[0].start_pos)
+
+    def truth(self, children: list[Any]) -> Node:
+        return _literal(children[0].type == "TRUE", Kind.CONDITION, children[0].start_pos)
+
+    def number(self, children: list[Any]) -> Node:
+        return _literal(_number(children[0]), Kind.NUMBER, children[0].start_pos)
+
+    def name(self, children: list[Any]) -> Node:
+        token = children[0]
+        try:
+            get, needs = getter(str(token))
+        except BadName as error:
+            raise BadSelector(token.start_pos, str(error)) from None
+        return Node(get, Kind.NAME, token.start_pos, needs=needs)
+
+
+def _literal(value: Any, kind: Kind, at: int) -> Node:
+    return Node(lambda view: value, kind, at, literal=value)
+
+
+def _text(token: Token) -> str:
+    return token[1:-1].replace("''", "'")
+
+
+def _like(part: Node, pattern: Token, escape: Token | None = None, *, wanted: bool) -> Node:
+    char = None if escape is None else _text(escape)
+    if escape is not None and len(char or "") != 1:
+        raise BadSelector(escape.start_pos or 0, "ESCAPE takes one character")
+    try:
+        return nodes.like(part, compiled(_text(pattern), char), wanted)
+    except BadPattern as error:
+        raise BadSelector(pattern.start_pos or 0, str(error)) from None
+
+
+_WHOLE = re.compile(r"(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)[lL]?")
+_FLOAT = re.compile(r"((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)([fFdD]?)")
+_HEX_FLOAT = re.compile(r"(0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)([fFdD]?)")
+
+
+def _number(token: Token) -> int | float:
+    """A literal as Java writes them: whole numbers as decimals, octals, hexadecimals; what has a point is a float."""
+    found = _WHOLE.fullmatch(token)
+    if found is not None:
+        return _whole(found[1], token.start_pos or 0)
+    found = _FLOAT.fullmatch(token)
+    if found is not None and not _BAD_OCTAL.fullmatch(token):
+        return _float(float, found[1], found[2], token)
+    found = _HEX_FLOAT.fullmatch(token)
+    if found is not None:
+        return _float(float.fromhex, found[1], found[2], token)
+    raise BadSelector(token.start_pos or 0, f"{token[:40]} is no number")
+
+
+_BAD_OCTAL = re.compile("0[0-9]+")
+
+
+def _whole(digits: str, at: int) -> int:
+    if digits[0] == "0" and len(digits) > 1:  # the bits of a long: the first one is its sign
+        value = int(digits, 16 if digits[1] in "xX" else 8)
+        most = 2 * _LONG - 1
+        if _LONG <= value <= most:
+            value -= 2 * _LONG
+    elif len(digits) > 20:
+        value, most = _LONG + 1, _LONG
+    else:
+        value, most = int(digits), _LONG  # which is a long with a minus before it, and does no harm without
+    if value > most:
+        raise BadSelector(at, f"{digits[:40]} is more than a long holds")
+    return value
+
+
+def _float(read: Callable[[str], float], digits: str, suffix: str, token: Token) -> float:
+    try:
+        value = read(digits)
+        if suffix in ("f", "F"):
+            value = struct.unpack(">f", struct.pack(">f", value))[0]
+        if value in (float("inf"), float("-inf")):
+            raise OverflowError
+    except OverflowError:
+        raise BadSelector(token.start_pos or 0, f"{token[:40]} is more than a float holds") from None
+    return value

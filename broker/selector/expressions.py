@@ -1,0 +1,300 @@
+"""The parts of a selector, each a function that a message's view is given to.
+
+Conditions are True, False or None, which is unknown; a value that is not there is None too. What JMS leaves open:
+arithmetic with what is no number is unknown, as is a condition that is no boolean, and a division of whole numbers by
+zero. Whole numbers are Java's longs and wrap around as these do; a whole number that meets a float becomes one.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Any, NamedTuple
+
+from .like import Pattern
+from .properties import View
+
+Run = Callable[[View], Any]
+MAX_DEPTH = 100
+"""The maximum depth of nested operators: a function calls another one for each level."""
+
+
+class Kind(Enum):
+    """The kind of value of a part of a selector, known before it is applied."""
+
+    TEXT = "a string"
+    NUMBER = "a number"
+    CONDITION = "a condition"
+    NAME = "a name"
+    """A name, whose value may be of any type."""
+
+
+class Node(NamedTuple):
+    """A part of a selector, compiled."""
+
+    run: Run
+    kind: Kind
+    at: int
+    """The offset in the text where the part begins."""
+    depth: int = 1
+    needs: int = 0
+    literal: Any = None
+    steps: int = 0
+    """The maximum steps of LIKE for each character of a message."""
+
+
+class BadSelector(ValueError):
+    """A syntax error in a selector; *at* is its offset in the text, from 0."""
+
+    def __init__(self, at: int, why: str) -> None:
+        super().__init__(why)
+        self.at = at
+
+
+def joined(run: Run, kind: Kind, parts: Sequence[Node]) -> Node:
+    """A node over *parts*."""
+    depth = 1 + max(part.depth for part in parts)
+    if depth > MAX_DEPTH:
+        raise BadSelector(parts[0].at, f"operators are nested deeper than {MAX_DEPTH} levels")
+    needs = steps = 0
+    for part in parts:
+        needs |= part.needs
+        steps += part.steps
+    return Node(run, kind, parts[0].at, depth, needs, steps=steps)
+
+
+def _want(part: Node, kind: Kind, what: str) -> None:
+    if part.kind not in (kind, Kind.NAME):
+        raise BadSelector(part.at, f"{what} takes {kind.value}, not {part.kind.value}")
+
+
+# ---- conditions ---------------------------------------------------------------------------------------------------
+
+
+def condition(part: Node, what: str) -> Run:
+    """*part* where a condition is wanted."""
+    _want(part, Kind.CONDITION, what)
+    return part.run
+
+
+def all_of(parts: Sequence[Node]) -> Node:
+    runs = tuple(condition(part, "AND") for part in parts)
+
+    def run(view: View) -> bool | None:
+        result: bool | None = True
+        for one in runs:
+            found = one(view)
+            if found is False:
+                return False
+            if found is not True:
+                result = None
+        return result
+
+    return joined(run, Kind.CONDITION, parts)
+
+
+def any_of(parts: Sequence[Node]) -> Node:
+    runs = tuple(condition(part, "OR") for part in parts)
+
+    def run(view: View) -> bool | None:
+        result: bool | None = False
+        for one in runs:
+            found = one(view)
+            if found is True:
+                return True
+            if found is not False:
+                result = None
+        return result
+
+    return joined(run, Kind.CONDITION, parts)
+
+
+def negation(part: Node) -> Node:
+    inner = condition(part, "NOT")
+
+    def run(view: View) -> bool | None:
+        found = inner(view)
+        return not found if found is True or found is False else None
+
+    return joined(run, Kind.CONDITION, (part,))
+
+
+def is_null(part: Node, wanted: bool) -> Node:
+    if part.kind is not Kind.NAME:
+        raise BadSelector(part.at, f"IS NULL takes a name, not {part.kind.value}")
+    get = part.run
+    return joined(lambda view: (get(view) is None) is wanted, Kind.CONDITION, (part,))
+
+
+# ---- comparisons --------------------------------------------------------------------------------------------------
+
+_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq, "<>": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+_MIRROR = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+def compare(left: Node, sign: str, right: Node) -> Node:
+    if sign not in ("=", "<>"):
+        _want(left, Kind.NUMBER, sign)
+        _want(right, Kind.NUMBER, sign)
+    if left.literal is not None and right.literal is None:
+        run = _with_literal(right.run, _MIRROR[sign], left.literal)
+    elif right.literal is not None:
+        run = _with_literal(left.run, sign, right.literal)
+    else:
+        run = _of_two(left.run, sign, right.run)
+    return joined(run, Kind.CONDITION, (left, right))
+
+
+def _with_literal(get: Run, sign: str, literal: Any) -> Run:
+    """Nearly all comparisons: one side is known."""
+    holds = _COMPARE[sign]
+    kind = type(literal)
+    if kind not in (int, float):
+
+        def run(view: View) -> bool | None:
+            value = get(view)
+            if type(value) is kind:
+                return holds(value, literal)
+            return None if value is None else False
+
+        return run
+    as_float = float(literal)
+
+    def run_number(view: View) -> bool | None:
+        value = get(view)
+        if type(value) is kind:
+            return holds(value, literal)
+        if type(value) is float or type(value) is int:
+            return holds(float(value), as_float)
+        return None if value is None else False
+
+    return run_number
+
+
+def _of_two(left: Run, sign: str, right: Run) -> Run:
+    holds = _COMPARE[sign]
+    ordered = sign not in ("=", "<>")
+
+    def run(view: View) -> bool | None:
+        one, other = left(view), right(view)
+        if one is None or other is None:
+            return None
+        kind, other_kind = type(one), type(other)
+        if kind is other_kind:
+            return holds(one, other) if not ordered or kind is int or kind is float else False
+        if (kind is int and other_kind is float) or (kind is float and other_kind is int):
+            return holds(float(one), float(other))
+        return False
+
+    return run
+
+
+def between(part: Node, low: Node, high: Node, wanted: bool) -> Node:
+    """Compile BETWEEN to two comparisons, as JMS defines it."""
+    if wanted:
+        return all_of((compare(part, ">=", low), compare(part, "<=", high)))
+    return any_of((compare(part, "<", low), compare(part, ">", high)))
+
+
+def is_in(part: Node, texts: frozenset[str], wanted: bool) -> Node:
+    if part.kind is not Kind.NAME:
+        raise BadSelector(part.at, f"IN takes a name, not {part.kind.value}")
+    get = part.run
+
+    def run(view: View) -> bool | None:
+        value = get(view)
+        return None if value is None else (type(value) is str and value in texts) is wanted
+
+    return joined(run, Kind.CONDITION, (part,))
+
+
+def like(part: Node, pattern: Pattern, wanted: bool) -> Node:
+    if part.kind is not Kind.NAME:
+        raise BadSelector(part.at, f"LIKE takes a name, not {part.kind.value}")
+    get, (matches, steps) = part.run, pattern
+
+    def run(view: View) -> bool | None:
+        value = get(view)
+        if type(value) is not str:
+            return None if value is None else not wanted
+        if view.budget is not None:
+            view.budget.spend(len(value) * steps)
+        return matches(value) is wanted
+
+    return joined(run, Kind.CONDITION, (part,))._replace(steps=steps)
+
+
+# ---- arithmetic ---------------------------------------------------------------------------------------------------
+
+
+def _wrapped(number: int) -> int:
+    return number if -(1 << 63) <= number < 1 << 63 else ((number + (1 << 63)) & ((1 << 64) - 1)) - (1 << 63)
+
+
+def negative(number: Any) -> Any:
+    return _wrapped(-number) if type(number) is int else -number
+
+
+def _divided(one: Any, other: Any) -> Any:
+    if type(one) is int:
+        if not other:
+            return None
+        quotient = abs(one) // abs(other)
+        return quotient if (one < 0) is (other < 0) else -quotient
+    if other:
+        return one / other
+    if not one or math.isnan(one) or math.isnan(other):
+        return math.nan
+    return math.copysign(math.inf, one) * math.copysign(1.0, other)
+
+
+_ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": _divided,
+}  # fmt: skip
+
+
+def arithmetic(parts: Sequence[Node], signs: Sequence[str]) -> Node:
+    """From left to right."""
+    for part in parts:
+        _want(part, Kind.NUMBER, signs[0])
+    first = parts[0].run
+    steps = tuple((_ARITHMETIC[sign], part.run) for sign, part in zip(signs, parts[1:], strict=True))
+
+    def run(view: View) -> Any:
+        result = first(view)
+        if type(result) is not int and type(result) is not float:
+            return None
+        for apply, get in steps:
+            value = get(view)
+            if type(value) is not type(result):
+                if type(value) is int:
+                    value = float(value)
+                elif type(value) is float:
+                    result = float(result)
+                else:
+                    return None
+            result = apply(result, value)
+            if type(result) is int:
+                result = _wrapped(result)
+            elif result is None:
+                return None
+        return result
+
+    return joined(run, Kind.NUMBER, parts)
+
+
+def signed(sign: str, part: Node) -> Node:
+    _want(part, Kind.NUMBER, f"a sign {sign}")
+    get, minus = part.run, sign == "-"
+
+    def run(view: View) -> Any:
+        value = get(view)
+        if type(value) is not int and type(value) is not float:
+            return None
+        return negative(value) if minus else value
+
+    return joined(run, Kind.NUMBER, (part,))

@@ -1,0 +1,70 @@
+"""A broker without a cluster. Core only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ..channel.ports import TerminalEnd
+from .federation.upstream_link import ReplicaPosition
+from .kernel.context import CoreContext
+from .nodes.registry import MakeQueue, NodeDeleted, NodeRegistry
+from .nodes.replication_port import Gathered, Kept, Report, Then, Work
+from .queues.policy import Policy
+from .queues.queue import Queue
+from .transactions.moves import LocalMoves, Moves
+
+
+class Standalone:
+    """No other members: `Members` of a broker that shares no queue."""
+
+    is_alone = True
+    holds = False
+    shares_queues = False
+
+    def nodes(self, core: CoreContext, make_queue: MakeQueue, gone: NodeDeleted) -> NodeRegistry:
+        return NodeRegistry(core.store, core.post, make_queue, gone)
+
+    def moves(self, core: CoreContext) -> Moves:
+        return LocalMoves(core)
+
+    def build(self, broker: object) -> None:
+        """Do nothing: a standalone broker has no parts of a member to build."""
+
+    def attach(self, broker: object) -> None:
+        """Do nothing: a standalone broker joins no cluster."""
+
+    def put(self, queues: Sequence[Queue], kept: Kept, then: Then, refused: Then) -> None:
+        raise AssertionError("no queue has other members")
+
+    def follow(self, queue: Queue, said: ReplicaPosition, terminal: TerminalEnd) -> None:
+        raise AssertionError("no queue has other members")
+
+    def replicates(self, name: str, policy: Policy) -> bool:
+        return False
+
+    def made(self, queue: Queue) -> None:
+        raise AssertionError(f"queue {queue.name!r} is this broker's alone")
+
+    def transact(self, work: Work, heard: Then, then: Then, refused: Then) -> None:
+        raise AssertionError("no queue has other members")
+
+    def why_not_serving(self) -> str:
+        return ""
+
+    def when_answered(self, action: Callable[[], None]) -> None:
+        action()
+
+    def held_up(self, then: Callable[[], None]) -> bool:
+        return False
+
+    def durable(self) -> None:
+        """Do nothing: no other member waits for this broker's disk."""
+
+    def step(self) -> bool:
+        return False
+
+    def reports_by(self, reporter: Callable[[Report], Report]) -> None:
+        """No other broker asks."""
+
+    def gather(self, asked: Report, limit_s: float, done: Callable[[Gathered], None]) -> None:
+        raise AssertionError("there are no other members to ask")

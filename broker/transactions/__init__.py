@@ -1,0 +1,1 @@
+"""Local and distributed transactions, dead letters."""

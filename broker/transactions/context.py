@@ -1,0 +1,136 @@
+"""Shared state of the transactions of one broker, and links as they see them. Core only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from ...channel.ports import Outcome, TerminalEnd
+from ..kernel.context import CoreContext
+from ..messages.entry import Entry
+from ..nodes.replication_port import Members
+from ..queues.queue import Queue
+from .dead_letters import Returns
+
+
+class TransactionLimits(NamedTuple):
+    """Limits on the transactions of clients."""
+
+    timeout_s: float = 0.0
+    """A transaction that was not discharged by then is rolled back; 0 for never."""
+    per_connection: int = 1000
+    size_bytes: int = 256 << 20
+    """Bytes in the open transactions of one connection: contents, and `ENTRY_BYTES` for each operation."""
+
+
+class AcquiringLink(Protocol):
+    """A link whose messages a transaction takes."""
+
+    acquires: AcquiringTransaction | None
+    unsettled: dict[Entry, None]
+
+    @property
+    def terminal(self) -> TerminalEnd: ...
+
+    @property
+    def queue(self) -> Queue: ...
+
+    def over(self, entry: Entry) -> None:
+        """Forget a message that is settled."""
+        ...
+
+    def take_back(self, outcomes: Sequence[Outcome]) -> object:
+        """Put messages back on the queue, or dead-letter them."""
+        ...
+
+    def wants_more(self) -> None:
+        """Ask the queue for messages."""
+        ...
+
+
+class AcquiringTransaction(Protocol):
+    """A transaction in which a link is handed messages."""
+
+    id: bytes
+    acquirers: dict[AcquiringLink, None]
+    failure: tuple[str, str] | None
+
+    def acquire(self, consumer: AcquiringLink, entries: Sequence[Entry]) -> None:
+        """Hand out these in the transaction."""
+        ...
+
+
+class Claimant(Protocol):
+    """A transaction that decides on messages."""
+
+    is_committed: bool
+
+    @property
+    def is_prepared(self) -> bool: ...
+
+    def has_acquired(self, entry: Entry) -> bool:
+        """Return whether the message was handed out in the transaction, without an outcome as yet."""
+        ...
+
+    def recalls(self, entry: Entry) -> bool:
+        """Return whether the message is being taken back from its receiver."""
+        ...
+
+    def lose(self, entry: Entry, *, lost: bool) -> bool:
+        """Note that the link of the receiver is closed. Return False if the message can go back to its queue."""
+        ...
+
+    def left(self, entry: Entry) -> None:
+        """Note that the receiver has settled the message."""
+        ...
+
+    def forget(self, entry: Entry) -> None:
+        """Give up the message, which somebody else returns to its queue."""
+        ...
+
+    def fail(self, why: str, refusal: str = "") -> None:
+        """Roll the transaction back."""
+        ...
+
+
+class Controller:
+    """The transactions of one connection, as they see it; those that no connection has are in one each."""
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+
+    def holds(self, txn_id: bytes) -> bool:
+        """Return whether the client knows a transaction by that id."""
+        return False
+
+    def forget(self, txn_id: bytes) -> None:
+        """Drop a transaction that is over."""
+
+
+class UnderWay(Protocol):
+    """A transaction that the members of a cluster are to do."""
+
+    def lost(self) -> None:
+        """Roll back: the cluster is lost."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionContext:
+    """The collaborators of every transaction."""
+
+    core: CoreContext
+    returns: Returns
+    members: Members
+    limits: TransactionLimits
+    taken: dict[Entry, Claimant]
+    """Messages whose outcomes depend on a transaction, or were decided by one and are not settled yet."""
+    under_way: dict[UnderWay, None]
+    ended: Callable[[bytes, object], None]
+    """Gets the xid of a distributed transaction that is over, and the transaction."""
+
+    def settled(self, entries: Iterable[Entry]) -> None:
+        """Forget messages that are settled."""
+        for entry in entries:
+            self.taken.pop(entry, None)

@@ -1,0 +1,144 @@
+"""Coordinators: drivers of channels on which a client begins and ends transactions (AMQP 1.0 part 4). Core only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...amqp.codec.primitives import Malformed
+from ...amqp.codec.transaction_types import Declare, Discharge, read_request
+from ...channel.ports import ABORTED, MORE, SETTLED, Delivery, Fragment, Open, Outcome, TerminalEnd
+from .registry import Transactions
+from .transaction import CAN_FAIL, ROLLBACK, Transaction
+
+MAX_REQUEST_BYTES = 64 << 10
+CREDIT = 100
+"""Requests that a client may have under way."""
+_NOT_DISTRIBUTED = "in a cluster there are no distributed transactions: declare a local one, without a global id"
+
+
+class Coordinator:
+    """Declares and discharges. What was declared here is rolled back when the channel goes."""
+
+    def __init__(self, transactions: Transactions, terminal: TerminalEnd, connection: object) -> None:
+        self.terminal = terminal
+        self._transactions = transactions
+        self._connection = connection
+        self._declared: dict[bytes, Transaction] = {}
+        self._request = b""
+        self._closed = False
+
+    def post(self, fragments: Sequence[Fragment]) -> None:
+        for delivery, data, flags in fragments:
+            if self._closed:
+                return
+            if flags & SETTLED:
+                self._fail("amqp:invalid-field", "requests to a coordinator are sent unsettled: they have an answer")
+                return
+            self._request += data
+            if len(self._request) > MAX_REQUEST_BYTES:
+                self._fail("amqp:link:message-size-exceeded", f"a request has up to {MAX_REQUEST_BYTES} bytes")
+            elif flags & ABORTED:
+                self._request = b""
+                self.terminal.release((delivery,), 1)
+            elif not flags & MORE:
+                request, self._request = self._request, b""
+                self._answer(delivery, request)
+
+    def post_in(self, connection: object, txn_id: bytes, fragments: Sequence[Fragment]) -> None:
+        self._fail("amqp:not-allowed", "requests to a coordinator are in no transaction")
+
+    def request(self, limit: int, drain: bool) -> None:
+        """A client that controls transactions receives nothing here."""
+
+    def outcomes(self, outcomes: Sequence[Outcome]) -> None:
+        """Ignore outcomes: no message was forwarded."""
+
+    def outcomes_in(self, connection: object, provisional: Sequence[tuple[bytes, Outcome]]) -> None:
+        """Ignore provisional outcomes: no message was forwarded."""
+
+    def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
+        self._closed = True
+        declared, self._declared = self._declared, {}
+        for transaction in declared.values():
+            transaction.roll_back(ROLLBACK, "the link to its coordinator is gone")
+            self._transactions.discharged(transaction)
+
+    def _fail(self, condition: str, why: str) -> None:
+        self._closed = True
+        self.terminal.failure(condition, why)
+
+    def _reject(self, delivery: Delivery, condition: str, why: str) -> None:
+        self.terminal.reject((delivery,), 1, condition, why)
+
+    def _answer(self, delivery: Delivery, message: bytes) -> None:
+        try:
+            request = read_request(message)
+        except Malformed as error:
+            self._reject(delivery, "amqp:decode-error", str(error))
+            return
+        if isinstance(request, Declare):
+            self._declare(delivery, request)
+        else:
+            self._discharge(delivery, request)
+
+    def _refuse(self, delivery: Delivery, transaction: Transaction) -> None:
+        assert transaction.failure is not None
+        self._reject(delivery, *transaction.failure)
+
+    def _declare(self, delivery: Delivery, request: Declare) -> None:
+        if request.global_id and self._transactions.are_ordered:
+            self._reject(delivery, "amqp:not-implemented", _NOT_DISTRIBUTED)
+            return
+        try:
+            transaction = self._transactions.declare(self._connection, request.global_id)
+        except CAN_FAIL as error:
+            self._reject(delivery, ROLLBACK, str(error))
+            return
+        self._declared[transaction.id] = transaction
+        self.terminal.declared(delivery, transaction.id, 1)
+
+    def _discharge(self, delivery: Delivery, request: Discharge) -> None:
+        transactions = self._transactions
+        transaction = transactions.find(self._connection, request.txn_id)
+        self._declared.pop(transaction.id, None)
+        if transaction.partial:
+            transaction.roll_back(ROLLBACK, "it was discharged before a message in it had arrived as a whole")
+            transactions.discharged(transaction)
+            assert transaction.failure is not None
+            self._fail(*transaction.failure)
+            return
+        is_known = not transaction.is_discharged and transaction.controller.holds(transaction.id)
+        if request.fail and is_known:
+            transaction.roll_back(ROLLBACK, "it was rolled back by its client")
+        transactions.discharged(transaction)
+        if not request.fail:
+            transaction.find_moves()
+        if request.fail and is_known:
+            self.terminal.confirm((delivery,), 1)
+        elif transaction.asking:
+            transaction.when_asked = lambda: self._commit(delivery, transaction)
+        else:
+            self._commit(delivery, transaction)
+
+    def _commit(self, delivery: Delivery, transaction: Transaction) -> None:
+        if transaction.failure is not None:
+            self._refuse(delivery, transaction)
+        elif transaction.inner is not None and transaction.inner.xid:  # whoever prepares it commits it
+            self.terminal.confirm((delivery,), 1)
+        else:
+            try:
+                transaction.commit(
+                    lambda: self.terminal.confirm((delivery,), 1), lambda: self._refuse(delivery, transaction)
+                )
+            except CAN_FAIL as error:
+                transaction.roll_back(ROLLBACK, str(error))
+                self._reject(delivery, ROLLBACK, str(error))
+
+
+def open_coordinator(transactions: Transactions, wish: Open, terminal: TerminalEnd) -> bool:
+    """Open a link to the coordinator; return False for other links."""
+    is_one = wish.terminus.coordinator and not wish.to_client
+    if is_one:
+        terminal.opened(Coordinator(transactions, terminal, wish.connection), None, CREDIT)
+    return is_one

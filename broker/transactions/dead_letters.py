@@ -1,0 +1,243 @@
+"""The handling of messages that were not accepted: requeued, now or later, or moved to another address.
+
+A message that is moved is dequeued and enqueued at its new place in one transaction: after a crash it is in one of the
+two places. Its annotations then state where it came from and why: `x-opt-deaths` is a list of maps, the oldest first,
+with `queue`, `reason`, `count`, `first-time` and `last-time`; `x-opt-first-death-queue` and -`reason`, and
+`x-opt-last-death-queue` and -`reason`, repeat its ends. `times` decides which times the message keeps. A message that
+would return to a queue without a client's action is dropped (`death_history`). Core only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from ...amqp.codec.primitives import Malformed
+from ...base.errors import CairnError
+from ..kernel.context import CoreContext
+from ..messages import death_history
+from ..messages.death_history import EXPIRY
+from ..messages.entry import Entry
+from ..nodes.exchanges import queues_through
+from ..nodes.registry import NodeRegistry
+from ..nodes.targets import AddressTarget, ExchangeTarget
+from ..queues.queue import Queue
+from .moves import WHY, Move, Moves, shown
+
+log = logging.getLogger(__name__)
+
+MOST_CYCLES = 1000
+"""Dead-letter cycles that are logged."""
+RETRY_S = 1.0
+"""Seconds until a message that could not be moved away is tried again."""
+Found = tuple[list[Queue], bytes]
+"""The target queues of a message, and its content there."""
+Then = Callable[[int], None]
+"""A callback that gets the LSN to wait for before the move is reported to anyone."""
+
+
+class AddressResolver(Protocol):
+    """Finds the nodes of addresses that policies name."""
+
+    @property
+    def nodes(self) -> NodeRegistry: ...
+
+    def find_for_itself(self, address: str, then: Callable[[AddressTarget | Exception], None]) -> None:
+        """Find, or create, the node of *address* with the rights of the broker itself."""
+        ...
+
+
+class Returns:
+    """The ways back and away, for all queues of a broker."""
+
+    def __init__(self, core: CoreContext, resolver: AddressResolver, moves: Moves) -> None:
+        self._core = core
+        self._resolver = resolver
+        self._moves = moves
+        self.is_stopping = False
+        """Connections are lost, and transactions rolled back, because the broker stops."""
+        self._cycles: set[tuple[str, str]] = set()
+        """Pairs of queues between which a cycle was logged."""
+
+    def give_back(
+        self, queue: Queue, entry: Entry, *, failed: bool, back: Callable[[Entry], None] | None = None
+    ) -> None:
+        """Requeue a message at its place; a failed delivery is delayed first if the policy demands it.
+
+        *back*: puts it there, if it is not the queue itself that knows its place.
+        """
+        back = back or queue.give_back
+        delay_ms = queue.policy.retry_delay_ms if failed else 0
+        if not delay_ms or queue.is_deleted:
+            back(entry)
+            return
+        delay_ms = min(delay_ms << min(entry.failures - 1, 32), max(queue.policy.max_retry_delay_ms, delay_ms))
+        queue.delayed[entry] = None
+        self._core.scheduler.after(delay_ms / 1000, self._come_back, queue, entry, back)
+
+    def _come_back(self, queue: Queue, entry: Entry, back: Callable[[Entry], None]) -> None:
+        if entry in queue.delayed:
+            del queue.delayed[entry]
+            if queue.stands(entry):  # it has expired, and was left among the others
+                queue.watch(entry)
+            else:
+                back(entry)
+            self._core.schedule_dispatch(queue)
+
+    def spares(self, queue: Queue) -> bool:
+        """Return whether a message lost now is no failed delivery: the broker stops. A cluster counts it."""
+        return self.is_stopping and not queue.replicated
+
+    def bury(self, queue: Queue, entry: Entry, reason: str, then: Then) -> None:
+        """Off the queue: to the address that its policy names for such messages, or nowhere."""
+        policy = queue.policy
+        address = policy.expiry_address if reason is EXPIRY else policy.dead_letter_address
+        if not address or queue.is_deleted:
+            _count(queue, reason)
+            self._let_go(queue, entry, reason, then)
+            return
+        queue.delayed[entry] = None
+        if entry.content is not None:
+            self._find(queue, entry, reason, then, address, entry.whole())
+        else:
+            self._core.loader.load_whole(
+                [entry.message_id], lambda contents: self._find(queue, entry, reason, then, address, contents[0])
+            )
+
+    def look_up(
+        self, queue: Queue, entry: Entry, reason: str, failures: int, then: Callable[[Found | CairnError], None]
+    ) -> None:
+        """Look up where *entry* is to be moved for *reason*, and report it to *then*; nothing is moved yet."""
+        address = queue.policy.dead_letter_address
+        now_us = self._core.clock.wall_us()
+
+        def loaded(contents: Sequence[bytes | CairnError]) -> None:
+            content = contents[0]
+            if isinstance(content, CairnError):
+                then(content)
+            else:
+                self._resolver.find_for_itself(address, lambda found: placed(found, content))
+
+        def placed(found: AddressTarget | Exception, content: bytes) -> None:
+            if isinstance(found, CairnError):
+                then(found)
+            else:
+                targets = self._targets(queue, found, content, reason)
+                then((targets, shown(queue, failures, reason, targets, content, now_us)))
+
+        if not address:
+            then(([], b""))
+        elif entry.content is not None:
+            loaded([entry.whole()])
+        else:
+            self._core.loader.load_whole([entry.message_id], loaded)
+
+    def _let_go(self, queue: Queue, entry: Entry, reason: str, then: Then) -> None:
+        if entry.gone or queue.is_deleted:
+            then(0)
+        else:
+            queue.order.dead_letter(entry, WHY[reason], then)
+
+    def _find(
+        self, queue: Queue, entry: Entry, reason: str, then: Then, address: str, content: bytes | CairnError
+    ) -> None:
+        if isinstance(content, CairnError):
+            if queue.order.still_has(entry):
+                queue.delayed.pop(entry, None)
+                queue.put_aside(entry, content)
+            then(0)
+        else:
+            self._resolver.find_for_itself(
+                address, lambda found: self._found(queue, entry, reason, then, found, content)
+            )
+
+    def _found(
+        self, queue: Queue, entry: Entry, reason: str, then: Then, found: AddressTarget | Exception, content: bytes
+    ) -> None:
+        is_purged = not queue.order.still_has(entry)
+        queue.delayed.pop(entry, None)
+        if entry.gone or is_purged:
+            then(0)
+            return
+        try:
+            if isinstance(found, CairnError):
+                raise found
+            targets = self._targets(queue, found, content, reason)
+            _check_fan_out(queue, targets)
+            moved = self._moves.move(Move(queue, entry, reason, targets, content), lambda: then(0), _nothing)
+            _count(queue, reason)
+            if moved is None:
+                return
+            lsn = moved
+        except CairnError as error:  # the disk is full, or SQL away: nobody is to lose a message for that
+            about = {"queue": queue.name}
+            told = queue.name, entry.message_id, reason, error
+            log.warning("queue %s: message %d (%s) can't be moved: %s", *told, extra=about)
+            queue.delayed[entry] = None
+            self._core.scheduler.after(RETRY_S, self._come_back, queue, entry, queue.give_back)
+            lsn = 0
+        then(lsn)
+
+    def move(
+        self, queue: Queue, entry: Entry, found: AddressTarget, content: bytes, refused: Callable[[], None]
+    ) -> int | None:
+        """*entry*, whose content that is, off the queue and to *found*, as it is; the LSN to wait for.
+
+        None, and nothing is done, if nobody wants it there; *refused* is called, and it is back on its queue, if that
+        turns out in a cluster only later. Raises `CairnError`, with nothing done.
+        """
+        targets = self._targets(queue, found, content)
+        if not targets:
+            return None
+        _check_fan_out(queue, targets)
+        return self._moves.move(Move(queue, entry, "", targets, content), _nothing, refused) or 0
+
+    def _targets(self, queue: Queue, found: AddressTarget | Exception, content: bytes, reason: str = "") -> list[Queue]:
+        """The queues that get a message which leaves *queue* for that reason."""
+        if isinstance(found, Queue):
+            targets = [] if found.is_deleting else [found]
+        elif isinstance(found, ExchangeTarget):
+            exchanges = self._resolver.nodes.exchanges
+            targets = list(queues_through(exchanges, found.exchange, found.key or queue.name, content))
+        else:
+            about = {"queue": queue.name}
+            log.warning("queue %s: a message is dropped, as it can't be moved away: %s", queue.name, found, extra=about)
+            targets = []
+        if targets and reason in death_history.AUTOMATIC:
+            return self._without_cycles(queue, targets, content, reason)
+        return targets
+
+    def _without_cycles(self, queue: Queue, targets: list[Queue], content: bytes, reason: str) -> list[Queue]:
+        """Return the *targets* to which the message does not return in an automatic cycle."""
+        try:
+            deaths = death_history.read(content)
+        except Malformed:  # then it carries no history, and gets none
+            deaths = []
+        kept: list[Queue] = []
+        for target in targets:
+            if not death_history.is_cycle(deaths, queue.name, target.name, reason):
+                kept.append(target)
+            elif len(self._cycles) < MOST_CYCLES and (queue.name, target.name) not in self._cycles:
+                self._cycles.add((queue.name, target.name))
+                why = "it was there before for the same reason, and no client has rejected it since"
+                told = queue.name, reason, target.name, why
+                log.warning("queue %s: a message (%s) is dropped, not moved to %s: %s (logged once)", *told)
+        return kept
+
+
+def _check_fan_out(queue: Queue, targets: Sequence[Queue]) -> None:
+    """Raise `CairnError` if the owner of *queue* may not put one message on that many queues."""
+    if queue.account is not None and (why := queue.account.fan_out_denial(len(targets))):
+        raise CairnError(f"queue {queue.name!r}", why)
+
+
+def _count(queue: Queue, reason: str) -> None:
+    if reason is EXPIRY:
+        queue.expired += 1
+    else:
+        queue.dead_lettered += 1
+
+
+def _nothing() -> None:
+    """Ignore the result for moves that no caller awaits."""

@@ -1,0 +1,104 @@
+"""The order of queues that this broker alone has. Core only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from ...store.contract.dequeue_reason import Why
+from ..kernel.context import CoreContext
+from ..messages.entry import Entry
+from ..queues.queue import Queue
+from .dead_letters import Returns
+
+
+class Purge(Protocol):
+    """Takes all messages off a queue of this broker's own."""
+
+    def __call__(self, queue: Queue, done: Callable[[int | Exception], None], user: str) -> None: ...
+
+
+class LocalOrder:
+    """The order of one queue: a change is done at once, and safe when it is durable."""
+
+    finds_by_position = False
+    counts_failures = True
+    remembers_together = False
+    limits_events = False
+
+    __slots__ = ("_core", "_purge", "_queue", "_returns")
+
+    def __init__(self, queue: Queue, core: CoreContext, returns: Returns, purge: Purge) -> None:
+        self._queue = queue
+        self._core = core
+        self._returns = returns
+        self._purge = purge
+
+    def take(self, entries: Sequence[Entry], why: Why, then: Callable[..., None], *args: Any) -> None:
+        core, queue = self._core, self._queue
+        stored = [entry.message_id for entry in entries if entry.message_id]
+        lsns = core.store.dequeue_all(stored, queue.queue_id, core.clock.wall_us(), why)
+        queue.took(entries)
+        core.commits.when_durable(lsns[-1] if lsns else 0, then, *args)
+
+    def drop(self, entries: Sequence[Entry], why: Why, then: Callable[[], None]) -> None:
+        self._queue.took(entries)
+        stored = [entry.message_id for entry in entries if entry.message_id]
+        if stored:
+            self._core.store.dequeue_all(stored, self._queue.queue_id, self._core.clock.wall_us(), why)
+        then()
+
+    def drop_free(self, entries: Sequence[Entry], why: Why, take_out: Callable[[Entry], bool]) -> None:
+        out = [entry for entry in entries if not (entry.gone or self._queue.is_held(entry))]
+        if out:
+            self.drop(out, why, _nothing)
+
+    def drop_returned(self, entry: Entry, why: Why) -> bool:
+        self.drop([entry], why, _nothing)
+        return True
+
+    def dead_letter(self, entry: Entry, why: Why, then: Callable[[int], None]) -> None:
+        core, queue = self._core, self._queue
+        queue.took([entry])
+        lsn = 0
+        if entry.message_id:
+            lsn = core.store.dequeue(entry.message_id, queue.queue_id, core.clock.wall_us(), why)
+        then(lsn)
+
+    def still_has(self, entry: Entry) -> bool:
+        return entry in self._queue.delayed
+
+    def answer(self, then: Callable[..., None], *args: Any) -> None:
+        self._core.commits.when_durable(0, then, *args)
+
+    def requeue(self, entry: Entry, failed: bool, then: Callable[[], None]) -> bool:
+        self._returns.give_back(self._queue, entry, failed=failed)
+        return True
+
+    def release(self, entry: Entry, failed: bool) -> None:
+        self._queue.give_back(entry)
+
+    def release_all(self) -> None:
+        """Do nothing: all messages are back already."""
+
+    def consuming(self) -> None:
+        """No other broker wants to know."""
+
+    def not_consuming(self) -> None:
+        """No other broker wants to know."""
+
+    def has_other_consumers(self) -> bool:
+        return False
+
+    def deletes(self) -> bool:
+        return True
+
+    def purge(self, done: Callable[[int | Exception], None], user: str) -> None:
+        self._purge(self._queue, done, user)
+
+    def deleted(self) -> None:
+        """No other broker wants to know."""
+
+
+def _nothing() -> None:
+    """Ignore the result, which no caller awaits."""

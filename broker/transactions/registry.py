@@ -1,0 +1,198 @@
+"""The transactions of all clients, by connection and by xid. Core only."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from itertools import count, groupby
+from operator import itemgetter
+from weakref import ref
+
+from ...amqp.native.proton_ffi import RELEASED
+from ...base.errors import StoreError
+from ...channel.ports import Outcome
+from ..kernel.context import CoreContext
+from ..messages.entry import Entry
+from ..nodes.replication_port import Members
+from ..queues.queue import Queue
+from .context import AcquiringLink, Claimant, Controller, TransactionContext, TransactionLimits, UnderWay
+from .dead_letters import Returns
+from .replicated import OrderedTransaction
+from .transaction import ROLLBACK, TIMEOUT, UNKNOWN_ID, Transaction
+
+
+class ConnectionTransactions(Controller):
+    """The transactions of one connection, by id."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.transactions: dict[bytes, Transaction] = {}
+
+    def holds(self, txn_id: bytes) -> bool:
+        return txn_id in self.transactions
+
+    def forget(self, txn_id: bytes) -> None:
+        self.transactions.pop(txn_id, None)
+
+
+class Transactions:
+    """The transactions that are not over, and those whose end was not reported to their clients yet."""
+
+    def __init__(
+        self, core: CoreContext, returns: Returns, members: Members, limits: TransactionLimits, *, ordered: bool
+    ) -> None:
+        self.limits = limits
+        self.taken: dict[Entry, Claimant] = {}
+        """Messages whose outcomes depend on a transaction, or were decided by one and are not settled yet."""
+        self.by_xid: dict[bytes, Transaction] = {}
+        """The distributed ones that are not over."""
+        self.under_way: dict[UnderWay, None] = {}
+        """Transactions that all members of a cluster are to apply."""
+        self._core = core
+        self._context = TransactionContext(core, returns, members, limits, self.taken, self.under_way, self._ended)
+        self.are_ordered = ordered
+        """Members of a cluster do them, in one order."""
+        self._controllers: dict[object, ConnectionTransactions] = {}
+        self._ids = count(1)
+        self._start = os.urandom(4)  # so that an id of a former life is not taken for another one's
+
+    def declare(self, connection: object, xid: bytes) -> Transaction:
+        """A new transaction, distributed if it has an *xid*. Raises `StoreError` if there are too many."""
+        controller = self._controllers.setdefault(connection, ConnectionTransactions())
+        most = self.limits.per_connection
+        if len(controller.transactions) >= most:
+            raise StoreError("declare", f"a connection may have {most} transactions")
+        make = OrderedTransaction if self.are_ordered else Transaction
+        transaction = make(self._context, controller, self._start + next(self._ids).to_bytes(8))
+        if xid:
+            transaction.inner = self._core.store.transactions.begin(self._core.clock.wall_us(), xid=xid)
+            self.by_xid[xid] = transaction
+        controller.transactions[transaction.id] = transaction
+        if self.limits.timeout_s:
+            self._core.scheduler.after(self.limits.timeout_s, self._expire, ref(transaction))
+        return transaction
+
+    def find(self, connection: object, txn_id: bytes) -> Transaction:
+        """Return the transaction of that ID on *connection*; a failed one if it does not exist."""
+        controller = self._controllers.get(connection)
+        found = controller.transactions.get(txn_id) if controller is not None else None
+        if found is None or found.is_discharged:
+            found = self.without_connection(txn_id)
+            found.failure = (UNKNOWN_ID, f"there is no transaction {txn_id[:32].hex()} on this connection")
+        return found
+
+    def discharged(self, transaction: Transaction) -> None:
+        """Its client works on it no more. It is still its connection's if it is distributed and not over."""
+        transaction.is_discharged = True
+        transaction.stop_acquiring()
+        if transaction.failure is not None:
+            transaction.controller.forget(transaction.id)
+
+    def without_connection(self, txn_id: bytes = b"") -> Transaction:
+        """Make a transaction that no connection has."""
+        return Transaction(self._context, Controller(), txn_id)
+
+    def _ended(self, xid: bytes, transaction: object) -> None:
+        """A distributed transaction was committed or rolled back."""
+        if self.by_xid.get(xid) is transaction:
+            del self.by_xid[xid]
+
+    def prepared(self, transaction: Transaction) -> None:
+        """Detach a prepared transaction from its connection."""
+        transaction.keep_acquired()
+        transaction.controller.forget(transaction.id)
+        transaction.controller.size_bytes -= transaction.size_bytes
+        transaction.controller = Controller()
+        transaction.controller.size_bytes = transaction.size_bytes
+
+    def open(self) -> Iterator[tuple[object, Transaction]]:
+        """Return the transactions that are neither over nor prepared, with their connections."""
+        for connection, controller in self._controllers.items():
+            for transaction in controller.transactions.values():
+                if transaction.is_open:
+                    yield connection, transaction
+
+    def connection_closed(self, connection: object) -> None:
+        controller = self._controllers.pop(connection, None)
+        if controller is not None:
+            for transaction in list(controller.transactions.values()):
+                transaction.roll_back(ROLLBACK, "its connection is gone")
+
+    def roll_back_all(self, why: str) -> None:
+        """Roll back all open transactions: all clients are being disconnected."""
+        for _, transaction in [*self.open()]:
+            transaction.roll_back(ROLLBACK, why)
+
+    def lost(self) -> None:
+        """The cluster is lost: nothing more is heard of what it was to do."""
+        under_way, self.under_way = self.under_way, {}
+        for transaction in under_way:
+            transaction.lost()
+
+    def _expire(self, which: ref[Transaction]) -> None:
+        transaction = which()
+        if transaction is not None and transaction.is_open:
+            why = f"it took longer than {self.limits.timeout_s:g} s and was rolled back"
+            transaction.roll_back(TIMEOUT, why)
+
+    # ---- for consumers --------------------------------------------------------------------------------------------
+
+    def take(
+        self, connection: object, consumer: AcquiringLink, queue: Queue, provisional: Sequence[tuple[bytes, Outcome]]
+    ) -> None:
+        """A client told what is to become of messages if transactions are committed."""
+        for txn_id, run in groupby(provisional, itemgetter(0)):
+            transaction = self.find(connection, txn_id)
+            outcomes = [outcome for _, outcome in run]
+            if self.taken:
+                outcomes = [outcome for outcome in outcomes if self._is_open(transaction, outcome)]
+            transaction.take(consumer, queue, outcomes)
+            failure = transaction.failure
+            if failure is not None and failure[0] == UNKNOWN_ID and any(one.delivery is not None for one in outcomes):
+                consumer.terminal.failure(*failure)
+
+    def _is_open(self, transaction: Transaction, outcome: Outcome) -> bool:
+        """Return whether no other transaction settled the message; an open one that did fails with *transaction*."""
+        other = self.taken.get(outcome.tag)
+        if other is None or other is transaction:
+            return True
+        if other.recalls(outcome.tag):
+            return False
+        if other.is_committed:
+            if outcome.delivery is None:
+                other.left(outcome.tag)
+            return False
+        if other.is_prepared:
+            other.left(outcome.tag)
+            transaction.fail("a message was taken in it that one in doubt has taken")
+            return False
+        for one in (other, transaction):
+            one.fail("a message was taken in two transactions")
+        return True
+
+    def outside(self, consumer: AcquiringLink, outcomes: Sequence[Outcome]) -> list[Outcome]:
+        """Outcomes outside of transactions: those that no transaction has decided on.
+
+        One for a message that an open transaction takes rolls that back.
+        """
+        free: list[Outcome] = []
+        for outcome in outcomes:
+            holder = self.taken.get(outcome.tag)
+            if holder is not None and holder.has_acquired(outcome.tag) and not outcome.state:  # let go unseen
+                holder.forget(outcome.tag)
+                holder = None
+            if holder is not None and not holder.is_committed and not holder.is_prepared and outcome.state:
+                holder.fail("a message that was taken in it was given an outcome outside of it")
+                if holder.recalls(outcome.tag):
+                    if outcome.delivery is not None:
+                        consumer.terminal.settle([(outcome.delivery, RELEASED)])
+                    continue
+                holder = None
+            if holder is None:
+                free.append(outcome)
+                continue
+            if not holder.is_committed:
+                holder.left(outcome.tag)
+            if outcome.delivery is not None:
+                consumer.terminal.settle([(outcome.delivery, outcome.state)])
+        return free

@@ -1,0 +1,113 @@
+"""Distributed transactions from their coordinator's side: what AMQP 1.0 leaves to others. Core only.
+
+A client declares one by its global id, the xid, works in it, and discharges it; then it is prepared and ended here, by
+whoever coordinates. What was prepared durably survives its connection and the broker: the next one finds it in doubt,
+with what it takes locked. Messages in it that are not durable are lost with the broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from ...base.errors import TransactionEnded
+from ...store.contract.transaction import TxState
+from ..kernel.context import CoreContext
+from ..queues.queue import Queue
+from .registry import Transactions
+from .transaction import CAN_FAIL, ROLLBACK, Transaction
+
+Then = Callable[[], None]
+
+
+class Doubtful(NamedTuple):
+    """A transaction that waits for its outcome, or to be forgotten."""
+
+    xid: bytes
+    state: TxState
+    operations: int
+
+
+class InDoubt:
+    """Ends distributed transactions. *then* is called when what was done is durable.
+
+    Raises `CairnError`, and has done nothing then, unless it says otherwise.
+    """
+
+    def __init__(self, core: CoreContext, transactions: Transactions, queues: Iterable[Queue]) -> None:
+        self._core = core
+        self._store = core.store
+        self._transactions = transactions
+        by_id = {queue.queue_id: queue for queue in queues if queue.queue_id}
+        for inner in self._store.transactions.in_doubt():
+            if inner.state is TxState.PREPARED:
+                restored = transactions.without_connection()
+                restored.is_discharged = True
+                restored.restored(inner, by_id)
+                self._transactions.by_xid[inner.xid] = restored
+
+    def in_doubt(self) -> list[Doubtful]:
+        """Return the prepared transactions, and the decided ones that are not forgotten."""
+        by_xid = self._transactions.by_xid
+        return [
+            Doubtful(one.xid, one.state, by_xid[one.xid].operations if one.xid in by_xid else 0)
+            for one in self._store.transactions.in_doubt()
+        ]
+
+    def prepare(self, xid: bytes, then: Then) -> None:
+        """Prepare the transaction (the first phase). On failure it is rolled back, and the error states the reason."""
+        transaction = self._find(xid)
+        inner = transaction.inner
+        assert inner is not None
+        try:
+            transaction.check()
+            lsn = inner.prepare(self._now_us())
+        except CAN_FAIL as error:
+            if not transaction.is_prepared:
+                transaction.roll_back(ROLLBACK, str(error))
+            raise
+        self._transactions.prepared(transaction)
+        self._core.commits.when_durable(lsn, then)
+
+    def commit(self, xid: bytes, then: Then) -> None:
+        """Commit the transaction: the second phase, or the only one if it was not prepared."""
+        transaction = self._find(xid)
+        if transaction.is_prepared:  # then a queue that is not durable may be gone: what was on it is gone, too
+            assert transaction.inner is not None
+            transaction.committed(transaction.inner.commit(self._now_us()), then)
+        else:
+            transaction.commit(then)
+
+    def rollback(self, xid: bytes, then: Then) -> None:
+        """Roll back a transaction."""
+        lsn = self._find(xid).roll_back(ROLLBACK, "its coordinator rolled it back")
+        self._core.commits.when_durable(lsn, then)
+
+    def decide(self, xid: bytes, then: Then, *, commit: bool) -> None:
+        """End one that is prepared without its coordinator. It is remembered until `forget`."""
+        transaction = self._find(xid)
+        inner = transaction.inner
+        assert inner is not None
+        lsn = inner.decide(self._now_us(), commit=commit)
+        if commit:
+            transaction.committed(lsn, then)
+        else:
+            transaction.rolled_back(ROLLBACK, "it was decided on without its coordinator")
+            self._core.commits.when_durable(lsn, then)
+
+    def forget(self, xid: bytes, then: Then) -> None:
+        """Forget a transaction that was decided on."""
+        lsn = self._store.transactions.of(xid).forget(self._now_us())
+        self._core.commits.when_durable(lsn, then)
+
+    def _find(self, xid: bytes) -> Transaction:
+        transaction = self._transactions.by_xid.get(xid)
+        if transaction is None:
+            inner = self._store.transactions.of(xid)  # raises if it is unknown
+            raise TransactionEnded(inner.name, f"it is {inner.state.value}", "forget it")
+        if not transaction.is_discharged or transaction.asking:
+            raise TransactionEnded(f"transaction {xid.hex()}", "its client works on it", "have it discharged first")
+        return transaction
+
+    def _now_us(self) -> int:
+        return self._core.clock.wall_us()

@@ -1,0 +1,179 @@
+"""Connections that the broker opens to other containers: where to, and as whom."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from ..amqp.sasl.client import Identity
+from ..base.errors import CairnError
+
+NORMAL, INTER_ROUTER = "normal", "inter-router"
+ROLES = (NORMAL, INTER_ROUTER)
+PORTS = {"amqp": 5672, "amqps": 5671}
+MOST_COST = 1000
+_KNOWN = (
+    "name", "role", "cost", "ca", "cert", "key", "password-file", "password-env", "hostname", "insecure-auth", "sasl",
+    "failover",
+)  # fmt: skip
+MOST_PASSWORD_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class Target:
+    """The address and credentials of a connector. Its text form never contains the password."""
+
+    name: str
+    host: str
+    port: int
+    identity: Identity = Identity()
+    tls: bool = False
+    ca: str = ""
+    """The file of CA certificates to trust; empty for those that the system trusts."""
+    cert: str = ""
+    """The broker's own, for servers that ask for one, and its `key`."""
+    key: str = ""
+    hostname: str = ""
+    """The name sent in SASL and open, which the server's certificate must name; `host` by default."""
+    sasl: bool = True
+    role: str = NORMAL
+    cost: int = 1
+    """The cost of a link between routers: the cheapest path is used."""
+    others: tuple[tuple[str, int], ...] = ()
+    """Hosts and ports that are as good, to be tried in turn when there is no connection to this one."""
+
+    @property
+    def called(self) -> str:
+        return self.hostname or self.host
+
+    @property
+    def place(self) -> str:
+        """Return the URL of the target, without any secret."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'amqps' if self.tls else 'amqp'}://{host}:{self.port}"
+
+    @property
+    def turns(self) -> tuple[Target, ...]:
+        """The places to connect to, one after the other."""
+        return (self, *[replace(self, host=host, port=port, others=()) for host, port in self.others])
+
+
+class Dialler(Protocol):
+    """A component that opens connections, and reopens them when they break. Any thread."""
+
+    def dial(self, target: Target) -> None:
+        """Keep a connection to *target*. Raises `CairnError` if its certificates can't be used."""
+        ...
+
+    def hang_up(self, name: str) -> None:
+        """No more connections to the target of that name."""
+        ...
+
+
+def parse(url: str, *, password_file: str = "", secrets_dir: str | None = None) -> Target:
+    """A target from `amqp[s]://[user[:password]@]host[:port][?name=value&...]`. Raises `CairnError`, without secrets.
+
+    With *secrets_dir*, the URL is somebody else's than the operator's, and kept: there may be no password in it, and
+    files are such in that directory, by their names alone. If that is empty there may be none.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise CairnError("connector", f"its URL can't be read: {error}", _REMEDY) from error
+    where = f"connector to {parts.hostname or '?'}"
+    if parts.scheme not in PORTS or not parts.hostname or parts.path not in ("", "/") or parts.fragment:
+        raise CairnError(where, "its URL names no place", _REMEDY)
+    asked = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if unknown := [one for one in asked if one not in _KNOWN]:
+        raise CairnError(where, f"its URL says {', '.join(unknown)}", f"say any of {', '.join(_KNOWN)}")
+    if secrets_dir is not None:
+        if parts.password is not None or "password-env" in asked:
+            raise CairnError(where, "its URL may not have a password, or password-env", "name a password-file")
+        asked |= {key: _inside(where, secrets_dir, asked[key]) for key in _FILES if asked.get(key)}
+    name = asked.get("name") or f"{parts.hostname}:{port or PORTS[parts.scheme]}"
+    return Target(
+        name,
+        parts.hostname,
+        port or PORTS[parts.scheme],
+        _identity(where, parts, asked, password_file),
+        parts.scheme == "amqps",
+        asked.get("ca", ""),
+        asked.get("cert", ""),
+        asked.get("key", "") or asked.get("cert", ""),
+        asked.get("hostname", ""),
+        _one_of(where, "sasl", asked.get("sasl", "yes"), ("yes", "no")) == "yes",
+        _one_of(where, "role", asked.get("role", NORMAL), ROLES),
+        _cost(where, asked.get("cost", "1")),
+        _others(where, parts.scheme, asked.get("failover", "")),
+    )
+
+
+def _others(where: str, scheme: str, said: str) -> tuple[tuple[str, int], ...]:
+    """Parse `host[:port],...`. Raises `CairnError`."""
+    found = []
+    for one in said.split(",") if said else ():
+        try:
+            parts = urlsplit(f"//{one}")
+            host, port = parts.hostname, parts.port
+        except ValueError as error:
+            raise CairnError(where, f"failover={said}: {error}", "say host:port, joined by commas") from error
+        if not host or parts.netloc != one or parts.username is not None:
+            raise CairnError(where, f"failover={said}: {one!r} is no place", "say host:port, joined by commas")
+        found.append((host, port or PORTS[scheme]))
+    return tuple(found)
+
+
+def _inside(where: str, directory: str, name: str) -> str:
+    """The file of that name there. Raises `CairnError`."""
+    if not directory or os.path.basename(name) != name or name.startswith("."):
+        raise CairnError(where, "it names a file that is not in --secrets-dir", "put it there, and say its name alone")
+    return os.path.join(directory, name)
+
+
+_FILES = ("password-file", "ca", "cert", "key")
+_REMEDY = "say amqp://user@host:port or amqps://..., percent-encoded"
+
+
+def _identity(where: str, parts: SplitResult, asked: Mapping[str, str], password_file: str) -> Identity:
+    user, password = unquote(parts.username or ""), unquote(parts.password or "")
+    path, variable = asked.get("password-file", "") or password_file, asked.get("password-env", "")
+    if user and not password and path:
+        password = _read(where, path)
+    elif user and not password and variable:
+        password = os.environ.get(variable, "")
+        if not password:
+            raise CairnError(where, f"the environment variable {variable} is empty", "put the password there")
+    if user and not password:
+        raise CairnError(where, f"there is no password for {user!r}", "name a password-file, or a password-env")
+    insecure = _one_of(where, "insecure-auth", asked.get("insecure-auth", "no"), ("yes", "no")) == "yes"
+    return Identity(user, password, bool(asked.get("cert")), insecure)
+
+
+def _read(where: str, path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            raw = file.read(MOST_PASSWORD_BYTES + 1)
+        found = raw.decode().rstrip("\r\n")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text"
+        raise CairnError(where, f"the password can't be read from {path}: {reason}", "put it there, alone") from error
+    if not found or len(raw) > MOST_PASSWORD_BYTES or "\n" in found:
+        raise CairnError(where, f"there is no password in {path}", "put it there, alone, in one line")
+    return found
+
+
+def _one_of(where: str, name: str, said: str, known: tuple[str, ...]) -> str:
+    if said not in known:
+        raise CairnError(where, f"{name}={said}", f"say {' or '.join(known)}")
+    return said
+
+
+def _cost(where: str, said: str) -> int:
+    if not said.isdecimal() or not 1 <= int(said) <= MOST_COST:
+        raise CairnError(where, f"cost={said}", f"say 1 to {MOST_COST}")
+    return int(said)
+

@@ -1,0 +1,183 @@
+"""`cairnmq analyze`: the questions of `analysis`, asked from the command line."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+import click
+
+from ...base.disk.real import disk_error
+from ...base.errors import CairnError
+from ...base.extras import install_hint
+from ...base.private_files import open_private
+from ..common.connect import connect_options
+from ..common.output import answering, console, remark, store_argument
+from ..common.row_writers import CsvWriter, JsonWriter, RowWriter, TableWriter
+from ..common.units import AGE, SIZE
+from ..store.archives import archive_option
+
+
+@click.command("analyze")
+@click.argument("job")
+@store_argument
+@archive_option
+@click.option("--master", default="local[*]", show_default=True, help="The Spark that works, like spark://host:7077.")
+@click.option("--memory", type=SIZE, default="2G", show_default=True, help="For Spark's own process.")
+@click.option("--every", type=AGE, default="1m", show_default=True, help="The step of what is told over time.")
+@click.option("--with", "other", type=click.Path(), help="The other store, for compare.")
+@click.option("--producer-log", type=click.Path(dir_okay=False), help="CSV or JSON lines, for trace-join.")
+@click.option("--skip-damaged", is_flag=True, help="Leave out what can't be read.")
+@click.option("--json", "json_file", metavar="FILE", help="Write an object per row and line; - for standard output.")
+@click.option("--csv", "csv_file", metavar="FILE", help="Write CSV with a line of names; - for standard output.")
+@click.option("--html", "html_file", metavar="FILE", help="Write a report with tables and plots, all in one file.")
+@click.option("--spark-log", type=click.Path(dir_okay=False), default=os.devnull,
+              help="Where Spark writes what it has to say. [default: nowhere]")  # fmt: skip
+@connect_options("The PostgreSQL server that the store's wiring is on")
+@answering
+def analyze(
+    job: str, store: str, archive_dir: str | None, master: str, memory: int, every: int, other: str | None,
+    producer_log: str | None, skip_damaged: bool, json_file: str | None, csv_file: str | None, html_file: str | None,
+    spark_log: str, connect: str | None, catalog: str | None,
+) -> None:  # fmt: skip
+    """Ask a journal what operators ask, by Spark, also while a broker runs on it: that keeps meanwhile what it has.
+
+    \b
+    JOB is all, or one of
+      integrity     is the data whole?
+      dead-stock    what lies on queues, and how much of the log it keeps
+      liveness      how much of each container is living
+      space         what was written, and what of it twice
+      groups        how well records share a write and its sync
+      depth         how many messages were on queues
+      lifetimes     how long messages stayed on queues
+      throughput    what came to queues and left them
+      fan-out       how many queues messages were put on
+      transactions  how transactions went, and how long from prepare to outcome
+      in-doubt      prepared ones that wait for their coordinator
+      duplicates    messages with the same message-id
+      redeliveries  signs of messages that were delivered more than once
+      expiry        why messages left, other than accepted
+      trace-join    what became of what a producer has sent (--producer-log)
+      compare       where the queues of two stores differ (--with)
+
+    docs/ANALYSIS.md says what the columns mean. What left the log is counted with --archive-dir only.
+    """
+    try:
+        from ...analytics.jobs import job_run as running
+        from ...analytics.jobs import views
+        from ...analytics.jobs.units import counted
+        from ...analytics.scan.read_lease import held
+        from ...analytics.spark.session import session
+    except ImportError as error:
+        raise _missing(error) from error
+    if json_file is not None and csv_file is not None:
+        raise CairnError("cairnmq analyze", "rows can be written in one way", "give one of --json and --csv")
+    asked = views.ViewsRequest(archive_dir, connect, catalog, skip_damaged, every, other, producer_log)
+    jobs = running.chosen(job, asked)
+    if job == "all" and csv_file is not None:
+        raise CairnError("--csv", "the rows of different jobs have different columns", "name one job; or use --html")
+    many = job == "all"
+    views.look(store, asked)
+    if html_file is not None:
+        try:
+            from ...analytics.jobs.report import html_of
+        except ImportError as error:
+            raise _missing(error) from error
+    with held(store), held(other or store), _written(html_file) as html, _written(json_file or csv_file) as rows:
+        with _quiet(spark_log):
+            conf = {"spark.driver.memory": f"{max(memory >> 20, 512)}m"} | running.conf_for(master)
+            spark = running.started(lambda: session(master, "cairnmq analyze", conf), master)
+        try:
+            seen = views.Views(spark, store, asked, many=len(jobs) > 1)
+            if truncated := seen.log.truncation():
+                remark("analyze", truncated)
+            for gap in seen.gaps:
+                where = f"LSN {gap.first_lsn} to {gap.end_lsn}"
+                click.echo(f"{where} is neither in the log nor in the archive: the answers are of the rest", err=True)
+            told: list[tuple[Any, Any]] = []
+            begun_s = time.monotonic()
+            for number, (one, table) in enumerate(running.answers(jobs, seen), 1):
+                if many:
+                    seconds, begun_s = time.monotonic() - begun_s, time.monotonic()
+                    text = f"{number} of {len(jobs)}: {one.name}, {counted(table.num_rows, 'row')}, {seconds:.1f} s"
+                    click.echo(text, err=True)
+                tell(one, table, rows, json_file, many=many)
+                told.append((one, table))
+            if html is not None:
+                html.writelines(html_of(told, seen.store, seen.log, datetime.now(UTC)))
+        finally:
+            spark.stop()
+
+
+def _missing(error: ImportError) -> CairnError:
+    return CairnError("cairnmq analyze", f"{error.name} is missing", install_hint("analysis"))
+
+
+def tell(job: Any, table: Any, rows: TextIO | None, json_file: str | None, *, many: bool) -> None:
+    """Write the rows of a job's answer to *rows*, as JSON if there is a *json_file*, else CSV; or print a table."""
+    if rows is not None:
+        writer: RowWriter = JsonWriter(rows, {"job": job.name} if many else {}) if json_file else CsvWriter(rows)
+    else:
+        writer = TableWriter()
+        if many:
+            console().print(f"\n{job.name}: {job.title}")
+        if not table.num_rows:
+            console().print("nothing: no rows")
+            return
+    try:
+        writer.begin(table.schema)
+        for batch in table.to_batches():
+            if not writer.rows(batch):
+                break
+        writer.end()
+    finally:
+        writer.close()
+
+
+@contextmanager
+def _written(path: str | None) -> Iterator[TextIO | None]:
+    """A text file that has its name only when it is whole; made at once, so that one that can't be is told early."""
+    if path is None or path == "-":
+        yield None if path is None else sys.stdout
+        return
+    partial = path if os.path.exists(path) and not os.path.isfile(path) else path + ".partial"
+    try:
+        opener = open_private if partial != path else None  # a pipe may well be reached over a link
+        file = open(partial, "w", encoding="utf-8", newline="", opener=opener)  # noqa: SIM115
+    except OSError as error:
+        raise disk_error(path, "create", error) from error
+    try:
+        with file:
+            yield file
+        if partial != path:
+            os.replace(partial, path)
+    except BaseException as error:
+        if partial != path:
+            os.unlink(partial)
+        if isinstance(error, OSError):
+            raise disk_error(path, "write", error) from error
+        raise
+
+
+@contextmanager
+def _quiet(path: str) -> Iterator[None]:
+    """Redirects the standard error of processes that are started within to *path*."""
+    kept = os.dup(2)
+    try:
+        log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    except OSError as error:
+        os.close(kept)
+        raise disk_error(path, "open", error) from error
+    os.dup2(log, 2)
+    os.close(log)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)

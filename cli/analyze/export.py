@@ -1,0 +1,83 @@
+"""`cairnmq export`: what it does is in `export.exporting`."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from ...base.errors import CairnError
+from ...base.extras import install_hint
+from ..common.connect import connect_options
+from ..common.output import answering, bars, console, print_json, remark
+from ..common.statuses import FOUND
+from ..common.units import BYTES
+from ..store.archives import archive_option
+
+
+@click.command("export")
+@click.argument("source", metavar="SOURCE", type=click.Path())
+@click.argument("target", metavar="TARGET", type=click.Path())
+@click.option("--format", "kind", type=click.Choice(["parquet", "delta", "iceberg"]),
+              help="What TARGET is. [default: what it is already, or parquet]")  # fmt: skip
+@click.option("--columns", metavar="NAMES", help="Of the view records, with commas between. [default: all heads]")
+@click.option("--payload", is_flag=True, help="Also the content of messages.")
+@click.option("--amqp", is_flag=True, help="Also what AMQP says in it, as columns.")
+@click.option("--partition-by", metavar="NAMES", help="day,queue or day or queue or none. [default: day,queue]")
+@archive_option
+@click.option("--names-of", type=click.Path(), metavar="STORE", help="The store that knows how the queues are called.")
+@click.option("--sealed", is_flag=True, help="Leave out the container that the log is writing.")
+@click.option("--skip-damaged", is_flag=True, help="Leave out what can't be read.")
+@click.option("--commit-size", type=BYTES, default="256M", show_default=True, help="So much of the log in one commit.")
+@click.option("--json", "as_json", is_flag=True, help="Tell the result as one JSON object.")
+@connect_options("The PostgreSQL server that the store's wiring is on")
+@answering
+def export(
+    source: str, target: str, kind: str | None, columns: str | None, payload: bool, amqp: bool,
+    partition_by: str | None, archive_dir: str | None, names_of: str | None, sealed: bool, skip_damaged: bool,
+    commit_size: int, as_json: bool, connect: str | None, catalog: str | None,
+) -> int:  # fmt: skip
+    """Export records to tables that others read, also while a broker runs; nothing is written into SOURCE.
+
+    SOURCE is a store, an archive, or a directory of sidecars. TARGET is a directory: of Parquet files by day and
+    queue, or a table of Delta Lake or Apache Iceberg. Exporting again adds what is new, and each record is there
+    exactly once, wherever an export was cut off. docs/EXPORT.md tells more.
+    """
+    try:
+        from ...analytics.export import exporter as exporting
+        from ...analytics.export.rows import columns_named, partition_named
+    except ImportError as error:
+        raise CairnError("cairnmq export", f"{error.name} is missing", install_hint("columns")) from error
+    asked = exporting.ExportRequest(
+        kind, columns_named(columns, payload=payload, amqp=amqp),
+        None if partition_by is None else partition_named(partition_by), archive_dir, names_of, connect, catalog,
+        skip_damaged, sealed, commit_size,
+    )  # fmt: skip
+    begun_s = time.monotonic()
+    with bars() as progress:
+        done = exporting.export(source, target, asked, progress)
+    if truncated := done.truncation():
+        remark("export", truncated)
+    _tell(done, time.monotonic() - begun_s, as_json)
+    return FOUND if any(not gap.is_reclaimed for gap in done.missing) else 0
+
+
+def _tell(done: Any, seconds: float, as_json: bool) -> None:
+    if as_json:
+        print_json({
+            "target": done.path, "format": done.kind, "log": done.log, "records": done.records,
+            "commits": done.commits, "log_bytes": done.log_bytes, "end_lsn": done.end_lsn,
+            "exported": [list(run) for run in done.runs], "missing": [asdict(gap) for gap in done.missing],
+            "seconds": round(seconds, 3),
+        })  # fmt: skip
+        return
+    out = console()
+    out.print(
+        f"{done.records} records, {done.log_bytes / (1 << 20):.1f} MiB of the log, in {done.commits} commits and "
+        f"{seconds:.1f} s; {done.kind} in {done.path} has come to LSN {done.end_lsn}"
+    )
+    for gap in done.missing:
+        why = "given back by the log before" if gap.is_reclaimed else "lost: no container holds it"
+        out.print(f"not there: LSN {gap.first_lsn} to {gap.end_lsn}, {why}")

@@ -1,0 +1,1 @@
+"""Output, signals and options that commands share."""

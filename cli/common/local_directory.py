@@ -1,0 +1,27 @@
+"""A directory that a command creates or writes to: on a local or mounted file system."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+
+from ...base.remote_paths import is_remote
+from .statuses import WrongCall
+
+
+class LocalDirectory(click.Path):
+    """A path of the file system. A URL would become a local directory with a name like `s3:` or `dbfs:`."""
+
+    def __init__(self, *, file_okay: bool = True) -> None:
+        """With *file_okay* the command itself reports a file in the place of the directory."""
+        super().__init__(file_okay=file_okay)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        text = os.fsdecode(value)
+        if is_remote(text):
+            option = param.opts[0] if param is not None and param.opts[0].startswith("-") else ""
+            place = f"{option} {text}".strip()
+            raise WrongCall(place, "stores and archives are on file systems only", "mount it, and name the directory")
+        return super().convert(value, param, ctx)

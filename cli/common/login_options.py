@@ -1,0 +1,44 @@
+"""The broker that a command connects to over AMQP, and the login there."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import click
+
+from ...amqp.client.login import BrokerLogin
+
+PASSWORD = "CAIRNMQ_PASSWORD"
+SCHEMES = ("amqp", "amqps")
+PORTS = {"amqp": 5672, "amqps": 5671}
+
+
+def checked_url(url: str) -> tuple[str, Any]:
+    """The URL with its scheme, and its parts. Raises `click.UsageError`."""
+    url = url if "://" in url else f"amqp://{url}"
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise click.UsageError(f"{url}: {error}") from error
+    if parts.scheme not in SCHEMES or not parts.hostname or port == 0 or parts.password is not None:
+        raise click.UsageError(f"{url}: a URL is like amqp://host:port or amqps://host:port, and has no password")
+    return url, parts
+
+
+def password_of(user: str) -> str:
+    """The password of *user*: from the environment, or asked for."""
+    password = os.environ.get(PASSWORD)
+    return password if password is not None else click.prompt(f"password of {user}", hide_input=True, err=True)
+
+
+def login_of(url: str, user: str | None, ca: str | None, timeout_s: float = 10.0) -> BrokerLogin:
+    """The broker of *url*, and the login there. Asks for a password if the environment has none."""
+    _, parts = checked_url(url)
+    if user is None and parts.username:
+        user = unquote(parts.username)
+    password = password_of(user) if user is not None else ""
+    port = parts.port or PORTS[parts.scheme]
+    return BrokerLogin(parts.hostname, port, parts.scheme == "amqps", ca, user, password, timeout_s)

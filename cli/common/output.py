@@ -1,0 +1,150 @@
+"""Output of the commands that read a store: on standard output, with an exit status for scripts.
+
+0: nothing is wrong. 1: something was found, or the answer is not whole. 2: the command is wrong, or nothing could be
+read. 130: Ctrl-C; 143: SIGTERM. A closed pipe (`| head`) is no error: the status is what was found by then. A full disk
+is one, and what was printed by then stays.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import update_wrapper
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
+
+from ...base.errors import CairnError, NotWhole
+from ...base.printable import printable, printable_json
+from .signals import remembered, status_of
+from .statuses import FOUND, UNREADABLE
+
+if TYPE_CHECKING:
+    from ...tools.inspect.journal_check import Progress
+
+__all__ = [
+    "WIDTH_IN_PIPES", "OutputConsole", "answering", "bars", "console", "output",
+    "print_json", "printable", "remark", "store_argument",
+]  # fmt: skip
+
+_INTERRUPTED = "cairnmq: interrupted"
+WIDTH_IN_PIPES = 200
+"""The line width for output that is not a terminal, where lines are not folded at 80 columns."""
+_Command = Callable[..., Any]
+
+
+def answering(command: _Command, failed: int = UNREADABLE) -> _Command:
+    """The command, ended as the module says. It returns its status, or None for 0.
+
+    *failed* is for what gives other things a status, and another one to errors than 2.
+    """
+
+    def wrapped(*args: Any, **options: Any) -> Any:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")
+        with remembered() as came:
+            try:
+                status = command(*args, **options)
+                with output(lambda: status or 0):
+                    sys.stdout.flush()
+            except KeyboardInterrupt as error:
+                _end(_INTERRUPTED, status_of(error))
+            except Exception as error:
+                if came:
+                    _end(_INTERRUPTED, status_of(came[0]))
+                _end_with(error, failed)
+        sys.exit(status or 0)
+
+    return update_wrapper(wrapped, command)
+
+
+def _end_with(error: Exception, failed: int) -> None:
+    """As the module says; what is none of these errors is a defect, and raised again."""
+    if isinstance(error, CairnError):
+        _end(f"cairnmq: {error}", FOUND if isinstance(error, NotWhole) else failed)
+    elif isinstance(error, BrokenPipeError):
+        _forget_output()
+        sys.exit(0)
+    elif isinstance(error, OSError):
+        _forget_output()
+        where = f"{error.filename}: " if error.filename else "standard output: "
+        _end(f"cairnmq: {where}{error.strerror}; what stands there is not all", failed)
+    raise error
+
+
+@contextmanager
+def output(status: Callable[[], int]) -> Iterator[None]:
+    """While something is printed: who reads it may have seen enough, which ends the program with *status*."""
+    try:
+        yield
+    except BrokenPipeError:
+        _forget_output()
+        sys.exit(status())
+
+
+def _end(text: str, status: int) -> None:
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _forget_output()
+    print(printable(text), file=sys.stderr)
+    sys.exit(status)
+
+
+def _forget_output() -> None:
+    """Drops the buffered output, which must not fail again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def remark(verb: str, text: str) -> None:
+    """Prints a remark on standard error."""
+    print(f"cairnmq {verb}: {printable(text)}", file=sys.stderr)
+
+
+def print_json(value: object) -> None:
+    """One document."""
+    sys.stdout.write(printable_json(json.dumps(value, ensure_ascii=False, indent=1)) + "\n")
+
+
+class OutputConsole(Console):
+    """On standard output. A pipe that closes ends no program from inside of rich, with a status that means damage."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        _forget_output()
+
+
+def console() -> Console:
+    """For tables on standard output."""
+    width = None if sys.stdout.isatty() else WIDTH_IN_PIPES
+    return OutputConsole(width=width, highlight=False, markup=False, emoji=False)
+
+
+@contextmanager
+def bars() -> Iterator[Progress]:
+    """A bar for each thing that is done one after another, if standard error is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda what, done, total: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn())
+    with Bars(*columns, console=Console(stderr=True), transient=True) as shown:
+        tasks: dict[str, TaskID] = {}
+
+        def tell(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = shown.add_task(what, total=total)
+            shown.update(tasks[what], completed=done, total=total)
+
+        yield tell
+
+
+def store_argument(command: _Command) -> _Command:
+    """STORE, a store directory."""
+    return click.argument("store", metavar="STORE", type=click.Path())(command)

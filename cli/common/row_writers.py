@@ -1,0 +1,230 @@
+"""The rows of an answer, written as they come: a table for people, JSON or CSV lines, or an Arrow stream."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+import sys
+from base64 import b64encode
+from contextlib import suppress
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any, BinaryIO, Protocol, TextIO
+from uuid import UUID
+
+from rich.table import Table
+from rich.text import Text
+
+from ...base.disk.real import disk_error
+from ...base.printable import printable_json
+from ...base.private_files import open_private
+from .output import console, printable
+
+SHOWN = 1000
+"""The maximum number of rows of a table, which must be complete before it is drawn."""
+
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""The first characters of texts that a spreadsheet may evaluate."""
+_BYTES = 64
+"""So much of bytes is shown in a table."""
+
+
+class RowWriter(Protocol):
+    """Gets Arrow batches. `open` comes first, `begin` next, `end` only if all went well, `close` always."""
+
+    def open(self) -> None: ...
+
+    def begin(self, schema: Any) -> None: ...
+
+    def rows(self, batch: Any) -> bool:
+        """Return whether it wants more."""
+        ...
+
+    def end(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class TableWriter:
+    """A table of the first rows."""
+
+    def __init__(self) -> None:
+        self._table = Table(box=None, pad_edge=False)
+        self._is_cut = False
+
+    def open(self) -> None: ...
+
+    def begin(self, schema: Any) -> None:
+        for name in schema.names:
+            self._table.add_column(printable(name), overflow="fold")
+
+    def rows(self, batch: Any) -> bool:
+        for row in batch.to_pylist():
+            if self._table.row_count == SHOWN:
+                self._is_cut = True
+                return False
+            self._table.add_row(*(Text(_shown(value)) for value in row.values()))
+        return True
+
+    def end(self) -> None:
+        self.close()
+        if self._is_cut:
+            print(f"the first {SHOWN} rows; --json, --csv and --arrow give all", file=sys.stderr)
+
+    def close(self) -> None:
+        if self._table.columns:
+            console().print(self._table)
+            self._table = Table()
+
+
+class JsonWriter:
+    """An object per row and line. Bytes are in base64, times in ISO 8601, numbers that JSON has not are null.
+
+    *more* is what each object begins with.
+    """
+
+    def __init__(self, out: TextIO | None = None, more: dict[str, str] | None = None) -> None:
+        self._out = out or sys.stdout
+        self._more = more or {}
+
+    def open(self) -> None: ...
+
+    def begin(self, schema: Any) -> None: ...
+
+    def rows(self, batch: Any) -> bool:
+        for row in batch.to_pylist():
+            text = json.dumps(self._more | _plain(row), ensure_ascii=False, separators=(",", ":"))
+            self._out.write(printable_json(text) + "\n")
+        return True
+
+    def end(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class CsvWriter:
+    """A line of names, a line per row; what is no number or text as in JSON.
+
+    Texts come from clients, and the rows go to terminals and spreadsheets. Unless they are *raw*, control and format
+    characters but line feeds and tabs are escaped, and texts that a spreadsheet takes for formulas get an apostrophe.
+    """
+
+    def __init__(self, out: TextIO | None = None, *, raw: bool = False) -> None:
+        self._csv = csv.writer(out or sys.stdout, lineterminator="\n")
+        self._cell = _cell if raw else _safe_cell
+
+    def open(self) -> None: ...
+
+    def begin(self, schema: Any) -> None:
+        self._csv.writerow(schema.names)
+
+    def rows(self, batch: Any) -> bool:
+        for row in batch.to_pylist():
+            self._csv.writerow([self._cell(value) for value in row.values()])
+        return True
+
+    def end(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class ArrowWriter:
+    """An Arrow stream in a file that has its name only when it is whole; before it is FILE.partial.
+
+    What is there and no regular file, like a pipe, is written to as it is.
+    """
+
+    def __init__(self, path: str) -> None:
+        import pyarrow as pa
+
+        self._ipc = pa.ipc
+        self._path = path
+        self._partial = path if os.path.exists(path) and not os.path.isfile(path) else path + ".partial"
+        self._file: BinaryIO | None = None
+        self._stream: Any = None
+        self._is_mine = False
+        """The partial file may be there, and was made here: Ctrl-C may come between any two steps."""
+
+    def open(self) -> None:
+        """Make the file, so that what is wrong with its place is told before anything is read."""
+        self._is_mine = self._partial != self._path
+        try:
+            self._file = open(self._partial, "wb", opener=open_private if self._is_mine else None)  # noqa: SIM115
+        except OSError as error:
+            self._is_mine = False
+            raise disk_error(self._path, "create", error) from error
+
+    def begin(self, schema: Any) -> None:
+        self._stream = self._ipc.new_stream(self._file, schema)
+
+    def rows(self, batch: Any) -> bool:
+        try:
+            self._stream.write_batch(batch)
+        except OSError as error:
+            raise disk_error(self._partial, "write", error) from error
+        return True
+
+    def end(self) -> None:
+        assert self._file is not None
+        try:
+            self._stream.close()
+            self._file.close()
+            if self._partial != self._path:
+                os.replace(self._partial, self._path)
+        except OSError as error:
+            raise disk_error(self._path, "write", error) from error
+
+    def close(self) -> None:
+        """Closes the writer. An unfinished file with content stays as FILE.partial, readable as far as it goes."""
+        if self._file is not None:
+            with suppress(OSError):  # the error that led here is the one to report
+                self._file.close()
+        if self._is_mine and self._stream is None:
+            with suppress(FileNotFoundError):
+                os.unlink(self._partial)
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it."""
+    if isinstance(value, dict):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, timedelta | UUID | Decimal):
+        return str(value)
+    return value
+
+
+def _cell(value: Any) -> Any:
+    value = _plain(value)
+    if isinstance(value, dict | list | bool):
+        return printable_json(json.dumps(value, ensure_ascii=False))
+    return value
+
+
+def _safe_cell(value: Any) -> Any:
+    """As `CsvWriter` says."""
+    if not isinstance(value, str):
+        return _cell(value)
+    text = value if value.isprintable() else "".join(char if char in "\n\t" else printable(char) for char in value)
+    return "'" + text if text.startswith(_FORMULA) else text
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bytes):
+        return printable(value[:_BYTES].decode("latin-1")) + ("..." if len(value) > _BYTES else "")
+    if isinstance(value, datetime):
+        return value.isoformat(sep=" ")
+    found = _cell(value)
+    return printable(found if isinstance(found, str) else str(found))

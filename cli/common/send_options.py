@@ -1,0 +1,87 @@
+"""The options that say which broker messages go to, and how a sending is told; for `as-of --resend` and `replay`."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+from urllib.parse import unquote
+
+import click
+
+from ...amqp.client.login import BrokerLogin
+from ...base.errors import NotWhole
+from ...tools.load.bulk_sender import BulkSender, SendResult
+from .login_options import PASSWORD, checked_url, login_of
+from .output import printable
+from .shown_rows import console, line
+
+_Command = Callable[..., Any]
+
+
+def target_options(command: _Command) -> _Command:
+    """--user and --ca."""
+    command = click.option("--ca", type=click.Path(exists=True, dir_okay=False), metavar="FILE",
+                           help="What signs the broker's certificate, for amqps.")(command)  # fmt: skip
+    return click.option("--user", metavar="NAME", help=f"Who sends; the password is asked for, or in {PASSWORD}.")(
+        command
+    )
+
+
+def target_of(url: str, user: str | None, ca: str | None) -> tuple[BrokerLogin, str]:
+    """Which broker *url* means, and the address that it ends in, if it has one."""
+    _, parts = checked_url(url)
+    return login_of(url, user, ca), unquote(parts.path.removeprefix("/"))
+
+
+@contextmanager
+def stoppable(sending: BulkSender) -> Iterator[None]:
+    """Ctrl-C and SIGTERM end it in order: what was sent is told, and where to go on. The second one ends it at once."""
+    before: dict[int, Any] = {}
+    numbers: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM)
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        sending.interrupt()
+        signal.signal(number, before[number])
+
+    for number in numbers:
+        before[number] = signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def tell_sent(sent: SendResult, how_to_go_on: Callable[[int], str], more: dict[str, object], as_json: bool) -> None:
+    """Shows the outcomes of a sending. Raises `NotWhole` if it is not complete."""
+    go_on = "" if sent.next_token is None else how_to_go_on(sent.next_token)
+    rate = sent.outcomes.total() / sent.seconds if sent.seconds else 0.0
+    percentiles = {f"p{share:g}": round(sent.percentile_ms(share / 100), 3) for share in (50, 90, 99, 99.9, 100)}
+    if as_json:
+        line({
+            "sent": {
+                "accepted": sent.accepted, "outcomes": dict(sent.outcomes), "bytes": sent.sent_bytes,
+                "seconds": round(sent.seconds, 3), "per_second": round(rate, 1), "latency_ms": percentiles,
+                "late_seconds": round(sent.late_s, 3), "complete": sent.is_complete, "failure": sent.failure or None,
+                "next": sent.next_token, "refused": [{"at": at, "why": why} for at, why in sent.refused], **more,
+            }
+        })  # fmt: skip
+    else:
+        out = console()
+        for outcome, count in sorted(sent.outcomes.items()):
+            out.print(f"{outcome}: {count}")
+        out.print(f"{sent.sent_bytes} bytes in {sent.seconds:.2f} s, {rate:.0f} messages/s")
+        if sent.latencies_s:
+            shares = ", ".join(f"{name} {value:.2f}" for name, value in percentiles.items())
+            out.print(f"confirmed after, in ms: {shares}")
+        if sent.late_s >= 0.1:
+            out.print(f"at most {sent.late_s:.1f} s behind the times that were asked for")
+        for at, why in sent.refused:
+            out.print(f"{at}: {printable(why)}")
+    if sent.failure:
+        raise NotWhole("sending", f"{sent.failure}; {sent.accepted} messages were accepted", go_on)
+    if not sent.is_complete:
+        raise NotWhole("sending", "not all messages were accepted")

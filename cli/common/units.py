@@ -1,0 +1,85 @@
+"""Sizes and times as a person writes them: 64M, 64MiB, 2GB, 12h, 7d."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import click
+
+from ...base.errors import CairnError
+
+_SIZES = {"": 1, "B": 1}
+for _power, _prefix in enumerate("KMGT", 1):
+    _SIZES |= {_prefix: 1024**_power, f"{_prefix}iB": 1024**_power, f"{_prefix}B": 1000**_power}
+_TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+class Quantity(click.ParamType[int]):
+    """A whole number and a unit, as a number of the smallest one."""
+
+    def __init__(self, name: str, units: dict[str, int], example: str, least: int = 1) -> None:
+        self.name = name
+        self._least = least
+        self._units = {unit.lower(): factor for unit, factor in units.items()}
+        self._example = example
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        found = re.fullmatch(r"(\d{1,18}) ?([a-z]{0,3})", str(value).lower(), re.ASCII)
+        if found is None or found[2] not in self._units or int(found[1]) < self._least:
+            option = param.opts[0] if param is not None else self.name
+            raise CairnError(f"{option} {value}", f"invalid {self.name}", self._example)
+        return int(found[1]) * self._units[found[2]]
+
+
+_A_SIZE = "give bytes, or a number with a unit, like 512K, 64MiB or 1GB (K and KiB are 1024 bytes, KB is 1000)"
+SIZE = Quantity("size", _SIZES, _A_SIZE)
+SIZE_OR_NONE = Quantity("size", _SIZES, f"{_A_SIZE}; or 0", least=0)
+AGE = Quantity("age", _TIMES, "give a number with s, m, h, d or w, like 7d")
+
+
+class Said(Quantity):
+    """A quantity of a command whose exit status tells wrong calls (2) from what it found (1)."""
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return super().convert(value, param, ctx)
+        except CairnError as error:
+            raise click.UsageError(str(error), ctx) from error
+
+
+BYTES = Said("size", _SIZES, _A_SIZE)
+TIME = Said("time", _TIMES, "give a number with s, m, h, d or w, like 10m")
+
+
+class SizeRange(click.IntRange):
+    """A size within bounds; with a unit, or in bytes."""
+
+    name = "size range"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, str) and not value.startswith("-"):
+            value = SIZE_OR_NONE.convert(value, param, ctx)
+        return int(super().convert(value, param, ctx))
+
+
+class Finite(click.FloatRange):
+    """A number within bounds; `nan` and `inf`, which Python calls floats, are none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        found = float(super().convert(value, param, ctx))
+        if not math.isfinite(found):
+            self.fail(f"{value!r} is no number", param, ctx)
+        return found
+
+
+def host_port(option: str, text: str) -> tuple[str, int]:
+    """HOST:PORT as a pair; an IPv6 address stands in brackets."""
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]") if host.startswith("[") else host
+    if not host or not re.fullmatch(r"\d{1,5}", port, re.ASCII) or not 0 < int(port) < 65536:
+        raise CairnError(f"{option} {text}", "it is no address", "give a host and a port, like mq2.example.org:5672")
+    return host, int(port)

@@ -1,0 +1,124 @@
+"""`cairnmq explain`: why a store is as large as it is. What it does is in `tools.explain`; here is how it is told."""
+
+from __future__ import annotations
+
+import click
+from rich.table import Table
+
+from ...tools.explain.explain import Explanation, Pin, explain_tail
+from ...tools.explain.explain_space import SpaceReport, explain_space
+from ...tools.inspect.format_text import age_text, size_text
+from ...tools.inspect.point_in_time import time_words
+from ..common.connect import connect_options
+from ..common.output import answering, bars, console, output, print_json, printable, store_argument
+from ..common.statuses import FOUND
+
+_QUEUES = 20
+_NAMES = "The PostgreSQL server that knows the queues' names"
+
+
+@click.group("explain")
+def explain() -> None:
+    """Say why a store is as large as it is, and what can be done about it. Nothing is ever written."""
+
+
+@explain.command("tail")
+@store_argument
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(1), help="So many messages, at most.")
+@connect_options(_NAMES)
+@click.option("--json", "as_json", is_flag=True, help="All of it as JSON.")
+@answering
+def tail(store: str, limit: int, connect: str | None, catalog: str | None, as_json: bool) -> int:
+    """What pins the oldest part of the log: queue, message, transaction, by name; and how to let it go.
+
+    Also while a broker runs on it. The exit status is 1 if something can't be read.
+    """
+    with bars() as progress:
+        found = explain_tail(store, progress, connect, catalog, limit)
+    status = 0 if found.complete else FOUND
+    with output(lambda: status):
+        print_json(found.fields()) if as_json else _show_tail(found)
+    return status
+
+
+def _show_tail(found: Explanation) -> None:
+    shown = console()
+    shown.print(
+        f"the log is LSN {found.base_lsn} to {found.end_lsn}: {size_text(found.used_bytes)}, of which "
+        f"{size_text(found.live_bytes)} live"
+    )
+    counts = found.counts
+    if not counts:
+        shown.print("nothing pins it")
+    else:
+        kinds = ", ".join(f"{count} {kind}{'s' if count > 1 and kind != 'ends' else ''}"
+                          for kind, count in counts.items())  # fmt: skip
+        shown.print(f"its oldest container {found.file} is held by {kinds}")
+        table = Table("what holds it", "bytes", "age", "more", box=None, pad_edge=False)
+        for pin in found.pins:
+            table.add_row(*_row(pin))
+        shown.print(table)
+        if counts["message"] > sum(pin.kind == "message" for pin in found.pins):
+            queues = ", ".join(f"{printable(name)} {count}" for name, count in found.by_queue.items())
+            shown.print(f"all its messages by queue: {queues}")
+        shown.print(f"if all of that went, {size_text(found.freed_bytes)} would come free")
+    for line in found.by_itself:
+        shown.print(f"by itself: {line}")
+    if found.remedies:
+        shown.print("what you can do:")
+    for remedy in found.remedies:
+        shown.print(f"  {printable(remedy)}", soft_wrap=True)
+    for note in found.notes:
+        shown.print(printable(note))
+
+
+def _row(pin: Pin) -> list[str]:
+    details = dict(pin.details)
+    taken = details.pop("acquired", None)
+    size, age = details.pop("size_bytes", None), details.pop("age_s", None)
+    more = [f"{name.replace('_', ' ')} {value}" for name, value in details.items()
+            if value not in (False, None) and name not in ("persistence_id", "queues", "xid", "state")]  # fmt: skip
+    if isinstance(taken, dict):
+        more.append(f"handed to {taken['container']}/{taken['link']} at {time_words(taken['time_us'])}")
+    sizes = size_text(size) if isinstance(size, int) else ""
+    ages = age_text(age) if isinstance(age, float) else ""
+    return [printable(pin.name), sizes, ages, printable(", ".join(more))]
+
+
+@explain.command("space")
+@store_argument
+@click.option("--queues", "queues_shown", default=_QUEUES, show_default=True, type=click.IntRange(0),
+              help="So many queues, the largest first.")  # fmt: skip
+@connect_options(_NAMES)
+@click.option("--json", "as_json", is_flag=True, help="All of it as JSON.")
+@answering
+def space(store: str, queues_shown: int, connect: str | None, catalog: str | None, as_json: bool) -> int:
+    """What fills the disk: the parts of a store, and the queues by bytes.
+
+    Also while a broker runs on it. The exit status is 1 if something can't be read.
+    """
+    with bars() as progress:
+        found = explain_space(store, progress, connect, catalog)
+    status = 0 if found.complete else FOUND
+    with output(lambda: status):
+        print_json(found.fields()) if as_json else _show_space(found, queues_shown)
+    return status
+
+
+def _show_space(found: SpaceReport, queues_shown: int) -> None:
+    shown = console()
+    table = Table("what", "bytes", "", box=None, pad_edge=False)
+    for what, size, remedy in found.parts:
+        if size:
+            table.add_row(printable(what), size_text(size), remedy)
+    table.add_row("all", size_text(found.total_bytes), "")
+    shown.print(table)
+    if found.queues and queues_shown:
+        table = Table("queue", "messages", "bytes", box=None, pad_edge=False)
+        for name, count, size in found.queues[:queues_shown]:
+            table.add_row(printable(name), str(count), size_text(size))
+        shown.print(table)
+    if len(found.queues) > queues_shown:
+        shown.print(f"and {len(found.queues) - queues_shown} more queues")
+    for note in found.notes:
+        shown.print(printable(note))

@@ -1,0 +1,171 @@
+"""`cairnmq replay`: what a journal says arrived, sent to a broker again. What it does is in `tools.arrivals`."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import click
+
+from ...analytics.scan.selection import queue_ids_named
+from ...base.clock import SystemClock
+from ...base.errors import CairnError, JournalError
+from ...tools.history.arrivals import Arrivals, RecordReader
+from ...tools.history.history_view import HistoryView
+from ...tools.inspect.point_in_time import PointInTime, parse_point_in_time
+from ...tools.load.bulk_sender import BulkSender, OutgoingMessage
+from ..common.connect import connect_options
+from ..common.output import answering, output, remark
+from ..common.send_options import stoppable, target_of, target_options, tell_sent
+from ..common.shown_rows import Bars
+from ..common.units import Finite
+from ..store.archives import archives_option
+
+MAX_SPEED = 0.0
+
+
+class _Speed(click.ParamType[float]):
+    """Like 10x, 0.5x or max, which is `MAX_SPEED`."""
+
+    name = "speed"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        if value == "max":
+            return MAX_SPEED
+        found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)x?", str(value), re.ASCII)
+        if found is None or not float(found[1]):
+            self.fail(f"{value!r} is no speed: give 1x, 10x, 0.5x or max", param, ctx)
+        return float(found[1])
+
+
+@click.command("replay")
+@click.argument("paths", nargs=-1, metavar="STORE|ARCHIVE...")
+@archives_option
+@click.option("--to", "url", required=True, metavar="URL",
+              help="The broker: messages go to their queues there, or to the address the URL ends in.")  # fmt: skip
+@click.option("--speed", type=_Speed(), default="1x", show_default=True, metavar="1x|10x|max",
+              help="So much faster than they arrived, with the same spacing.")  # fmt: skip
+@click.option("--rate", type=Finite(min=0, min_open=True), metavar="N",
+              help="Instead: so many a second, evenly.")  # fmt: skip
+@click.option("--from-lsn", metavar="LSN", help="What arrived from there on.")
+@click.option("--to-lsn", metavar="LSN", help="What arrived before.")
+@click.option("--from-time", metavar="TIME", help="What arrived after that time, or in the last 10m, 2h, 7d.")
+@click.option("--to-time", metavar="TIME", help="What arrived up to that time.")
+@click.option("--queue", "queues", multiple=True, metavar="NAME|ID", help="Only what arrived there. Repeatable.")
+@click.option("--count", type=click.IntRange(min=1), metavar="N", help="At most so many messages.")
+@target_options
+@connect_options("The PostgreSQL server that the store's wiring is on")
+@click.option("--json", "as_json", is_flag=True, help="Tell the result as one JSON object.")
+@answering
+def replay(
+    paths: tuple[str, ...],
+    archives: tuple[str, ...],
+    url: str,
+    speed: float,
+    rate: float | None,
+    from_lsn: str | None,
+    to_lsn: str | None,
+    from_time: str | None,
+    to_time: str | None,
+    queues: tuple[str, ...],
+    count: int | None,
+    user: str | None,
+    ca: str | None,
+    connect: str | None,
+    catalog: str | None,
+    as_json: bool,
+) -> int:
+    """Send what arrived in a journal to a broker again, byte for byte and in order, at a chosen speed.
+
+    A message counts when it got on a queue, once for each; one of a transaction that was not committed never does. What
+    a broker notes for itself, on queues whose names begin with $, is left out unless --queue names it. Each message is
+    confirmed; Ctrl-C ends the replay and says with which --from-lsn it goes on. A running broker is not held up by it:
+    keep an --archive-dir for what is to be replayed slowly.
+
+    The exit status is 1 if not everything that was meant was accepted, and 2 if there is no log.
+    """
+    if not paths and not archives:
+        raise click.UsageError("Missing argument 'STORE|ARCHIVE...'.")
+    if (from_lsn and from_time) or (to_lsn and to_time):
+        raise click.UsageError("give an LSN or a time, not both")
+    now_us = SystemClock().wall_us()
+    begin = _moment(from_lsn, from_time, now_us)
+    end = _moment(to_lsn, to_time, now_us)
+    target, address = target_of(url, user, ca)
+    with HistoryView([*paths, *archives], connect, catalog, holds=False) as past:
+        ids = queue_ids_named(queues, past.queue_names, "--queue {}")
+        history = past.history
+        end_lsn = history.end_lsn()
+        first_lsn = _lsn(begin, history.lsn_at, history.first_lsn)
+        arrivals = Arrivals(history, first_lsn, _lsn(end, history.lsn_at, end_lsn), _wanted(past, ids))
+        records = RecordReader(history)
+        lost: Counter[str] = Counter()
+        messages = _outgoing(past, arrivals, records, lost, address, speed, rate, count)
+        try:
+            with Bars() as bars:
+                run = BulkSender(target, messages, lambda done: bars.show("replaying", done, 0))
+                with stoppable(run):
+                    sent = run.run()
+        finally:
+            records.close()
+        faults = [f"LSN {one.first_lsn} to {one.end_lsn} can't be read: {one.why}" for one in arrivals.damage]
+        if arrivals.unreadable:
+            faults.append(f"of {len(arrivals.unreadable)} messages the content is not kept any more")
+        faults += [f"{name}: {number} messages" for name, number in lost.items()]
+        for told in dict.fromkeys((*past.remarks, *history.notes, *faults)):
+            remark("replay", told)
+        status = 1 if faults or not sent.is_complete else 0
+        with output(lambda: status):
+            tell_sent(sent, lambda token: f"--from-lsn {token} goes on there", {"faults": faults}, as_json)
+    return status
+
+
+def _moment(lsn: str | None, time: str | None, now_us: int) -> PointInTime | None:
+    text = lsn or time
+    if not text:
+        return None
+    moment = parse_point_in_time(text, now_us)
+    if (moment.lsn is None) != (lsn is None):
+        raise click.UsageError(f"{text}: {'an LSN' if lsn else 'a time'} is expected")
+    return moment
+
+
+def _lsn(moment: PointInTime | None, lsn_at: Callable[[int], int], default: int) -> int:
+    if moment is None:
+        return default
+    return moment.lsn if moment.lsn is not None else default if moment.time_us is None else lsn_at(moment.time_us)
+
+
+def _wanted(past: HistoryView, ids: tuple[int, ...]) -> Callable[[int], bool]:
+    own = {queue_id for queue_id, name in past.queue_names.items() if name.startswith("$")}
+    return ids.__contains__ if ids else lambda queue_id: queue_id not in own
+
+
+def _outgoing(
+    past: HistoryView, arrivals: Arrivals, records: RecordReader, lost: Counter[str], address: str, speed: float,
+    rate: float | None, count: int | None,
+) -> Iterator[OutgoingMessage]:  # fmt: skip
+    first_us = None
+    number = 0
+    for arrival in arrivals:
+        if number == count:
+            return
+        to = address or past.queue_names.get(arrival.queue_id, "")
+        if not to:
+            lost[f"queue {arrival.queue_id} has no name any more: end the URL with /ADDRESS"] += 1
+            continue
+        try:
+            content = records.content(arrival)
+        except JournalError as error:
+            lost[f"can't be read ({error.reason})"] += 1
+            continue
+        except CairnError as error:
+            lost[f"can't be read ({error})"] += 1
+            continue
+        first_us = arrival.time_us if first_us is None else first_us
+        spaced_s = max(0, arrival.time_us - first_us) / 1e6 / speed if speed else 0.0
+        yield OutgoingMessage(arrival.lsn, to, content, number / rate if rate else spaced_s)
+        number += 1

@@ -1,0 +1,236 @@
+"""`cairnmq trace`: the life of a message. What it does is in `tools.trace`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import click
+from rich.table import Table
+
+from ...base.errors import CairnError, NotWhole
+from ...base.printable import printable
+from ...tools.history.arrivals import RecordReader
+from ...tools.history.history_view import HistoryView
+from ...tools.history.trace import Event, MessageLifetime, Properties, find, lifetime_of, message_at, properties_of
+from ...tools.inspect.point_in_time import time_words
+from ..common.connect import connect_options
+from ..common.output import answering, output, remark
+from ..common.shown_rows import Bars, console, line
+from ..store.archives import archives_option
+
+_MOST = 20
+"""So many messages are shown, if more have a property that was asked for."""
+
+
+class _Traced(NamedTuple):
+    store: str
+    past: HistoryView
+    life: MessageLifetime
+    about: Properties
+    content_bytes: int
+
+
+@click.command("trace")
+@click.argument("arguments", nargs=-1, required=True, metavar="STORE... [MESSAGE]")
+@click.option("--message-id", metavar="ID", help="The message whose sender gave it this message-id.")
+@click.option("--correlation-id", metavar="ID", help="Messages with this correlation-id.")
+@click.option("--property", "own", metavar="NAME=VALUE", help="Messages with this application property.")
+@archives_option
+@click.option("--also", multiple=True, type=click.Path(), metavar="STORE",
+              help="Look in the store of another broker, too, for the same message-id. Repeatable.")  # fmt: skip
+@connect_options("The PostgreSQL server that the store's wiring is on")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@answering
+def trace(
+    arguments: tuple[str, ...],
+    message_id: str | None,
+    correlation_id: str | None,
+    own: str | None,
+    archives: tuple[str, ...],
+    also: tuple[str, ...],
+    connect: str | None,
+    catalog: str | None,
+    as_json: bool,
+) -> int:
+    """Show the life of a message, from its arrival to the reason why it left, also while a broker runs on the store.
+
+    STORE is a store directory, or a store and its archives. MESSAGE is the store's id for it, or the LSN of any record
+    about it; or name it by what its sender said. A message that was moved is followed to its copy, and from it back to
+    the original. Nothing is written.
+
+    The exit status is 1 if there is no such message, or the log is damaged where its life may stand, and 2 if there is
+    no log.
+    """
+    chosen = _chosen(message_id, correlation_id, own)
+    if chosen is None and (len(arguments) + len(archives) < 2 or not arguments[-1].isdecimal()):
+        raise click.UsageError("name a store and a message: its id, or --message-id, --correlation-id or --property")
+    paths = [*(arguments if chosen else arguments[:-1]), *archives]
+    traced: list[_Traced] = []
+    opened: list[HistoryView] = []
+    try:
+        with Bars() as bars:
+            past = HistoryView(paths, connect, catalog)
+            opened.append(past)
+            if chosen is None:
+                ids = [message_at(past.history, int(arguments[-1]))]
+            else:
+                ids = find(past.history, *chosen, bars.show)
+            traced += _trace(past, paths[0], ids, bars)
+            names = {one.about.message_id for one in traced} - {""}
+            for store in also:
+                other = HistoryView([store])
+                opened.append(other)
+                if chosen is not None:
+                    ids = find(other.history, *chosen, bars.show)
+                else:
+                    ids = find(other.history, lambda found: found.message_id in names, b"", bars.show) if names else []
+                traced += _trace(other, store, ids, bars)
+        told = [remark for past in opened for remark in past.told()]
+    finally:
+        for past in opened:
+            past.close()
+    for text in told:
+        remark("trace", text)
+    if not traced or not any(one.life.events for one in traced):
+        what = arguments[-1] if chosen is None else message_id or correlation_id or own
+        raise NotWhole(f"message {what}", "what is kept of the log tells nothing of it", "name its archive, too")
+    status = 1 if any(one.life.damage for one in traced) else 0
+    with output(lambda: status):
+        for one in traced:
+            _show_json(one, len(traced) > 1 or bool(also)) if as_json else _show(one, bool(also))
+    return status
+
+
+def _chosen(
+    message_id: str | None, correlation_id: str | None, own: str | None
+) -> tuple[Callable[[Properties], bool], bytes] | None:
+    """The test for the messages that are asked for, and bytes that the content of each contains."""
+    given = [one for one in (message_id, correlation_id, own) if one is not None]
+    if not given:
+        return None
+    if message_id == "" or correlation_id == "":
+        raise click.UsageError("an empty id is that of no message")
+    if len(given) > 1:
+        raise click.UsageError("give one of --message-id, --correlation-id and --property")
+    if own is not None:
+        name, equals, value = own.partition("=")
+        if not equals or not name:
+            raise click.UsageError(f"--property {own}: give NAME=VALUE")
+        return lambda found: found.properties.get(name) == value, name.encode()
+    if message_id is not None:
+        return lambda found: found.message_id == message_id, _needle(message_id)
+    return lambda found: found.correlation_id == correlation_id, _needle(str(correlation_id))
+
+
+def _needle(text: str) -> bytes:
+    """Bytes that a message with that id contains; none if the id may be a number, a UUID or bytes."""
+    try:
+        UUID(text)
+    except ValueError:
+        may_be_bytes = all(char in "0123456789abcdef" for char in text)
+        return b"" if may_be_bytes else text.encode()
+    return b""
+
+
+def _trace(past: HistoryView, store: str, ids: list[int], bars: Bars) -> list[_Traced]:
+    if len(ids) > _MOST:
+        past.remarks.append(f"{len(ids)} messages have that; the first {_MOST} are shown")
+    found: list[_Traced] = []
+    done: set[int] = set()
+    for message_id in ids[:_MOST]:
+        if message_id in done:
+            continue
+        life = lifetime_of(past.history, message_id, bars.show)
+        done.update(life.message_ids)
+        found.append(_Traced(store, past, life, *_content(past, life)))
+    return found
+
+
+def _content(past: HistoryView, life: MessageLifetime) -> tuple[Properties, int]:
+    """The sender's properties of a message, if they are still kept, and the length of their record."""
+    records = RecordReader(past.history)
+    try:
+        for message_id in life.message_ids:
+            try:
+                content = records.payload(message_id)
+            except CairnError:
+                continue
+            return properties_of(content), len(content)
+    finally:
+        records.close()
+    return Properties("", "", {}), 0
+
+
+def _status(one: _Traced) -> str:
+    if not one.life.on:
+        return "gone"
+    places = [
+        f"{message_id} on {', '.join(sorted(one.past.name_of(queue) for queue in queues))}"
+        for message_id, queues in one.life.on.items()
+    ]
+    return "; ".join(places)
+
+
+def _fields(one: _Traced, event: Event, with_store: bool) -> dict[str, Any]:
+    fields: dict[str, Any] = {"lsn": event.lsn, "time_us": event.time_us, "event": event.what}
+    if with_store:
+        fields["store"] = one.store
+    fields["message_id"] = event.message_id
+    if event.queue_id:
+        fields |= {"queue_id": event.queue_id, "queue": one.past.name_of(event.queue_id)}
+    if event.txn_id:
+        fields |= {"txn_id": event.txn_id, "xid": one.life.xids.get(event.txn_id)}
+    return fields | event.more
+
+
+def _show_json(one: _Traced, with_store: bool) -> None:
+    line({
+        "message": {
+            "store": one.store, "ids": one.life.message_ids, "message_id": one.about.message_id or None,
+            "correlation_id": one.about.correlation_id or None, "properties": one.about.properties,
+            "on": {str(key): sorted(map(one.past.name_of, queues)) for key, queues in one.life.on.items()},
+            "missing": one.life.missing,
+            "acquisitions_not_written": one.life.unwritten,
+            "damage": [[damage.first_lsn, damage.end_lsn, damage.why] for damage in one.life.damage],
+        }
+    })  # fmt: skip
+    for event in one.life.events:
+        line(_fields(one, event, with_store))
+
+
+def _show(one: _Traced, with_store: bool) -> None:
+    out = console()
+    said = [f"{name} {value}" for name, value in one.about._asdict().items() if isinstance(value, str) and value]
+    said += [f"{name}={value}" for name, value in one.about.properties.items()]
+    title = f"message {', '.join(map(str, one.life.message_ids))}" + (f" in {one.store}" if with_store else "")
+    out.print(printable(title + (f" ({', '.join(said)})" if said else "")))
+    table = Table("LSN", "when", "message", "what", "queue", "more")
+    for event in one.life.events:
+        queue = one.past.name_of(event.queue_id) if event.queue_id else ""
+        said_more = dict(event.more)
+        if "link" in said_more:
+            said_more = {"by": f"{said_more['container']}/{said_more['link']}"}
+        more = [
+            printable(key.replace("_", " ") if value is True else f"{key.replace('_', ' ')} {value}")
+            for key, value in said_more.items()
+        ]
+        if event.txn_id:
+            xid = one.life.xids.get(event.txn_id)
+            more.append(f"transaction {event.txn_id}" + (f", xid {xid}" if xid else ""))
+        table.add_row(
+            str(event.lsn), time_words(event.time_us), str(event.message_id), event.what, printable(queue),
+            ", ".join(more),
+        )  # fmt: skip
+    out.print(table)
+    for first, end in one.life.missing:
+        out.print(f"LSN {first} to {end} is not kept: what happened there is not known")
+    for damage in one.life.damage:
+        out.print(f"LSN {damage.first_lsn} to {damage.end_lsn} can't be read: {damage.why}")
+    for first, end in one.life.unwritten:
+        out.print(f"LSN {first} to {end}: acquisitions were not written down, or not all; the broker does that with "
+                  "--journal-acquisitions")  # fmt: skip
+    if one.life.unwritten and one.life.on:
+        out.print("how many messages each consumer has now, a running broker tells: cairnmq ctl links list")
+    out.print(f"now: {printable(_status(one))}")

@@ -1,0 +1,234 @@
+"""`cairnmq ctl`: look into a running broker, and change it, by its management over AMQP."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+from functools import update_wrapper
+from typing import Any
+
+import click
+
+from ..common.login_options import PASSWORD, checked_url, login_of
+from ..common.units import Finite
+from .ctl_client import ManagementClient, SilentMembers
+from .ctl_tables import Printer
+
+Command = Callable[..., Any]
+SINGLE_COLUMNS = {
+    "broker": ("version", "uptime-seconds", "queues", "connections", "links", "memory-used-bytes", "alarms"),
+    "store": ("durable-lsn", "next-lsn", "full"),
+    "cluster": ("phase", "serving", "connected", "queues", "owned-queues", "waiting-events", "unfinished"),
+}
+"""Of things of which each broker has one, for all members of a cluster."""
+COLUMNS = {
+    "queue": ("name", "durable", "messages", "ready", "unsettled", "consumers", "bindings", "put", "taken"),
+    "exchange": ("name", "exchange-type", "durable", "bindings", "routed", "unroutable"),
+    "binding": ("exchange", "queue", "key", "arguments", "durable"),
+    "template": ("name", "arguments"),
+    "connection": ("identity", "name", "user", "container", "links", "since"),
+    "session": ("identity", "number", "connection", "links", "since"),
+    "link": ("identity", "name", "role", "address", "unsettled", "since"),
+    "user": (
+        "name", "connections", "links", "queues", "durable-bytes", "throttled-links", "max-links", "max-queues",
+        "max-durable-bytes", "max-messages-per-second",
+    ),
+    "connector": ("name", "url", "role", "state", "container", "links", "since", "why"),
+    "link-route": ("name", "connector", "direction", "strip"),
+    "auto-link": ("name", "direction", "address", "connector", "external", "state", "why"),
+    "following": ("name", "connector", "source", "state", "whole", "messages", "lag-seconds", "why"),
+    "follower": ("name", "queue", "place", "behind-bytes"),
+    "router": ("name", "next", "cost", "addresses", "sent", "received"),
+    "transaction": ("name", "state", "operations", "age-seconds", "connection"),
+}
+
+
+class Tools:
+    """The tools of a command: the client that asks, and the printer."""
+
+    def __init__(self, client: ManagementClient, printer: Printer) -> None:
+        self.client = client
+        self.printer = printer
+
+
+_ASKS = ("--url", "--user", "--ca", "--timeout")
+"""Options of `ctl` with a value; no command below it has options with these names."""
+
+
+class _Group(click.Group):
+    """Accepts its own options behind commands, too. Ends silently on a closed pipe (`| head`)."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        own: list[str] = []
+        others: list[str] = []
+        rest = iter(args)
+        for one in rest:
+            if one == "--":
+                others += [one, *rest]
+            elif one == "--json" or one.startswith(tuple(f"{name}=" for name in _ASKS)):
+                own.append(one)
+            elif one in _ASKS:
+                value = next(rest, None)
+                if value is None:
+                    raise click.BadOptionUsage(one, f"Option '{one}' requires an argument.", ctx)
+                own += [one, value]
+            else:
+                others.append(one)
+        return super().parse_args(ctx, own + others)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            found = super().invoke(ctx)
+            sys.stdout.flush()
+            return found
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at the very end
+            sys.exit(0)
+
+
+@click.group("ctl", cls=_Group)
+@click.option("--url", default="amqp://127.0.0.1:5672", show_default=True, envvar="CAIRNMQ_URL", help="The broker.")
+@click.option("--user", help=f"Log in as that; the password is {PASSWORD} in the environment, or asked for.")
+@click.option("--ca", type=click.Path(exists=True, dir_okay=False), help="Whose certificates to trust, with amqps.")
+@click.option("--timeout", "timeout_s", default=10.0, show_default=True, type=Finite(0.1), help="Seconds.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.pass_context
+def ctl(
+    context: click.Context, url: str, user: str | None, ca: str | None, timeout_s: float, as_json: bool
+) -> None:
+    """Look into a running broker, and change it."""
+    checked_url(url)
+    client = ManagementClient(lambda: login_of(url, user, ca, timeout_s), timeout_s)
+    context.call_on_close(client.close)
+    context.obj = Tools(client, Printer(as_json=as_json))
+
+
+def with_tools(command: Command) -> Command:
+    """The tools as the first argument."""
+
+    def wrapped(*args: Any, **options: Any) -> Any:
+        return command(click.get_current_context().obj, *args, **options)
+
+    return update_wrapper(wrapped, command)
+
+
+def value_of(option: str, text: str) -> tuple[str, Any]:
+    """KEY=VALUE: a number, true or false where it looks like one, else a text; `=` in quotes stays a text."""
+    key, sign, raw = text.partition("=")
+    if not key or not sign:
+        raise click.UsageError(f"{option} {text}: say KEY=VALUE")
+    if raw in ("true", "false"):
+        return key, raw == "true"
+    try:
+        return key, int(raw)
+    except ValueError:
+        return key, raw[1:-1] if len(raw) > 1 and raw[0] == raw[-1] == '"' else raw
+
+
+def arguments_option(command: Command) -> Command:
+    return click.option(
+        "-a", "--argument", "arguments", multiple=True, metavar="KEY=VALUE",
+        callback=lambda context, option, texts: dict(value_of("--argument", text) for text in texts),
+        help="Any number of times.",
+    )(command)  # fmt: skip
+
+
+_CLUSTER = click.option("--cluster", is_flag=True, help="Of all members of the broker's cluster.")
+
+
+def list_all(
+    tools: Tools, type: str, columns: tuple[str, ...], *, like: str = "*", internal: bool = False
+) -> None:
+    """Print the rows of all members of a cluster. Silent members are listed on the error output."""
+    unheard = SilentMembers()
+    rows = (
+        row for row in tools.client.rows_of_all(type, unheard, internal=internal) if fnmatchcase(row["name"], like)
+    )
+    tools.printer.rows(rows, ("member", *columns))
+    if str(unheard):
+        click.echo(f"cluster: {unheard}", err=True)
+
+
+def group_of(type: str, plural: str, text: str) -> click.Group:
+    """A group with `list` and `show`."""
+
+    @ctl.group(plural, help=text)
+    def group() -> None: ...
+
+    @group.command("list")
+    @click.option("--like", default="*", show_default=True, help="Of that name: a pattern.")
+    @click.option("--internal", is_flag=True, help="The broker's own, too.")
+    @_CLUSTER
+    @with_tools
+    def list_(tools: Tools, like: str, internal: bool, cluster: bool) -> None:
+        """A line for each."""
+        if cluster:
+            list_all(tools, type, COLUMNS[type], like=like, internal=internal)
+            return
+        rows = (row for row in tools.client.rows(type, internal=internal) if fnmatchcase(row["name"], like))
+        tools.printer.rows(rows, COLUMNS[type])
+
+    @group.command("show")
+    @click.argument("name")
+    @with_tools
+    def show(tools: Tools, name: str) -> None:
+        """All there is to know of one."""
+        tools.printer.one(tools.client.ask("READ", type, name))
+
+    return group
+
+
+def deleting(group: click.Group, type: str, name: str = "delete", text: str = "Take it away.") -> None:
+    """The group's command for that."""
+
+    @group.command(name, help=text)
+    @click.argument("name")
+    @with_tools
+    def delete(tools: Tools, name: str) -> None:
+        tools.client.ask("DELETE", type, name)
+        tools.printer.done(f"{type} {name} is gone")
+
+
+MEMBER_COLUMNS = ("node", "address", "state", "leader-of", "process", "incarnation", "this-one")
+
+
+def show_cluster(tools: Tools) -> None:
+    """A summary, and a row for each member."""
+    found = tools.client.ask("READ", "cluster", "cluster")
+    if "member-states" not in found:  # a broker of an earlier version
+        tools.printer.one(found)
+        return
+    names = ("cluster", "phase", "serving", "connected", "needed", "queues", "waiting-events", "unfinished")
+    tools.printer.one({name: found[name] for name in names})
+    tools.printer.rows(found["member-states"], MEMBER_COLUMNS)
+
+
+def for_singles() -> None:
+    for type, text in (
+        ("broker", "The broker: version, uptime, what there is."),
+        ("store", "The store's figures."),
+        ("cluster", "The cluster, as this member sees it."),
+    ):
+
+        def show(tools: Tools, cluster: bool, type: str = type) -> None:
+            if cluster:
+                list_all(tools, type, SINGLE_COLUMNS[type])
+            elif type == "cluster" and not tools.printer.as_json:
+                show_cluster(tools)
+            else:
+                tools.printer.one(tools.client.ask("READ", type, type))
+
+        ctl.command(type, help=text)(_CLUSTER(with_tools(show)))
+
+
+for_singles()
+
+
+@ctl.command("reload")
+@with_tools
+def reload(tools: Tools) -> None:
+    """Read users, access rules, certificates and revocation lists again."""
+    gone = tools.client.ask("RELOAD", "broker", "broker")["gone"]
+    tools.printer.done(f"reloaded; {gone} connections and links had to go")

@@ -1,0 +1,139 @@
+"""The client of management that `cairnmq ctl` is made of: one connection, one request after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from os import getpid
+from socket import gethostname
+from typing import Any
+
+from ...amqp.client.login import BrokerLogin
+from ...amqp.client.loop import Loop
+from ...amqp.client.management import Management
+from ...amqp.client.wire import Wire
+from ...amqp.codec.types import Array, Symbol
+from ...base.errors import CairnError
+from ...base.texts import bytes_words, text_in
+
+PAGE_ROWS = 1000
+
+
+class SilentMembers:
+    """Members of a cluster of which a report tells nothing."""
+
+    def __init__(self) -> None:
+        self.silent: dict[str, None] = {}
+        """They did not answer in time."""
+        self.missing = 0
+        """How many are not there."""
+
+    def __str__(self) -> str:
+        told = [f"member {member} did not answer in time" for member in self.silent]
+        if self.missing:
+            told.append(f"{self.missing} of its members {'is' if self.missing == 1 else 'are'} not there")
+        return "; ".join(told)
+
+
+class ManagementClient:
+    """A connection to a broker's management, made when it is first needed."""
+
+    def __init__(self, where: Callable[[], BrokerLogin], timeout_s: float) -> None:
+        """*where* is called at the first request: it may ask for a password."""
+        self._where = where
+        self._timeout_s = timeout_s
+        self._wire: Wire | None = None
+        self._management: Management | None = None
+
+    def ask(
+        self, operation: str, type: str, name: str | None = None, body: Mapping[str, Any] | None = None, **more: Any
+    ) -> Any:
+        """The body of the answer. Raises `CairnError` with what the broker says, if it refuses."""
+        given = {"operation": operation, "type": type, "name": name, **more}
+        properties = {key: value for key, value in given.items() if value is not None}
+        place = f"{operation.lower()} {type}" + (f" {name}" if name else "")
+        answer = self._connected().ask(properties, None if body is None else dict(body))
+        if answer.status >= 400:
+            raise CairnError(place, f"{answer.description} ({answer.status})")
+        return answer.body
+
+    def rows(self, type: str, *, internal: bool = False) -> Iterator[dict[str, Any]]:
+        """All of that type, page by page; the broker's own only with *internal*."""
+        offset: int | None = 0
+        flags: dict[str, Any] = {"internal": True} if internal else {}
+        while offset is not None:
+            found = self.ask("QUERY", "org.amqp.management", entityType=type, offset=offset, count=PAGE_ROWS, **flags)
+            for row in found["results"]:
+                yield dict(zip(found["attributeNames"], row, strict=True))
+            offset = found["next"]
+
+    def rows_of_all(
+        self, type: str, unheard: SilentMembers, *, internal: bool = False
+    ) -> Iterator[dict[str, Any]]:
+        """The rows of all members of a cluster, each with its `member`; *unheard* collects the silent members."""
+        offset: int | None = 0
+        more: dict[str, Any] = {"scope": "cluster", "timeout-ms": int(min(60, self._timeout_s / 2) * 1000)}
+        if internal:
+            more["internal"] = True
+        while offset is not None:
+            found = self.ask("QUERY", "org.amqp.management", entityType=type, offset=offset, **more)
+            unheard.silent.update(dict.fromkeys(found["silent"]))
+            unheard.missing = found["missing"]
+            for row in found["results"]:
+                yield dict(zip(found["attributeNames"], row, strict=True))
+            offset = found["next"]
+
+    def peek(self, queue: str, count: int, body_bytes: int) -> Iterator[dict[str, Any]]:
+        """The first *count* messages of a queue."""
+        after: int | None = 0
+        while after is not None and count > 0:
+            asked = {"after": after, "count": min(count, PAGE_ROWS), "body-bytes": body_bytes}
+            found = self.ask("PEEK", "queue", queue, asked)
+            yield from ({**one, "body-text": _body_text(one.get("body"), body_bytes)} for one in found["messages"])
+            count -= len(found["messages"])
+            after = found["next"]
+
+    def close(self) -> None:
+        if self._wire is not None:
+            self._wire.close()
+
+    def _connected(self) -> Management:
+        if self._management is None:
+            self._wire = Wire(self._where(), f"cairnmq-ctl@{gethostname()}-{getpid()}")
+            loop = Loop()
+            loop.add(self._wire, [])
+            self._management = Management(self._wire, loop)
+        return self._management
+
+
+def _body_text(body: Any, body_bytes: int) -> str | None:
+    """The text of a body of which so many bytes were asked for; None if it is no text."""
+    if isinstance(body, bytes | bytearray | memoryview):
+        return text_in(bytes(body), is_cut=len(body) == body_bytes)
+    return body if isinstance(body, str) and not isinstance(body, Symbol) else None
+
+
+def readable(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A message of `ManagementClient.peek` for people: its body as text, or how many bytes it has and which."""
+    body, text = message.get("body"), message["body-text"]
+    if text is None and isinstance(body, bytes | bytearray | memoryview):
+        text = bytes_words(bytes(body))
+    return {**message, "body": body if text is None else text}
+
+
+def plain(value: Any) -> Any:
+    """A value of AMQP's as JSON has it: bytes and other things as texts."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, Array):
+        return [plain(item) for item in value.items]
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).decode(errors="backslashreplace")
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value)
+    return str(value)

@@ -1,0 +1,141 @@
+"""`cairnmq users`: who can log in to a broker with a password."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+
+import click
+
+from ...base.accounts import users as users_file
+from ...base.accounts.credentials import FEWEST_ITERATIONS, ITERATIONS, MOST_ITERATIONS, Credentials, make, prove
+from ...base.errors import CairnError
+
+MAX_PASSWORD_BYTES = 1024
+
+
+@click.group("users")
+def users() -> None:
+    """Say who can log in to a broker with a password.
+
+    Passwords are asked for, or read from standard input if that is no terminal; a file keeps only what proves them.
+    A broker that is started with the same --users-file takes changes at the next login.
+    """
+
+
+_file = click.option(
+    "--users-file", "path", required=True, type=click.Path(dir_okay=False), help="The file that says so."
+)
+_iterations = click.option(
+    "--iterations",
+    default=ITERATIONS,
+    show_default=True,
+    type=click.IntRange(FEWEST_ITERATIONS, MOST_ITERATIONS),
+    help="How much work a guess is, and a login.",
+)
+
+
+@users.command()
+@click.argument("name")
+@_file
+@_iterations
+def add(name: str, path: str, iterations: int) -> None:
+    """Add the user NAME; the file is made if it is not there."""
+    why = users_file.why_no_name(name)
+    if why:
+        raise CairnError(f"user {name!r}", why, "choose another name")
+    kept = _new_password(name, iterations)
+
+    def edit(accounts: dict[str, Credentials]) -> None:
+        if name in accounts:
+            raise CairnError(path, f"it has a user {name!r} already", "change the password by `cairnmq users password`")
+        accounts[name] = kept
+
+    users_file.change(path, edit)
+    print(f"added {name} to {path}")
+
+
+@users.command()
+@click.argument("name")
+@_file
+@_iterations
+def password(name: str, path: str, iterations: int) -> None:
+    """Give the user NAME another password."""
+    _known(users_file.read(path), name, path)
+    kept = _new_password(name, iterations)
+
+    def edit(accounts: dict[str, Credentials]) -> None:
+        _known(accounts, name, path)
+        accounts[name] = kept
+
+    users_file.change(path, edit)
+    print(f"{name} has another password in {path}")
+
+
+@users.command()
+@click.argument("name")
+@_file
+def remove(name: str, path: str) -> None:
+    """Remove the user NAME. Connections they have stay until they end."""
+    users_file.read(path)  # a file that is not there is not made
+
+    def edit(accounts: dict[str, Credentials]) -> None:
+        _known(accounts, name, path)
+        del accounts[name]
+
+    users_file.change(path, edit)
+    print(f"removed {name} from {path}")
+
+
+@users.command("list")
+@_file
+def list_users(path: str) -> None:
+    """List the users of the file."""
+    for name in users_file.read(path).accounts:
+        print(name)
+
+
+@users.command()
+@click.argument("name", required=False)
+@_file
+def check(name: str | None, path: str) -> None:
+    """Check that the file is whole and nobody else's to read; with NAME, that a password is theirs."""
+    found = users_file.read(path)
+    mode = stat.S_IMODE(os.stat(path).st_mode)
+    if mode & 0o077:
+        raise CairnError(path, f"others may read or write it (mode {mode:04o})", f"chmod 600 {path}")
+    if name is not None:
+        kept = _known(found, name, path)
+        if not prove(_ask(f"Password of {name}", again=False), kept):
+            raise CairnError(path, f"that is not the password of {name!r}")
+        print(f"that is the password of {name}")
+    else:
+        print(f"{path}: {len(found.accounts)} users, all of it is right")
+
+
+def _known(found: users_file.Users | dict[str, Credentials], name: str, path: str) -> Credentials:
+    accounts = found.accounts if isinstance(found, users_file.Users) else found
+    if name not in accounts:
+        raise CairnError(path, f"it has no user {name!r}", "list them by `cairnmq users list`")
+    return accounts[name]
+
+
+def _new_password(name: str, iterations: int) -> Credentials:
+    try:
+        return make(_ask(f"Password of {name}", again=True), iterations)
+    except ValueError as error:
+        raise CairnError(f"the password of {name!r}", f"can't be used: {error}", "choose another one") from error
+
+
+def _ask(text: str, *, again: bool) -> str:
+    """A password from the terminal, unseen; or the first line of standard input."""
+    if sys.stdin.isatty():
+        return str(click.prompt(text, hide_input=True, confirmation_prompt=again, err=True))
+    line = sys.stdin.buffer.readline(MAX_PASSWORD_BYTES + 2).rstrip(b"\r\n")
+    if len(line) > MAX_PASSWORD_BYTES:
+        raise CairnError("standard input", f"a password has up to {MAX_PASSWORD_BYTES} bytes", "choose another one")
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise CairnError("standard input", "the password is no UTF-8", "choose another one") from error

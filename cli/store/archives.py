@@ -1,0 +1,35 @@
+"""`--archive-dir`: the archive of the log that a command reads, the same option in every command that reads history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from ..common.statuses import WrongCall
+
+_Command = Callable[..., Any]
+
+
+def archives_option(command: _Command) -> _Command:
+    """The option, repeatable, as *archives*."""
+    return click.option(
+        "--archive-dir", "archives", multiple=True, type=click.Path(), metavar="DIR",
+        help="Also read the log's archive: the directory of the broker's --archive-dir. Repeatable.",
+    )(command)  # fmt: skip
+
+
+def archive_option(command: _Command) -> _Command:
+    """The option, given at most once, as *archive_dir*."""
+    return click.option(
+        "--archive-dir", multiple=True, type=click.Path(), metavar="DIR", callback=_one,
+        help="Also read the log's archive: the directory of the broker's --archive-dir.",
+    )(command)  # fmt: skip
+
+
+def _one(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> str | None:
+    if len(given) > 1:
+        which = ", ".join(given)
+        raise WrongCall(f"--archive-dir {which}", f"cairnmq {context.info_name} reads one archive", "give it once")
+    return given[0] if given else None

@@ -1,0 +1,107 @@
+"""`cairnmq backup` and `cairnmq restore`. What they do is in `tools.backup` and `tools.restore`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
+
+from ...base.clock import SystemClock
+from ...tools.backup.backup import back_up
+from ...tools.backup.manifest import Manifest
+from ...tools.backup.restore import restore as run_restore
+from ...tools.inspect.journal_check import Progress
+from ..common.connect import connect_options
+from ..common.local_directory import LocalDirectory
+from ..common.signals import ENDING, replaced
+
+
+@click.command("backup")
+@click.argument("store", metavar="STORE", type=click.Path(file_okay=False, exists=True))
+@click.argument("target", metavar="DEST", type=LocalDirectory())
+@connect_options("The PostgreSQL server that the store's wiring is on")
+@click.option("--json", "as_json", is_flag=True, help="Tell the result as one JSON object.")
+def backup(store: str, target: str, connect: str | None, catalog: str | None, as_json: bool) -> None:
+    """Back up a store, also while its broker runs.
+
+    The backup holds everything that was confirmed before it began, as of one moment. DEST must not exist, or be empty;
+    it gets its name only when all of it is on the disk. `cairnmq restore` makes a store of it, and `cairnmq dump` reads
+    it. In a backup the wiring is always an SQLite file.
+    """
+    begun_s = time.monotonic()
+    with _interruptible("backup", target), _progress() as progress:
+        made, messages = back_up(store, target, SystemClock(), progress, connect, catalog)
+    _say("backup", target, made, messages, time.monotonic() - begun_s, as_json)
+
+
+@click.command("restore")
+@click.argument("source", metavar="BACKUP", type=click.Path())
+@click.argument("target", metavar="STORE", type=LocalDirectory())
+@connect_options("A PostgreSQL server to put the wiring on, in a new catalog")
+@click.option("--json", "as_json", is_flag=True, help="Tell the result as one JSON object.")
+def restore(source: str, target: str, connect: str | None, catalog: str | None, as_json: bool) -> None:
+    """Make a store from a backup.
+
+    The backup is checked before anything is written, and the store is read back at the end. STORE must not exist, or
+    be empty; it may have any name.
+    """
+    begun_s = time.monotonic()
+    with _interruptible("restore", target), _progress() as progress:
+        restored, messages, queues = run_restore(source, target, progress, connect, catalog)
+    _say("restored", target, restored, messages, time.monotonic() - begun_s, as_json, queues=queues)
+
+
+def _say(what: str, path: str, made: Manifest, messages: int, seconds: float, as_json: bool, **more: int) -> None:
+    fields: dict[str, Any] = {
+        what: path, "store_uuid": made.store_uuid, "time": made.time, "base_lsn": made.base_lsn,
+        "end_lsn": made.end_lsn, "messages": messages, **more, "files": len(made.files), "bytes": made.total_bytes,
+        "seconds": round(seconds, 3),
+    }  # fmt: skip
+    if as_json:
+        print(json.dumps(fields, separators=(",", ":")))
+    else:
+        on_queues = f"{messages} messages" + "".join(f" on {count} {name}" for name, count in more.items())
+        size = f"{made.total_bytes / (1 << 20):.1f} MiB"
+        print(f"{what} {path}: {on_queues}, LSN {made.base_lsn} to {made.end_lsn}, {size} in {seconds:.1f} s")
+
+
+@contextmanager
+def _interruptible(what: str, target: str) -> Iterator[None]:
+    """Ctrl-C and SIGTERM take away what is half done, and are told with the status that a shell expects."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt(number)
+
+    with replaced(ENDING, lambda _: interrupt):
+        try:
+            yield
+        except KeyboardInterrupt as error:
+            print(f"cairnmq: {what} interrupted: {target} was not made", file=sys.stderr)
+            sys.exit(128 + int(error.args[0]))
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """A bar for each thing that is done one after another, if standard error is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda what, done, total: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn())
+    with Bars(*columns, console=Console(stderr=True)) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def tell(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what, total=total)
+            bars.update(tasks[what], completed=done, total=total)
+
+        yield tell

@@ -1,0 +1,159 @@
+"""`cairnmq dump`: show a journal. Everything it does is in `tools.dump`; here are the options and the way out."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from ...analytics.scan.journal_directory import directory_of_containers
+from ...analytics.scan.selection import Selection, queue_ids_named
+from ...base.clock import SystemClock
+from ...tools.history.history_view import rows_of, stores_of
+from ...tools.inspect.dump import Totals, last_of
+from ...tools.inspect.dump import dump as run_dump
+from ...tools.inspect.evidence import Evidence, ask_server, open_evidence
+from ...tools.inspect.lines import WHOLE_PAYLOAD, JsonLines, Lines, PeopleLines
+from ...tools.inspect.point_in_time import time_of
+from ...tools.inspect.row_filter import RowFilter, checked_types
+from ...tools.load.load_lines import wiring_line
+from ...tools.load.redaction import Redaction, Rules
+from ..common.connect import connect_options
+from ..common.output import answering, output, remark
+from ..common.statuses import WrongCall
+from .archives import archives_option
+
+
+class _Number(click.ParamType[int]):
+    """A number of at least 0. What is none is told in one line, not in click's four."""
+
+    def __init__(self, name: str, words: dict[str, int] | None = None) -> None:
+        self.name = name
+        self._words = words or {}
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        text = str(value)
+        if text in self._words:
+            return self._words[text]
+        if not (text.isascii() and text.isdecimal()):
+            option = param.opts[0] if param is not None else self.name
+            also = "".join(f", or {word!r}" for word in self._words)
+            raise WrongCall(f"{option} {text}", "not a number", f"give a whole number of at least 0{also}")
+        return int(text)
+
+
+@click.command("dump")
+@click.argument("paths", nargs=-1, metavar="STORE|ARCHIVE|CONTAINER...")
+@archives_option
+@click.option("--from-lsn", type=_Number("LSN"), default=0, help="Leave out what stands before this LSN.")
+@click.option("--to-lsn", type=_Number("LSN"), help="Stop before this LSN.")
+@click.option("--since", metavar="TIME", help="Leave out what is older: a time, or an age like 10m.")
+@click.option("--until", metavar="TIME", help="Leave out what is younger.")
+@click.option("--last", type=click.IntRange(1, 10_000_000), metavar="N", help="Only the last N of what is meant.")
+@click.option("--type", "types", multiple=True, metavar="NAME",
+              help="Only records of this type, like start, enqueue, dequeue, chunk, delete, log-open; `enqueue` finds "
+              "start+enqueue too. Repeatable.")  # fmt: skip
+@click.option("--queue", "queues", multiple=True, metavar="NAME|ID", help="Only records of this queue. Repeatable.")
+@click.option("--message", "messages", type=_Number("LSN"), multiple=True,
+              help="Only records of the message with this id. Repeatable.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@click.option("--payload", type=_Number("N", {"all": WHOLE_PAYLOAD}), metavar="N|all",
+              help="Bytes of payload to show: by default 32, with --json none.")  # fmt: skip
+@click.option("--whole", is_flag=True,
+              help="What `cairnmq load` makes a store of: JSON, with all payloads and the wiring.")  # fmt: skip
+@click.option("--redact", "rules", multiple=True, metavar="RULE",
+              help="Hide body, properties, application-properties, application-properties:NAME, annotations, all of "
+              "these, or payloads, each byte of them. Repeatable.")  # fmt: skip
+@click.option("--redact-key", metavar="TEXT", envvar="CAIRNMQ_REDACT_KEY",
+              help="Show a keyed hash of what is hidden: equal values stay equal. Else it is filler.")  # fmt: skip
+@click.option("--blocks", is_flag=True, help="Also a line per block.")
+@connect_options("The PostgreSQL server that knows the queues' names")
+@click.option("--summary", is_flag=True, help="Only totals: records per type, bytes, LSNs, damage.")
+@answering
+def dump(
+    paths: tuple[str, ...],
+    archives: tuple[str, ...],
+    from_lsn: int,
+    to_lsn: int | None,
+    since: str | None,
+    until: str | None,
+    last: int | None,
+    types: tuple[str, ...],
+    queues: tuple[str, ...],
+    messages: tuple[int, ...],
+    as_json: bool,
+    payload: int | None,
+    whole: bool,
+    rules: tuple[str, ...],
+    redact_key: str | None,
+    blocks: bool,
+    connect: str | None,
+    catalog: str | None,
+    summary: bool,
+) -> int:
+    """Show what stands in a journal, a record per line, also while a broker runs on it.
+
+    STORE is a store directory or the directory of a journal, ARCHIVE what --archive-dir named; a store and its archive
+    together show all there ever was. CONTAINER is one of a journal's or an archive's files. Nothing is ever
+    written. Damage is shown where it lies. The exit status is 1 if something that was once durable can't be read, 2 if
+    there is no journal or the command is wrong, and 0 otherwise, also if the end of the log is torn.
+    """
+    paths, empty = _read(paths, archives)
+    chosen = checked_types(types)
+    evidence = open_evidence(list(paths))
+    if connect is not None:
+        ask_server(evidence, connect, catalog)
+    names = evidence.queue_names
+    now_us = SystemClock().wall_us()
+    times = [None if text is None else time_of(text, now_us) for text in (since, until)]
+    since_us, until_us = times
+    end_us = None if until_us is None else until_us + 1
+    queue_ids = queue_ids_named(queues, names, "--queue {}")
+    selection = Selection(from_lsn, to_lsn, since_us, end_us, queue_ids=queue_ids, message_ids=messages)
+    row_filter = RowFilter(selection, chosen)
+    if last is not None:
+        row_filter = last_of(evidence, row_filter, last)
+    redaction = Redaction(Rules(rules, (redact_key or "").encode())) if rules else None
+    wiring, wiring_remarks = _wiring(evidence, paths, connect, catalog) if whole and not summary else ("", [])
+    if whole:
+        as_json, payload = True, WHOLE_PAYLOAD
+    lines: Lines = (
+        JsonLines(names, payload, redaction, with_text=not whole)
+        if as_json
+        else PeopleLines(names, 32 if payload is None else payload, redaction)
+    )
+    totals = Totals()
+    with output(lambda: totals.exit_status):
+        sys.stdout.write(wiring)
+        run_dump(evidence, row_filter, lines, sys.stdout.write, totals, with_blocks=blocks, totals_only=summary)
+        if summary:
+            sys.stdout.write((totals.as_json() if as_json else totals.as_text()) + "\n")
+        sys.stdout.flush()
+    truncated = evidence.truncation() if all(map(os.path.isdir, paths)) else ""
+    opaque = f"{redaction.opaque} payloads are filler in whole or in part" if redaction and redaction.opaque else ""
+    for told in dict.fromkeys((*empty, truncated, *evidence.remarks(), *wiring_remarks, opaque, totals.damage_text())):
+        if told:
+            remark("dump", told)
+    return totals.exit_status
+
+
+def _read(paths: tuple[str, ...], archives: tuple[str, ...]) -> tuple[tuple[str, ...], list[str]]:
+    """Each path once, without archives that are still empty, and remarks on these."""
+    given = list({os.path.realpath(path): path for path in reversed((*paths, *archives))}.values())[::-1]
+    empty = [path for path in archives if path in given and os.path.isdir(path) and not os.listdir(path)]
+    filled = tuple(path for path in given if path not in empty)
+    return (filled, [f"{path}: nothing is in it yet" for path in empty]) if filled else (tuple(given), [])
+
+
+def _wiring(
+    evidence: Evidence, paths: tuple[str, ...], connect: str | None, catalog: str | None
+) -> tuple[str, list[str]]:
+    """The line with the wiring, empty where none is known, and what is worth knowing beside."""
+    stores = stores_of([directory_of_containers(path) for path in paths if os.path.isdir(path)])
+    if not evidence.sources or not (stores or connect):
+        return "", []
+    rows, remarks = rows_of(stores, evidence.sources[0].reader.log_uuid, connect, catalog)
+    return wiring_line(rows) + "\n", remarks

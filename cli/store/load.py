@@ -1,0 +1,55 @@
+"""`cairnmq load`: a store from the lines of a dump. What it does is in `tools.loading`."""
+
+from __future__ import annotations
+
+from typing import IO
+
+import click
+
+from ...base.clock import SystemClock
+from ...tools.load.loader import load as run_load
+from ..common.local_directory import LocalDirectory
+from ..common.output import answering, remark
+from ..common.shown_rows import Bars, line
+from ..common.units import BYTES
+
+
+@click.command("load")
+@click.argument("target", metavar="DIR", type=LocalDirectory())
+@click.argument("source", metavar="[FILE]", type=click.File("rb"), default="-")
+@click.option("--plain", is_flag=True, help="Make the directory of a journal, without a wiring.")
+@click.option("--container-size", type=BYTES, default="1M", show_default=True, metavar="SIZE",
+              help="Of the new log's containers, at least 512K.")  # fmt: skip
+@click.option("--without-end", is_flag=True,
+              help="The lines are by hand, or an older version's, or all that is left of a dump.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Tell the result as one JSON object.")
+@answering
+def load(
+    target: str, source: IO[bytes], plain: bool, container_size: int, without_end: bool, as_json: bool
+) -> None:
+    """Make a store at DIR of what `cairnmq dump --whole` wrote, from FILE or standard input.
+
+    Lines may have been taken out, added or changed. The new store is another log: records keep their order, LSNs and
+    all that refers to them are replaced. A line that is not right is told with its number, and then nothing is made.
+    A dump that was cut, whose last line is missing, makes nothing. DIR must not exist.
+    """
+    with Bars() as bars:
+        made = run_load(
+            source, target, SystemClock(), bars.show,
+            plain=plain, container_bytes=container_size, without_end=without_end,
+        )  # fmt: skip
+    if as_json:
+        line({"loaded": {"store": target, **made._asdict()}})
+    else:
+        places = f"{made.messages} messages on {made.queues} queues" if not plain else "a plain journal"
+        print(f"loaded {made.records} records to {target}: {places}")
+    if made.unknown:
+        told = f"{made.unknown} LSNs that records refer to have no record, as in what was dumped"
+        remark("load", told)
+    if made.left_out > 0:
+        remark("load", f"{made.left_out} records fewer than were dumped are in the lines")
+    elif made.left_out < 0:
+        remark("load", f"{-made.left_out} records more than were dumped are in the lines")
+    if made.damaged:
+        told = f"{made.damaged} lines tell of damage: what stood there is not loaded"
+        remark("load", told)

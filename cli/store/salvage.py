@@ -1,0 +1,86 @@
+"""`cairnmq salvage`: recover what is whole of a damaged store. Everything it does is in `tools.salvage`."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+
+import click
+from rich.table import Table
+
+from ...base.clock import SystemClock
+from ...base.errors import CairnError
+from ...tools.repair.salvage import salvage as run_salvage
+from ...tools.repair.salvage_in_place import salvage_in_place
+from ...tools.repair.salvage_report import LOST_STATUS, SalvageReport
+from ..common.connect import connect_options
+from ..common.local_directory import LocalDirectory
+from ..common.output import answering, output, printable
+from ..common.shown_rows import Bars, console
+
+
+@click.command("salvage")
+@click.argument("store", type=click.Path())
+@click.option("--to", "target", type=LocalDirectory(), metavar="NEW_STORE", help="Make a new store there.")
+@click.option("--in-place", is_flag=True, help="Put the salvaged store in the place of the damaged one.")
+@connect_options("The PostgreSQL server that the damaged store's wiring is on; only with --to")
+@click.option("--json", "as_json", is_flag=True, help="The report as JSON.")
+@partial(answering, failed=1)
+def salvage(
+    store: str, target: str | None, in_place: bool, connect: str | None, catalog: str | None, as_json: bool
+) -> int:
+    """Recover every message that is whole from a damaged STORE, on which no broker runs.
+
+    With --to the damaged store is only read. With --in-place its journal and wiring are moved to
+    STORE/quarantine-TIME first. Nothing is ever deleted. What could not be recovered is kept in the directory
+    quarantine of the new store, with a report that also lists the messages that may have been dequeued before.
+    The wiring of the new store is in SQLite.
+
+    The exit status is 0 if everything was whole, 3 if something was lost or may have been, and 1 for an error.
+    """
+    if bool(target) == in_place:
+        raise CairnError("cairnmq salvage", "where to?", "give either --to NEW_STORE or --in-place")
+    if in_place and connect:
+        raise CairnError("cairnmq salvage", "a wiring on a server has no place in the store", "give --to NEW_STORE")
+    with Bars() as bar:
+        if target:
+            report: SalvageReport | dict[str, object] = run_salvage(
+                store, target, SystemClock(), bar.show, connect, catalog
+            )
+        else:
+            report = salvage_in_place(store, SystemClock(), bar.show)
+    if isinstance(report, dict):  # of an earlier run, which is completed now
+        print(json.dumps(report, indent=1))
+        return 0 if report["whole"] else LOST_STATUS
+    with output(lambda: report.exit_status):
+        print(json.dumps(report.fields(), indent=1)) if as_json else _print(report)
+    return report.exit_status
+
+
+def _print(report: SalvageReport) -> None:
+    out = console()
+    if report.findings:
+        table = Table("container", "LSN", "what is wrong", "unknown records", title="Damage", title_justify="left")
+        gaps = {gap.finding: gap for gap in report.gaps}
+        for finding in report.findings:
+            gap = gaps.get(finding)
+            lsns = f"{finding.first_lsn} to {finding.end_lsn}" if finding.end_lsn else ""
+            unknown = f"at most {gap.unknown_records}" if gap is not None and gap.unknown else ""
+            table.add_row(finding.place or "none", lsns, printable(f"{finding.kind}: {finding.why}"), unknown)
+        out.print(table)
+    for remark in report.remarks:
+        out.print(printable(remark))
+    if not report.salvaged:
+        out.print("everything is whole, and in its place: nothing was changed")
+        return
+    table = Table("queue", "salvaged", "lost", "doubtful", title="Messages", title_justify="left")
+    for name, count in report.queues.items():
+        lost = sum(name in map(report.name_of, message.queue_ids) for message in report.lost)
+        doubtful = sum(message.queue == name for message in report.doubtful)
+        table.add_row(printable(name), str(count), str(lost), str(doubtful))
+    out.print(table)
+    if report.unplaced:
+        out.print(f"{len(report.unplaced)} messages are in the quarantine: their queue is not known")
+    if report.doubtful:
+        out.print("a doubtful message may have been dequeued before; the report names each")
+    out.print(f"salvaged {report.messages} messages to {report.salvaged}")

@@ -1,0 +1,104 @@
+"""`cairnmq stat`: where the space of a store goes. What it does is in `tools.stat`; here is how it is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from rich.table import Table
+
+from ...tools.explain.stat import Stat, stat_store
+from ...tools.inspect.format_text import age_text, size_text
+from ..common.connect import connect_options
+from ..common.output import answering, bars, console, output, print_json, printable, remark, store_argument
+from ..common.statuses import FOUND
+from .log_map import log_map
+
+_QUEUES = 20
+
+
+@click.command("stat")
+@store_argument
+@click.option("--containers", is_flag=True, help="Also a line for each container.")
+@click.option("--queues", "queues_shown", default=_QUEUES, show_default=True, type=click.IntRange(0),
+              help="So many queues, the largest first.")  # fmt: skip
+@connect_options("The PostgreSQL server that knows the queues' names")
+@click.option("--json", "as_json", is_flag=True, help="All of it as JSON.")
+@answering
+def stat(
+    store: str, containers: bool, queues_shown: int, connect: str | None, catalog: str | None, as_json: bool
+) -> int:
+    """Show where the space of a store goes: live and dead bytes, queues, types of records, and a map of the log.
+
+    Only the heads of records are read, also while a broker runs on it; nothing is ever written. The exit status is 1
+    if something can't be read: then the figures are of the rest.
+    """
+    with bars() as progress:
+        found = stat_store(store, progress, connect, catalog)
+    status = 0 if found.complete else FOUND
+    if found.truncation:
+        remark("stat", found.truncation)
+    with output(lambda: status):
+        print_json(found.fields()) if as_json else _show(found, containers, queues_shown)
+    return status
+
+
+def _show(found: Stat, containers: bool, queues_shown: int) -> None:
+    shown = console()
+    log: dict[str, Any] = found.log
+    for line in log_map(found.slots, found.container_bytes):
+        shown.print(line)
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for name, text in _lines(log):
+        table.add_row(name, text)
+    shown.print(table)
+    if log["types"]:
+        kinds = sorted(log["types"].items(), key=lambda item: -item[1])
+        shown.print("records: " + ", ".join(f"{count} {name}" for name, count in kinds))
+    queues: list[dict[str, Any]] = found.queues
+    if queues and queues_shown:
+        table = Table("queue", "messages", "bytes", "oldest", "of age", box=None, pad_edge=False)
+        for queue in queues[:queues_shown]:
+            name = printable(queue["queue"] or f"id {queue['queue_id']}")
+            age = "" if queue["oldest_age_s"] is None else age_text(queue["oldest_age_s"])
+            size = size_text(queue["bytes"])
+            table.add_row(name, str(queue["messages"]), size, str(queue["oldest_message_id"]), age)
+        shown.print(table)
+        if len(queues) > queues_shown:
+            shown.print(f"and {len(queues) - queues_shown} more queues")
+    if containers:
+        columns = ("slot", "file", "LSN", "blocks", "records", "live", "dead", "ratio", "by type")
+        table = Table(*columns, box=None, pad_edge=False)
+        for slot in found.slots:
+            kinds = sorted(slot.types.items(), key=lambda item: -item[1])
+            table.add_row(
+                str(slot.slot), slot.file, str(slot.first_lsn), str(slot.blocks), str(slot.records),
+                size_text(slot.live_bytes), size_text(slot.dead_bytes),
+                f"{slot.live_bytes / found.container_bytes:.0%}", ", ".join(f"{n} {name}" for name, n in kinds),
+            )  # fmt: skip
+        shown.print(table)
+    for note in found.notes:
+        shown.print(printable(note))
+    if not found.complete:
+        shown.print("some of it can't be read: the figures are of the rest; `cairnmq verify` tells what is wrong")
+
+
+def _lines(log: dict[str, Any]) -> list[tuple[str, str]]:
+    free = "" if log["disk_free_bytes"] is None else f"; {size_text(log['disk_free_bytes'])} free on the disk"
+    lines = [
+        ("log", f"LSN {log['base_lsn']} to {log['end_lsn']}, {log['containers']} containers of "
+                f"{size_text(log['container_bytes'])}, {log['holes']} holes" + (", closed" if log["closed"] else "")),
+        ("used", f"{size_text(log['used_bytes'])}, and {log['free_containers']} free containers{free}"),
+        ("live", f"{size_text(log['live_bytes'])} ({log['live_ratio']:.0%}) in {log['messages']} messages"),
+    ]  # fmt: skip
+    if log["write_amplification"] is not None:
+        moved = size_text(log["relocated_bytes"])
+        text = f"{log['write_amplification']:.2f} in what the log still holds: {moved} were relocated"
+        lines.append(("write amplification", text))
+    if log["checkpoint_lsn"]:
+        behind = size_text(max(0, log["end_lsn"] - log["checkpoint_lsn"]))
+        lines.append(("checkpoint", f"{age_text(log['checkpoint_age_s'])} old, {behind} behind it"))
+    else:
+        lines.append(("checkpoint", "none that could be used: the next start reads the whole log"))
+    lines.append(("read for this", size_text(log["read_bytes"])))
+    return lines

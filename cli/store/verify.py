@@ -1,0 +1,77 @@
+"""`cairnmq verify`: is a store as it was written? What it does is in `tools.verify`; here is how it is told."""
+
+from __future__ import annotations
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from ...tools.inspect.format_text import size_text
+from ...tools.verify.archive_check import verify_archive
+from ...tools.verify.store_check import verify_store
+from ...tools.verify.verdicts import Verdict, VerifyReport
+from ..common.connect import connect_options
+from ..common.output import answering, bars, console, output, print_json, printable, store_argument
+from .archives import archive_option
+
+_STYLES = {"corrupt": "bold red", "torn": "yellow", "note": "dim"}
+
+
+@click.command("verify")
+@store_argument
+@archive_option
+@connect_options("The PostgreSQL server that the store's wiring is on")
+@click.option("--json", "as_json", is_flag=True, help="The report as JSON.")
+@answering
+def verify(store: str, archive_dir: str | None, connect: str | None, catalog: str | None, as_json: bool) -> int:
+    """Check all of a store: every checksum and reference, the checkpoint and SQL against the journal.
+
+    Also while a broker runs on it; nothing is ever written. STORE may also be a backup, or a journal directory alone.
+
+    The exit status is 0 if all is well, also if the end of the log is torn, as a crash leaves it; 1 if something
+    that was once durable is not as it was written, or things that belong together disagree; 2 if there is nothing
+    that could be verified.
+    """
+    report = VerifyReport(store)
+    try:
+        with bars() as progress:
+            verify_store(report, progress, connect, catalog)
+            if archive_dir is not None:
+                verify_archive(report, archive_dir, progress)
+        report.complete = True
+    except KeyboardInterrupt:
+        if report.records:
+            _show(report, as_json)
+        raise
+    with output(lambda: report.exit_status):
+        _show(report, as_json)
+    return report.exit_status
+
+
+def _show(report: VerifyReport, as_json: bool) -> None:
+    if as_json:
+        print_json(report.fields())
+        return
+    shown = console()
+    if report.verdicts:
+        table = Table("finding", "place", "LSN", "what", "lost", "remedy", box=None, pad_edge=False)
+        for verdict in report.verdicts:
+            table.add_row(*_row(verdict))
+        shown.print(table)
+    counts = report.counts()
+    speed = f", {report.bytes / report.seconds / 1e9:.2f} GB/s" if report.seconds > 0.1 else ""
+    shown.print(
+        f"{report.store}: {report.records} records in {report.blocks} blocks of {report.containers} containers, "
+        f"{size_text(report.bytes)}, LSN {report.base_lsn} to {report.end_lsn}, {report.messages} messages, "
+        f"in {report.seconds:.1f} s{speed}"
+    )
+    shown.print(f"checked: {', '.join(report.checked)}")
+    wrong = [f"{counts[kind]} {kind}" for kind in ("corrupt", "torn") if counts[kind]]
+    found = ", ".join(wrong) or "all is well"
+    shown.print(found if report.complete else f"{found}, but it was interrupted: the rest was not looked at")
+
+
+def _row(verdict: Verdict) -> list[Text]:
+    lsns = f"{verdict.first_lsn} to {verdict.end_lsn}" if verdict.end_lsn else ""
+    texts = (verdict.place, lsns, verdict.what, verdict.lost, verdict.remedy)
+    return [Text(verdict.kind, style=_STYLES[verdict.kind]), *(Text(printable(text)) for text in texts)]

@@ -1,0 +1,1 @@
+"""Load tests, soaks and labs."""

@@ -1,0 +1,65 @@
+"""`cairnmq calibrate`: what a sync costs on a disk. What it does is in `tools.calibrate`; here is how it is told."""
+
+from __future__ import annotations
+
+import click
+from rich.table import Table
+
+from ...tools.inspect.format_text import size_text
+from ...tools.load.calibrate import ALLOCATED, WRITTEN, Calibration
+from ...tools.load.calibrate import calibrate as run_calibrate
+from ..common.output import answering, bars, console, print_json, printable
+from ..common.units import Finite
+
+
+@click.command("calibrate")
+@click.argument("directory", metavar="DIR", type=click.Path())
+@click.option("--seconds", default=5.0, show_default=True, type=Finite(0.1, 3600), help="So long, about.")
+@click.option("--json", "as_json", is_flag=True, help="All of it as JSON.")
+@answering
+def calibrate(directory: str, seconds: float, as_json: bool) -> None:
+    """Measure what it costs in DIR to have something on the disk, and suggest options for a broker there.
+
+    It writes two files of 32 MiB that have no names, and leaves nothing behind, also on Ctrl-C. Other load on the disk
+    is measured along.
+    """
+    found = Calibration(directory)
+    try:
+        with bars() as progress:
+            run_calibrate(found, seconds, progress)
+    finally:
+        if found.timings:
+            if as_json:
+                print_json(found.fields())
+            else:
+                _show(found)
+
+
+def _show(found: Calibration) -> None:
+    shown = console()
+    kind = {True: ", rotating", False: ", flash or virtual", None: ""}[found.rotational]
+    cache = f", {found.write_cache} cache" if found.write_cache else ""
+    where = f"{found.file_system} on {found.device}{kind}{cache}, mounted at {found.mount_point}"
+    shown.print(printable(f"{found.directory}: {where}"))
+    shown.print("append and fdatasync, in microseconds:")
+    table = Table("size", "blocks", "p50", "p90", "p99", "max", "per second", box=None, pad_edge=False)
+    for timing in found.timings:
+        texts = [f"{timing.percentile_us(percent):.0f}" for percent in (50, 90, 99)]
+        speed = f"{size_text(timing.bytes_per_s)}/s"
+        table.add_row(size_text(timing.size_bytes), timing.kind, *texts, f"{timing.times_us[-1]:.0f}", speed)
+    shown.print(table)
+    if not found.complete:
+        shown.print("interrupted: the rest was not measured")
+        return
+    ratios = [
+        found.of(ALLOCATED)[size].percentile_us(50) / timing.percentile_us(50)
+        for size, timing in found.of(WRITTEN).items()
+    ]
+    shown.print(f"blocks that were written before sync {min(ratios):.1f} to {max(ratios):.1f} times as fast; "
+                "containers are always such")  # fmt: skip
+    for warning in found.warnings:
+        shown.print(f"warning: {warning}")
+    for option, why in found.suggestions:
+        shown.print(f"cairnmq broker {option}: {why}")
+    if not found.suggestions and not found.warnings:
+        shown.print("the defaults suit this disk")

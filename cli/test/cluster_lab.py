@@ -1,0 +1,139 @@
+"""`cairnmq cluster-lab`: a cluster of corosync daemons on this machine, to try things with. See `tools.cluster_lab`."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from ...base.errors import CairnError
+from ...tools.lab.cluster_lab import PATH, Lab
+from ...tools.lab.cluster_lab_conf import MAX_NODES, TOKEN_MS, LabOptions
+
+_NODE = click.argument("node", type=click.IntRange(1, MAX_NODES))
+
+
+@click.group("cluster-lab")
+@click.option("--name", default="lab", show_default=True, help="Which lab; several can be up.")
+@click.pass_context
+def cluster_lab(context: click.Context, name: str) -> None:
+    """A cluster of corosync daemons on this machine, to try things with, and to hurt. Needs root.
+
+    Each daemon is in a network namespace of its own; the machine's network is not touched. `run NODE COMMAND` starts
+    a program where it can reach that node's daemon, `down` removes everything.
+    """
+    context.obj = Lab(name)
+
+
+@cluster_lab.command()
+@click.argument("nodes", type=click.IntRange(1, MAX_NODES))
+@click.option("--token", "token_ms", default=TOKEN_MS, show_default=True, type=click.IntRange(100), help="In ms.")
+@click.option("--mtu", default=1500, show_default=True, type=click.IntRange(576, 9000), help="Of the wires.")
+@click.option("--no-crypto", is_flag=True, help="Neither encrypt nor authenticate.")
+@click.pass_obj
+def up(lab: Lab, nodes: int, token_ms: int, mtu: int, no_crypto: bool) -> None:
+    """Bring up a lab of NODES nodes, in place of what there was."""
+    lab.up(LabOptions(nodes, token_ms, not no_crypto, mtu))
+    _tell(lab)
+
+
+@cluster_lab.command()
+@click.pass_obj
+def down(lab: Lab) -> None:
+    """End the daemons, and remove all there is of the lab."""
+    lab.down()
+
+
+@cluster_lab.command()
+@click.pass_obj
+def status(lab: Lab) -> None:
+    """Tell what each node believes."""
+    _tell(lab)
+
+
+@cluster_lab.command()
+@_NODE
+@click.pass_obj
+def kill(lab: Lab, node: int) -> None:
+    """Kill a node's daemon (SIGKILL)."""
+    lab.kill(node)
+
+
+@cluster_lab.command()
+@_NODE
+@click.pass_obj
+def stop(lab: Lab, node: int) -> None:
+    """Have a node's daemon say goodbye and end."""
+    lab.stop(node)
+
+
+@cluster_lab.command()
+@_NODE
+@click.pass_obj
+def start(lab: Lab, node: int) -> None:
+    """Start a node's daemon again."""
+    lab.start(node)
+
+
+@cluster_lab.command()
+@_NODE
+@click.pass_obj
+def pause(lab: Lab, node: int) -> None:
+    """Stop a node's daemon where it stands (SIGSTOP)."""
+    lab.pause(node)
+
+
+@cluster_lab.command()
+@_NODE
+@click.pass_obj
+def resume(lab: Lab, node: int) -> None:
+    """Let a paused daemon go on."""
+    lab.resume(node)
+
+
+@cluster_lab.command()
+@click.argument("sides", nargs=-1, required=True, metavar="SIDE...")
+@click.pass_obj
+def partition(lab: Lab, sides: tuple[str, ...]) -> None:
+    """Part the nodes: each SIDE is a list such as 1,2. Who is not named is on one more side."""
+    try:
+        parted = [[int(node) for node in side.split(",")] for side in sides]
+    except ValueError:
+        raise click.BadParameter("a side is a list of nodes such as 1,2") from None
+    lab.partition(*parted)
+
+
+@cluster_lab.command()
+@_NODE
+@click.option("--in", "ingress", is_flag=True, help="The node hears nobody, instead of nobody hearing the node.")
+@click.pass_obj
+def cut(lab: Lab, node: int, ingress: bool) -> None:
+    """Cut a wire one way: what the node sends is lost."""
+    lab.cut(node, egress=not ingress)
+
+
+@cluster_lab.command()
+@click.pass_obj
+def heal(lab: Lab) -> None:
+    """End all partitions and cuts."""
+    lab.heal()
+
+
+@cluster_lab.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@_NODE
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.pass_obj
+def run(lab: Lab, node: int, command: tuple[str, ...]) -> None:
+    """Run COMMAND where it can reach the node's daemon and the other nodes' addresses (10.77.0.NODE)."""
+    words = lab.command(node, command[1:] if command[0] == "--" else command)
+    sys.stdout.flush()
+    try:
+        os.execvpe(words[0], words, {**os.environ, "PATH": PATH})
+    except OSError as error:
+        raise CairnError(words[0], error.strerror or "it can't be run") from error
+
+
+def _tell(lab: Lab) -> None:
+    for line in lab.status():
+        click.echo(line)

@@ -1,0 +1,223 @@
+"""`cairnmq perftest`: load any AMQP 1.0 broker and measure it; or kill it again and again, and see what it keeps."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from ...amqp.client.login import BrokerLogin
+from ...base.errors import CairnError
+from ...tools.perftest.plan import MODES, SHARED, Addresses, Options, checked
+from ...tools.perftest.run import Roles, TestRun
+from ...tools.perftest.setup import set_up
+from ..common.login_options import PASSWORD, login_of, password_of
+from ..common.signals import status_of, terminable
+from ..common.units import BYTES, Finite
+from .perftest_screen import Screen, check_writable, write_out
+from .soak import DEFAULTS, SoakOptions, soak, soak_options
+
+Command = Callable[..., Any]
+YES_NO = ("yes", "no")
+_MOST_MESSAGES = 1_000_000_000
+"""Of each publisher: some bytes are kept for each. No counter of AMQP's holds more than four times that."""
+_MOST_CLIENTS = 10_000
+_MOST_IN_QUEUE = 1 << 62
+
+
+def _flag(*names: str, default: bool, text: str) -> Callable[[Command], Command]:
+    return click.option(
+        *names, default=YES_NO[0 if default else 1], show_default=True, type=click.Choice(YES_NO), help=text,
+        callback=lambda context, option, said: said == YES_NO[0],
+    )  # fmt: skip
+
+
+def _number(
+    *names: str, default: int, least: int = 0, most: int = _MOST_MESSAGES, text: str
+) -> Callable[[Command], Command]:
+    kind = click.IntRange(least, most)
+    return click.option(*names, default=default, show_default=True, type=kind, metavar="N", help=text)
+
+
+def _several(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    def add(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+where_options = _several(
+    click.option("--url", default="amqp://127.0.0.1:5672", show_default=True, envvar="CAIRNMQ_URL", help="The broker."),
+    click.option("--user", help=f"Log in as that; the password is {PASSWORD} in the environment, or asked for."),
+    click.option("--ca", type=click.Path(exists=True, dir_okay=False), help="Whose certificates to trust, with amqps."),
+    click.option("--timeout", "timeout_s", default=10.0, show_default=True, type=Finite(0.1),
+                 help="Seconds that the broker may take to answer a request."),
+)  # fmt: skip
+role_options = _several(
+    click.option("--setup", is_flag=True, help="Make the queues, and empty them."),
+    click.option("--control", is_flag=True, help="Wait for the clients, start them, report."),
+    click.option("--publish", is_flag=True, help="Publish: one publisher for each queue or topic."),
+    click.option("--subscribe", is_flag=True, help="Subscribe: one subscriber for each queue or topic."),
+)
+load_options = _several(
+    click.option("--mode", default=SHARED, show_default=True, type=click.Choice(MODES),
+                 help="shared: --qt queues, --npubs and --nsubs on each; topic: so by topic; fanout: all get it."),
+    _number("--npubs", default=1, most=_MOST_CLIENTS, text="Publishers (of each queue or topic)."),
+    _number("--count", default=500_000, least=1, text="Messages of each publisher."),
+    click.option("--size", default="1024", show_default=True, type=BYTES, metavar="BYTES", help="Of a message's body."),
+    _number("--headers", default=0, most=10_000, text="Application properties of each message."),
+    _flag("--pub-confirms", "--pub-confirm", "confirms", default=True, text="Messages are sent unsettled."),
+    _flag("--durable", default=False, text="Messages are durable, and queues."),
+    _flag("--unique-data", default=False, text="Each message has bytes of its own."),
+    _flag("--sync-publish", default=False, text="Each message waits for the outcome of the one before."),
+    _number("--window", default=1000, least=1, text="Messages of a publisher without an outcome, at most."),
+    _number("--nsubs", default=1, most=_MOST_CLIENTS, text="Subscribers (of each queue or topic)."),
+    _number("--sub-ack", default=100, text="Messages are accepted so many at a time; 0: they are sent settled."),
+    _number("--credit", default=1000, least=1, text="Messages a subscriber has in hand, at most."),
+    _number("--qt", default=1, least=1, most=_MOST_CLIENTS, text="Queues or topics."),
+    _flag("--single-connection", default=False, text="All clients of this process share a connection."),
+    _number("--iterations", default=1, least=1, text="How often all of it is done."),
+    click.option("-s", "--summary", is_flag=True, help="A line for each iteration: pubs/s subs/s transfers/s MB/s."),
+    _number("--queue-max-count", default=0, most=_MOST_IN_QUEUE, text="Queues hold so many messages; 0: any number."),
+    _number("--queue-max-size", default=0, most=_MOST_IN_QUEUE, text="Queues hold so many bytes; 0: any number."),
+    click.option("--base-name", default="perftest", show_default=True, help="What names begin with."),
+    _flag("--queue-durable", default=False, text="Queues are durable, also if messages are not."),
+    click.option("--interval-sub", "--interval_sub", "interval_sub_ms", default=0.0, type=Finite(0),
+                 metavar="MS", help="A pause for each message that was received."),
+    click.option("--interval-pub", "--interval_pub", "interval_pub_ms", default=0.0, type=Finite(0),
+                 metavar="MS", help="A pause behind each message that was sent."),
+    click.option("--rate", "rate_per_s", default=0.0, type=Finite(0), metavar="N",
+                 help="Messages per second of all publishers together; times then begin when a message was due."),
+    _number("--tx", default=0, text="Publish and consume in transactions of so many messages."),
+    _number("--pub-tx", default=0, text="The same for publishers only."),
+    _number("--sub-tx", default=0, text="The same for subscribers only."),
+    _flag("--async-commit", default=False, text="Don't wait for a commit before going on."),
+    _number("--processes", default=0, most=1000, text="For publishers, and as many for subscribers; 0: as processors."),
+    click.option("--queue-address", default=Addresses().queue, show_default=True, metavar="TEMPLATE",
+                 help="How the broker's queues are addressed, {name} being the name."),
+    click.option("--topic-address", default=Addresses().topic, metavar="TEMPLATE", help="Its topics."),
+    click.option("--fanout-address", default=Addresses().fanout, show_default=True, help="Its fanout exchange."),
+    click.option("--setup-command", default="", metavar="TEMPLATE",
+                 help="A shell command that makes a queue: {name}, {durable}, {max_count}, {max_size}."),
+    click.option("--patience", "patience_s", default=60.0, show_default=True, type=Finite(0),
+                 help="Seconds without any progress that end the test; 0: any time."),
+)  # fmt: skip
+output_options = _several(
+    click.option("--json", "as_json", is_flag=True, help="Print one JSON document."),
+    click.option(
+        "-o", "--output", type=click.Path(dir_okay=False, writable=True), help="Write the JSON document there, too."
+    ),
+    click.option("--live/--no-live", default=None, help="Show how far it is; by default on a terminal."),
+)
+
+
+@click.command("perftest")
+@where_options
+@role_options
+@load_options
+@output_options
+@soak_options
+@click.pass_context
+def perftest(
+    context: click.Context, /,
+    url: str, user: str | None, ca: str | None, timeout_s: float,
+    setup: bool, control: bool, publish: bool, subscribe: bool, summary: bool, tx: int, pub_tx: int, sub_tx: int,
+    processes: int, setup_command: str, patience_s: float,
+    as_json: bool, output: str | None, live: bool | None, seconds: int | None, kill_every_s: int, power_cut: bool,
+    store_dir: str | None, broker_options: str, start_command: str | None, kill_command: str, stop_command: str,
+    ready_address: str | None, seed: str | None, work_dir: str | None, plot: str | None, **load: Any,
+) -> None:  # fmt: skip
+    """Load a broker with messages and measure it.
+
+    Without a role, all of the test is done by this one command. With roles, run --setup first and let it end; then,
+    with the same options and at once, --subscribe --nsubs times, --publish --npubs times and --control once, on any
+    machines.
+
+    With --soak, it starts a broker itself, kills it under its clients again and again, and says whether what was
+    confirmed was kept: exit status 0 if it was, 1 if it was not, 2 if it was called wrongly.
+    """
+    if output is not None:
+        check_writable("--output", output)
+    if seconds is not None:
+        given = SoakOptions(
+            seconds, kill_every_s, power_cut, store_dir, broker_options, start_command, kill_command, stop_command,
+            ready_address, seed, work_dir, plot,
+        )  # fmt: skip
+        for name, value in DEFAULTS.items():
+            if context.get_parameter_source(name) is ParameterSource.DEFAULT:
+                load[name] = value
+        if setup or control or publish or subscribe:
+            raise click.UsageError("--soak does all by itself: leave out the roles")
+        password = password_of(user) if user is not None else ""
+        sys.exit(soak(given, load | {"tx": tx}, user, password, as_json, output))
+    try:
+        options, warnings = checked(_options(load, pub_tx or tx, sub_tx or tx))
+    except CairnError as error:
+        raise click.UsageError(str(error)) from error
+    for warning in warnings:
+        click.echo(f"perftest: {warning}", err=True)
+    where = login_of(url, user, ca, timeout_s)
+    roles = Roles(control, publish, subscribe)
+    every = not (setup or any(roles))
+    if setup or every:
+        how = set_up(where, options, setup_command)
+        if not every:
+            click.echo(
+                f"{len(options.queue_names()) + len(options.control_names())} queues are there and empty, {how}",
+                err=True,
+            )
+            if not any(roles):
+                return
+    if every:
+        roles = Roles()
+    screen = Screen(options, as_json=as_json, summary=summary, live=live)
+    sys.exit(_run(where, options, roles, processes, patience_s, screen, output))
+
+
+def _run(
+    where: BrokerLogin, options: Options, roles: Roles, processes: int, patience_s: float, screen: Screen,
+    output: str | None,
+) -> int:
+    running = TestRun(where, options, roles, processes)
+    failure: CairnError | None = None
+    status = 0
+    try:
+        with screen, terminable():
+            running.run(screen.look, patience_s)
+    except KeyboardInterrupt as error:
+        status = status_of(error)
+        running.stop()
+    except CairnError as error:
+        failure = error
+        running.stop()
+    finally:
+        running.close()
+    wrong = sum(sum(iteration.wrong().values()) for iteration in running.iterations)
+    document = screen.document(running.iterations, str(failure or ("interrupted" if status else "")))
+    try:
+        screen.result(running.iterations, document)
+    finally:
+        if output is not None:
+            write_out(output, document)
+    if failure is not None:
+        raise failure
+    return status or (1 if wrong else 0)
+
+
+def _options(load: dict[str, Any], pub_tx: int, sub_tx: int) -> Options:
+    addresses = Addresses(load.pop("queue_address"), load.pop("topic_address"), load.pop("fanout_address"))
+    for option, template in zip(("--queue-address", "--topic-address"), addresses, strict=False):
+        try:
+            if "x" not in template.format(name="x"):
+                raise KeyError
+        except (KeyError, IndexError, ValueError):
+            raise click.UsageError(f"{option} {template}: it must have {{name}} in it, and no other braces") from None
+    return Options(
+        pubs=load.pop("npubs"), subs=load.pop("nsubs"), queues=load.pop("qt"), size_bytes=load.pop("size"),
+        pub_tx=pub_tx, sub_tx=sub_tx, addresses=addresses, **load,
+    )  # fmt: skip

@@ -1,0 +1,259 @@
+"""`cairnmq perftest --soak`: options of the durability soak, and what it prints."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from random import SystemRandom
+from typing import Any, NamedTuple
+
+import click
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from ...base.errors import CairnError
+from ...tools.lab.disks import MIB, Disk, FileSystem, unavailable_reason
+from ...tools.lab.kernel import in_private_mounts
+from ...tools.soak.plot import check_png, in_terminal, write_png
+from ...tools.soak.servers import Commands, Server, free_port
+from ...tools.soak.soak import Soak, SoakResult, Ways
+from ...tools.soak.wire import Settings
+from ..common.local_directory import LocalDirectory
+from ..common.output import OutputConsole, printable
+from ..common.signals import status_of, terminable
+from ..common.units import TIME, host_port
+from .perftest_screen import WIDTH_IN_PIPES, check_writable, put, write_out
+
+_DISK_BYTES = 512 * MIB
+_QUIET_S = 2.0
+_MAIN = "from cairnmq.cli.main import main; main()"
+DEFAULTS = {"npubs": 2, "nsubs": 2, "qt": 3, "size": 20_000, "rate_per_s": 1000.0}
+"""Of options that a load has other defaults for."""
+
+
+class SoakOptions(NamedTuple):
+    """The options of a soak."""
+
+    seconds: int
+    kill_every_s: int
+    power_cut: bool
+    store_dir: str | None
+    broker_options: str
+    start_command: str | None
+    kill_command: str
+    stop_command: str
+    ready_address: str | None
+    seed: str | None
+    work_dir: str | None
+    plot: str | None
+
+
+def soak_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed((
+        click.option("--soak", "seconds", type=TIME, help="Start a broker, kill it again and again for so long "
+                     "(10m), and check what it keeps. It takes --npubs --nsubs --qt --size --rate --tx, too."),
+        click.option("--kill-every", "kill_every_s", type=TIME, default="5s", show_default=True,
+                     help="On an average."),
+        click.option("--power-cut", is_flag=True, help="Cut the power, too (ext4 on a loop device, as root)."),
+        click.option("--store-dir", type=LocalDirectory(file_okay=False), help="The broker's; else a temporary one."),
+        click.option("--broker-options", default="", metavar="TEXT", help="More options of `cairnmq broker`."),
+        click.option("--start-command", metavar="TEMPLATE",
+                     help="Another broker, run in the foreground by a shell; {store_dir} and {port} are filled in."),
+        click.option("--kill-command", default="", metavar="TEMPLATE", help="Kills it; by default, SIGKILL does."),
+        click.option("--stop-command", default="", metavar="TEMPLATE", help="Tidies up at the end; else SIGTERM does."),
+        click.option("--ready-address", metavar="HOST:PORT", help="Where it listens; by default, on a free port."),
+        click.option("--seed", help="Repeats what is decided at random."),
+        click.option("--work-dir", type=click.Path(exists=True, file_okay=False), help="For histories."),
+        click.option("--plot", type=click.Path(dir_okay=False), metavar="FILE", help="Draw log size and live bytes."),
+    )):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def soak(
+    given: SoakOptions, load: dict[str, Any], user: str | None, password: str, as_json: bool, output: str | None
+) -> int:
+    """Run it and print the verdict; the exit status."""
+    _check(given, load)
+    seed = given.seed or str(SystemRandom().randrange(10**6))
+    ours = given.start_command is None
+    host, port = "127.0.0.1", free_port()
+    if given.ready_address is not None:
+        try:
+            host, port = host_port("--ready-address", given.ready_address)
+        except CairnError as error:
+            raise click.UsageError(str(error)) from error
+    settings = Settings(
+        "", f"{load['base_name']}-", seed, "", [f"{load['base_name']}{number}" for number in range(load["qt"])],
+        host, user or "", password, load["queue_address"], not ours, True, load["tx"], load["rate_per_s"], load["size"],
+        0.0 if ours else _QUIET_S,
+    )  # fmt: skip
+    ways = Ways(given.seconds, given.kill_every_s, seed, settings, load["npubs"], load["nsubs"])
+    screen = _Screen(ways, as_json=as_json)
+    found: list[SoakResult] = []
+    failures: list[BaseException] = []
+    soaks: list[Soak] = []
+    ended = threading.Event()  # Ctrl-C during a join would have Python believe that the thread has ended
+
+    def work() -> None:
+        try:
+            with ExitStack() as stack:
+                work_dir = Path(tempfile.mkdtemp(prefix="perftest-", dir=given.work_dir))
+                power, store = _place(given, work_dir, stack)
+                commands = Commands(given.start_command or _our_command(given), given.kill_command, given.stop_command)
+                server = Server(commands, store, host, port, work_dir / "broker.log")
+                one = Soak(ways, server, work_dir, power, screen.look)
+                soaks.append(one)
+                found.append(one.run())
+            if found[0].whole:
+                shutil.rmtree(work_dir, ignore_errors=True)
+            else:
+                screen.kept = str(work_dir)
+        except BaseException as error:
+            failures.append(error)
+        finally:
+            ended.set()
+
+    thread = threading.Thread(target=in_private_mounts(work) if given.power_cut else work)
+    interrupted = 0
+    with screen, terminable():
+        thread.start()
+        while not ended.is_set():
+            try:
+                for one in soaks if interrupted else ():
+                    one.stop()
+                ended.wait(0.2)
+            except KeyboardInterrupt as error:  # the broker has to end before this does
+                interrupted = interrupted or status_of(error)
+    thread.join()
+    if failures:
+        raise failures[0]
+    [result] = found
+    try:
+        screen.result(result)
+    finally:
+        try:
+            if output is not None:
+                write_out(output, result.as_json())
+        finally:
+            if given.plot is not None:
+                write_png(result, given.plot)
+    if not result.whole:
+        return 1
+    if interrupted:
+        return interrupted
+    return 1 if result.stopped_by else 0
+
+
+def _check(given: SoakOptions, load: dict[str, Any]) -> None:
+    """Raises `click.UsageError`, so that the exit status is 2."""
+    if not load["durable"]:
+        raise click.UsageError("--soak is about what must last: say --durable yes")
+    if not load["npubs"] or not load["nsubs"]:
+        raise click.UsageError("--soak takes at least one publisher and one subscriber")
+    if given.power_cut and given.start_command is None and (reason := unavailable_reason("ext4")):
+        raise click.UsageError(f"--power-cut: {reason}")
+    if given.power_cut and given.store_dir is not None:
+        raise click.UsageError("--power-cut makes a file system of its own: leave out --store-dir")
+    for option, template in (
+        ("--start-command", given.start_command or ""), ("--kill-command", given.kill_command),
+        ("--stop-command", given.stop_command),
+    ):  # fmt: skip
+        try:
+            template.format(store_dir="", port=0)
+        except (KeyError, IndexError, ValueError):
+            raise click.UsageError(f"{option} has braces besides {{store_dir}} and {{port}}; double them") from None
+    if given.start_command is None and given.ready_address is not None:
+        raise click.UsageError("--ready-address is for brokers of a --start-command")
+    store = Path(given.store_dir) if given.store_dir is not None else None
+    if store is not None and store.exists() and any(store.iterdir()):
+        raise click.UsageError(f"--store-dir {store} is not empty: what is in it would count as never sent")
+    for option, place in (("--work-dir", given.work_dir), ("--store-dir", given.store_dir)):
+        try:
+            if place is not None:
+                os.makedirs(place, exist_ok=True)
+                tempfile.TemporaryFile(dir=place).close()
+        except OSError as error:
+            raise click.UsageError(f"{option} {place}: it can't be written: {error.strerror}") from error
+    if given.plot is not None:
+        try:
+            check_png(given.plot)
+        except CairnError as error:
+            raise click.UsageError(str(error)) from error
+        check_writable("--plot", given.plot)
+
+
+def _our_command(given: SoakOptions) -> str:
+    options = given.broker_options.replace("{", "{{").replace("}", "}}")
+    program = f"{shlex.quote(sys.executable)} -c {shlex.quote(_MAIN)}"
+    return f"{program} broker --port {{port}} --store-dir {{store_dir}} {options}"
+
+
+def _place(given: SoakOptions, work_dir: Path, stack: ExitStack) -> tuple[FileSystem | None, Path]:
+    """The disk of the store, if its power can be cut, and the store's directory."""
+    if not given.power_cut:
+        store = Path(given.store_dir).absolute() if given.store_dir is not None else work_dir / "store"
+        store.mkdir(parents=True, exist_ok=True)
+        return None, store
+    power = FileSystem("ext4", Disk(_DISK_BYTES))
+    stack.callback(power.close)
+    power.mount()
+    return power, power.place / "store"
+
+
+class _Screen:
+    """The screen of a soak: its progress on standard error, and the result."""
+
+    def __init__(self, ways: Ways, *, as_json: bool) -> None:
+        self.kept = ""
+        self._ways = ways
+        self._as_json = as_json
+        self._live = Live("", console=Console(stderr=True), transient=True, refresh_per_second=4)
+        self._is_live = sys.stderr.isatty()
+
+    def __enter__(self) -> None:
+        if self._is_live:
+            self._live.start()
+
+    def __exit__(self, *error: object) -> None:
+        if self._is_live:
+            self._live.stop()
+
+    def look(self, found: SoakResult) -> None:
+        if self._is_live:
+            counts = found.verdict.counts()
+            confirmed = found.samples[-1].confirmed if found.samples else 0
+            wrong = ", ".join(f"{number} {name}" for name, number in counts.items()) or "nothing wrong so far"
+            kills = found.kills["running"] + found.kills["recovering"]
+            when = f"{found.seconds:.0f} of {self._ways.seconds:.0f} s"
+            self._live.update(Text(f"{when}, {kills} kills, {confirmed:,} messages confirmed: {wrong}"))
+
+    def result(self, found: SoakResult) -> None:
+        if self._as_json:
+            put(lambda: print(json.dumps(found.as_json(), indent=2)))
+        else:
+            put(lambda: self._tell(found))
+
+    def _tell(self, found: SoakResult) -> None:
+        console = OutputConsole(width=None if sys.stdout.isatty() else WIDTH_IN_PIPES)
+        chart = in_terminal(found, console.width)
+        if chart:
+            print(chart)
+        for story in found.stories:
+            print("\n".join(map(printable, story.split("\n"))))
+        for text in sorted({trouble.text for trouble in found.verdict.troubles})[:5]:
+            print(f"the broker said: {printable(text)}")
+        if found.unchecked:
+            print("the last histories were not brought to an end: what is lost of them is not known")
+        if self.kept:
+            print(f"histories and the broker's output: {self.kept}")
+        print(printable(found.line()))

@@ -1,0 +1,189 @@
+"""The paper's deliver thread (D43): each event of the group, in its order, is handed to who does it. Core only.
+
+A member's own events are not decoded when they come back: what they are about was kept (`LocalMessageMap`). An event
+that says nothing sensible is passed by, by all members alike, for all see the same bytes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+from .group.member_id import MemberId
+from .kernel import events
+from .kernel.context import MemberContext
+from .kernel.control_messages import About, ControlMessage
+from .kernel.fragmentation import MissedFragment, Reassembly
+from .kernel.inbox import ReceivedEvent
+from .kernel.local_messages import LocalEvent, abandon
+from .kernel.phases import ASKING, KEEPING, SYNCED, UPDATING
+from .nodes.wiring import WiringChanges
+from .replication.message_handler import MessageHandler
+from .replication.transactions import TransactionHandler
+from .state_transfer.receiver import TransferReceiver
+
+log = logging.getLogger(__name__)
+
+ControlHandler = Callable[[ControlMessage], None]
+
+
+class ApplyLoop:
+    """Hands each event to the part that applies it."""
+
+    def __init__(
+        self,
+        context: MemberContext,
+        messages: MessageHandler,
+        transactions: TransactionHandler,
+        receiver: TransferReceiver,
+        wiring: WiringChanges,
+        came_back: Callable[[], None],
+        at_once: Mapping[str, ControlHandler],
+        in_order: Mapping[str, ControlHandler],
+    ) -> None:
+        """*came_back*: a heartbeat of this member was delivered to it.
+
+        *at_once*: handlers of control messages that count in every phase; *in_order*: of those that count where this
+        member applies events.
+        """
+        self._state = context.state
+        self._commits = context.commits
+        self._locals = context.locals
+        self._fail = context.fail
+        self._messages = messages
+        self._transactions = transactions
+        self._receiver = receiver
+        self._wiring = wiring
+        self._came_back = came_back
+        self._at_once = at_once
+        self._in_order = in_order
+        self.reassembly = Reassembly()
+        self.position = 0
+        """Behind the last event that was done."""
+        self.bad_events = 0
+        self._bad_of: Counter[MemberId] = Counter()
+
+    def apply(self, received: ReceivedEvent) -> None:
+        """Do what it says, in the phase that this member is in."""
+        state, commits = self._state, self._commits
+        sender, position, payload, number, is_last, kept = received
+        commits.hears(sender, number, is_last)
+        commits.at = position
+        mine = sender == state.me and not kept
+        mine_counts = mine and (state.phase == SYNCED or state.phase not in (ASKING, KEEPING))
+        if mine_counts and payload[0] not in (events.PART, events.ACK, events.CONTROL):
+            self._own(position, payload[0])
+            return
+        try:
+            event = events.decode(payload)
+            if isinstance(event, events.Part):
+                whole = self._whole(sender, event)
+                if whole is None:
+                    return
+                if mine_counts and whole[0] != events.CONTROL:
+                    self._own(position, whole[0])
+                    return
+                event, received = events.decode(whole), received._replace(payload=whole)
+        except events.BadEvent as error:
+            self.bad_events += 1
+            self._bad_of[sender] += 1
+            if not (count := self._bad_of[sender]) & (count - 1):  # a flood of them is not to fill the log
+                log.error("cluster %s: event %d of %s that is passed by: %s", state.name, count, sender, error)
+            if mine:
+                self._locals.heard()
+            return
+        local = self._locals.heard() if mine else None
+        if isinstance(event, events.Ack):
+            commits.heard(sender, event.numbers)
+        elif isinstance(event, events.Control) and event.about["what"] == "alive":  # nothing is to be done
+            if mine:
+                self._came_back()
+        elif isinstance(event, events.Control):
+            self._told(received, event.about, local)
+        elif state.phase == KEEPING:
+            self._keep(received, local)
+        elif state.phase in (UPDATING, SYNCED):
+            self._do(sender, position, event, local)
+        elif local is not None:
+            abandon(local)
+
+    def _own(self, position: int, kind: int) -> None:
+        """Applies an event of this member: nothing is decoded, unless it names messages by position."""
+        state = self._state
+        local = self._locals.heard()
+        if state.phase != SYNCED:
+            abandon(local)
+            return
+        assert state.me is not None
+        if local.kept is not None:
+            there = self._messages.enqueue(position, local.names, local.kept.messages, local.kept.timed)
+            if local.heard is not None:
+                local.heard()
+            self._commits.when_safe(position, local.then if there or local.refused is None else local.refused)
+        elif local.event is not None:
+            self._do(state.me, position, local.event, local)
+        self.position = position + 1
+
+    def _do(self, sender: MemberId, position: int, event: events.Event, local: LocalEvent | None) -> None:
+        messages, done = self._messages, True
+        if isinstance(event, events.Enqueue):
+            messages.enqueue(position, event.names, event.messages, event.timed)
+        elif isinstance(event, events.Dequeue):
+            messages.dequeue(sender, event, local)
+        elif isinstance(event, events.Release):
+            messages.release(sender, event, local)
+        elif isinstance(event, events.Move):
+            done = messages.move(sender, position, event, local)
+        elif isinstance(event, events.Front):
+            self._receiver.front(sender, event)
+        elif isinstance(event, events.Digests):
+            self._receiver.digests(sender, event)
+        elif isinstance(event, events.Transaction):
+            done = self._transactions.do(sender, position, event, local)
+            if local is not None and local.heard is not None:
+                local.heard()
+        if local is not None:
+            self._commits.when_safe(position, local.then if done or local.refused is None else local.refused)
+        self.position = position + 1
+
+    def _keep(self, received: ReceivedEvent, local: LocalEvent | None) -> None:
+        """Keeps an event until the wiring is there; no client waits for it before this member serves."""
+        if local is not None:
+            abandon(local)
+        self._receiver.keep(received._replace(kept=True))
+
+    def _whole(self, sender: MemberId, part: events.Part) -> bytes | None:
+        """Returns the event whose last fragment is *part*, if it is one."""
+        phase = self._state.phase
+        try:
+            return self.reassembly.add(sender, part)
+        except MissedFragment:
+            if phase == SYNCED:
+                raise events.BadEvent("the end of one that did not begin") from None
+            if phase == UPDATING:
+                self._fail("it did not hear the beginning of a long event", "start this broker again")
+            elif phase == KEEPING:
+                self._receiver.ask_again()
+            return None
+
+    def _told(self, received: ReceivedEvent, about: About, local: LocalEvent | None) -> None:
+        sender, position = received[:2]
+        what, phase = about["what"], self._state.phase
+        if (handler := self._at_once.get(what)) is not None:
+            handler(ControlMessage(sender, position, about))
+        elif phase == KEEPING:
+            self._keep(received, local)
+            return
+        elif phase not in (UPDATING, SYNCED):
+            if local is not None:
+                abandon(local)
+            return
+        elif what == "change":
+            self._wiring.apply(position, about["change"], local)
+        else:
+            if (handler := self._in_order.get(what)) is not None:
+                handler(ControlMessage(sender, position, about))
+            if local is not None:
+                self._commits.when_safe(position, local.then, always=local.always)
+        self.position = position + 1

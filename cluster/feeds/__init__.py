@@ -1,0 +1,1 @@
+"""Feeds of replicated queues to other sites."""

@@ -1,0 +1,106 @@
+"""A part of what a follower at another site is sent: made on the core, its contents read and encoded beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from ...base.errors import CairnError
+from ...broker.federation.wire_format import END, Head, Piece, Put, PutPieces, encode, message
+from ...store.contract.interface import MessageStore
+
+STEP_BYTES = 48 << 10
+"""The size at which a message of events is complete; its last event may exceed it."""
+_MOST_BYTES = 512 << 10
+"""The limit of bytes per read, so that other readers get their turn."""
+
+
+class FeedMessage(NamedTuple):
+    place: int
+    """Of the step that ends with it; 0 if none does."""
+    content: bytes
+
+
+class LoadedPart(NamedTuple):
+    messages: list[FeedMessage]
+    is_over: bool
+    error: CairnError | None = None
+
+
+class FeedPart:
+    """A part of one step: messages that are put, and other changes. Made on the core, then the reader's."""
+
+    def __init__(
+        self, store: MessageStore, puts: Sequence[tuple[int, int]], others: Sequence[bytes], head: Head
+    ) -> None:
+        """*puts*: positions and ids; *others*: events, encoded. The step ends here if *head* says so."""
+        self.gone: list[int] = []
+        """Positions of messages that went before they could be read: if there are any the step has not ended."""
+        self.sent_bytes = 0
+        self._store = store
+        self._puts = puts
+        self._others = others
+        self.head = head
+        self._messages = self._run()
+
+    def take(self, room: int) -> LoadedPart:
+        """Read at most *room* messages."""
+        found: list[FeedMessage] = []
+        size_bytes = 0
+        try:
+            while len(found) < room and size_bytes < _MOST_BYTES:
+                one = next(self._messages, None)
+                if one is None:
+                    return LoadedPart(found, True)
+                found.append(one)
+                size_bytes += len(one.content)
+                self.sent_bytes += len(one.content)
+        except CairnError as error:
+            return LoadedPart(found, True, error)
+        return LoadedPart(found, False)
+
+    def _run(self) -> Iterator[FeedMessage]:
+        events: list[bytes] = []
+        size_bytes = at = 0
+        while at < len(self._puts):
+            contents = self._store.load_many([one for _, one in self._puts[at:]], STEP_BYTES)
+            for (position, message_id), content in zip(self._puts[at:], contents, strict=False):
+                if size_bytes >= STEP_BYTES or (content is None and events):
+                    yield self._message(events)
+                    events, size_bytes = [], 0
+                if content is None:
+                    yield from self._pieces(position, message_id, events)
+                elif isinstance(content, bytes):
+                    events.append(encode(Put(position, content)))
+                    size_bytes += len(content)
+                elif self._store.holds(message_id):
+                    raise content
+                else:
+                    self.gone.append(position)
+            at += len(contents)
+        for event in self._others:
+            if size_bytes >= STEP_BYTES:
+                yield self._message(events)
+                events, size_bytes = [], 0
+            events.append(event)
+            size_bytes += len(event)
+        if self.head.flags & END and not self.gone:
+            yield FeedMessage(self.head.place, message(self.head, events))
+        elif events:
+            yield self._message(events)
+
+    def _message(self, events: Sequence[bytes]) -> FeedMessage:
+        """A part that others follow."""
+        return FeedMessage(0, message(self.head._replace(flags=0), events))
+
+    def _pieces(self, position: int, message_id: int, events: list[bytes]) -> Iterator[FeedMessage]:
+        """A long message, piece by piece, and in *events* that it is there."""
+        try:
+            for number in range(self._store.piece_count(message_id)):
+                yield self._message([encode(Piece(position, self._store.load_piece(message_id, number)))])
+        except (CairnError, LookupError) as error:
+            if not self._store.holds(message_id):
+                self.gone.append(position)
+                return
+            raise error if isinstance(error, CairnError) else CairnError(f"message {message_id}", str(error)) from error
+        events.append(encode(PutPieces(position)))

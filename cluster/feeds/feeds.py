@@ -1,0 +1,67 @@
+"""Followers of replicated queues at other sites, as far as this member feeds them. Core only."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import count
+
+from ...broker.broker import Broker
+from ...broker.federation.upstream_link import ReplicaPosition
+from ...broker.queues.queue import Queue
+from ...channel.ports import TerminalEnd
+from ..kernel.context import MemberContext
+from ..kernel.control_messages import ControlMessage
+from ..replication.ownership_handler import QueueOwnerHandler
+from .replicated_feed import ReplicatedFeed
+
+
+class ReplicatedFeeds:
+    """The feeds of replicated queues that one member serves."""
+
+    def __init__(self, broker: Broker, context: MemberContext, owners: QueueOwnerHandler) -> None:
+        """*broker*: what the link of a follower needs."""
+        self.feeders: dict[int, ReplicatedFeed] = {}
+        self._broker = broker
+        self._context = context
+        self._owners = owners
+        self._numbers = count(1)
+
+    def open(self, queue: Queue, said: ReplicaPosition, terminal: TerminalEnd) -> None:
+        """A follower's link, to a member that serves clients."""
+        replica = self._owners.replicas.get(queue.name)
+        if replica is None:
+            terminal.failure("amqp:not-found", f"there is no queue {queue.name!r}")
+            return
+        number = next(self._numbers)
+        feeder = self.feeders[number] = ReplicatedFeed(
+            self._broker,
+            self._context,
+            self._owners.replicas,
+            replica,
+            said,
+            terminal,
+            partial(self.feeders.pop, number, None),
+            number,
+        )
+        self._broker.upstreams.add(feeder)
+        feeder.begin()
+
+    def heard(self, message: ControlMessage) -> None:
+        """Some member begins to feed a follower: from the first time on the queue's history has a name."""
+        sender, position, about = message
+        replica = self._owners.replicas.get(about["queue"])
+        if replica is not None and not replica.line:
+            replica.line = about["line"]
+        if sender == self._context.state.me and about["number"] in self.feeders:
+            self.feeders[about["number"]].cut(position)
+
+    def gone(self, name: str) -> None:
+        """The queue was deleted."""
+        for feeder in [*self.feeders.values()]:
+            if feeder.queue.name == name:
+                feeder.fail("amqp:resource-deleted", f"queue {name!r}: it was deleted")
+
+    def lost(self, why: str) -> None:
+        """The group was left: another member has to feed them."""
+        for feeder in [*self.feeders.values()]:
+            feeder.fail("amqp:link:detach-forced", f"the queue can't be followed here any more: {why}")

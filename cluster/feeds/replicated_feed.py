@@ -1,0 +1,328 @@
+"""Feeds a follower at another site with a replicated queue, by one of the members; it may go on with any other.
+
+A message is named by its position, which is the same on all members, and a place is the epoch of the cluster and the
+number behind an event, so what the follower has says to any member where it has come to. Each member can find out what
+it lacks without having known of it before: what stands on the queue at a *cut*, the place of an event that this member
+says for it. Of what the follower has, all goes that does not stand there; what stands behind its last position comes;
+and then what becomes of the queue from the cut on (`watch`). Nothing leaves before it is safe, so no member can ever
+lack what the follower has; and the cut comes behind all that was safe when the follower asked.
+
+If that is little, it is one step, and the follower goes from one moment of the queue to another. Else messages come
+first, in several steps, and what went goes last: in between the copy is no moment of the queue, but lacks nothing that
+stands on it, and says that it is not whole.
+
+A message that is gone when it is to be read is off the queue further on, and what lies between is one step. Core only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from uuid import uuid4
+
+from ...broker.broker import Broker
+from ...broker.federation.upstream_link import DownstreamLink, ReplicaPosition
+from ...broker.federation.wire_format import BETWEEN, END, TIME, WHOLE, Head, Keep, Line, Purge, Take, encode, message
+from ...channel.ports import TerminalEnd
+from ..kernel import events
+from ..kernel.context import MemberContext
+from ..kernel.local_messages import LocalEvent
+from ..kernel.phases import SYNCED
+from ..replication.change_watch import ChangeWatch, QueueChange, ranges
+from ..replication.replica import Replica
+from ..replication.standing_messages import standing_messages
+from .feed_step import FeedPart, LoadedPart
+
+log = logging.getLogger(__name__)
+
+EPOCH_SHIFT = 40
+"""A place is an epoch, shifted by so much, and a number of events."""
+BATCH_MESSAGES, BATCH_BYTES = 256, 256 << 10
+"""Of what stood at the cut; a step has some of them."""
+STEP_MESSAGES, STEP_BYTES = 1024, 1 << 20
+"""Of what came and went since: no more is joined to one step without need."""
+ONE_STEP_BYTES = 1 << 20
+"""The largest initial backlog of a follower that is sent in one step."""
+RANGES_EACH, TAKES_EACH = 2048, 4096
+"""In one event."""
+MOST_KEPT = 1 << 14
+"""Ranges that a purge is told by as one record."""
+
+
+class ReplicatedFeed(DownstreamLink):
+    """The driver of a link to a follower."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        context: MemberContext,
+        replicas: Mapping[str, Replica],
+        replica: Replica,
+        said: ReplicaPosition,
+        terminal: TerminalEnd,
+        on_end: Callable[[], object],
+        number: int,
+    ) -> None:
+        name = f"follow-{said.follower}"
+        super().__init__(broker.core, broker.upstreams.remove, terminal, replica.queue, name, said.place)
+        self._state = context.state
+        self._clock = context.clock
+        self._store = context.store
+        self._reader = context.reader
+        self._broadcaster = context.broadcaster
+        self._locals = context.locals
+        self._commits = context.commits
+        self._broker = broker
+        self._replicas = replicas
+        self._on_end = on_end
+        self._replica = replica
+        self._number = number
+        self._line = said.line
+        self._after = said.after if said.line else 0
+        """The last position of those that have been sent."""
+        self._place = said.place
+        """Up to where all has been sent."""
+        self._watch: ChangeWatch | None = None
+        """None before the cut."""
+        self._is_begun = self._is_cut_safe = False
+        self._begins: list[bytes] = []
+        """Events that go before all others."""
+        self._todo: deque[tuple[int, int]] = deque()
+        """What stood at the cut and is still to be sent: positions and ids."""
+        self._keeps: list[bytes] | None = None
+        """Events of what went until the cut; None when they have been sent."""
+        self._cut = QueueChange(0, 0)
+        self._owed: set[int] = set()
+        """Positions of messages that were gone when they were to be read."""
+        self._part: FeedPart | None = None
+        """What is being sent."""
+        self._is_open = False
+        """A step has begun, and not ended."""
+        self._open_bytes = 0
+        self._is_busy = False
+
+    # ---- the cut ---------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Have all members hear that this one cuts now."""
+        about = events.control("followed", queue=self.queue.name, line=uuid4().hex, number=self._number)
+        self._broadcaster.send(about, LocalEvent(self._cut_is_safe))
+
+    def cut(self, position: int) -> None:
+        """Notes the cut: its event was delivered, and all before it is applied here."""
+        replica = self._replica
+        place = self._placed(position + 1)
+        if self._is_over:
+            return
+        if self._replicas.get(replica.name) is not replica or self._state.phase != SYNCED:
+            self.fail("amqp:not-found", f"there is no queue {replica.name!r}")
+            return
+        if self._line not in ("", replica.line) or self.place > place or self._after > replica.last:
+            why = f"queue {replica.name!r}: it is another one than was followed, or all members were started anew"
+            self.fail("amqp:not-found", f"what the follower has not got yet is gone: {why}: begin anew")
+            return
+        if not self._line:
+            self._begins = [encode(Line(replica.line))]
+            self._line = replica.line
+        replica.queue.order.release_all()
+        found = standing_messages(replica, replica.last, self._locals.unheard().get(replica.queue, ()))
+        self._todo = deque(
+            (todo.position, todo.message_id)
+            for _, todo in sorted(found.items())
+            if todo.position > self._after and todo.message_id
+        )
+        there = ranges(position for position in found if position <= self._after)
+        self._keeps = [*_keeps(there, self._after)] if self._after else []
+        self._cut = QueueChange(position + 1, self._clock.wall_us(), purged=replica.last)
+        self._owed.clear()
+        self._watch = ChangeWatch(self._commits, self._clock, self.go_on)
+        self._watch.safe = position + 1
+        replica.watches.append(self._watch)
+
+    def _cut_is_safe(self) -> None:
+        if self._is_over or self._watch is None:
+            return
+        self._is_cut_safe = True
+        if not self._is_begun:
+            self._is_begun = True
+            self._begin()
+            log.info("queue %s: followed from place %d on (%s)", self.queue.name, self.place, self.follower)
+        self.go_on()
+
+    def _cut_anew(self) -> None:
+        """There was more than could be noted down: compare what was sent with what stands there by then."""
+        self._leave()
+        self._is_cut_safe = False
+        self.begin()
+
+    def _leave(self) -> None:
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.is_over = True
+            if watch in self._replica.watches:
+                self._replica.watches.remove(watch)
+
+    def _placed(self, place: int) -> int:
+        return (self._state.epoch << EPOCH_SHIFT) + place
+
+    # ---- what is sent ----------------------------------------------------------------------------------------------
+
+    @property
+    def behind_bytes(self) -> int:
+        return 0
+
+    @property
+    def behind_messages(self) -> int:
+        return len(self._todo) + (0 if self._watch is None else self._watch.noted)
+
+    def go_on(self) -> None:
+        room = self._limit - self._forwarded
+        if self._is_busy or self._is_over or not self._is_cut_safe or room <= 0:
+            return
+        if self._part is None:
+            self._part = self._next()
+        part = self._part
+        if part is not None:
+            self._is_busy = True
+            self._reader.ask(partial(part.take, room), self._taken)
+
+    def _taken(self, taken: LoadedPart) -> None:
+        self._is_busy = False
+        part = self._part
+        if self._is_over or part is None:
+            return
+        self._forward(taken.messages)
+        if taken.error is not None:
+            self.fail("amqp:internal-error", str(taken.error))
+            return
+        if taken.is_over:
+            self._part = None
+            self._owed.update(part.gone)
+            self._open_bytes += part.sent_bytes
+            self._is_open = not part.head.flags & END or bool(part.gone)
+            if not self._is_open:
+                self._open_bytes = 0
+                self._place = part.head.place
+        self.go_on()
+
+    def _next(self) -> FeedPart | None:
+        """The next part, if there is any that is safe."""
+        watch = self._watch
+        if watch is None or self._commits.has_missed():
+            return None
+        if watch.is_full and self._keeps is None:
+            self._cut_anew()
+            return None
+        if self._keeps is not None:
+            return self._next_standing()
+        units = [*self._gathered(watch)]
+        return self._part_of(units) if units else None
+
+    def _next_standing(self) -> FeedPart:
+        """Returns the next part of the messages that stood at the cut."""
+        batch: list[tuple[int, int]] = []
+        size_bytes = 0
+        while self._todo and len(batch) < BATCH_MESSAGES and size_bytes < BATCH_BYTES:
+            batch.append(self._todo.popleft())
+            size_bytes += self._store.size_of(batch[-1][1])
+        others, self._begins = self._begins, []
+        flags = 0
+        if batch:
+            self._after = batch[-1][0]
+        if not self._todo:
+            assert self._keeps is not None
+            others += self._keeps
+            self._keeps = None
+            self._after = max(self._after, self._cut.purged)
+            flags = END | WHOLE
+        elif self._open_bytes > ONE_STEP_BYTES:
+            flags = END | BETWEEN
+        return self._made(batch, others, flags, self._cut)
+
+    def _gathered(self, watch: ChangeWatch) -> Iterator[QueueChange]:
+        """Yields the changes of the next step: few, or as many as it takes until nothing is owed any more."""
+        store, size, size_bytes = self._store, 0, 0
+        while watch.units and watch.units[0].place <= watch.safe:
+            if (size >= STEP_MESSAGES or size_bytes >= STEP_BYTES) and not self._owed:
+                return
+            if watch.units[0].purged and size and not self._owed:
+                return
+            unit = watch.next()
+            yield unit
+            size += len(unit.puts) + len(unit.takes) + 1
+            size_bytes += sum([store.size_of(message_id) for _, message_id in unit.puts])
+            for _, positions in unit.takes:
+                self._owed.difference_update(positions)
+            if unit.purged:
+                self._owed = {one for one in self._owed if one > unit.purged or _is_in(unit, one)}
+                if not self._owed:
+                    return
+
+    def _part_of(self, units: list[QueueChange]) -> FeedPart:
+        last = units[-1]
+        puts: dict[int, int] = {}
+        others: list[bytes] = []
+        for unit in units:
+            for why, positions in unit.takes:
+                there = [position for position in positions if not puts.pop(position, 0)]
+                others += [encode(Take(why, there[at : at + TAKES_EACH])) for at in range(0, len(there), TAKES_EACH)]
+            if unit.purged:
+                puts = {one: message_id for one, message_id in puts.items() if _is_in(unit, one)}
+                if len(units) == 1 and not self._is_open and len(unit.kept) < MOST_KEPT:
+                    others.append(encode(Purge([one for begin, end in unit.kept for one in range(begin, end + 1)])))
+                else:
+                    others += _keeps(unit.kept, unit.purged)
+            puts.update(unit.puts)
+        self._after = max(self._after, *[position for unit in units for position, _ in unit.puts[-1:]], 0)
+        return self._made([*puts.items()], others, 0 if self._owed else END | WHOLE, last)
+
+    def _made(self, puts: list[tuple[int, int]], others: list[bytes], flags: int, last: QueueChange) -> FeedPart:
+        head = Head(flags, max(self._placed(last.place), self._place), self._after, last.time_us)
+        return FeedPart(self._store, puts, others, head)
+
+    def _idle_message(self) -> bytes | None:
+        watch = self._watch
+        if self._is_busy or self._part is not None or self._is_open or not self._is_cut_safe:
+            return None
+        if watch is None or watch.units or watch.is_full or self._keeps is not None:
+            self.go_on()
+            return None
+        return message(Head(TIME, self._place, self._after, self._clock.wall_us()), ())
+
+    # ---- its end ---------------------------------------------------------------------------------------------------
+
+    def fail(self, condition: str, why: str) -> None:
+        """Ends the feed: this member cannot serve it any more."""
+        if not self._is_over:
+            self._end()
+            self.terminal.failure(condition, why)
+            log.warning("queue %s: it is not followed any more by %s: %s", self.queue.name, self.follower, why)
+
+    def _end(self) -> None:
+        super()._end()
+        self._leave()
+        self._on_end()
+
+    def _moved(self) -> None:
+        """Does nothing: this member keeps nothing for what the follower has."""
+
+    def _forget(self) -> None:
+        """Does nothing: this member keeps nothing for the follower."""
+
+
+def _is_in(unit: QueueChange, position: int) -> bool:
+    return any(begin <= position <= end for begin, end in unit.kept)
+
+
+def _keeps(there: list[tuple[int, int]], last: int) -> Iterator[bytes]:
+    """Yields events that drop all positions up to *last* but those *there*, each for a part of them."""
+    first = 0
+    for at in range(0, len(there), RANGES_EACH):
+        some = there[at : at + RANGES_EACH]
+        end = last if at + RANGES_EACH >= len(there) else some[-1][1]
+        yield encode(Keep(first, end, some))
+        first = end + 1
+    if not there:
+        yield encode(Keep(0, last, ()))

@@ -1,0 +1,1 @@
+"""Group communication: bus, frames, membership, corosync."""

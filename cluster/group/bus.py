@@ -1,0 +1,110 @@
+"""The bus: what an engine of total order gives as it is, and what groups are built on.
+
+It has the shape of corosync's closed process groups. Members are processes on nodes; what is sent in one ring is
+heard by all of its members in one order; a ring that breaks is followed by smaller ones, and rings merge again.
+
+What it does not promise, and `member.GroupMember` makes up for: a message may come back to its sender only; it may be
+heard in a later ring than the one its sender knew; one may be lost; a process that is gone may stay listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+
+class Address(NamedTuple):
+    """A process on a node. A process that leaves and joins again keeps it."""
+
+    node: int
+    pid: int
+
+
+class RingId(NamedTuple):
+    """Drawn by the engine for each ring; the same for all in it."""
+
+    node: int
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class BusMessage:
+    sender: Address
+    frame: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class BusChange:
+    """The members from here on: for all of them at the same place among the messages of the ring.
+
+    When rings merge, those of another ring are first told to have left, then to have joined, also if they were there
+    all the time: they heard other things meanwhile.
+    """
+
+    ring: RingId
+    members: frozenset[Address]
+    left: frozenset[Address]
+    joined: frozenset[Address]
+
+
+@dataclass(frozen=True, slots=True)
+class BusQuorum:
+    """In no order with the others."""
+
+    quorate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BusDied:
+    """The local daemon is gone; the last event."""
+
+    reason: str
+
+
+BusEvent = BusMessage | BusChange | BusQuorum | BusDied
+
+
+class Bus(Protocol):
+    """One process's place on it. One thread at a time; no call blocks."""
+
+    @property
+    def address(self) -> Address:
+        """Known once `join` was called."""
+        ...
+
+    @property
+    def configured(self) -> int:
+        """The number of configured members; known once `join` was called."""
+        ...
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """Their nodes, as far as the engine's configuration tells; known once `join` was called."""
+        ...
+
+    def join(self, name: str) -> None:
+        """Begin to join, and go on in `poll` until it is done."""
+        ...
+
+    def rejoin(self) -> None:
+        """Leave, and begin to join as if new; what is waiting is forgotten."""
+        ...
+
+    def send(self, frame: bytes) -> bool:
+        """False: not now, try again a little later; also while not joined."""
+        ...
+
+    def poll(self, limit: int) -> Iterable[BusEvent]:
+        """Returns the events that have come, about *limit* at most."""
+        ...
+
+    def fileno(self) -> int: ...
+
+    def wait_s(self) -> float | None:
+        """Returns the longest wait for `fileno` before the next `poll`; None: as long as it takes."""
+        ...
+
+    def close(self) -> None:
+        """Leave, at once and for ever."""
+        ...

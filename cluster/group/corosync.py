@@ -1,0 +1,322 @@
+"""The bus on corosync: closed process groups for messages and members, the quorum service beside them.
+
+Rules that were paid for: dispatch one event at a time and never "all"; a mebibyte of stack for it; no exception out of
+a callback, which only appends to a list; the only sign of back-pressure is TRY_AGAIN, without an event for its end; the
+error LIBRARY means that the local daemon is dead.
+
+Connecting takes a moment, and waits for a daemon that is paused; so it is done in a thread of its own. `join` waits for
+it, for ANSWER_S at most, and fails with a `GroupError` that tells what is missing. `rejoin` does not wait: `poll` looks
+whether it is done, and logs that the daemon does not answer. Everything else comes back at once. Members and rings are
+told by two callbacks: a `BusChange` is made of either.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+import select
+import threading
+from collections import deque
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, NamedTuple
+
+from ...base.clock import Clock, SystemClock
+from .bus import Address, BusChange, BusDied, BusEvent, BusMessage, BusQuorum, RingId
+from .corosync_library import (
+    AGREED,
+    EXIST,
+    MAX_NAME_BYTES,
+    NOT_NOW,
+    OK,
+    ONE_NONBLOCKING,
+    TRACK_CHANGES,
+    TRACK_CURRENT,
+    check,
+    ffi,
+    load,
+    nodes_configured,
+)
+from .detached_call import Beside
+from .group import GroupError
+
+log = logging.getLogger(__name__)
+
+STACK_BYTES = 2 << 20
+"""Dispatching takes one mebibyte of the thread's stack, at once."""
+JOIN_RETRY_S = 0.02
+ANSWER_S = 10.0
+"""A daemon that runs, and gives no answer for so long, is paused, or hangs."""
+SILENT = "it runs here, and has not answered for {:.0f} s"
+SILENT_REMEDY = (
+    "it is paused, or hangs: let it go on (kill -CONT), or restart it: systemctl restart corosync; its log says more"
+)
+CLOSE_S = 2.0
+"""So long a daemon has to take leave of us."""
+V1 = 1
+INITIAL_RING = 1
+
+
+class Connection(NamedTuple):
+    """To one service of the daemon."""
+
+    handle: int
+    fd: int
+    node: int = 0
+    """The number of this node, if it is to the closed process groups."""
+
+
+class CorosyncBus:
+    """The place of this process on the bus of the local corosync."""
+
+    def __init__(self, configured: int | None = None, clock: Clock | None = None, answer_s: float = ANSWER_S) -> None:
+        """*configured* members instead of as many as the nodelist has."""
+        self._clock = clock or SystemClock()
+        self._answer_s = answer_s
+        self.address = Address(0, 0)
+        self.configured = configured or 0
+        self.nodes: tuple[int, ...] = ()
+        """Of the nodelist."""
+        self._name = ffi.new("struct cpg_name *")
+        self._cpg: Connection | None = None
+        self._quorum: Connection | None = None
+        self._joining: Beside[Connection] | None = None
+        """What connects and joins, while it does."""
+        self._joining_since_s = 0.0
+        self._is_silent = False
+        """The log says that the daemon does not answer."""
+        self._joined = False
+        self._came: deque[BusEvent] = deque()
+        self._members: frozenset[Address] = frozenset()
+        self._ring = RingId(0, 0)
+        self._vector = ffi.new("struct iovec *")
+        self._epoll: Any = None
+        self._dead: str | None = None
+        self._callbacks = (
+            ffi.callback("cpg_deliver_fn_t", self._delivered, onerror=self._failed),
+            ffi.callback("cpg_confchg_fn_t", self._members_changed, onerror=self._failed),
+            ffi.callback("cpg_totem_confchg_fn_t", self._ring_changed, onerror=self._failed),
+            ffi.callback("quorum_notification_fn_t", self._quorum_changed, onerror=self._failed),
+        )
+
+    def join(self, name: str) -> None:
+        encoded = name.encode()
+        if not 0 < len(encoded) <= MAX_NAME_BYTES:
+            raise GroupError(f"cluster name {name!r}", f"it takes 1 to {MAX_NAME_BYTES} bytes")
+        _check_stack()
+        self._name.length = len(encoded)
+        ffi.memmove(self._name.value, encoded, len(encoded))
+        self._epoll = select.epoll()
+        connecting = Beside(self._connect, lambda found: _finalize(*found[:2]))
+        if not connecting.ended(self._answer_s) and connecting.give_up():
+            self.close()
+            raise GroupError("corosync", SILENT.format(self._answer_s), SILENT_REMEDY)
+        try:
+            self._cpg, self._quorum, self.configured = connecting.result()
+        except GroupError:
+            self.close()
+            raise
+        self.address = Address(self._cpg.node, os.getpid())
+        self._epoll.register(self._quorum.fd, select.EPOLLIN)
+        self._begin_joining(None)
+
+    def rejoin(self) -> None:
+        """By a new connection: the daemon tells the others as soon as the old one is closed."""
+        self._came.clear()
+        self._members = frozenset()
+        before, self._cpg = self._cpg, None
+        if before is not None and self._joined:
+            self._epoll.unregister(before.fd)
+        self._joined = False
+        if self._joining is None:  # else that one goes on, and is as good: it has heard nothing yet
+            self._begin_joining(before)
+
+    def _begin_joining(self, before: Connection | None) -> None:
+        """By the connection that is there, or by a new one instead of *before*."""
+        there, self._cpg = self._cpg, None
+        self._joining = Beside(partial(self._join, there, before), _finalize)
+        self._joining_since_s = self._clock.monotonic_s()
+
+    def send(self, frame: bytes) -> bool:
+        if not self._joined or self._dead or self._cpg is None:
+            return False
+        self._vector.iov_base = ffi.from_buffer(frame)
+        self._vector.iov_len = len(frame)
+        result = load().cpg.cpg_mcast_joined(self._cpg.handle, AGREED, self._vector, 1)
+        if result != OK and result not in NOT_NOW:
+            self._died(result)
+        return bool(result == OK)
+
+    def poll(self, limit: int) -> Iterable[BusEvent]:
+        libraries = load()
+        if not self._dead and self._joining is not None:
+            self._look_whether_joined(self._joining)
+        if not self._dead and self._quorum is not None:
+            self._dispatch(libraries.quorum.quorum_dispatch, self._quorum.handle, limit)
+        if not self._dead and self._cpg is not None:
+            self._dispatch(libraries.cpg.cpg_dispatch, self._cpg.handle, limit)
+        came, self._came = self._came, deque()
+        yield from came
+        if self._dead:
+            yield BusDied(self._dead)
+
+    def fileno(self) -> int:
+        return int(self._epoll.fileno())
+
+    def wait_s(self) -> float | None:
+        if self._dead or self._came:
+            return 0.0
+        return None if self._joined else JOIN_RETRY_S
+
+    def close(self) -> None:
+        """A daemon that is paused answers nothing: it is waited for a moment, and told by this process's end."""
+        if self._joining is not None and not self._joining.give_up():
+            self._look_whether_joined(self._joining)
+        cpg, quorum = self._cpg, self._quorum
+        self._cpg = self._quorum = self._joining = None
+        self._joined = False
+        if cpg or quorum:
+            ending = threading.Thread(target=_finalize, args=(cpg, quorum), name="cairnmq-goodbye", daemon=True)
+            ending.start()
+            ending.join(CLOSE_S)
+        if self._epoll:
+            self._epoll.close()
+
+    # ---- connections: in threads of their own -----------------------------------------------------------------------
+
+    def _connect(self, given_up: threading.Event) -> tuple[Connection, Connection, int]:
+        cpg = self._open()
+        quorum: Connection | None = None
+        try:
+            quorum = self._open_quorum()
+            configured, nodes = nodes_configured()
+            self.nodes = nodes
+            return cpg, quorum, self.configured or configured
+        except GroupError:
+            _finalize(cpg, quorum)
+            raise
+
+    def _join(self, there: Connection | None, before: Connection | None, given_up: threading.Event) -> Connection:
+        """Be in the group, by the connection that is *there*, or by a new one instead of *before*."""
+        _finalize(before)
+        cpg = there or self._open()
+        try:
+            while (result := load().cpg.cpg_join(cpg.handle, self._name)) != OK:
+                if result not in NOT_NOW and result != EXIST:  # it exists: an earlier place is still being left
+                    check(result, "to join the group")
+                if given_up.wait(JOIN_RETRY_S):
+                    break
+        except GroupError:
+            _finalize(cpg)
+            raise
+        return cpg
+
+    def _open(self) -> Connection:
+        cpg = load().cpg
+        handle, number = ffi.new("uint64_t *"), ffi.new("unsigned int *")
+        deliver, members, ring, _ = self._callbacks
+        model = ffi.new("cpg_model_v1_data_t *", (V1, deliver, members, ring, INITIAL_RING))
+        check(cpg.cpg_model_initialize(handle, V1, model, ffi.NULL), "to connect")
+        check(cpg.cpg_local_get(handle[0], number), "to learn the number of this node")
+        return Connection(handle[0], _descriptor(cpg.cpg_fd_get, handle[0]), number[0])
+
+    def _open_quorum(self) -> Connection:
+        quorum = load().quorum
+        handle, kind = ffi.new("uint64_t *"), ffi.new("uint32_t *")
+        callbacks = ffi.new("quorum_callbacks_t *", (self._callbacks[3],))
+        check(quorum.quorum_initialize(handle, callbacks, kind), "to connect to the quorum service")
+        if not kind[0]:
+            raise GroupError(
+                "corosync.conf", "it has no quorum provider", "write quorum { provider: corosync_votequorum } to it"
+            )
+        check(quorum.quorum_trackstart(handle[0], TRACK_CURRENT | TRACK_CHANGES), "to follow quorum")
+        return Connection(handle[0], _descriptor(quorum.quorum_fd_get, handle[0]))
+
+    def _look_whether_joined(self, joining: Beside[Connection]) -> None:
+        waited_s = self._clock.monotonic_s() - self._joining_since_s
+        if not joining.ended():
+            if waited_s > self._answer_s and not self._is_silent:
+                self._is_silent = True
+                log.warning("corosync: %s; this broker waits for it: %s", SILENT.format(waited_s), SILENT_REMEDY)
+            return
+        self._joining = None
+        if self._is_silent:
+            self._is_silent = False
+            log.warning("corosync: it answers again, after %.0f s", waited_s)
+        try:
+            self._cpg = joining.result()
+        except GroupError as error:
+            self._dead = error.reason
+            return
+        self._epoll.register(self._cpg.fd, select.EPOLLIN)
+        self._joined = True
+
+    # ---- what comes -------------------------------------------------------------------------------------------------
+
+    def _dispatch(self, dispatch: Any, handle: int, limit: int) -> None:
+        for _ in range(limit):
+            result = dispatch(handle, ONE_NONBLOCKING)
+            if result != OK:
+                if result not in NOT_NOW:
+                    self._died(result)
+                return
+
+    def _died(self, result: int) -> None:
+        self._dead = f"corosync died or cut us off (error {result})"
+
+    def _failed(self, kind: Any, error: BaseException, trace: Any) -> None:
+        """A callback raised: what it was told is lost, so nothing after it may be believed."""
+        self._dead = f"what corosync said could not be taken: {error!r}"
+
+    def _delivered(self, handle: int, name: Any, node: int, pid: int, message: Any, size: int) -> None:
+        self._came.append(BusMessage(Address(node, pid), ffi.buffer(message, size)[:]))
+
+    def _members_changed(
+        self, handle: int, name: Any, members: Any, members_count: int, left: Any, left_count: int, joined: Any,
+        joined_count: int,
+    ) -> None:  # fmt: skip
+        self._members = _addresses(members, members_count)
+        self._came.append(
+            BusChange(self._ring, self._members, _addresses(left, left_count), _addresses(joined, joined_count))
+        )
+
+    def _ring_changed(self, handle: int, ring: Any, count: int, nodes: Any) -> None:
+        self._ring = RingId(ring.nodeid, ring.seq)
+        if self._members:
+            self._came.append(BusChange(self._ring, self._members, frozenset(), frozenset()))
+
+    def _quorum_changed(self, handle: int, quorate: int, ring_seq: int, count: int, nodes: Any) -> None:
+        self._came.append(BusQuorum(bool(quorate)))
+
+
+def _finalize(cpg: Connection | None, quorum: Connection | None = None) -> None:
+    if cpg is not None:
+        load().cpg.cpg_finalize(cpg.handle)
+    if quorum is not None:
+        load().quorum.quorum_finalize(quorum.handle)
+
+
+def _descriptor(fd_get: Any, handle: int) -> int:
+    """Returns the descriptor to wait on."""
+    number = ffi.new("int *")
+    check(fd_get(handle, number), "to learn what to wait on")
+    return int(number[0])
+
+
+def _addresses(some: Any, count: int) -> frozenset[Address]:
+    return frozenset(Address(some[index].nodeid, some[index].pid) for index in range(count))
+
+
+def _check_stack() -> None:
+    """A thread with a small stack would be killed in the middle of the first dispatch."""
+    size = threading.stack_size()
+    if not size:
+        soft, _ = resource.getrlimit(resource.RLIMIT_STACK)
+        size = STACK_BYTES if soft == resource.RLIM_INFINITY else soft
+    if size < STACK_BYTES:
+        raise GroupError(
+            "cluster group",
+            f"a thread has {size // 1024} KiB of stack, corosync's library needs {STACK_BYTES // 1024}",
+            "raise it: ulimit -s 8192",
+        )  # fmt: skip

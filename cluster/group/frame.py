@@ -1,0 +1,280 @@
+"""Encodes and decodes the frames of the group, each one multicast.
+
+offset  size  field
+     0     4  crc32c       of every byte after this field
+     4     3  magic        "CMg"
+     7     1  version      of this format
+     8     1  kind         1 hello, 2 welcome, 3 events, 4 lost, 5 refusal, 6 expulsion
+     9     1  zero
+    10     2  count        of events, or of members in a welcome
+    12     8  incarnation  of the sender
+    20     8  seq          of events: its number in this incarnation, from 1; without events: the last there was
+                           of lost: the number that was missing
+    28     8  heard        the last of its own events frames that came back to the sender with all before it
+    36     8  view         of the sender's configuration when it made the frame, and
+    44     8  state        what stands for the history of that configuration; both 0 outside of a group
+    52        body
+
+hello    ring node u32, ring seq u64, digest of the members u64, last view u64, configured members u32, flags u8;
+         UTF-8: what all members have to have alike (`agreeing`)
+welcome  node u32, pid u32, incarnation u64 of the one that was let in; position u64, flags u8; view and state of
+         the head are those of the configuration that let it in;
+         count times: node u32, pid u32, incarnation u64, next seq u64 (0: nothing of it is taken any more)
+events   count sizes u32, then the payloads
+lost     nothing
+refusal  node u32, pid u32, incarnation u64 of the one that is not let in; UTF-8: why
+expulsion
+         node u32, pid u32, incarnation u64 of the silent member; next seq u64 of it, as the sender has heard it
+
+All little-endian. A hello counts only in the ring and among the members its sender knew: one that comes late says
+nothing. Decoding is pure; `BadFrame` says what is wrong.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from crc32c import crc32c
+
+from .bus import Address, RingId
+from .group import MAX_PAYLOAD_BYTES, GroupError
+from .member_id import MemberId
+
+VERSION = 3
+MAGIC = b"CMg"
+HELLO, WELCOME, EVENTS, LOST, REFUSAL, EXPULSION = 1, 2, 3, 4, 5, 6
+FORCED = 1
+"""The flag of a hello, and of a group, that an operator says is enough."""
+LARGEST = 1 << 62
+"""Of everything that is counted: one who lies can't make others count beyond what fits."""
+MAX_EVENTS = 0xFFFF
+MAX_MEMBERS = 1024
+MAX_TEXT_BYTES = 4096
+"""Of a text in a frame."""
+
+_HEAD = struct.Struct("<I3sBBBHQQQQQ")
+_HELLO = struct.Struct("<IQQQIB")
+_WELCOME = struct.Struct("<IIQQB")
+_ENTRY = struct.Struct("<IIQQ")
+_TARGET = struct.Struct("<IIQ")
+HEAD_BYTES = _HEAD.size
+
+
+class BadFrame(GroupError):
+    """The bytes are not a frame of ours."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__("cluster group", f"not a frame: {why}")
+
+
+class OtherVersion(BadFrame):
+    """A frame of another version of CairnMQ."""
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+        super().__init__(f"it speaks version {version} of the group's frames, this is version {VERSION}")
+        self.reason = self.reason.removeprefix("not a frame: ")
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """I want to be in."""
+
+    incarnation: int
+    ring: RingId
+    digest: int
+    view: int
+    configured: int
+    forced: bool
+    agreed: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A member, and the number that its next events frame has."""
+
+    member: MemberId
+    next_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """You were let in when your hello was heard, and so things stood then, you among them."""
+
+    incarnation: int
+    target: MemberId
+    view: int
+    state: int
+    position: int
+    forced: bool
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    incarnation: int
+    seq: int
+    heard: int
+    view: int
+    state: int
+    payloads: list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """My own events frame *seq* did not come back to me, a later one did: I leave."""
+
+    incarnation: int
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """You are not let in by the group that I am in."""
+
+    incarnation: int
+    target: MemberId
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Expulsion:
+    """A silent member is to leave the group, unless it has said something that the sender had not heard."""
+
+    incarnation: int
+    target: MemberId
+    next_seq: int
+
+
+Frame = Hello | Welcome | Events | Lost | Refusal | Expulsion
+
+
+def next_state(before: int, view: int, position: int, members: Iterable[MemberId]) -> int:
+    """Returns the hash of a configuration and of all before it. Others with another hash received other events."""
+    text = f"{before} {view} {position} {' '.join(map(str, members))}"
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def digest(members: Iterable[Address]) -> int:
+    """64 bits that stand for a set of members."""
+    text = ",".join(f"{node}/{pid}" for node, pid in sorted(members))
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def encode(frame: Frame) -> bytes:
+    match frame:
+        case Events():
+            return encode_events(frame.incarnation, frame.seq, frame.heard, frame.view, frame.state, frame.payloads)
+        case Hello():
+            flags = FORCED if frame.forced else 0
+            body = _HELLO.pack(*frame.ring, frame.digest, frame.view, frame.configured, flags)
+            body += _text(frame.agreed)
+            return _sealed(HELLO, 0, frame.incarnation, 0, 0, 0, 0, body)
+        case Welcome():
+            head = _WELCOME.pack(*frame.target, frame.position, FORCED if frame.forced else 0)
+            body = head + b"".join(_ENTRY.pack(*entry.member, entry.next_seq) for entry in frame.entries)
+            return _sealed(WELCOME, len(frame.entries), frame.incarnation, 0, 0, frame.view, frame.state, body)
+        case Lost():
+            return _sealed(LOST, 0, frame.incarnation, frame.seq, 0, 0, 0, b"")
+        case Refusal():
+            return _sealed(REFUSAL, 0, frame.incarnation, 0, 0, 0, 0, _TARGET.pack(*frame.target) + _text(frame.why))
+        case Expulsion():
+            body = _ENTRY.pack(*frame.target, frame.next_seq)
+            return _sealed(EXPULSION, 0, frame.incarnation, 0, 0, 0, 0, body)
+
+
+def encode_events(incarnation: int, seq: int, heard: int, view: int, state: int, payloads: Sequence[bytes]) -> bytes:
+    """The only frames there are many of."""
+    count = len(payloads)
+    body = struct.pack(f"<{count}I", *map(len, payloads)) + b"".join(payloads)
+    return _sealed(EVENTS, count, incarnation, seq, heard, view, state, body)
+
+
+def _sealed(kind: int, count: int, incarnation: int, seq: int, heard: int, view: int, state: int, body: bytes) -> bytes:
+    rest = _HEAD.pack(0, MAGIC, VERSION, kind, 0, count, incarnation, seq, heard, view, state)[4:] + body
+    return crc32c(rest).to_bytes(4, "little") + rest
+
+
+def decode(data: bytes) -> Frame:
+    """The frame that *data* is, whole; BadFrame if it is none."""
+    if len(data) < HEAD_BYTES:
+        raise BadFrame(f"{len(data)} bytes, a head takes {HEAD_BYTES}")
+    crc, magic, version, kind, zero, count, incarnation, seq, heard, view, state = _HEAD.unpack_from(data)
+    if magic != MAGIC:
+        raise BadFrame("it is not CairnMQ's")
+    if version != VERSION:
+        raise OtherVersion(version)
+    if crc != crc32c(memoryview(data)[4:]):
+        raise BadFrame(f"checksum fails over {len(data)} bytes")
+    if zero or not incarnation or max(seq, heard, view) > LARGEST:
+        raise BadFrame("a field has a value that it can't have")
+    size = len(data) - HEAD_BYTES
+    if kind == EVENTS:
+        return Events(incarnation, seq, heard, view, state, _payloads(data, count, size))
+    if heard or (seq and kind != LOST) or ((view or state) and kind != WELCOME):
+        raise BadFrame(f"kind {kind} with fields of another kind")
+    if kind == LOST and not size and not count:
+        return Lost(incarnation, seq)
+    if kind == REFUSAL and size >= _TARGET.size and not count:
+        target = MemberId(*_TARGET.unpack_from(data, HEAD_BYTES))
+        return Refusal(incarnation, target, _read_text(data, HEAD_BYTES + _TARGET.size))
+    if kind == EXPULSION and size == _ENTRY.size and not count:
+        *fields, next_seq = _ENTRY.unpack_from(data, HEAD_BYTES)
+        if next_seq > LARGEST:
+            raise BadFrame("an expulsion beyond all counting")
+        return Expulsion(incarnation, MemberId(*fields), next_seq)
+    if kind == HELLO and size >= _HELLO.size and not count:
+        ring_node, ring_seq, members, last_view, configured, flags = _HELLO.unpack_from(data, HEAD_BYTES)
+        if flags & ~FORCED or not configured or last_view > LARGEST:
+            raise BadFrame("a hello with unknown flags, for no members, or beyond all counting")
+        agreed = _read_text(data, HEAD_BYTES + _HELLO.size)
+        ring = RingId(ring_node, ring_seq)
+        return Hello(incarnation, ring, members, last_view, configured, bool(flags), agreed)
+    if kind == WELCOME and 0 < count <= MAX_MEMBERS and size == _WELCOME.size + count * _ENTRY.size:
+        return _welcome(data, incarnation, view, state)
+    raise BadFrame(f"kind {kind} with {count} parts and {size} bytes")
+
+
+def _text(text: str) -> bytes:
+    return text.encode()[:MAX_TEXT_BYTES]
+
+
+def _read_text(data: bytes, at: int) -> str:
+    if len(data) - at > MAX_TEXT_BYTES:
+        raise BadFrame(f"a text of {len(data) - at} bytes, the most is {MAX_TEXT_BYTES}")
+    try:
+        return data[at:].decode()
+    except UnicodeDecodeError as error:
+        raise BadFrame(f"its text is not UTF-8: {error.reason}") from None
+
+
+def _payloads(data: bytes, count: int, size: int) -> list[bytes]:
+    if size < 4 * count:
+        raise BadFrame(f"{count} events in {size} bytes")
+    sizes = struct.unpack_from(f"<{count}I", data, HEAD_BYTES)
+    if 4 * count + sum(sizes) != size:
+        raise BadFrame(f"{count} events of {sum(sizes)} bytes in {size}")
+    if count and max(sizes) > MAX_PAYLOAD_BYTES:
+        raise BadFrame(f"an event of {max(sizes)} bytes, the most is {MAX_PAYLOAD_BYTES}")
+    at = HEAD_BYTES + 4 * count
+    payloads = []
+    for each in sizes:
+        payloads.append(data[at : at + each])
+        at += each
+    return payloads
+
+
+def _welcome(data: bytes, incarnation: int, view: int, state: int) -> Welcome:
+    node, pid, target, position, flags = _WELCOME.unpack_from(data, HEAD_BYTES)
+    if flags & ~FORCED:
+        raise BadFrame("a welcome with unknown flags")
+    entries = tuple(
+        Entry(MemberId(*fields[:3]), fields[3])
+        for fields in _ENTRY.iter_unpack(memoryview(data)[HEAD_BYTES + _WELCOME.size :])
+    )
+    if position > LARGEST or any(entry.next_seq > LARGEST for entry in entries):
+        raise BadFrame("a welcome beyond all counting")
+    return Welcome(incarnation, MemberId(node, pid, target), view, state, position, bool(flags), entries)

@@ -1,0 +1,411 @@
+"""A member on a bus: the group as `group` promises it, from a bus that promises less.
+
+Missing numbers. When a number of sender S is missing, nothing is delivered until S has said one of two things: an
+events frame with `heard` at or beyond the missing one means that it came back to S, so it is me who missed it, and I
+leave and join as new; a lost frame means that S missed it, too, and leaves: the others go on without what came after.
+A sender repeats its last number after QUIET_S without events, so that this is soon said, and that a loss of the very
+last frame is noticed; and after each configuration, so that who has heard another one learns of it. If S leaves before
+it said either, I leave: I can't know what the others have heard.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from ...base.clock import Clock
+from .bus import Address, Bus, BusChange, BusDied, BusEvent, BusMessage, BusQuorum
+from .config_check import REMEDY
+from .frame import BadFrame, Events, Expulsion, Frame, Hello, Lost, OtherVersion, Refusal, Welcome, decode
+from .group import HEARTBEAT_S, MAX_PAYLOAD_BYTES, WINDOW_BYTES, GroupError
+from .group_events import Died, Event, Messages, Quorum
+from .member_id import MemberId
+from .membership import Membership, Seat
+from .send_queue import Outbox
+
+QUIET_S = 0.25
+"""After so long without events a sender repeats where it stands."""
+ANSWER_S = 8 * QUIET_S
+"""So long a sender has to say who missed a frame of its own."""
+RETRY_S = 0.005
+"""The bus said try again; it has no event for the end of that."""
+HELLO_S = 1.0
+"""A hello without an answer is said again after so long, then after twice as long, and so on."""
+MAX_HELLO_S = 16.0
+KEPT_BYTES = 64 << 20
+"""Bytes of frames kept while waiting for a welcome or a missing number; beyond this limit the member joins as new."""
+STEP_EVENTS = 256
+"""The approximate number of events of the bus that are taken per step."""
+
+
+def random_incarnation() -> int:
+    """63 bits, never zero."""
+    return int.from_bytes(os.urandom(8), "little") >> 1 | 1
+
+
+class GroupMember:
+    """A `Group` on a `Bus`."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        clock: Clock,
+        new_incarnation: Callable[[], int] = random_incarnation,
+        window_bytes: int = WINDOW_BYTES,
+        quiet_s: float = QUIET_S,
+        hello_s: float = HELLO_S,
+        agreed: str = "",
+    ) -> None:
+        """*agreed*: what all members have to say alike (`agreeing`)."""
+        self._bus = bus
+        self._agreed = agreed
+        self._clock = clock
+        self._new_incarnation = new_incarnation
+        self._quiet_s = quiet_s
+        self._first_hello_s = self._hello_s = hello_s
+        self._outbox = Outbox(bus, window_bytes)
+        self._membership: Membership | None = None
+        self._kept: list[BusMessage] | None = None
+        """What was heard since my hello."""
+        self._kept_bytes = 0
+        self._held: list[BusEvent] | None = None
+        self._held_bytes = 0
+        self._held_until: float | None = None
+        self._missing: tuple[Address, int] | None = None
+        """The sender and the number for which things are held."""
+        self._leaving = False
+        self._told: str | None = None
+        """Why it died."""
+        self._more = False
+        self._blocked = False
+        self._hello_at: float | None = None
+        self._quiet_at: float | None = None
+        self._heartbeat_at: float | None = None
+        self._signs: set[MemberId] = set()
+        self.dropped = 0
+        """Frames of those who were not in, and such as are none."""
+        self.rejoined = 0
+        """How often this member left by itself and joined as new."""
+
+    # ---- what the owner calls ---------------------------------------------------------------------------------------
+
+    @property
+    def me(self) -> MemberId | None:
+        return self._membership.id if self._membership else None
+
+    @property
+    def in_flight_bytes(self) -> int:
+        return self._outbox.in_flight_bytes
+
+    def join(self, name: str) -> None:
+        if self._membership:
+            raise GroupError(f"cluster group {name}", "it was joined before", "make a new one")
+        self._bus.join(name)
+        self._membership = Membership(self._bus.address, self._bus.configured, self._new_incarnation, self._agreed)
+
+    def close(self) -> None:
+        self._told = self._told or "closed"
+        self._outbox.begin(0)
+        self._bus.close()
+
+    def multicast(self, payload: bytes) -> bool:
+        if len(payload) > MAX_PAYLOAD_BYTES:
+            raise GroupError("cluster group", f"an event of {len(payload)} bytes, the most is {MAX_PAYLOAD_BYTES}")
+        if not self._outbox.incarnation or self._leaving:
+            return False
+        return self._outbox.put(payload)
+
+    def flush(self) -> None:
+        if self._told is not None:
+            return
+        outbox = self._outbox
+        self._blocked = outbox.flush()
+        if self._quiet_at is None and outbox.heard < outbox.last_seq:  # it may be lost, and its repetition, too
+            self._quiet_at = self._clock.monotonic_s() + self._quiet_s
+
+    def nodes(self) -> tuple[int, ...]:
+        return self._bus.nodes
+
+    def take_signs(self) -> set[MemberId]:
+        signs, self._signs = self._signs, set()
+        return signs
+
+    def expel(self, member: MemberId) -> None:
+        membership = self._membership
+        seat = None if membership is None else membership.seats.get(Address(*member[:2]))
+        if seat is None or seat.member != member or not self._outbox.incarnation or self._leaving:
+            return
+        self._outbox.say(Expulsion(self._outbox.incarnation, member, seat.next_seq))
+
+    def force(self) -> None:
+        if self._membership:
+            self._membership.force()
+
+    def fileno(self) -> int:
+        return self._bus.fileno()
+
+    def wait_s(self) -> float | None:
+        if self._told is not None:
+            return None
+        if self._more or not (self._blocked or self._outbox.idle):
+            return 0.0
+        if self._blocked:  # whatever is due is said behind what is waiting
+            waits = [RETRY_S]
+        else:
+            now = self._clock.monotonic_s()
+            timers = (self._hello_at, self._quiet_at, self._heartbeat_at) if self._held is None else (self._held_until,)
+            waits = [at - now for at in timers if at is not None]
+        bus_s = self._bus.wait_s()
+        if bus_s is not None:
+            waits.append(bus_s)
+        return max(0.0, min(waits)) if waits else None
+
+    def step(self) -> list[Event]:
+        if self._told is not None or self._membership is None:
+            return []
+        events: list[Event] = []
+        self.flush()
+        taken = 0
+        for each in self._bus.poll(STEP_EVENTS):
+            taken += 1
+            self._take(each, events)
+            if self._told is not None:
+                return events
+        self._more = taken >= STEP_EVENTS
+        if not self._more:
+            self._timers(self._membership, events)
+        self.flush()
+        if self._leaving and not self._blocked:
+            self._rejoin()
+        return events
+
+    # ---- what the bus says ------------------------------------------------------------------------------------------
+
+    def _take(self, event: BusEvent, events: list[Event]) -> None:
+        if isinstance(event, BusQuorum):
+            events.append(Quorum(event.quorate))
+        elif isinstance(event, BusDied):
+            self._die(event.reason, events)
+        elif self._leaving:
+            pass  # what is heard on the way out is nobody's any more
+        elif self._held is not None:
+            self._hold(event, events)
+        elif isinstance(event, BusChange):
+            self._changed(event, events)
+        else:
+            self._heard(event, events)
+
+    def _changed(self, change: BusChange, events: list[Event]) -> None:
+        membership = self._there()
+        self._kept = None
+        self._hello_s = self._first_hello_s
+        before = membership.id
+        events += membership.changed(change)
+        self._after(before)
+
+    def _heard(self, message: BusMessage, events: list[Event]) -> None:
+        membership = self._there()
+        try:
+            frame = decode(message.frame)
+        except OtherVersion as error:
+            self.dropped += 1
+            self._heard_foreign(message.sender, error, events)
+            return
+        except BadFrame:
+            self.dropped += 1
+            return
+        if self._kept is not None and not isinstance(frame, Welcome):
+            self._keep(message, self._kept)
+        if isinstance(frame, Events):
+            if membership.seats:
+                self._heard_events(message, frame, events)
+        else:
+            self._heard_about_group(message, frame, events)
+
+    def _heard_events(self, message: BusMessage, frame: Events, events: list[Event]) -> None:
+        membership = self._there()
+        seat = membership.seats.get(message.sender)
+        if seat is None or seat.member.incarnation != frame.incarnation or not seat.next_seq:
+            self.dropped += 1
+            return
+        self._signs.add(seat.member)
+        if frame.state != membership.state and membership.disagrees(message.sender, frame):
+            self._leave_by_itself(events)
+            return
+        repeats = not frame.payloads
+        if frame.seq != seat.next_seq - repeats:
+            if frame.seq >= seat.next_seq:
+                self._missed(seat, message, events)
+            else:
+                self.dropped += 1
+            return
+        mine = message.sender == membership.me
+        if mine:
+            self._outbox.came_back(frame.seq)
+            if not repeats:
+                self._quiet_at = self._clock.monotonic_s() + self._quiet_s
+        if repeats:
+            return
+        seat.next_seq += 1
+        events.append(Messages(seat.member, membership.position, frame.payloads, frame.seq))
+        membership.position += len(frame.payloads)
+
+    def _heard_foreign(self, sender: Address, error: OtherVersion, events: list[Event]) -> None:
+        """Repeats this member's state, so that the sender of an unreadable frame learns how many cannot read it."""
+        membership = self._there()
+        told = membership.refuse(sender, error.reason)
+        events += told
+        if why := membership.foreign(sender, error.version):
+            self._die(why, events, "install the same version of CairnMQ on all members")
+        elif told and membership.seats:
+            self._quiet_at = self._clock.monotonic_s() + self._quiet_s
+
+    def _heard_about_group(self, message: BusMessage, frame: Frame, events: list[Event]) -> None:
+        membership = self._there()
+        before = membership.id
+        if isinstance(frame, Hello):
+            events += membership.heard_hello(message.sender, frame)
+            if membership.replaced:
+                self._die("another process of this node took its place in the group", events)
+                return
+        elif isinstance(frame, Welcome):
+            events += membership.heard_welcome(frame)
+        elif isinstance(frame, Lost):
+            self._heard_lost(message.sender, frame, events)
+        elif isinstance(frame, Expulsion):
+            events += membership.heard_expulsion(message.sender, frame)
+        elif isinstance(frame, Refusal) and (why := membership.refused_by(frame)):
+            self._die(f"the cluster does not let this broker in: {why}", events, REMEDY)
+            return
+        kept, self._kept = self._kept, self._kept if membership.waits else None
+        if membership.waits and kept is None:
+            self._kept, self._kept_bytes = [], 0
+        self._after(before)
+        if isinstance(frame, Welcome) and membership.id != before:
+            for each in kept or ():
+                self._take(each, events)
+
+    def _heard_lost(self, sender: Address, frame: Lost, events: list[Event]) -> None:
+        seat = self._there().seats.get(sender)
+        if seat is None or seat.member.incarnation != frame.incarnation:
+            self.dropped += 1
+        elif seat.next_seq > frame.seq:  # it came here: the others may go on without it
+            self._leave_by_itself(events)
+        else:
+            seat.next_seq = 0
+
+    # ---- missing numbers --------------------------------------------------------------------------------------------
+
+    def _missed(self, seat: Seat, message: BusMessage, events: list[Event]) -> None:
+        if message.sender == self._there().me:
+            self._leave_by_itself(events)
+            self._outbox.say(Lost(seat.member.incarnation, seat.next_seq))
+            return
+        self._missing = (message.sender, seat.next_seq)
+        self._held, self._held_bytes = [], 0
+        self._held_until = self._clock.monotonic_s() + ANSWER_S
+        self._hold(message, events)
+
+    def _hold(self, event: BusMessage | BusChange, events: list[Event]) -> None:
+        """Keep it until the sender of what is missing has said who missed it."""
+        assert self._held is not None
+        assert self._missing is not None
+        sender, missing = self._missing
+        self._held.append(event)
+        if isinstance(event, BusChange):
+            if sender in event.left or self._there().me in event.left:
+                self._leave_by_itself(events)
+            return
+        self._held_bytes += len(event.frame)
+        if self._held_bytes > KEPT_BYTES:
+            self._leave_by_itself(events)
+        if event.sender != sender:
+            return
+        try:
+            frame = decode(event.frame)
+        except BadFrame:
+            return
+        if frame.incarnation != self._there().seats[sender].member.incarnation:
+            return
+        if isinstance(frame, Events) and frame.heard >= missing:
+            self._leave_by_itself(events)
+        elif isinstance(frame, Lost):
+            held, self._held, self._missing, self._held_until = self._held, None, None, None
+            self._there().seats[sender].next_seq = 0
+            for each in held:
+                self._take(each, events)
+
+    def _leave_by_itself(self, events: list[Event]) -> None:
+        """Out at once; onto the bus anew as soon as what must be said is said."""
+        membership = self._there()
+        self._held = self._missing = self._kept = self._held_until = None
+        events += membership.leave()
+        membership.wants_hello = False
+        self._leaving = True
+        self._outbox.begin(0)
+
+    def _rejoin(self) -> None:
+        self._leaving = False
+        self.rejoined += 1
+        self._outbox.begin(0)
+        self._hello_at = self._quiet_at = self._heartbeat_at = None
+        self._there().changed(BusChange(self._there().ring, frozenset(), frozenset(), frozenset()))
+        self._bus.rejoin()
+
+    # ---- in general -------------------------------------------------------------------------------------------------
+
+    def _there(self) -> Membership:
+        assert self._membership is not None
+        return self._membership
+
+    def _keep(self, message: BusMessage, kept: list[BusMessage]) -> None:
+        kept.append(message)
+        self._kept_bytes += len(message.frame)
+        if self._kept_bytes > KEPT_BYTES:  # as if the welcome had not come
+            self._kept = None
+            self._there().waits = False
+            self._there().wants_hello = True
+
+    def _after(self, before: MemberId | None) -> None:
+        """Something about the group was heard."""
+        membership = self._there()
+        me = membership.id
+        if me != before:
+            self._outbox.begin(me.incarnation if me else 0)
+            self._hello_at = None
+            self._hello_s = self._first_hello_s
+            self._heartbeat_at = self._clock.monotonic_s() + HEARTBEAT_S
+        if me is None:
+            self._quiet_at = self._heartbeat_at = None
+        elif membership.state != self._outbox.state:
+            self._outbox.view, self._outbox.state = membership.view, membership.state
+            self._quiet_at = self._clock.monotonic_s() + self._quiet_s
+        for welcome in membership.to_say:
+            self._outbox.say(welcome)
+        membership.to_say.clear()
+
+    def _timers(self, membership: Membership, events: list[Event]) -> None:
+        """Acts on timers, only when nothing waits to be received: a hello from the past would be void, or worse."""
+        now = self._clock.monotonic_s()
+        if self._held_until is not None and now >= self._held_until:
+            self._leave_by_itself(events)
+        if self._leaving or self._held is not None:
+            return
+        if self._hello_at is not None and now >= self._hello_at:
+            self._hello_s = min(2 * self._hello_s, MAX_HELLO_S)
+            membership.wants_hello = True
+        if membership.wants_hello:
+            self._kept = None
+            self._outbox.say(membership.hello())
+            self._hello_at = now + self._hello_s
+        if self._quiet_at is not None and now >= self._quiet_at and self._outbox.idle:
+            self._quiet_at = None
+            self._outbox.say_where()
+        if self._heartbeat_at is not None and now >= self._heartbeat_at and self._outbox.idle:
+            self._heartbeat_at = now + HEARTBEAT_S
+            self._outbox.say_where()
+
+    def _die(self, reason: str, events: list[Event], remedy: str = "") -> None:
+        self._told = reason
+        self._outbox.begin(0)
+        events.append(Died(reason, remedy))

@@ -1,0 +1,304 @@
+"""The membership of the group: a function of the bus's deliveries, the same for all who receive the same.
+
+A process on the bus is either *in*, or *fresh*. Fresh ones say hello, once for each change of the bus. Then
+
+* a hello that is heard by a group lets its sender in, at that place; everyone in the group says welcome, which tells
+  the newcomer how things stood then. It has kept what it heard since its hello, and goes on from there;
+* a majority of hellos with no change of the bus between them found a group. The members of a group are a majority and
+  say no hellos, so there is no other group then.
+
+A group that has lost its majority is none any more, for all of its members: they are fresh again. Hellos name the
+ring and the members that their sender knew, and are void when these are others: what a paused process says late counts
+for nothing. Whoever never says a hello, because it is a ghost or hangs, keeps nobody from anything.
+
+All of this holds while everyone hears the same. Should one not, then not for long: what stands for the history of its
+configuration goes with every events frame, and whoever finds that most of the others have another one is wrong.
+
+One node has one member: a newer process takes the place of the older one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sized
+from dataclasses import dataclass
+
+from .bus import Address, BusChange, RingId
+from .config_check import difference
+from .frame import MAX_MEMBERS, VERSION, Entry, Events, Expulsion, Hello, Refusal, Welcome, digest, next_state
+from .group_events import Configuration, Event, Refused
+from .member_id import MemberId
+
+KEPT_STATES = 100
+"""The number of past configurations that are kept; a frame sent in an older one counts as divergent."""
+
+
+@dataclass(slots=True)
+class Seat:
+    """A member, seen from another one."""
+
+    member: MemberId
+    next_seq: int = 1
+    """Of its next events frame; 0 when nothing of it is taken any more."""
+
+
+class Membership:
+    """The state machine of one process. It sends nothing: `to_say` and `wants_hello` tell what to send."""
+
+    def __init__(self, me: Address, configured: int, new_incarnation: Callable[[], int], agreed: str = "") -> None:
+        """*agreed*: what all members have to say alike."""
+        self.me = me
+        self.configured = configured
+        self.agreed = agreed
+        self.new_incarnation = new_incarnation
+        self.ring = RingId(0, 0)
+        self.present: frozenset[Address] = frozenset()
+        """All that are on the bus."""
+        self.seats: dict[Address, Seat] = {}
+        """The group, in the order of nodes; empty while not in it."""
+        self.view = 0
+        self.state = 0
+        self.position = 0
+        self.forced = False
+        self.wants_hello = False
+        self.to_say: list[Welcome | Refusal] = []
+        self.waits = False
+        """My hello was heard, and no group founded: if there is one I am in it, and its welcome is on its way."""
+        self.replaced = False
+        """Another process of this node has my place."""
+        self._past: set[tuple[int, int]] = set()
+        """The configurations since I came in."""
+        self._came_in = 0
+        """The view of the first of them."""
+        self._strange: set[Address] = set()
+        """Those who said something in a configuration that I don't know."""
+        self._digest = 0
+        self._said = 0
+        self._force = False
+        self._tally: dict[int, tuple[Address, Hello]] = {}
+        """The hellos since the last change, by node."""
+        self._refused: set[Address] = set()
+        self._foreign: dict[int, int] = {}
+        """Nodes that speak another version, and which."""
+
+    @property
+    def id(self) -> MemberId | None:
+        seat = self.seats.get(self.me)
+        return seat.member if seat else None
+
+    def hello(self) -> Hello:
+        """Returns the frame to send now. Each has a new incarnation, so a welcome to an earlier one is void."""
+        self.wants_hello = self.waits = False
+        self._said = self.new_incarnation()
+        return Hello(self._said, self.ring, self._digest, self.view, self.configured, self._force, self.agreed)
+
+    def force(self) -> None:
+        self._force = True
+        self.wants_hello = not self.seats
+
+    def changed(self, change: BusChange) -> list[Event]:
+        """The bus says who is on it."""
+        self.ring, self.present = change.ring, change.members
+        self._digest = digest(change.members)
+        self._tally.clear()
+        self._refused &= change.members
+        self._foreign.clear()
+        self.waits = False
+        found: list[Event] = []
+        if self.seats:
+            gone = [at for at in self.seats if at in change.left or at not in change.members]
+            if gone:
+                left = [self.seats.pop(at).member for at in gone]
+                found.append(self._configuration(left=left))
+                if self.me in gone or not self._enough():
+                    self._dissolve()
+        if not self.seats:
+            self._said = 0
+            self.wants_hello = self.me in change.members
+        return found
+
+    def heard_hello(self, sender: Address, hello: Hello) -> list[Event]:
+        if hello.ring != self.ring or hello.digest != self._digest or sender not in self.present:
+            return []
+        if hello.configured != self.configured:
+            why = f"it is configured for {hello.configured} members, node {self.me.node} for {self.configured}"
+            return self._refuse_hello(sender, hello, why)
+        if differs := difference(hello.agreed, self.agreed, self.me.node):
+            return self._refuse_hello(sender, hello, differs)
+        self._tally[sender.node] = (sender, hello)
+        if self._majority(self._tally):
+            return self._found(forced=False)
+        all_fresh = self._tally.keys() == {at.node for at in self.present}
+        if all_fresh and any(each.forced for _, each in self._tally.values()):
+            return self._found(forced=True)
+        if self.seats:
+            return self._let_in(sender, hello)
+        if sender == self.me and hello.incarnation == self._said:
+            self.waits = True
+        return []
+
+    def heard_welcome(self, welcome: Welcome) -> list[Event]:
+        """Take it if it is for me. What was heard since my hello is then to be gone through again."""
+        target = Address(*welcome.target[:2])
+        address, hello = self._tally.get(target.node, (None, None))
+        if hello and (address, hello.incarnation) == (target, welcome.target.incarnation):
+            del self._tally[target.node]  # it is in, and founds nothing
+        entries = {Address(*entry.member[:2]): entry for entry in welcome.entries}
+        if (
+            not self.waits
+            or welcome.target != (*self.me, self._said)
+            or self.me not in entries
+            or entries[self.me].member != welcome.target
+        ):
+            return []
+        self.waits = self.wants_hello = False
+        self.seats = {at: Seat(entry.member, entry.next_seq) for at, entry in sorted(entries.items())}
+        self.view, self.position, self.forced = welcome.view, welcome.position, welcome.forced
+        self._begin(welcome.state)
+        return [self._now(joined=(welcome.target,))]
+
+    def refused_by(self, refusal: Refusal) -> str:
+        """Return the reason if a group refuses this member; empty if *refusal* is for another one."""
+        is_mine = not self.seats and refusal.target == (*self.me, self._said)
+        return refusal.why if is_mine else ""
+
+    def foreign(self, sender: Address, version: int) -> str:
+        """*sender* speaks another version: why I can't be in, if most do and so found a group of theirs; else empty."""
+        self._foreign[sender.node] = version
+        others = sorted(node for node, spoken in self._foreign.items() if spoken == version)
+        if self.seats or not self._majority(others):
+            return ""
+        nodes = ", ".join(map(str, others))
+        return f"nodes {nodes} speak version {version} of the group's frames, this one version {VERSION}"
+
+    def disagrees(self, sender: Address, frame: Events) -> bool:
+        """Return whether at least half of the group differs from this member, given *frame* from member *sender*."""
+        if frame.state == self.state or frame.view < self._came_in or (frame.view, frame.state) in self._past:
+            return False
+        self._strange = {at for at in self._strange if at in self.seats} | {sender}
+        return 2 * len(self._strange) >= len(self.seats)
+
+    def leave(self) -> list[Event]:
+        """Be out at once; the others hear of it from the bus."""
+        if not self.seats:
+            return []
+        me = self.seats.pop(self.me).member
+        event = self._configuration(left=[me], primary=False)
+        self._dissolve()
+        return [event]
+
+    def heard_expulsion(self, sender: Address, expulsion: Expulsion) -> list[Event]:
+        """A silent member leaves, if it has said nothing that *sender* did not know, and the rest is a majority."""
+        accuser, target = self.seats.get(sender), Address(*expulsion.target[:2])
+        seat = self.seats.get(target)
+        if (
+            accuser is None
+            or accuser.member.incarnation != expulsion.incarnation
+            or not accuser.next_seq
+            or seat is None
+            or seat.member != expulsion.target
+            or seat.next_seq != expulsion.next_seq
+            or 2 * (len(self.seats) - 1) <= self.configured
+        ):
+            return []
+        member = self.seats.pop(target).member
+        if target != self.me:
+            return [self._configuration(left=[member], expelled=member)]
+        event = self._configuration(left=[member], primary=False, expelled=member)
+        self._dissolve()
+        return [event]
+
+    def _refuse_hello(self, sender: Address, hello: Hello, why: str) -> list[Event]:
+        """Refuses a hello; its sender learns that once a group exists, since before either may be the wrong one."""
+        if self.seats:
+            me = self.seats[self.me].member
+            self.to_say.append(Refusal(me.incarnation, MemberId(*sender, hello.incarnation), why))
+        return self.refuse(sender, why)
+
+    def refuse(self, sender: Address, why: str) -> list[Event]:
+        """Told once for each time it comes."""
+        if sender in self._refused:
+            return []
+        self._refused.add(sender)
+        return [Refused(sender.node, sender.pid, why)]
+
+    def _begin(self, state: int) -> None:
+        self.state, self._came_in = state, self.view
+        self._past = {(self.view, state)}
+        self._strange.clear()
+
+    def _majority(self, some: Sized) -> bool:
+        return 2 * len(some) > self.configured
+
+    def _enough(self) -> bool:
+        return bool(self.seats) and (self.forced or self._majority(self.seats))
+
+    def _dissolve(self) -> None:
+        self.seats = {}
+        self.forced = False
+        self.wants_hello = True
+
+    def _found(self, forced: bool) -> list[Event]:
+        """All who are in the tally are a group from here on, and nobody else."""
+        founders = sorted((address, MemberId(*address, hello.incarnation)) for address, hello in self._tally.values())
+        view = max(hello.view for _, hello in self._tally.values()) + 1
+        self._tally.clear()
+        mine = (self.me, MemberId(*self.me, self._said)) in founders
+        found: list[Event] = []
+        if self.seats:  # only where two processes of a node take turns
+            found += self.leave()
+        if not mine:
+            self.waits = False  # a hello of mine that is under way is heard by them
+            return found
+        self.seats = {address: Seat(member) for address, member in founders}
+        self.view, self.position, self.forced = view, 0, forced
+        self._begin(next_state(0, view, 0, (member for _, member in founders)))
+        self.waits = self.wants_hello = self._force = False
+        members = tuple(member for _, member in founders)
+        return [*found, self._now(joined=members, founded=True)]
+
+    def _let_in(self, sender: Address, hello: Hello) -> list[Event]:
+        old = [at for at in self.seats if at.node == sender.node]
+        if old and self.seats[old[0]].member == (*sender, hello.incarnation):
+            return []
+        if len(self.seats) - len(old) >= MAX_MEMBERS:
+            return self.refuse(sender, f"there are {MAX_MEMBERS} members already")
+        if self.me in old:  # another process of this node, or a hello of mine that is later than my welcome
+            self.replaced = sender != self.me
+            found = self.leave()
+            self.wants_hello = False
+            self.waits = sender == self.me and hello.incarnation == self._said
+            return found
+        left = [self.seats.pop(at).member for at in old]
+        member = MemberId(*sender, hello.incarnation)
+        self.seats[sender] = Seat(member)
+        self.seats = dict(sorted(self.seats.items()))
+        self.view = max(self.view, hello.view)  # so that it rises for the newcomer, too
+        event = self._configuration(joined=[member], left=left)
+        entries = tuple(Entry(seat.member, seat.next_seq) for seat in self.seats.values())
+        me = self.seats[self.me].member
+        self.to_say.append(Welcome(me.incarnation, member, self.view, self.state, self.position, self.forced, entries))
+        return [event]
+
+    def _configuration(
+        self,
+        joined: Iterable[MemberId] = (),
+        left: Iterable[MemberId] = (),
+        primary: bool = True,
+        expelled: MemberId | None = None,
+    ) -> Configuration:
+        self.view += 1
+        if self._majority(self.seats):
+            self.forced = False  # the usual rule holds again
+        self.state = next_state(self.state, self.view, self.position, (seat.member for seat in self.seats.values()))
+        if len(self._past) > 2 * KEPT_STATES:
+            self._past = {each for each in self._past if each[0] > self.view - KEPT_STATES}
+        self._past.add((self.view, self.state))
+        return self._now(tuple(joined), tuple(left), primary, expelled=expelled)
+
+    def _now(
+        self, joined: tuple[MemberId, ...] = (), left: tuple[MemberId, ...] = (), primary: bool = True,
+        founded: bool = False, expelled: MemberId | None = None,
+    ) -> Configuration:  # fmt: skip
+        members = tuple(seat.member for seat in self.seats.values())
+        primary = primary and self.me in self.seats and self._enough()
+        return Configuration(self.view, members, joined, left, primary, founded, self.position, expelled)

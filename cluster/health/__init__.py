@@ -1,0 +1,1 @@
+"""Liveness, delays and checks of members."""

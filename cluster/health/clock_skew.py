@@ -1,0 +1,41 @@
+"""Clocks of members that do not agree: said in the log where members meet, since nothing else would tell.
+
+Nothing breaks by it: whoever hands out a queue's messages says which of them are over, and all do what it says. But
+that one goes by its own clock, so messages end early, or late, and by as much as the clocks differ it matters who
+hands them out. What others tell of their clocks is heard a bit later, so a small difference says nothing. Core only.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from ...base.clock import Clock
+
+log = logging.getLogger(__name__)
+
+APART_S = 5.0
+
+
+class ClockSkew:
+    """The differences between this member's clock and the others'."""
+
+    def __init__(self, name: str, clock: Clock) -> None:
+        self._name = name
+        self._clock = clock
+        self.apart_s: dict[int, float] = {}
+        """How far a node's clock was ahead of this one's, where that was too much."""
+
+    def heard(self, node: int, wall_us: int) -> None:
+        """Compares the clock of *node*, which it sent just before, with this one."""
+        ahead_s = (wall_us - self._clock.wall_us()) / 1e6
+        if abs(ahead_s) <= APART_S:
+            self.apart_s.pop(node, None)
+            return
+        if node not in self.apart_s:
+            log.error(
+                "cluster %s: the clock of node %d is %.0f s %s: messages that it hands out end too %s, unless this "
+                "broker stood still for so long; have all clocks set by NTP",
+                self._name, node, abs(ahead_s),
+                *(("ahead of this one's", "early") if ahead_s > 0 else ("behind this one's", "late")),
+            )  # fmt: skip
+        self.apart_s[node] = ahead_s

@@ -1,0 +1,85 @@
+"""Measures how long events wait for a majority, and warns where that takes seconds.
+
+A lossy wire is not noticed by corosync's members as long as the token passes: all of it becomes slow. Core only.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from ..group.group import Group
+from ..kernel.context import MemberContext
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 0.5
+LATE_S = 3.0
+"""Events that wait longer are warned about."""
+AGAIN_S = 60.0
+"""A warning is repeated after so long at the earliest."""
+
+
+class CommitDelays:
+    """The age of the oldest event of one member that no majority has acknowledged."""
+
+    def __init__(self, context: MemberContext, group: Group) -> None:
+        self._state = context.state
+        self._clock = context.clock
+        self._timers = context.timers
+        self._commits = context.commits
+        self._locals = context.locals
+        self._group = group
+        self.late_times = 0
+        """How often events began to wait longer than `LATE_S`."""
+        self._turn = 0
+        self._unheard: tuple[object, float] = (None, 0.0)
+        """The oldest event of this member that did not come back, and since when it is that,"""
+        self._unsafe: tuple[object, float] = (None, 0.0)
+        """and the same of what came back and waits for acknowledgements."""
+        self._is_late = False
+        self._warned_s = -AGAIN_S
+
+    @property
+    def oldest_s(self) -> float:
+        """The age of the oldest event that waits, to within half a second. Any thread."""
+        return self._age_s(self._clock.monotonic_s())
+
+    def _age_s(self, now_s: float) -> float:
+        return max([now_s - since_s for key, since_s in (self._unheard, self._unsafe) if key is not None], default=0.0)
+
+    def begin(self) -> None:
+        """A new membership."""
+        self.lost()
+        if not self._state.is_alone:
+            self._look(self._turn)
+
+    def lost(self) -> None:
+        self._turn += 1
+        self._unheard = self._unsafe = (None, 0.0)
+        self._is_late = False
+
+    def _look(self, turn: int) -> None:
+        if turn != self._turn:
+            return
+        self._timers.after(LOOK_S, self._look, turn)
+        now_s, oldest = self._clock.monotonic_s(), self._commits.oldest
+        unheard = self._locals.times_heard if len(self._locals) else None
+        if unheard != self._unheard[0]:
+            self._unheard = unheard, now_s
+        if oldest is not self._unsafe[0]:
+            self._unsafe = oldest, now_s
+        age_s = self._age_s(now_s)
+        is_late = age_s >= LATE_S
+        if is_late and not self._is_late:
+            self.late_times += 1
+        if is_late and now_s - self._warned_s >= AGAIN_S:
+            self._warned_s = now_s
+            log.warning(
+                "cluster %s: events have waited for %.1f s to be acknowledged by a majority (%d wait, %d bytes are in "
+                "flight): a member or its disk is slow, or the network loses packets. See cairnmq_cluster_lag_bytes of "
+                "all members, and corosync's log for 'Retransmit List' and 'token' (docs/CLUSTER.md, Packet loss)",
+                self._state.name, age_s, self._commits.backlog, self._group.in_flight_bytes,
+            )  # fmt: skip
+        elif self._is_late and not is_late:
+            log.info("cluster %s: events are acknowledged by a majority again", self._state.name)
+        self._is_late = is_late

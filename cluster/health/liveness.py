@@ -1,0 +1,197 @@
+"""Signs of life: which members are silent, when they are expelled, and for how long this one may dispatch.
+
+Each member says something at least once a second (`group.HEARTBEAT_S`). A member that the others do not hear, although
+they hear themselves, hangs or is stopped while its corosync goes on: nobody else can dispatch the queues that it leads.
+After `limit_s` one of the others has it expelled; the group orders that event among all others.
+
+Lease. A member dispatches only for half of `limit_s` after it *said* the last word of its own that it has heard again.
+The expulsion names the last word of the silent member, and is void if another one stands before it. So whoever is
+expelled has no valid lease by then, and gets none before it hears of the expulsion (decision 74).
+
+What counts is the number of heartbeats of this member that came back, not the time of a clock: a member that was
+stopped itself, or whose corosync was, accuses nobody of the silence in between. Core only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from math import inf
+
+from ..group.group import HEARTBEAT_S, Group
+from ..group.group_events import Configuration
+from ..group.member_id import MemberId
+from ..kernel import events
+from ..kernel.context import MemberContext
+from ..kernel.local_messages import NOTHING
+from ..replication.replica import Replica
+
+log = logging.getLogger(__name__)
+
+SILENCE_S = 10.0
+"""The default of --cluster-silence."""
+AGAIN_S = 60.0
+"""The warning that a silent member cannot be expelled is repeated after so long."""
+PER_MESSAGE_S = 5e-6
+"""Added to the limit for each message on the queues: a member that notes down what is to be brought says nothing."""
+
+
+class Liveness:
+    """The silent members, as one member counts them, and its own lease."""
+
+    def __init__(
+        self, context: MemberContext, group: Group, replicas: Mapping[str, Replica], limit_s: float = SILENCE_S
+    ) -> None:
+        self._state = context.state
+        self._clock = context.clock
+        self._timers = context.timers
+        self._broadcaster = context.broadcaster
+        self._group = group
+        self._replicas = replicas
+        self.limit_s = limit_s
+        self.expulsions = 0
+        """How many members were expelled, as seen here."""
+        self._silent: dict[MemberId, int] = {}
+        """By member: the intervals in which this member was heard and that one was not."""
+        self._warned: set[MemberId] = set()
+        self._kept_s: dict[MemberId, float] = {}
+        """By silent member that cannot be expelled: when that was logged last."""
+        self._turn = 0
+        self._said_s: float | None = None
+        """When the word was said that is under way."""
+        self._lease_from_s = -inf
+
+    @property
+    def _interval_s(self) -> float:
+        return min(HEARTBEAT_S, self.limit_s / 10)
+
+    @property
+    def longest_silence_s(self) -> float:
+        """The longest silence of another member."""
+        return max([*self._silent.values()], default=0) * self._interval_s
+
+    @property
+    def silent_members(self) -> int:
+        """The number of members that a warning was logged about, and that have been silent since."""
+        return len(self._warned)
+
+    def may_dispatch(self, now_s: float) -> bool:
+        """Returns whether this member has a valid lease: no other one can have learned of its expulsion."""
+        return now_s - self._lease_from_s <= self.limit_s / 2
+
+    # ---- this member ----------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """A new membership."""
+        self.lost()
+        if not self._state.is_alone:
+            self._say()
+            self._again()
+
+    def lost(self) -> None:
+        self._turn += 1
+        self._silent.clear()
+        self._warned.clear()
+        self._kept_s.clear()
+        self._said_s = None
+        self._lease_from_s = -inf
+
+    def came_back(self) -> None:
+        """The word that was under way was heard here, and so was all that stands before it in the order."""
+        if self._said_s is not None:
+            self._lease_from_s, self._said_s = self._said_s, None
+
+    def _say(self) -> None:
+        if self._said_s is None:
+            self._said_s = self._clock.monotonic_s()
+            self._broadcaster.send(events.control("alive"), NOTHING)
+
+    def _again(self) -> None:
+        self._timers.after(self._interval_s, self._tick, self._turn)
+
+    # ---- the others -----------------------------------------------------------------------------------------------
+
+    def _tick(self, turn: int) -> None:
+        state = self._state
+        if turn != self._turn or state.me is None:
+            return
+        self._again()
+        self._say()
+        heard = self._group.take_signs()
+        if state.me not in heard:  # nobody can be said to be silent
+            return
+        for member in state.members:
+            if member == state.me or member in heard:
+                self._silent.pop(member, None)
+                self._speaks_again(member)
+            else:
+                self._silent[member] = self._silent.get(member, 0) + 1
+        self._silent = {member: count for member, count in self._silent.items() if member in state.members}
+        self._warned &= {*state.members}
+        self._kept_s = {member: at_s for member, at_s in self._kept_s.items() if member in self._silent}
+        for member, count in self._silent.items():
+            self._judge(member, count)
+
+    def _speaks_again(self, member: MemberId) -> None:
+        if member in self._warned:
+            self._warned.discard(member)
+            log.warning("cluster %s: node %d shows signs of life again", self._state.name, member.node)
+
+    def _judge(self, member: MemberId, count: int) -> None:
+        ticks = round(self.limit_s / self._interval_s) - 1
+        if count >= ticks // 3 and member not in self._warned:
+            self._warned.add(member)
+            if self._is_majority_without_one:
+                log.warning(
+                    "cluster %s: node %d (process %d) has shown no sign of life for %.1f s; consumers of the %d queues "
+                    "that it leads get nothing meanwhile. After %.0f s it is expelled and the next members lead them. "
+                    "See its machine and its log: is the process stopped, or does its disk hang?",
+                    self._state.name, member.node, member.pid, count * self._interval_s, self._led_by(member),
+                    self.limit_s,
+                )  # fmt: skip
+            else:
+                self._keep(member, count)
+        if count >= ticks:
+            messages = sum(replica.queue.messages for replica in self._replicas.values())
+            if count < ticks + messages * PER_MESSAGE_S / self._interval_s:
+                return
+            if self._is_majority_without_one:
+                self._group.expel(member)
+            elif self._clock.monotonic_s() - self._kept_s.get(member, -inf) >= AGAIN_S:
+                self._keep(member, count)
+
+    @property
+    def _is_majority_without_one(self) -> bool:
+        """As the group decides it."""
+        return 2 * (len(self._state.members) - 1) > self._state.size
+
+    def _led_by(self, member: MemberId) -> int:
+        return sum(replica.owner == member for replica in self._replicas.values())
+
+    def _keep(self, member: MemberId, count: int) -> None:
+        """Logs that a silent member cannot be expelled."""
+        state = self._state
+        self._kept_s[member] = self._clock.monotonic_s()
+        nodes = {one.node for one in state.members}
+        missing = [str(node) for node in self._group.nodes() if node not in nodes]
+        start = f"start the brokers that are missing (nodes {', '.join(missing)}), or " if missing else ""
+        log.warning(
+            "cluster %s: node %d (process %d) has shown no sign of life for %.1f s; consumers of the %d queues that it "
+            "leads get nothing meanwhile. It cannot be expelled: %d of %d members would be left, which is no majority. "
+            "See its machine and its log (is the process stopped, or does its disk hang?); %sresume or restart it",
+            state.name, member.node, member.pid, count * self._interval_s, self._led_by(member),
+            len(state.members) - 1, state.size, start,
+        )  # fmt: skip
+
+    def configured(self, config: Configuration) -> None:
+        """Counts and logs the expulsion that *config* reports, if any."""
+        member = config.expelled
+        if member is None:
+            return
+        self.expulsions += 1
+        if member != self._state.me:
+            log.warning(
+                "cluster %s: node %d (process %d) is expelled: no sign of life from it for %.0f s; the next members "
+                "lead its queues. It joins again as soon as it goes on",
+                self._state.name, member.node, member.pid, self.limit_s,
+            )  # fmt: skip

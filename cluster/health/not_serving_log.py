@@ -1,0 +1,96 @@
+"""Why clients are not served here: the log states the phase, the progress and the remedy. Core only."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from ..group.group import Group
+from ..kernel.context import MemberContext
+from ..kernel.phases import ASKING, FOUNDING, KEEPING, OUTSIDE, SYNCED, UPDATING, WIPING
+from ..kernel.service import Service
+
+log = logging.getLogger(__name__)
+
+LONG_S = 10.0
+"""A start of all members and a change of the group are over by then, unless there is much to be brought."""
+AGAIN_S = 60.0
+"""The line is repeated after so long, with the progress by then."""
+
+_WAIT = "Wait: no action is needed"
+
+
+class NotServingLog:
+    """The log of one member's reasons to serve no clients."""
+
+    def __init__(
+        self,
+        context: MemberContext,
+        service: Service,
+        group: Group,
+        bootstrap_remedy: Callable[[], str],
+        transfer_progress: Callable[[], str],
+    ) -> None:
+        """*bootstrap_remedy*: the action that a bootstrap waits for, if any; *transfer_progress*: of a transfer."""
+        self._state = context.state
+        self._clock = context.clock
+        self._timers = context.timers
+        self._commits = context.commits
+        self._service = service
+        self._group = group
+        self._bootstrap_remedy = bootstrap_remedy
+        self._transfer_progress = transfer_progress
+        self._turn = 0
+
+    def begin(self) -> None:
+        """Begins to wait: no client is served from here on; it is logged if that lasts."""
+        self._turn += 1
+        now_s = self._clock.monotonic_s()
+        self._timers.after(LONG_S, self._look, self._turn, now_s)
+
+    def _look(self, turn: int, since_s: float) -> None:
+        state = self._state
+        why = self._service.why_not_serving()
+        if turn != self._turn or not why or state.has_failed:
+            return
+        phase, remedy = self.explanation()
+        log.warning(
+            "cluster %s: for %.0f s no clients were served here: %s (phase: %s; %s). %s",
+            state.name, self._clock.monotonic_s() - since_s, why, state.phase_name, phase, remedy,
+        )  # fmt: skip
+        self._timers.after(AGAIN_S, self._look, turn, since_s)
+
+    def explanation(self) -> tuple[str, str]:
+        """Returns an explanation of the phase, with its progress, and the remedy."""
+        state = self._state
+        here, missing = self._members()
+        if state.phase == OUTSIDE or not state.has_majority:
+            if len(state.members) > state.size // 2 and state.phase != OUTSIDE:
+                return f"{here}; corosync here has no quorum", "See `corosync-quorumtool` and corosync's log"
+            return f"{here}; {missing}", (
+                "Start the brokers that are missing, and see their logs and corosync's; only if a majority is lost for "
+                "good, start this one with --cluster-force: what only the others have is lost then"
+            )
+        if state.phase == FOUNDING:
+            return f"{here}; {missing}", self._bootstrap_remedy() or _WAIT
+        if state.phase in (WIPING, ASKING, KEEPING):
+            return "this member asks the others what they have", _WAIT
+        if state.phase == UPDATING:
+            return self._transfer_progress(), f"{_WAIT}, unless this number does not rise for minutes"
+        if state.phase == SYNCED:
+            behind = self._commits.majority - self._service.following
+            return f"{behind} more members must be up to date", f"{_WAIT}; the logs of the others show their progress"
+        return here, _WAIT
+
+    def _members(self) -> tuple[str, str]:
+        """Describes the connected nodes and the missing ones."""
+        state = self._state
+        nodes = [member.node for member in state.members] if state.me is not None else []
+        configured = self._group.nodes()
+        lacking = [node for node in configured if node not in nodes]
+        here = f"{len(nodes)} of {state.size} members are connected"
+        if nodes:
+            here += f", nodes {', '.join(map(str, nodes))}"
+        if lacking:
+            return here, f"missing: nodes {', '.join(map(str, lacking))}"
+        return here, f"{state.size - len(nodes)} are missing"

@@ -1,0 +1,36 @@
+"""The collaborators that most parts of a member need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ...base.clock import Clock
+from ...broker.kernel.loader import Loader
+from ...broker.scheduling.scheduler import Scheduler
+from ...store.contract.interface import MessageStore
+from .broadcaster import Broadcaster
+from .commit_tracker import CommitTracker
+from .inbox import Inbox
+from .local_messages import LocalMessageMap
+from .member_events import MemberEvents
+from .member_state import MemberState
+
+
+@dataclass(frozen=True, slots=True)
+class MemberContext:
+    """Collaborators of the parts of one member. It knows no queue and no part."""
+
+    state: MemberState
+    clock: Clock
+    timers: Scheduler
+    store: MessageStore
+    reader: Loader
+    broadcaster: Broadcaster
+    locals: LocalMessageMap
+    """The events of this member that have not come back."""
+    commits: CommitTracker
+    inbox: Inbox
+    events: MemberEvents
+    fail: Callable[[str, str], None]
+    """Ends this membership, with the reason and the remedy."""

@@ -1,0 +1,311 @@
+"""The events that members exchange about queues, each one payload of the group, or several if it is long.
+
+All begin with their kind, one byte; numbers are little-endian. A name is a u16 and so many bytes of UTF-8.
+
+| kind | event | then |
+|---|---|---|
+| 1 | enqueue (and create) | flags u8: 1 timed; queues u16, messages u32; names; sizes u32, bit 31: lasts; contents |
+| 2 | dequeue (accept, expiry, overflow) | why u8; name; count u32; positions u64 |
+| 3 | release | name; count u32; positions u64; count bytes: 1 if its delivery failed |
+| 4 | move (reject, dead-letter, expiry) | why u8; name; position u64; targets u16; their names; lasts u8; content |
+| 5 | ack | for each sender node u32, pid u32, incarnation u64, number u64: batches up to it are done, and on the disk |
+| 6 | told | JSON: whatever is rare |
+| 7 | part | of a longer event: flags u8, 1 first, 2 last; bytes |
+| 8 | update_front | id u32; name; count u32; positions u64, failures u32, sizes u32 with bit 31; contents |
+| 9 | transaction | of each part its size u32, and an event of kind 1, 2 or 4: all of them are done, or none |
+| 10 | digests | id u32; number u32; name; count u32; positions u64, failures u32; digests, 32 bytes each |
+
+Decoding is pure. `BadEvent` says what is wrong; all members see the same bytes, so all of them pass it by.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ...amqp.codec import header
+from ...amqp.codec.primitives import Malformed
+from ...base.errors import CairnError
+from ...store.contract.dequeue_reason import Why
+from ..group.group import MAX_PAYLOAD_BYTES
+from ..group.member_id import MemberId
+from .control_messages import flaw
+
+VERSION = 7
+"""Of all this and of what is told; rises with each change that a member of before would read otherwise."""
+ENQUEUE, DEQUEUE, RELEASE, MOVE, ACK, CONTROL, PART, UPDATE_FRONT, TRANSACTION, DIGESTS = range(1, 11)
+TIMED = 1
+FIRST, LAST = 1, 2
+LASTS = 1 << 31
+DIGEST_BYTES = 32
+"""Of a content, by BLAKE2b."""
+MAX_EVENT_BYTES = 1 << 30
+"""No longer one is put together again."""
+_ACKED = struct.Struct("<IIQQ")
+_PART_BYTES = MAX_PAYLOAD_BYTES - 2
+
+Message = tuple[bytes, bool]
+"""A content, and whether it is to last."""
+
+
+class BadEvent(CairnError):
+    """The bytes are no event of ours."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__("cluster event", why, "see that all members run the same version")
+
+
+class Enqueue(NamedTuple):
+    names: list[str]
+    messages: Sequence[Message]
+    timed: bool
+
+
+class Dequeue(NamedTuple):
+    why: Why
+    name: str
+    positions: tuple[int, ...]
+
+
+class Release(NamedTuple):
+    name: str
+    positions: tuple[int, ...]
+    failed: bytes
+
+
+class Move(NamedTuple):
+    why: Why
+    name: str
+    position: int
+    targets: list[str]
+    message: Message
+
+
+class Ack(NamedTuple):
+    numbers: dict[MemberId, int]
+
+
+class Control(NamedTuple):
+    """A map with `what`."""
+
+    about: dict[str, Any]
+
+
+class Part(NamedTuple):
+    flags: int
+    data: bytes
+
+
+class Front(NamedTuple):
+    update: int
+    name: str
+    positions: tuple[int, ...]
+    failures: tuple[int, ...]
+    """0: was not handed out; else one more than the deliveries that failed."""
+    messages: list[Message]
+
+
+class Digests(NamedTuple):
+    """Durable messages that a joining member may have itself."""
+
+    update: int
+    number: int
+    """Of these digests, among those of the update; the answer names it."""
+    name: str
+    positions: tuple[int, ...]
+    failures: tuple[int, ...]
+    """As in `Front`."""
+    digests: list[bytes]
+
+
+class Transaction(NamedTuple):
+    """A transaction of a client."""
+
+    parts: Sequence[Enqueue | Dequeue | Move]
+
+
+Event = Enqueue | Dequeue | Release | Move | Ack | Control | Part | Front | Transaction | Digests
+
+
+def enqueue(names: Sequence[str], messages: Sequence[Message], timed: bool) -> bytes:
+    sizes = [len(content) | LASTS if lasts else len(content) for content, lasts in messages]
+    head = struct.pack("<BBHI", ENQUEUE, TIMED if timed else 0, len(names), len(messages))
+    contents = [content for content, _ in messages]
+    return b"".join([head, *map(_name, names), struct.pack(f"<{len(sizes)}I", *sizes), *contents])
+
+
+def dequeue(why: Why, name: str, positions: Sequence[int]) -> bytes:
+    count = len(positions)
+    return b"".join([bytes([DEQUEUE, why]), _name(name), struct.pack(f"<I{count}Q", count, *positions)])
+
+
+def release(name: str, positions: Sequence[int], failed: Sequence[bool]) -> bytes:
+    count = len(positions)
+    return b"".join([bytes([RELEASE]), _name(name), struct.pack(f"<I{count}Q", count, *positions), bytes(failed)])
+
+
+def move(why: Why, name: str, position: int, targets: Sequence[str], message: Message) -> bytes:
+    content, lasts = message
+    head = struct.pack("<QH", position, len(targets))
+    return b"".join([bytes([MOVE, why]), _name(name), head, *map(_name, targets), bytes([lasts]), content])
+
+
+def ack(numbers: Mapping[MemberId, int]) -> bytes:
+    return bytes([ACK]) + b"".join([_ACKED.pack(*sender, number) for sender, number in numbers.items()])
+
+
+def control(what: str, **about: Any) -> bytes:
+    return bytes([CONTROL]) + json.dumps({"what": what, **about}, separators=(",", ":")).encode()
+
+
+def update_front(
+    update: int, name: str, positions: Sequence[int], failures: Sequence[int], messages: Sequence[Message]
+) -> bytes:
+    count = len(positions)
+    sizes = [len(content) | LASTS if lasts else len(content) for content, lasts in messages]
+    numbers = struct.pack(f"<I{count}Q{count}I{count}I", count, *positions, *failures, *sizes)
+    contents = [content for content, _ in messages]
+    return b"".join([struct.pack("<BI", UPDATE_FRONT, update), _name(name), numbers, *contents])
+
+
+def digests(
+    update: int, number: int, name: str, positions: Sequence[int], failures: Sequence[int], found: Sequence[bytes]
+) -> bytes:
+    count = len(positions)
+    numbers = struct.pack(f"<I{count}Q{count}I", count, *positions, *failures)
+    return b"".join([struct.pack("<BII", DIGESTS, update, number), _name(name), numbers, *found])
+
+
+def transaction(parts: Sequence[Enqueue | Dequeue | Move]) -> bytes:
+    pieces = [bytes([TRANSACTION])]
+    for part in parts:
+        if isinstance(part, Enqueue):
+            encoded = enqueue(*part)
+        else:
+            encoded = dequeue(*part) if isinstance(part, Dequeue) else move(*part)
+        pieces += [len(encoded).to_bytes(4, "little"), encoded]
+    return b"".join(pieces)
+
+
+def parts_of(event: bytes) -> Iterator[bytes]:
+    """The payloads for one event: itself, or parts, of which the last one fixes its place (rule 7)."""
+    if len(event) <= MAX_PAYLOAD_BYTES:
+        yield event
+        return
+    for at in range(0, len(event), _PART_BYTES):
+        flags = (FIRST if not at else 0) | (LAST if at + _PART_BYTES >= len(event) else 0)
+        yield bytes((PART, flags)) + event[at : at + _PART_BYTES]
+
+
+def decode(data: bytes) -> Event:
+    """The event that *data* is, whole; BadEvent if it is none."""
+    try:
+        return _decode(data)
+    except (struct.error, ValueError, IndexError, OverflowError, RecursionError, Malformed) as error:
+        raise BadEvent(f"{len(data)} bytes that are no event: {error}") from None
+
+
+def _decode(data: bytes) -> Event:
+    kind = data[0]
+    if kind == ACK:
+        return Ack({MemberId(*found[:3]): found[3] for found in _ACKED.iter_unpack(memoryview(data)[1:])})
+    if kind == ENQUEUE:
+        _, flags, queues, count = struct.unpack_from("<BBHI", data)
+        names, at = _names(data, 8, queues)
+        _check(count <= len(data))
+        sizes = struct.unpack_from(f"<{count}I", data, at)
+        return Enqueue(names, _messages(data, at + 4 * count, sizes), bool(flags & TIMED))
+    if kind in (DEQUEUE, RELEASE):
+        (name,), at = _names(data, 1 if kind == RELEASE else 2, 1)
+        (count,) = struct.unpack_from("<I", data, at)
+        end = at + 4 + 8 * count
+        _check(end + (count if kind == RELEASE else 0) == len(data))
+        positions = struct.unpack_from(f"<{count}Q", data, at + 4)
+        return Dequeue(Why(data[1]), name, positions) if kind == DEQUEUE else Release(name, positions, data[end:])
+    if kind == MOVE:
+        (name,), at = _names(data, 2, 1)
+        position, count = struct.unpack_from("<QH", data, at)
+        targets, at = _names(data, at + 10, count)
+        return Move(Why(data[1]), name, position, targets, (_content(data[at + 1 :]), bool(data[at])))
+    if kind == CONTROL:
+        about = json.loads(data[1:])
+        if wrong := flaw(about):
+            raise BadEvent(wrong)
+        return Control(about)
+    if kind == PART:
+        return Part(data[1], data[2:])
+    if kind == UPDATE_FRONT:
+        (update,) = struct.unpack_from("<I", data, 1)
+        (name,), at = _names(data, 5, 1)
+        (count,) = struct.unpack_from("<I", data, at)
+        _check(16 * count <= len(data))
+        positions = struct.unpack_from(f"<{count}Q", data, at + 4)
+        failures = struct.unpack_from(f"<{count}I", data, at + 4 + 8 * count)
+        sizes = struct.unpack_from(f"<{count}I", data, at + 4 + 12 * count)
+        return Front(update, name, positions, failures, _messages(data, at + 4 + 16 * count, sizes))
+    if kind == TRANSACTION:
+        return Transaction([*_transacted(data)])
+    if kind == DIGESTS:
+        update, number = struct.unpack_from("<II", data, 1)
+        (name,), at = _names(data, 9, 1)
+        (count,) = struct.unpack_from("<I", data, at)
+        end = at + 4 + 12 * count
+        _check(end + DIGEST_BYTES * count == len(data))
+        positions = struct.unpack_from(f"<{count}Q", data, at + 4)
+        failures = struct.unpack_from(f"<{count}I", data, at + 4 + 8 * count)
+        found = [data[each : each + DIGEST_BYTES] for each in range(end, len(data), DIGEST_BYTES)]
+        return Digests(update, number, name, positions, failures, found)
+    raise BadEvent(f"of kind {kind}")
+
+
+def _transacted(data: bytes) -> Iterator[Enqueue | Dequeue | Move]:
+    _check(len(data) > 1)
+    at = 1
+    while at < len(data):
+        (size,) = struct.unpack_from("<I", data, at)
+        end = at + 4 + size
+        _check(end <= len(data))
+        _check(size > 0 and data[at + 4] != TRANSACTION)
+        part = _decode(data[at + 4 : end])
+        if not isinstance(part, Enqueue | Dequeue | Move):
+            raise BadEvent("a part of a transaction is something else")
+        yield part
+        at = end
+
+
+def _messages(data: bytes, at: int, sizes: Sequence[int]) -> list[Message]:
+    messages: list[Message] = []
+    for size in sizes:
+        length = size & ~LASTS
+        messages.append((_content(data[at : at + length]), size >= LASTS))
+        at += length
+    _check(at == len(data))
+    return messages
+
+
+def _content(data: bytes) -> bytes:
+    """A message that a client could have sent: as much of it is looked at as where a client's comes in."""
+    header.parse(data)
+    return data
+
+
+def _name(name: str) -> bytes:
+    encoded = name.encode()
+    return len(encoded).to_bytes(2, "little") + encoded
+
+
+def _names(data: bytes, at: int, count: int) -> tuple[list[str], int]:
+    names: list[str] = []
+    for _ in range(count):
+        (size,) = struct.unpack_from("<H", data, at)
+        _check(at + 2 + size <= len(data))
+        names.append(data[at + 2 : at + 2 + size].decode())
+        at += 2 + size
+    return names, at
+
+
+def _check(right: bool) -> None:
+    if not right:
+        raise BadEvent("its sizes do not fit together")

@@ -1,0 +1,35 @@
+"""Determines whether this member serves clients."""
+
+from __future__ import annotations
+
+from .commit_tracker import CommitTracker
+from .member_state import MemberState
+from .phases import FOUNDING, OUTSIDE, SYNCED
+
+
+class Service:
+    """The readiness of one member: it is synced, the group has a majority, and a majority follows."""
+
+    def __init__(self, state: MemberState, commits: CommitTracker) -> None:
+        self._state = state
+        self._commits = commits
+
+    @property
+    def following(self) -> int:
+        """The number of members that apply events, synced or not."""
+        return len(self._state.synced | {*self._commits.floors})
+
+    def why_not_serving(self) -> str:
+        """Returns the reason for clients; empty if this member serves them."""
+        state = self._state
+        if state.has_failed:
+            return "this broker is not a member of its cluster any more; its log says why"
+        if state.phase == OUTSIDE or not state.has_majority:
+            return "this broker has no majority of its cluster"
+        if state.phase == FOUNDING:
+            return "those members of the cluster that are here may not have all messages"
+        if state.phase != SYNCED:
+            return "this broker does not have all messages of its cluster yet"
+        if self.following < self._commits.majority:
+            return "too few members of the cluster have what there is"
+        return ""

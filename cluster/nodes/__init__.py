@@ -1,0 +1,1 @@
+"""Replicated wiring, cluster queries, and the addresses of members."""

@@ -1,0 +1,315 @@
+"""The nodes of a broker in a cluster: what is done to replicated ones is asked of all members, in the order of events.
+
+A change of the wiring that comes back is done by each member in its own SQL, and what comes behind it waits for that,
+so that a queue is there when the first message for it is heard (D58, D66). What only one member has (nodes that do not
+last, and such with `replicated` false) is done at once, as without a cluster (D67). Queues that all have are not bound
+to such an exchange if it lasts: they go with all that leads to them where a member is brought up to date.
+
+A name is asked of one member, which may not know that another one has a node of its own by that name. Where all make
+one, that one makes room if it does not last. If it does, its member has no place for what the others have, and can be
+none of them: `NameConflict`. Core only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+from ...base.errors import StoreError
+from ...broker.nodes.exchanges import Exchange
+from ...broker.nodes.registry import PREDECLARED, Arguments, Done, MakeQueue, NodeDeleted, NodeRegistry, check_type
+from ...broker.queues.policy import Policy, policy_of
+from ...broker.queues.queue import Queue
+from ...store.contract.interface import MessageStore
+
+Answered = Callable[[Any], None]
+Renew = Callable[[Queue], Queue]
+"""Begins a replicated queue anew, empty."""
+_OF_QUEUES = ("queue", "no-queue", "new-arguments", "binding", "no-binding")
+_OWN = "it is each member's own"
+_OTHERS = "this member gets the messages of the others"
+
+
+class NameConflict(StoreError):
+    """The cluster has a node by a name that a durable one of this member's own has, or a copy: they can't both be."""
+
+    def __init__(self, name: str, kind: str) -> None:
+        """*kind*: queue, exchange or following."""
+        super().__init__(
+            f"{'exchange' if kind == 'exchange' else 'queue'} {name!r}",
+            "the cluster has a node of that name, and this one is this member's own",
+            "start this broker without a cluster, move away what is wanted of it, and delete it there: "
+            f"cairnmq ctl {kind}s delete {name}",
+        )  # fmt: skip
+
+
+class ChangeOrder(Protocol):
+    """The order of changes: it has all members apply them."""
+
+    def replicates(self, name: str, policy: Policy) -> bool: ...
+
+    def change(self, about: dict[str, Any], done: Answered) -> None:
+        """Have *about* done by all; *done* gets what came of it here."""
+        ...
+
+
+class ClusterNodes(NodeRegistry):
+    def __init__(
+        self,
+        ordering: ChangeOrder,
+        store: MessageStore,
+        post: Callable[..., None],
+        make_queue: MakeQueue,
+        gone: NodeDeleted,
+    ) -> None:
+        self._ordering = ordering
+        self._making_own: dict[str, str] = {}
+        """Names of nodes that only this member will have, with what they are: who wants one meanwhile gets that."""
+        super().__init__(store, post, make_queue, gone)
+
+    def set_template(self, pattern: str, arguments: Arguments, done: Done[None]) -> None:
+        self._ordering.change({"do": "template", "name": pattern, "arguments": {**arguments}}, done)
+
+    def delete_template(self, pattern: str, done: Done[None]) -> None:
+        self._ordering.change({"do": "no-template", "name": pattern}, done)
+
+    def create_queue(self, name: str, arguments: Arguments, done: Done[Queue]) -> None:
+        there = self.queues.get(name)
+        try:
+            ordered = self._ordering.replicates(name, policy_of(name, arguments))
+            if there is None:
+                self.check_free(name)
+        except Exception as error:
+            done(error)
+            return
+        if not ordered:
+            self._making_own[name] = "queue"
+            super().create_queue(name, arguments, partial(self._made_own, name, done))
+        elif (there is not None and not there.is_deleting) or name in self._making_own:
+            super().create_queue(name, arguments, done)
+        else:
+            self._ordering.change({"do": "queue", "name": name, "arguments": {**arguments}}, done)
+
+    def _made_own(self, name: str, done: Done[Any], made: Any) -> None:
+        self._making_own.pop(name, None)
+        done(made)
+
+    def change_queue(self, queue: Queue, changes: Arguments, done: Done[None]) -> None:
+        if not queue.replicated:
+            super().change_queue(queue, changes, done)
+            return
+        self._ordering.change({"do": "new-arguments", "queue": queue.name, "changes": {**changes}}, done)
+
+    def delete_queue(self, queue: Queue, done: Done[None], why: str = "it was deleted") -> None:
+        if queue.replicated:
+            self._ordering.change({"do": "no-queue", "name": queue.name, "why": why}, done)
+        else:
+            super().delete_queue(queue, done, why)
+
+    def create_exchange(self, name: str, kind: str, arguments: Arguments, done: Done[Exchange]) -> None:
+        there = self.exchanges.get(name)
+        if (there is not None and _is_own(there)) or name in self._making_own:
+            super().create_exchange(name, kind, arguments, done)
+            return
+        if there is None and arguments.get("replicated") is False:
+            self._making_own[name] = "exchange"
+            super().create_exchange(name, kind, arguments, partial(self._made_own, name, done))
+            return
+        try:
+            if there is None:
+                self.check_free(name)
+        except StoreError as error:
+            done(error)
+            return
+        about = {"do": "exchange", "name": name, "type": kind, "arguments": {**arguments}}
+        self._ordering.change(about, done)
+
+    def delete_exchange(self, exchange: Exchange, done: Done[None], why: str = "it was deleted") -> None:
+        if exchange.exchange_id and not _is_own(exchange):
+            self._ordering.change({"do": "no-exchange", "name": exchange.name, "why": why}, done)
+        else:
+            super().delete_exchange(exchange, done, why)
+
+    def bind(self, exchange: Exchange, queue: Queue, key: str, arguments: Arguments, done: Done[None]) -> None:
+        if self._is_ordered(exchange, queue):
+            about = {"do": "binding", "exchange": exchange.name, "queue": queue.name, "key": key}
+            self._ordering.change({**about, "arguments": {**arguments}}, done)
+        elif queue.replicated and exchange.exchange_id:
+            why = f"only this member has it, and all have queue {queue.name!r}"
+            done(StoreError(f"exchange {exchange.name!r}", why, "bind that to an exchange that all have"))
+        else:
+            super().bind(exchange, queue, key, arguments, done)
+
+    def unbind(self, exchange: Exchange, queue: Queue, key: str, done: Done[None]) -> None:
+        if self._is_ordered(exchange, queue):
+            about = {"do": "no-binding", "exchange": exchange.name, "queue": queue.name, "key": key}
+            self._ordering.change(about, done)
+        else:
+            super().unbind(exchange, queue, key, done)
+
+    def _is_ordered(self, exchange: Exchange, queue: Queue) -> bool:
+        return queue.replicated and not _is_own(exchange)
+
+    def _written(
+        self, exchange: Exchange | Exception, *, queue: Queue, key: str, arguments: Arguments, done: Done[None]
+    ) -> None:
+        if isinstance(exchange, Exception):
+            done(exchange)
+        else:
+            super().bind(exchange, queue, key, arguments, done)
+
+    # ---- what is heard --------------------------------------------------------------------------------------------
+
+    def do(self, about: dict[str, Any], done: Answered) -> None:
+        """A change that all members make now; what is not there any more, or is already, is no error.
+
+        What only a member has, as all queues whose names begin with $, no other one changes.
+        """
+        what, name = about["do"], about.get("name", "")
+        if (queue_name := str(about.get("queue", name))).startswith("$") and what in _OF_QUEUES:
+            done(StoreError(f"queue {queue_name!r}", _OWN))
+            return
+        if what in ("queue", "exchange"):
+            self._make(about, done)
+            return
+        exchange, queue = self.exchanges.get(about.get("exchange", name)), self.queues.get(about.get("queue", name))
+        if queue is not None and not queue.replicated:
+            queue = None  # what it is about has gone
+        if exchange is not None and _is_own(exchange):
+            exchange = None
+        if what == "template":
+            super().set_template(name, about["arguments"], done)
+        elif what == "no-template":
+            super().delete_template(name, done)
+        elif what == "new-arguments" and queue is not None:
+            super().change_queue(queue, about["changes"], done)
+        elif what == "new-arguments":
+            done(StoreError(f"queue {about['queue']!r}", "it is gone"))
+        elif what == "no-queue" and queue is not None:
+            super().delete_queue(queue, done, about["why"])
+        elif what == "no-exchange" and exchange is not None:
+            super().delete_exchange(exchange, done, about["why"])
+        elif what == "binding" and exchange is not None and queue is not None:
+            super().bind(exchange, queue, about["key"], about["arguments"], done)
+        elif what == "no-binding" and exchange is not None and queue is not None:
+            super().unbind(exchange, queue, about["key"], done)
+        else:
+            done(None)
+
+    def _make(self, about: dict[str, Any], done: Answered) -> None:
+        """A queue or an exchange; what is called like it and only here makes room, or is in the way."""
+        name, arguments = about["name"], about["arguments"]
+        queue, exchange = self.queues.get(name), self.exchanges.get(name)
+        if queue is not None and not queue.replicated and queue.is_deleting:
+            queue.when_gone.append(partial(self._make, about, done))
+            return
+        is_queue = about["do"] == "queue"
+        try:
+            if is_queue and not self._ordering.replicates(name, policy_of(name, arguments)):
+                raise StoreError(f"queue {name!r}", _OWN)
+            if not is_queue:
+                check_type(name, about["type"])
+                if arguments.get("replicated") is False:
+                    raise StoreError(f"exchange {name!r}", _OWN)
+        except Exception as error:
+            done(error)
+            return
+        why = "the cluster has one of that name"
+        if queue is not None and not queue.queue_id:
+            super().delete_queue(queue, _nothing, why)
+        if exchange is not None and not exchange.exchange_id and _is_own(exchange):
+            super().delete_exchange(exchange, _nothing, why)
+
+        def made(result: Any) -> None:
+            kind = self._taken_by(name)
+            done(NameConflict(name, kind) if kind else result)
+
+        if is_queue:
+            super().create_queue(name, arguments, made)
+        else:
+            super().create_exchange(name, about["type"], arguments, made)
+
+    def _taken_by(self, name: str) -> str:
+        """Returns the kind of this member's own durable node of that name; empty if it has none."""
+        queue, exchange = self.queues.get(name), self.exchanges.get(name)
+        if name in self.copies:
+            return "following"
+        if queue is not None and not queue.replicated:
+            return "queue"
+        return "exchange" if exchange is not None and _is_own(exchange) else self._making_own.get(name, "")
+
+    def snapshot(self, replicated: list[Queue]) -> list[dict[str, Any]]:
+        """The changes that make these nodes, for a member that has none of them."""
+        ordered = set(replicated)
+        found: list[dict[str, Any]] = [
+            {"do": "template", "name": name, "arguments": {**arguments}} for name, arguments in self.templates.items()
+        ]
+        found += [{"do": "queue", "name": queue.name, "arguments": {**queue.arguments}} for queue in replicated]
+        for exchange in self._replicated_exchanges():
+            about = {"do": "exchange", "name": exchange.name, "type": exchange.type}
+            found.append({**about, "arguments": {**exchange.arguments}})
+        for exchange in self.exchanges.values():
+            for binding in exchange.bindings():
+                if binding.queue in ordered and not _is_own(exchange):
+                    about = {"do": "binding", "exchange": exchange.name, "queue": binding.queue.name}
+                    found.append({**about, "key": binding.key, "arguments": {**binding.arguments}})
+        return found
+
+    def has_own_wiring(self) -> bool:
+        """Return whether this member has replicated queues, replicated exchanges or policies."""
+        return any(queue.replicated for queue in self.queues.values()) or bool(
+            self._replicated_exchanges() or self.templates
+        )
+
+    def like(self, wiring: list[dict[str, Any]]) -> list[Queue]:
+        """The replicated queues that *wiring*, a snapshot, makes as they are here."""
+        made = {change["name"]: change["arguments"] for change in wiring if change["do"] == "queue"}
+        return [
+            queue for queue in self.queues.values()
+            if queue.replicated and not queue.is_deleting and made.get(queue.name) == {**queue.arguments}
+        ]  # fmt: skip
+
+    def outdated(self, wiring: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The changes that take away all that *wiring*, a snapshot, does not make so."""
+        alike = {*self.like(wiring)}
+        found: list[dict[str, Any]] = [
+            {"do": "no-queue", "name": queue.name, "why": _OTHERS}
+            for queue in self.queues.values()
+            if queue.replicated and queue not in alike
+        ]
+        bound = [change for change in wiring if change["do"] == "binding"]
+        for exchange in self.exchanges.values():
+            for binding in exchange.bindings():
+                about = {"exchange": exchange.name, "queue": binding.queue.name, "key": binding.key}
+                made = {"do": "binding", **about, "arguments": {**binding.arguments}}
+                if binding.queue in alike and not _is_own(exchange) and made not in bound:
+                    found.append({"do": "no-binding", **about})
+        found += self._left_over(wiring)
+        return [*found, *[{"do": "no-template", "name": name} for name in self.templates]]
+
+    def _left_over(self, wiring: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The changes that take away exchanges that *wiring* does not make."""
+        made = {change["name"]: change for change in wiring if change["do"] == "exchange"}
+        return [
+            {"do": "no-exchange", "name": one.name, "why": _OTHERS}
+            for one in self._replicated_exchanges()
+            if one.name not in made
+            or (one.type, {**one.arguments}) != (made[one.name]["type"], made[one.name]["arguments"])
+        ]
+
+    def _replicated_exchanges(self) -> list[Exchange]:
+        """Returns the replicated exchanges that clients made."""
+        return [
+            one for one in self.exchanges.values()
+            if one.exchange_id and not _is_own(one) and one.name not in PREDECLARED
+        ]  # fmt: skip
+
+
+def _is_own(exchange: Exchange) -> bool:
+    """Returns whether only this member has the exchange: it is transient, or was declared so."""
+    return exchange.name not in PREDECLARED and not (exchange.exchange_id and exchange.replicated)
+
+
+def _nothing(_: Any) -> None:
+    """Ignores the result: the deletion of a transient node cannot fail."""

@@ -1,0 +1,75 @@
+"""Reports about all members at once: one asks, each answers with what its management tells, within some time.
+
+Wishes and answers are events like others, and change nothing; members answer as soon as they are in the group, also
+while they are brought up to date. Core only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ...broker.nodes.replication_port import Gathered, Report
+from ..kernel import events
+from ..kernel.context import MemberContext
+from ..kernel.control_messages import ControlMessage
+
+
+class _Gathering:
+    """A query of this member, and the answers so far."""
+
+    def __init__(self, members: Sequence[str], missing: int, done: Callable[[Gathered], None]) -> None:
+        self.members = members
+        self.missing = missing
+        self.answers: dict[str, Report] = {}
+        self.done = done
+
+    def gathered(self) -> Gathered:
+        silent = [member for member in self.members if member not in self.answers]
+        return Gathered(self.answers, silent, self.missing)
+
+
+class ClusterQueries:
+    def __init__(self, context: MemberContext) -> None:
+        self._state = context.state
+        self._timers = context.timers
+        self._broadcaster = context.broadcaster
+        self.reporter: Callable[[Report], Report] = lambda asked: {}
+        """Tells about this member."""
+        self._gatherings: dict[int, _Gathering] = {}
+        self._number = 0
+
+    def gather(self, asked: Report, limit_s: float, done: Callable[[Gathered], None]) -> None:
+        """*done* hears what members told, as soon as all have, or that time is over."""
+        state = self._state
+        self._number += 1
+        number = self._number
+        self._gatherings[number] = _Gathering([*map(str, state.members)], state.size - len(state.members), done)
+        self._timers.after(limit_s, self._finish, number)
+        by = list(state.me) if state.me is not None else []
+        self._broadcaster.send(events.control("report-wish", by=by, number=number, asked=asked))
+
+    def _finish(self, number: int) -> None:
+        gathering = self._gatherings.pop(number, None)
+        if gathering is not None:
+            gathering.done(gathering.gathered())
+
+    def lost(self) -> None:
+        for number in [*self._gatherings]:
+            self._finish(number)
+
+    def wished(self, message: ControlMessage) -> None:
+        """Answers a query of *sender*."""
+        about = message.about
+        answer = self.reporter(about["asked"])
+        self._broadcaster.send(events.control("report", to=about["by"], number=about["number"], told=answer))
+
+    def told(self, message: ControlMessage) -> None:
+        """Takes the answer of *sender*."""
+        sender, _, about = message
+        gathering = self._gatherings.get(about["number"])
+        me = self._state.me
+        if gathering is None or me is None or tuple(about["to"]) != me:
+            return
+        gathering.answers[str(sender)] = about["told"]
+        if len(gathering.answers) >= len(gathering.members):
+            self._finish(about["number"])

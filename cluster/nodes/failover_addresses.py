@@ -1,0 +1,87 @@
+"""At which addresses clients reach the members: each says its own, so that clients are told of the others.
+
+Said whenever somebody came. A member that left is forgotten while the rest is a majority; whoever is cut off itself
+keeps what it knew, since that is where its clients are to go: first to those that are not cut off with it. Core only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple
+
+from ..group.group_events import Configuration
+from ..kernel import events
+from ..kernel.broadcaster import Broadcaster
+from ..kernel.control_messages import ControlMessage
+from ..kernel.member_state import MemberState
+
+Place = tuple[str, int]
+"""Host and port."""
+
+
+class Places(NamedTuple):
+    """The addresses at which clients are served: without TLS, and with it."""
+
+    plain: tuple[Place, ...] = ()
+    tls: tuple[Place, ...] = ()
+
+
+class FailoverAddresses:
+    """The addresses of the members that one member knows."""
+
+    def __init__(self, state: MemberState, broadcaster: Broadcaster, mine: Places) -> None:
+        self._state = state
+        self._broadcaster = broadcaster
+        self.mine = mine
+        """What this member says."""
+        self.on_change: Callable[[Places], None] = lambda others: None
+        """Gets the others' addresses: first of those that may serve clients, in the order of their nodes."""
+        self._others: dict[int, Places] = {}
+        self._cut_off: Collection[int] = ()
+        """Nodes on this side of a partition, which is no majority."""
+
+    @property
+    def others(self) -> Places:
+        known = [places for _, places in sorted(self._others.items(), key=self._rank)]
+        return Places(
+            tuple([place for places in known for place in places.plain]),
+            tuple([place for places in known for place in places.tls]),
+        )
+
+    @property
+    def by_node(self) -> dict[int, Places]:
+        """The addresses of all known members, this one included."""
+        me = self._state.me
+        return self._others | ({me.node: self.mine} if me is not None else {})
+
+    def _rank(self, one: tuple[int, Places]) -> tuple[bool, int]:
+        return one[0] in self._cut_off, one[0]
+
+    def configured(self, config: Configuration) -> None:
+        """Ranks the members on this side of a partition last, if it has no majority: they serve no clients."""
+        was, self._cut_off = self.others, () if config.primary else [member.node for member in config.members]
+        if self.others != was:
+            self.on_change(self.others)
+
+    def say(self) -> None:
+        """Multicasts the addresses of this member, for new members."""
+        if any(self.mine) and not self._state.is_alone:
+            self._broadcaster.send(events.control("address", plain=self.mine.plain, tls=self.mine.tls))
+
+    def heard(self, message: ControlMessage) -> None:
+        sender, _, about = message
+        if sender != self._state.me:
+            places = Places(_places(about["plain"]), _places(about["tls"]))
+            if self._others.get(sender.node) != places:
+                self._others[sender.node] = places
+                self.on_change(self.others)
+
+    def remained(self, config: Configuration) -> None:
+        """Forgets the members that left, since this one remained."""
+        gone = [member.node for member in config.left if self._others.pop(member.node, None) is not None]
+        if gone:
+            self.on_change(self.others)
+
+
+def _places(rows: Sequence[Sequence[Any]]) -> tuple[Place, ...]:
+    return tuple([(host, port) for host, port in rows])

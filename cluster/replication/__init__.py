@@ -1,0 +1,1 @@
+"""Replicated queues: their leadership, and the application of events to them."""

@@ -1,0 +1,359 @@
+"""Applies the events about messages to the store and the queues of this member, as all members do (D41).
+
+It is called in the order of events only, and does nothing but what they say. What an event may do follows from what all
+members know at its place:
+
+* enqueue: positions are given, on each of its queues; the message goes to the store at once, and to consumers when
+  it is safe;
+* dequeue, release, move name messages by position. They count if their sender has the message: as the one that acquired
+  it, or as the queue's decider if nobody did. Else they come from before it had to pass the queue on, and say nothing:
+  what the sender took out of its own queue for them goes back there.
+
+A message that an update is still to bring is remembered as a tombstone, or a note (rule 10). Core only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import count
+
+from ...base.clock import Clock
+from ...broker.kernel.loader import BEGINNING_BYTES
+from ...broker.links.partial_message import PIECE_BYTES
+from ...broker.messages.entry import ARRIVAL_MASK, Entry
+from ...broker.messages.message_times import TimedEntry
+from ...broker.queues.entries import entries_of
+from ...broker.transactions.dead_letters import Returns
+from ...store.contract.dequeue_reason import Why
+from ...store.contract.interface import MessageStore
+from ..group.member_id import MemberId
+from ..kernel.commit_tracker import CommitTracker
+from ..kernel.events import Dequeue, Message, Move, Release
+from ..kernel.local_messages import LocalEvent
+from .ownership_handler import QueueOwnerHandler
+from .replica import Replica, Touch
+
+DROP_MESSAGES = 4096
+"""In one step, of those that the others do not have."""
+
+
+class MessageHandler:
+    def __init__(
+        self,
+        store: MessageStore,
+        clock: Clock,
+        owners: QueueOwnerHandler,
+        completion: CommitTracker,
+        returns: Returns,
+        touch: Touch,
+    ) -> None:
+        """*touch*: schedules the dispatch of a queue."""
+        self._store = store
+        self._clock = clock
+        self._returns = returns
+        self._touch = touch
+        self._owners = owners
+        self._completion = completion
+
+    # ---- enqueue --------------------------------------------------------------------------------------------------
+
+    def enqueue(self, position: int, names: Sequence[str], messages: Sequence[Message], timed: bool) -> bool:
+        """Enqueues messages; returns whether any of the queues exists."""
+        replicas = [replica for name in names if (replica := self._owners.replicas.get(name)) is not None]
+        if any(replica.queue.policy.duplicate_window for replica in replicas):
+            for message in messages:  # all members remember the same ids at this place
+                new = [replica for replica in replicas if not replica.knows(message[0])]
+                if new:
+                    self._put_on(position, new, [message], timed)
+        elif replicas:
+            self._put_on(position, replicas, messages, timed)
+        return bool(replicas)
+
+    def _put_on(self, position: int, replicas: Sequence[Replica], messages: Sequence[Message], timed: bool) -> None:
+        ids = self._store_all(replicas, [content for content, lasts in messages if lasts])
+        for replica in replicas:
+            self.add(replica, position, entries_of(replica.queue, messages, ids, timed))
+
+    def add(self, replica: Replica, place: int, entries: Sequence[Entry]) -> None:
+        """Adds *entries* to a queue; consumers get them when the event at *place* is safe."""
+        looks_inside = replica.queue.policy.looks_inside
+        for entry in entries:
+            if entry.message_id and entry.held_bytes > PIECE_BYTES:  # read back piece by piece
+                _forget(entry, PIECE_BYTES, looks_inside)
+        replica.add(entries)
+        self._completion.when_safe(place, self._shower(replica), always=True)
+
+    def _shower(self, replica: Replica) -> Callable[[], None]:
+        def show() -> None:
+            replica.show()
+            if replica.queue.limits is not None:
+                replica.queue.limits.shown()
+            self._touch(replica.queue)
+            self._owners.look(replica)
+
+        return show
+
+    def _store_all(self, replicas: Sequence[Replica], contents: Sequence[bytes]) -> Sequence[int]:
+        """Each on the store's queues of all *replicas*: their ids."""
+        if not contents:
+            return ()
+        store, now_us = self._store, self._clock.wall_us()
+        first = replicas[0].queue.queue_id
+        if max(map(len, contents)) <= PIECE_BYTES:
+            ids, _ = store.put_all(first, contents, now_us)
+        else:
+            ids = [self._put(first, content, now_us) for content in contents]
+        for replica in replicas[1:]:
+            for message_id in ids:
+                store.enqueue(message_id, replica.queue.queue_id, now_us)
+        return ids
+
+    def _put(self, queue_id: int, content: bytes, now_us: int) -> int:
+        store = self._store
+        if len(content) <= PIECE_BYTES:
+            return store.put(queue_id, content, now_us)[0]
+        message_id = self.stage(content, now_us)
+        store.enqueue(message_id, queue_id, now_us)
+        return message_id
+
+    def stage(self, content: bytes, now_us: int) -> int:
+        """A long message, on no queue."""
+        store = self._store
+        message_id = store.stage(content[:PIECE_BYTES], now_us)
+        for at in range(PIECE_BYTES, len(content), PIECE_BYTES):
+            is_last = at + PIECE_BYTES >= len(content)
+            store.append_content(message_id, content[at : at + PIECE_BYTES], now_us, last=is_last)
+        return message_id
+
+    def put_front(self, replica: Replica, position: int, failures: int, message: Message) -> None:
+        """A message that was there before this member came (`joining`)."""
+        if not self.is_awaited(replica, position):
+            return
+        content, lasts = message
+        queue = replica.queue
+        message_id = self._put(queue.queue_id, content, self._clock.wall_us()) if lasts else 0
+        positions, queue.positions = queue.positions, count(position)
+        (entry,) = entries_of(queue, [message], [message_id] if lasts else (), True)
+        queue.positions = positions
+        if lasts and not queue.has_room():
+            _forget(entry, 0, queue.policy.is_sorted)  # its id is among those that came apart from the messages
+        self._came(replica, entry, position, failures)
+
+    def is_awaited(self, replica: Replica, position: int) -> bool:
+        """Return whether a message from before the cut is expected at *position*, and remove its tombstone.
+
+        Call it once per position.
+        """
+        if position <= replica.base and position not in replica.front and position not in replica.tombstones:
+            return True
+        replica.tombstones.discard(position)
+        return False
+
+    def keep_front(self, replica: Replica, position: int, failures: int, entry: Entry) -> None:
+        """A message that was there before this member came, and is in its store."""
+        if isinstance(entry, TimedEntry):
+            replica.queue.begin_timing()
+        self._came(replica, entry, position, failures)
+
+    def _came(self, replica: Replica, entry: Entry, position: int, failures: int) -> None:
+        queue = replica.queue
+        replica.count(entry, position, failures)
+        queue.messages += 1
+        if queue.limits is not None:
+            queue.limits.count([entry])
+        if position in replica.acquired:
+            queue.hold(entry.held_bytes)
+            replica.held[position] = entry
+        else:
+            replica.front[position] = entry
+
+    # ---- off the queue --------------------------------------------------------------------------------------------
+
+    def dequeue(self, sender: MemberId, event: Dequeue, local: LocalEvent | None) -> None:
+        replica = self._owners.replicas.get(event.name)
+        if replica is not None:
+            self.drop(replica, self.valid(replica, sender, event.positions, local), event.why)
+
+    def drop(self, replica: Replica, entries: Sequence[Entry], why: Why = Why.NOT_RECORDED) -> None:
+        """Removes *entries* from a queue."""
+        if not entries:
+            return
+        queue = replica.queue
+        stored = [entry.message_id for entry in entries if entry.message_id]
+        if stored:
+            self._store.dequeue_all(stored, queue.queue_id, self._clock.wall_us(), why)
+        for entry in entries:
+            queue.delayed.pop(entry, None)
+        replica.took(entries, why)
+        self._touch(queue)
+
+    def begin_again(self, replica: Replica) -> list[Entry]:
+        """Removes all that a transfer has brought so far, since it comes anew; the store still has it."""
+        entries = replica.begin_again()
+        replica.took(entries, Why.NOT_RECORDED)
+        self._touch(replica.queue)
+        return entries
+
+    def drop_stored(self, replica: Replica, ids: list[int]) -> list[int]:
+        """Have the store drop some of its messages that are not on the queue here; those that are left."""
+        now_us = self._clock.wall_us()
+        self._store.dequeue_all(ids[:DROP_MESSAGES], replica.queue.queue_id, now_us)
+        replica.queue.note_change()
+        return ids[DROP_MESSAGES:]
+
+    def release(self, sender: MemberId, event: Release, local: LocalEvent | None) -> None:
+        replica = self._owners.replicas.get(event.name)
+        if replica is None:
+            return
+        failed = dict(zip(event.positions, event.failed, strict=True))
+        for position in event.positions:
+            if replica.is_to_come(position) and position not in replica.held and self.has(replica, sender, position):
+                replica.note(position, failed[position])
+        for entry in self.valid(replica, sender, event.positions, local, bury=False):
+            arrival = entry.position & ARRIVAL_MASK
+            entry.previously_delivered = True
+            entry.failures += failed[arrival]
+            if failed[arrival] and arrival > replica.base:  # each member has it wait, should the owner change
+                self._returns.give_back(
+                    replica.queue, entry, failed=True, back=partial(self._owners.give_back, replica)
+                )
+                self._touch(replica.queue)
+            else:
+                self._owners.give_back(replica, entry)
+
+    def move(self, sender: MemberId, place: int, event: Move, local: LocalEvent | None) -> bool:
+        """Off one queue and onto others, in one go: after a crash it is in one of the two places (rule 16).
+
+        False, and it goes back: an operator moves it to queues that are all gone by now. What is moved because it may
+        not stay is nowhere then, as on a broker alone: it came there in time to be deleted with them.
+        """
+        replica = self._owners.replicas.get(event.name)
+        if replica is None:
+            return True
+        targets = [name for name in event.targets if name in self._owners.replicas]
+        has = self.has(replica, sender, event.position)
+        if has and event.targets and not targets and event.why is Why.MOVED:
+            self.release(sender, Release(event.name, (event.position,), bytes(1)), local)
+            return False
+        is_there = has and replica.is_to_come(event.position)
+        entries = self.valid(replica, sender, (event.position,), local)
+        if not entries and not is_there:
+            return True
+        content, lasts = event.message
+        transaction = self._store.transactions.begin(self._clock.wall_us()) if lasts else None
+        now_us = self._clock.wall_us()
+        ids: dict[str, int] = {}
+        if transaction is not None:
+            for entry in entries:
+                if entry.message_id:
+                    transaction.dequeue(entry.message_id, replica.queue.queue_id, now_us, event.why)
+            for name in targets:
+                transaction.put(self._owners.replicas[name].queue.queue_id, content, now_us)
+            transaction.commit(now_us)
+            ids = dict(zip(targets, transaction.message_ids, strict=True))
+        for entry in entries:
+            replica.queue.delayed.pop(entry, None)
+        replica.took(entries, event.why)
+        for name in targets:
+            target = self._owners.replicas[name]
+            self.add(target, place, entries_of(target.queue, [event.message], [ids[name]] if name in ids else (), True))
+        self._touch(replica.queue)
+        return True
+
+    def purge(self, replica: Replica, keep: Sequence[int], unheard: Iterable[Entry] = ()) -> int:
+        """All that is on the queue, but *keep*, and what others' consumers have: how many these are (rule 16).
+
+        What was handed out here since that was said goes as well: all members are to have the same. *unheard*: what
+        consumers here had and have settled. Of that, what is kept stays until the settlement is heard; the rest was
+        handed out after the purge was said, and its settlement changes nothing.
+        """
+        queue, kept = replica.queue, frozenset((*keep, *replica.acquired))
+        replica.purged_below, replica.kept = replica.last + 1, kept
+        for watch in replica.watches:
+            watch.purged(replica.last, kept)
+        replica.tombstones |= {one for one in range(replica.first, replica.base + 1) if one not in kept}
+        wanted = [position for position in keep if position not in replica.held]  # consumers elsewhere have those
+        stays = [entry for entry in map(replica.find, wanted) if entry is not None]
+        settled: list[Entry] = []
+        late: list[Entry] = []
+        for entry in unheard:
+            if not entry.gone:
+                (settled if entry.position & ARRIVAL_MASK in kept else late).append(entry)
+        held = {*stays, *replica.held.values(), *settled}
+        here = [entry for entry in queue.with_consumers() if not entry.gone]
+        gone = [entry for entry in here if entry.position & ARRIVAL_MASK not in kept]
+        queue.forget(gone)
+        mine = dict.fromkeys(queue.with_consumers())
+        ids = [one.message_id for one in (*held, *mine) if one.message_id]
+        front = [entry for position, entry in replica.front.items() if position not in kept]
+        replica.front = {position: entry for position, entry in replica.front.items() if position in kept}
+        ids += [entry.message_id for entry in replica.front.values() if entry.message_id]
+        self._store.purge(queue.queue_id, self._clock.wall_us(), keep=ids)
+        replica.drop_pending()
+        before = queue.messages
+        queue.took(gone)
+        queue.clear()
+        others = len(held - mine.keys()) + len(replica.front)
+        queue.messages += others
+        queue.taken -= others
+        queue.hold(sum([entry.held_bytes for entry in held - mine.keys()]))
+        for entry in (*front, *late):
+            entry.gone = True
+        for entry in stays:
+            if entry not in mine:
+                self._owners.give_back(replica, entry)
+        self._touch(queue)
+        return before - queue.messages
+
+    # ---- whose it is ----------------------------------------------------------------------------------------------
+
+    def has(self, replica: Replica, sender: MemberId, position: int) -> bool:
+        """Returns whether *sender* decides about that message: all members know, those that lack it, too."""
+        if position < replica.first or (position < replica.purged_below and position not in replica.kept):
+            return False
+        acquirer = replica.acquired.get(position)
+        return sender == (self._owners.decider(replica) if acquirer is None else acquirer)
+
+    def valid(
+        self,
+        replica: Replica,
+        sender: MemberId,
+        positions: Sequence[int],
+        local: LocalEvent | None,
+        *,
+        bury: bool = True,
+    ) -> list[Entry]:
+        """The messages at *positions* that *sender* has; with *bury* those that are still to come, never will.
+
+        What was said here of a queue that was deleted since concerns none that was made by its name.
+        """
+        if local is not None and local.queue is not replica.queue:
+            local = None
+        if local is not None and not replica.acquired and sender == replica.owner and not replica.queue.delayed:
+            return [entry for entry in local.entries if not entry.gone]  # an owner's, as nearly always
+        entries: list[Entry] = []
+        own = {} if local is None else {entry.position & ARRIVAL_MASK: entry for entry in local.entries}
+        for position in positions:
+            if not self.has(replica, sender, position):
+                entry = own.get(position)
+                if entry is not None and not entry.gone:
+                    replica.queue.delayed.pop(entry, None)
+                    self._owners.give_back(replica, entry)
+                continue
+            replica.acquired.pop(position, None)
+            found = own.get(position) or replica.find(position)
+            if found is not None and not found.gone:
+                if found in replica.queue.delayed:
+                    del replica.queue.delayed[found]
+                entries.append(found)
+            elif found is None and position <= replica.base and bury:
+                replica.tombstones.add(position)
+        return entries
+
+
+def _forget(entry: Entry, held_bytes: int, looks_inside: bool) -> None:
+    """Drops the content of a message that can be read back; a queue that looks inside keeps its beginning."""
+    if looks_inside:
+        entry.first_bytes = entry.whole()[:BEGINNING_BYTES]
+    entry.content, entry.held_bytes = None, held_bytes

@@ -1,0 +1,111 @@
+"""Purges: who has a queue says what is to go, for it knows what its consumers have; all others do what it says.
+
+Whoever is asked for one passes the wish on to all, and asks again if nothing can come of it any more: the decider left
+before it said anything, or was it no longer when that was heard. All that stands on the queue at the place of the purge
+goes, but what it names, and what consumers of former owners have. Core only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ...base.errors import StoreError
+from ...broker.messages.entry import ARRIVAL_MASK
+from ..group.group_events import Configuration
+from ..kernel import events
+from ..kernel.context import MemberContext
+from ..kernel.control_messages import About, ControlMessage
+from .message_handler import MessageHandler
+from .ownership_handler import QueueOwnerHandler
+from .replica import Replica
+
+Done = Callable[[int | Exception], None]
+
+
+class _Wish(NamedTuple):
+    name: str
+    done: Done
+
+
+class Purges:
+    """The purges that were requested here, and those that all members apply."""
+
+    def __init__(
+        self,
+        context: MemberContext,
+        owners: QueueOwnerHandler,
+        messages: MessageHandler,
+        release_all: Callable[[], None],
+        on_purged: Callable[[Replica], None],
+    ) -> None:
+        """*release_all*: multicasts the releases of this step; *on_purged*: the purge of a queue was applied."""
+        self._state = context.state
+        self._broadcaster = context.broadcaster
+        self._locals = context.locals
+        self._commits = context.commits
+        self._owners = owners
+        self._messages = messages
+        self._release_all = release_all
+        self._on_purged = on_purged
+        self._wishes: dict[int, _Wish] = {}
+        self._number = 0
+
+    def ask(self, name: str, done: Done) -> None:
+        """*done* hears how many messages went, when that is safe."""
+        self._number += 1
+        self._wishes[self._number] = _Wish(name, done)
+        self._say(self._number)
+
+    def _say(self, number: int) -> None:
+        me = self._state.me
+        by = list(me) if me is not None else []
+        self._broadcaster.send(events.control("purge-wish", queue=self._wishes[number].name, by=by, number=number))
+
+    def members_changed(self, config: Configuration) -> None:
+        """Asks again if a member left: it may have been the one to answer."""
+        if config.left:
+            for number in self._wishes:
+                self._say(number)
+
+    def lost(self) -> None:
+        self._wishes.clear()
+
+    # ---- what is heard --------------------------------------------------------------------------------------------
+
+    def wished(self, message: ControlMessage) -> None:
+        """Purges a queue that this member decides about."""
+        _, position, about = message
+        replica = self._owners.replicas.get(about["queue"])
+        if replica is None:
+            self._answer(position, about, StoreError(f"queue {about['queue']!r}", "it is gone"))
+        elif self._owners.decider(replica) == self._state.me:
+            queue = replica.queue
+            self._release_all()
+            held = [entry for entry in (*queue.with_consumers(), *queue.delayed) if not entry.gone]
+            keep = [entry.position & ARRIVAL_MASK for entry in held]
+            wish = {"queue": replica.name, "by": about["by"], "number": about["number"]}
+            self._broadcaster.send(events.control("purge", **wish, keep=keep))
+
+    def heard(self, message: ControlMessage) -> None:
+        """Applies the purge of a queue."""
+        sender, position, about = message
+        replica = self._owners.replicas.get(about["queue"])
+        if replica is None:
+            self._answer(position, about, StoreError(f"queue {about['queue']!r}", "it is gone"))
+        elif self._owners.decider(replica) == sender:
+            unheard = self._locals.unheard().get(replica.queue, ())
+            purged = self._messages.purge(replica, about["keep"], unheard)
+            self._on_purged(replica)
+            self._answer(position, about, purged)
+        elif self._is_ours(about):
+            self._say(about["number"])
+
+    def _is_ours(self, about: About) -> bool:
+        me = self._state.me
+        return me is not None and tuple(about["by"]) == me and about["number"] in self._wishes
+
+    def _answer(self, position: int, about: About, result: int | Exception) -> None:
+        if self._is_ours(about):
+            done = self._wishes.pop(about["number"]).done
+            self._commits.when_safe(position, lambda: done(result))

@@ -1,0 +1,136 @@
+"""Transactions of clients, as they are heard: one event, and one transaction of each member's store (D53, D63).
+
+Whether it is done follows from what all members know at its place, those that are being updated, too: each queue is
+there, and each message that it takes is its sender's to take. Else nothing of it is done, by anybody. Core only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+from typing import NamedTuple
+
+from ...base.clock import Clock
+from ...broker.links.partial_message import PIECE_BYTES
+from ...broker.messages.entry import Entry
+from ...broker.queues.entries import entries_of
+from ...store.contract.dequeue_reason import Why
+from ...store.contract.interface import MessageStore
+from ...store.contract.transaction import Transaction as StoreTransaction
+from ..group.member_id import MemberId
+from ..kernel.events import Dequeue, Enqueue, Message, Move, Transaction
+from ..kernel.local_messages import LocalEvent
+from .message_handler import MessageHandler
+from .ownership_handler import QueueOwnerHandler
+from .replica import Replica, Touch
+
+
+class _Put(NamedTuple):
+    """Messages for the same queues."""
+
+    targets: Sequence[Replica]
+    messages: Sequence[Message]
+    timed: bool
+
+
+class _Off(NamedTuple):
+    """Messages of one queue."""
+
+    replica: Replica
+    entries: Sequence[Entry]
+    why: Why
+
+
+class TransactionHandler:
+    def __init__(
+        self,
+        store: MessageStore,
+        clock: Clock,
+        owners: QueueOwnerHandler,
+        messages: MessageHandler,
+        touch: Touch,
+    ) -> None:
+        """*touch*: schedules the dispatch of a queue."""
+        self._store = store
+        self._clock = clock
+        self._touch = touch
+        self._owners = owners
+        self._messages = messages
+
+    def do(self, sender: MemberId, place: int, event: Transaction, local: LocalEvent | None) -> bool:
+        """Applies a transaction; returns whether it was done."""
+        if not all(self._is_possible(sender, part) for part in event.parts):
+            return False
+        puts: list[_Put] = []
+        offs: list[_Off] = []
+        for part, own in zip(event.parts, repeat(None) if local is None else local.parts, strict=False):
+            if isinstance(part, Enqueue):
+                puts += self._puts_of(part)
+                continue
+            replica = self._owners.replicas[part.name]
+            positions = part.positions if isinstance(part, Dequeue) else (part.position,)
+            offs.append(_Off(replica, self._messages.valid(replica, sender, positions, own), part.why))
+            if isinstance(part, Move):
+                puts.append(_Put(self._replicas(part.targets), (part.message,), True))
+        ids = self._store_all(puts, offs)
+        for replica, entries, why in offs:
+            for entry in entries:
+                replica.queue.delayed.pop(entry, None)
+                replica.queue.locked.pop(entry, None)
+            replica.took(entries, why)
+            self._touch(replica.queue)
+        for targets, messages, timed in puts:
+            found = [[next(ids) for _ in targets] for _, lasts in messages if lasts]
+            for number, target in enumerate(targets):
+                entries = entries_of(target.queue, messages, [those[number] for those in found], timed)
+                self._messages.add(target, place, entries)
+        return True
+
+    def _is_possible(self, sender: MemberId, part: Enqueue | Dequeue | Move) -> bool:
+        replicas = self._owners.replicas
+        if isinstance(part, Enqueue):
+            return all(name in replicas for name in part.names)
+        replica = replicas.get(part.name)
+        if replica is None or (isinstance(part, Move) and not all(name in replicas for name in part.targets)):
+            return False
+        positions = part.positions if isinstance(part, Dequeue) else (part.position,)
+        return all(self._messages.has(replica, sender, position) for position in positions)
+
+    def _puts_of(self, part: Enqueue) -> list[_Put]:
+        """Without those that came before, where message-ids are remembered."""
+        targets = self._replicas(part.names)
+        if not any(target.queue.policy.duplicate_window for target in targets):
+            return [_Put(targets, part.messages, part.timed)]
+        return [
+            _Put([target for target in targets if not target.knows(message[0])], (message,), part.timed)
+            for message in part.messages
+        ]
+
+    def _replicas(self, names: Sequence[str]) -> list[Replica]:
+        return [self._owners.replicas[name] for name in names]
+
+    def _store_all(self, puts: Sequence[_Put], offs: Sequence[_Off]) -> Iterator[int]:
+        """Stores all parts in one transaction: returns the IDs of what was put, by message and queue."""
+        now_us = self._clock.wall_us()
+        inner = self._store.transactions.begin(now_us)
+        for replica, entries, why in offs:
+            stored = [entry.message_id for entry in entries if entry.message_id]
+            inner.dequeue_all(stored, replica.queue.queue_id, now_us, why)
+        for targets, messages, _ in puts:
+            queue_ids = [target.queue.queue_id for target in targets]
+            contents = [content for content, lasts in messages if lasts]
+            if len(queue_ids) == 1 and all(len(content) <= PIECE_BYTES for content in contents):
+                inner.put_all(queue_ids[0], contents, now_us)
+            elif queue_ids:
+                for content in contents:
+                    self._put_on(inner, queue_ids, content, now_us)
+        inner.commit(now_us)
+        return (message_id for message_id, _ in inner.stored())
+
+    def _put_on(self, inner: StoreTransaction, queue_ids: list[int], content: bytes, now_us: int) -> None:
+        if len(content) <= PIECE_BYTES:
+            inner.put_on(queue_ids, content, now_us)
+            return
+        message_id = self._messages.stage(content, now_us)
+        for queue_id in queue_ids:
+            inner.enqueue(message_id, queue_id, now_us)

@@ -1,0 +1,1 @@
+"""View changes, bootstrap and state transfer to joining members."""

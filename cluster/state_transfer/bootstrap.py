@@ -1,0 +1,190 @@
+"""Elects the store whose messages count when no member of the group has all: the one that is ahead wins (rule 17).
+
+Each member says how far its store has come, in the order of the group; when all have spoken, all know the same, and so
+decide the same. The greatest standing wins, of equals the lowest node. The others are updated from it, also those that
+have come just as far: a store that was updated itself has the same messages in another order, and positions are given
+anew in the order of the store. Only where nobody has anything at all there is nothing to update. Stores are never
+merged.
+
+A member that was being updated when it stopped has dropped what it had, and is no help; but its mark says how far it
+had followed, so it knows that there is somebody who is further than others that are here. They wait for that one,
+unless all configured members are here, or an operator says that they are enough (`--cluster-force`).
+
+Whoever holds messages of another cluster than most, or of none while the winner has some, leaves; where as many are
+of the one as of the other, nobody says which is the right one, and all wait for the operator or for further members.
+Core only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import NamedTuple
+
+from ..group.member_id import MemberId
+from ..health.clock_skew import ClockSkew
+from ..kernel import events
+from ..kernel.context import MemberContext
+from ..kernel.control_messages import ControlMessage
+from ..kernel.phases import FOUNDING, PhaseEvent
+from ..kernel.progress_record import ProgressRecord, Standing
+from ..nodes.cluster_nodes import ClusterNodes
+from ..replication.ownership_handler import QueueOwnerHandler
+from .receiver import FOREIGN, TransferReceiver
+from .sender import TransferSender
+
+log = logging.getLogger(__name__)
+
+AGAIN = "start it again, with --cluster-force: it has what was there and what was brought, some messages perhaps twice"
+
+
+class StoreState(NamedTuple):
+    """The state of a store, as its member multicasts it."""
+
+    standing: Standing
+    cluster: str
+    empty: bool
+    """There is nothing replicated in it."""
+
+
+class Bootstrap:
+    def __init__(
+        self,
+        context: MemberContext,
+        record: ProgressRecord,
+        owners: QueueOwnerHandler,
+        nodes: ClusterNodes,
+        receiver: TransferReceiver,
+        sender: TransferSender,
+        clock_skew: ClockSkew,
+    ) -> None:
+        self._state = context.state
+        self._clock = context.clock
+        self._broadcaster = context.broadcaster
+        self._fail = context.fail
+        self._record = record
+        self._owners = owners
+        self._nodes = nodes
+        self._receiver = receiver
+        self._sender = sender
+        self._clock_skew = clock_skew
+        self._states: dict[MemberId, StoreState] = {}
+        self._waits_for_missing = False
+
+    def foreign_name(self) -> str:
+        """Returns the reason not to join, if the store is of a cluster with another name; else an empty string."""
+        cluster = self._record.cluster
+        if not cluster or cluster.rpartition("-")[0] == self._state.name:
+            return ""
+        return f"this store is of another cluster, {cluster}"
+
+    def remedy(self) -> str:
+        """Returns the action that an operator can take meanwhile; empty for none."""
+        if self._waits_for_missing:
+            return (
+                "A member that is not here may have more: start it; if it is lost for good, start this one with "
+                "--cluster-force"
+            )
+        return ""
+
+    def begin(self) -> None:
+        """Say how far this store has come, in each configuration anew: newcomers have not heard what was said, nor has
+        who begins only now since the last one that had all messages left. What was said in an earlier one counts for
+        nobody, so that all decide at the same place."""
+        self._states.clear()
+        self._waits_for_missing = False
+        record, empty = self._record, not self._nodes.has_own_wiring()
+        about = {"standing": record.standing._asdict(), "cluster": record.cluster}
+        clock_us = self._clock.wall_us()
+        self._broadcaster.send(events.control("state", view=self._state.view, empty=empty, clock_us=clock_us, **about))
+
+    def heard(self, message: ControlMessage) -> None:
+        """Notes how far the store of *sender* has come."""
+        sender, _, about = message
+        if about["view"] != self._state.view:  # whoever is still founding says it again
+            return
+        state = StoreState(Standing(**about["standing"]), about["cluster"], about["empty"])
+        self._clock_skew.heard(sender.node, about["clock_us"])
+        if self._state.phase != FOUNDING:
+            if self._state.synced:
+                self._sender.invite(sender)
+            return
+        self._states[sender] = state
+        self._decide()
+
+    def _decide(self) -> None:
+        state, states, record = self._state, self._states, self._record
+        if state.me not in states or not all(member in states for member in state.members):
+            return
+        ours = self._of_one_cluster()
+        if not ours:
+            return
+        winner = max(ours, key=lambda member: (ours[member].standing, not ours[member].empty, -member.node))
+        best = ours[winner]
+        self._waits_for_missing = bool(best.cluster) and not state.is_forced and self._is_missed(best.standing, ours)
+        if self._waits_for_missing:
+            return
+        me = state.me
+        assert me is not None
+        if self._is_foreign(states[me], best, is_winner=me == winner):
+            return
+        same = {member for member, one in ours.items() if member == winner or (one.empty and one == best)}
+        epoch = max(one.standing.epoch for one in ours.values()) + 1
+        state.epoch = epoch
+        state.synced = set(same)
+        self._sender.begin()
+        if not best.cluster:
+            record.cluster = f"{state.name}-{winner}"
+        if me in same:
+            record.cluster = best.cluster or record.cluster
+            self._receiver.become_synced(PhaseEvent.WON, Standing(True, epoch, state.view, 0))
+            self._owners.past = 0  # nobody hears again what was said before; newcomers get it from here
+            for replica in self._owners.replicas.values():
+                replica.owner = None
+                if state.is_forced:  # messages may be lost, and their positions given again: nobody goes on with that
+                    replica.line = ""
+                if replica.base:  # what was brought until an operator said that it is enough
+                    if self._receiver.kept_messages.has_more(replica):
+                        self._fail("what it had itself is not compared with what the others had", AGAIN)
+                        return
+                    replica.integrate()
+                replica.were_delivered()
+                self._owners.decide(replica)
+        else:
+            self._receiver.wipe(best.cluster or record.cluster)
+
+    def _of_one_cluster(self) -> dict[MemberId, StoreState]:
+        """The states of the cluster that most stores are of, and of stores of none; nobody's if no cluster has most."""
+        if self._state.is_forced:
+            return self._states
+        ids = Counter(state.cluster for state in self._states.values() if state.cluster).most_common()
+        if len(ids) < 2:
+            return self._states
+        (first, count), (second, others) = ids[:2]
+        if count == others:
+            log.error(
+                "cluster %s: as many stores are of the cluster %s as of %s: stop the wrong ones, and move their store "
+                "directories away", self._state.name, first, second,
+            )  # fmt: skip
+            return {}
+        return {member: state for member, state in self._states.items() if state.cluster in ("", first)}
+
+    def _is_missed(self, best: Standing, ours: dict[MemberId, StoreState]) -> bool:
+        """Returns whether a missing member may have more than the best store here."""
+        if not best.synced:
+            return True
+        followed = [state.standing for state in ours.values() if not state.standing.synced]
+        ahead = any(one._replace(synced=True) > best for one in followed)
+        return ahead and len(self._states) < self._state.size
+
+    def _is_foreign(self, mine: StoreState, best: StoreState, *, is_winner: bool) -> bool:
+        """Returns whether this store is of another cluster; then this member leaves."""
+        if is_winner:
+            return False
+        if mine.cluster and best.cluster and mine.cluster != best.cluster:
+            self._fail(f"this store is of another cluster, {mine.cluster}, the others are of {best.cluster}", FOREIGN)
+            return True
+        if not mine.cluster and not mine.empty:
+            self._fail("this store has queues of its own, and the cluster has others", FOREIGN)
+            return True
+        return False

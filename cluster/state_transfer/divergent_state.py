@@ -1,0 +1,90 @@
+"""Backs up the local state that a state transfer will replace, if its origin is unknown (rule 17).
+
+It may be what should have been theirs: then a person finds it there. Room for it is nobody's right: where the disk is
+full, what was set aside goes first. Core only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from ...base.errors import CairnError
+from ...store.journaled.discarded_state import Kept
+from ..kernel.context import MemberContext
+
+log = logging.getLogger(__name__)
+
+
+class StateArchive(Protocol):
+    """The archive of divergent state: see `discarded_state`. One thread at a time."""
+
+    def keep(self, durable_lsn: int) -> Kept: ...
+
+    def make_room(self) -> None: ...
+
+
+class DivergentState:
+    """The divergent state of this member."""
+
+    def __init__(self, context: MemberContext, aside: StateArchive | None) -> None:
+        self._state = context.state
+        self._store = context.store
+        self._reader = context.reader
+        self.aside = aside
+        """None where nothing is kept."""
+        self.kept = 0
+        """How often something was, since the start."""
+        self._asked = 0
+
+    def keep(self, count: int, then: Callable[[], None]) -> None:
+        """Set aside what there is, beside the core; then, or when that can't be, *then* is called.
+
+        *count*: of messages that only this member has.
+
+        Not if it is asked for again meanwhile.
+        """
+        aside = self.aside
+        assert aside is not None
+        self._asked += 1
+        asked, durable_lsn = self._asked, self._store.durable_lsn
+
+        def work() -> Kept | CairnError:
+            try:
+                return aside.keep(durable_lsn)
+            except CairnError as error:
+                return error
+
+        def done(found: Kept | CairnError) -> None:
+            if isinstance(found, CairnError):
+                log.warning("cluster %s: what this member had is not set aside: %s", self._state.name, found)
+            else:
+                self.kept += 1
+                log.warning(
+                    "cluster %s: this member has %d messages that the others do not have; its store is set aside in %s "
+                    "(look into it: cairnmq as-of %s %d)", self._state.name, count, found.path, *found,
+                )  # fmt: skip
+            if asked == self._asked:
+                then()
+
+        self._reader.ask(work, done)
+
+    def make_room(self) -> None:
+        """The disk is full: what was set aside goes."""
+        aside = self.aside
+        if aside is None:
+            return
+
+        def work() -> CairnError | None:
+            try:
+                aside.make_room()
+            except CairnError as error:
+                return error
+            return None
+
+        def done(error: CairnError | None) -> None:
+            if error is not None:
+                log.warning("cluster %s: what was set aside can't be removed: %s", self._state.name, error)
+
+        self._reader.ask(work, done)

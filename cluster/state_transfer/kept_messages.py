@@ -1,0 +1,262 @@
+"""Finds by digest the messages that a joining member has on its own disk, so that it need not receive them. Core only.
+
+The updater names a durable message of a queue by its position and the digest of its content (event kind 10). The
+joining member reads what its store has on the queue of that name, once, and looks each digest up:
+
+| the digest | then |
+|---|---|
+| is that of a message here | it stays in the store as it is, with the position and failures that the updater says |
+| is unknown, or that message is damaged | the position is *lacking*: the updater sends the content |
+
+So order, counts and marks are those of the donor, whatever this store remembers of them. Messages of the same content
+are interchangeable. `TransferReceiver` drops the messages that no digest has named when all queues are complete: the
+other members do not have them.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from hashlib import blake2b
+from typing import NamedTuple
+
+from ...base.errors import CairnError
+from ...broker.kernel.loader import BEGINNING_BYTES, Loader
+from ...broker.kernel.memory_budget import ENTRY_BYTES
+from ...broker.messages.entry import Entry
+from ...broker.messages.message_times import TimedEntry, Times, times_of
+from ...store.contract.interface import MessageStore
+from ..kernel.events import DIGEST_BYTES, Digests
+from ..replication.replica import Replica
+
+Take = Callable[[bytes, int], Entry | None]
+"""Finds the kept message of a digest, for a position."""
+
+READ_MESSAGES = 2048
+READ_BYTES = 4 << 20
+"""The limit of bytes per read."""
+
+
+class Read(NamedTuple):
+    """One message, as it stands in the store."""
+
+    message_id: int
+    digest: bytes
+    beginning: bytes
+
+
+def digest_of(content: bytes) -> bytes:
+    return blake2b(content, digest_size=DIGEST_BYTES).digest()
+
+
+def read_digests(store: MessageStore, ids: Sequence[int]) -> Iterator[Read]:
+    """Yields digests of messages in order of arrival, without deleted and damaged ones. Any thread."""
+    at = 0
+    while at < len(ids):
+        contents = store.load_many(ids[at:], READ_BYTES)
+        for message_id, content in zip(ids[at:], contents, strict=False):
+            if isinstance(content, bytes):
+                yield Read(message_id, digest_of(content), content[:BEGINNING_BYTES])
+            elif content is None and (found := _read_pieces(store, message_id)) is not None:
+                yield found
+        at += len(contents)
+
+
+def _read_pieces(store: MessageStore, message_id: int) -> Read | None:
+    whole, beginning = blake2b(digest_size=DIGEST_BYTES), b""
+    try:
+        for number in range(store.piece_count(message_id)):
+            piece = store.load_piece(message_id, number)
+            whole.update(piece)
+            if len(beginning) < BEGINNING_BYTES:
+                beginning += piece
+    except (CairnError, LookupError):
+        return None
+    return Read(message_id, whole.digest(), beginning[:BEGINNING_BYTES])
+
+
+class _KeptQueue:
+    """The messages that the store has on one queue."""
+
+    def __init__(self, replica: Replica, ids: Sequence[int]) -> None:
+        self.replica = replica
+        self.unread = array("Q", ids)
+        self.damaged: list[int] = []
+        self.pending: deque[Digests] = deque()
+        """Asked for before all was read."""
+        self._ids: dict[bytes, int] = {}
+        self._more: dict[bytes, list[int]] = {}
+        """Others of the same content."""
+        self._times: dict[int, Times] = {}
+        self._beginnings: dict[int, bytes] = {}
+        """Of a queue that wants to know how its messages begin."""
+
+    def add(self, found: Sequence[tuple[Read, Times | None]], read: Sequence[int]) -> None:
+        policy = self.replica.queue.policy
+        missing = dict.fromkeys(read)
+        for one, times in found:
+            del missing[one.message_id]
+            if self._ids.setdefault(one.digest, one.message_id) != one.message_id:
+                self._more.setdefault(one.digest, []).append(one.message_id)
+            if times is not None:
+                self._times[one.message_id] = times
+            if policy.is_sorted:
+                self._beginnings[one.message_id] = one.beginning
+        self.damaged += missing
+
+    def take(self, digest: bytes, position: int) -> Entry | None:
+        """The message of that content, for that position."""
+        more = self._more.get(digest)
+        if more:
+            message_id = more.pop()
+        elif (message_id := self._ids.pop(digest, 0)) == 0:
+            return None
+        times, entry = self._times.pop(message_id, None), Entry(message_id, position, None, ENTRY_BYTES)
+        if times is not None:
+            entry = TimedEntry(message_id, position, None, ENTRY_BYTES, times)
+        if message_id in self._beginnings:
+            entry.first_bytes = self._beginnings.pop(message_id)
+        return entry
+
+    def left(self) -> list[int]:
+        """The ids of those that no digest has asked for."""
+        found = [*self._ids.values(), *self.unread, *self.damaged]
+        for more in self._more.values():
+            found += more
+        return sorted(found)
+
+
+class KeptMessages:
+    """The kept messages of one member while it joins."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        reader: Loader,
+        replicas: Mapping[str, Replica],
+        compare: Callable[[Digests, Take | None], None],
+    ) -> None:
+        """*compare*: takes digests that can be answered now; without `Take` nothing is kept of their queue."""
+        self._store = store
+        self._reader = reader
+        self._replicas = replicas
+        self._compare = compare
+        self._ids: dict[str, Sequence[int]] = {}
+        """What there is, as offered."""
+        self._queues: dict[str, _KeptQueue] = {}
+        self._turn = 0
+        self._is_reading = False
+        self.kept = 0
+        """Messages of the present transfer that were found here."""
+
+    def lost(self) -> None:
+        self._turn += 1
+        self._is_reading = False
+        self._ids.clear()
+        self._queues.clear()
+
+    def offer(self) -> list[str]:
+        """The queues of which the store here has messages."""
+        self.lost()
+        self.kept = 0
+        there = self._store.messages()
+        for name, replica in self._replicas.items():
+            if ids := there.get(replica.queue.queue_id):
+                self._ids[name] = ids
+        return [*self._ids]
+
+    def names(self) -> list[str]:
+        """The queues that are compared."""
+        return [*self._queues]
+
+    def begin(self, replicas: Mapping[str, Replica]) -> None:
+        """The queues are as the bringer has them, and empty; *replicas*: those of them that were here before."""
+        self._queues = {name: _KeptQueue(replicas[name], ids) for name, ids in self._ids.items() if name in replicas}
+        self._ids = {}
+        self._read_on()
+
+    def put_back(self, replica: Replica, entries: Iterable[Entry]) -> None:
+        """Returns what has come of a queue to the kept messages, since another donor brings it from the beginning."""
+        queue = self._queues.setdefault(replica.name, _KeptQueue(replica, ()))
+        queue.pending.clear()
+        queue.unread.extend(entry.message_id for entry in entries if entry.message_id)
+        self._read_on()
+
+    def heard(self, event: Digests) -> None:
+        """Digests of messages of before the cut: say which of them are lacking here, as soon as all is read."""
+        queue = self._queue(event.name)
+        if queue is None:
+            self._compare(event, None)
+        else:
+            queue.pending.append(event)
+            self._answer(queue)
+
+    def has_more(self, replica: Replica) -> bool:
+        """Return whether the store has messages of the queue that are not on the replica here.
+
+        Which of them stay is not known yet.
+        """
+        there = self._store.messages().get(replica.queue.queue_id, ())
+        here = {entry.message_id for entry in (*replica.entries(), *replica.front.values())}
+        return not here.issuperset({*there} - {message_id for _, message_id in replica.stored()})
+
+    def purged(self, name: str) -> None:
+        """Forgets the kept messages of a queue that was purged, but not what was brought or kept."""
+        if (queue := self._queues.get(name)) is not None:
+            self._queues[name] = _KeptQueue(queue.replica, ())
+            self._queues[name].pending = queue.pending
+            self._answer(self._queues[name])
+
+    def left(self) -> list[tuple[Replica, list[int]]]:
+        """Removes and returns the messages that the others do not have: only the store has them here."""
+        queues = [queue for name in self._queues if (queue := self._queue(name)) is not None]
+        self._queues.clear()
+        self._turn += 1
+        self._is_reading = False
+        return [(queue.replica, ids) for queue in queues if (ids := queue.left())]
+
+    def give_up(self) -> list[tuple[Replica, list[int]]]:
+        """All that is left goes now; whatever digests come, is lacking."""
+        replicas = {name: queue for name in self._queues if (queue := self._queue(name)) is not None}
+        found = [(queue.replica, ids) for queue in replicas.values() if (ids := queue.left())]
+        for name in replicas:
+            self.purged(name)
+        return found
+
+    # ---- what is read ---------------------------------------------------------------------------------------------
+
+    def _queue(self, name: str) -> _KeptQueue | None:
+        """None if it was deleted; one that was made by its name since is another one."""
+        queue = self._queues.get(name)
+        return queue if queue is not None and self._replicas.get(name) is queue.replica else None
+
+    def _read_on(self) -> None:
+        queue = next((queue for queue in self._queues.values() if queue.unread), None)
+        if queue is None or self._is_reading:
+            return
+        self._is_reading = True
+        store, ttl_ms = self._store, queue.replica.queue.policy.message_ttl_ms
+        ids = queue.unread[:READ_MESSAGES]
+
+        def work() -> list[tuple[Read, Times | None]]:
+            return [(one, times_of(one.beginning, ttl_ms)) for one in read_digests(store, ids)]
+
+        self._reader.ask(work, partial(self._read, self._turn, queue, ids))
+
+    def _read(
+        self, turn: int, queue: _KeptQueue, ids: Sequence[int], found: Sequence[tuple[Read, Times | None]]
+    ) -> None:
+        if turn != self._turn:
+            return
+        self._is_reading = False
+        if self._queues.get(queue.replica.name) is queue:  # it was not purged meanwhile
+            del queue.unread[: len(ids)]
+            queue.add(found, ids)
+            self._answer(queue)
+        self._read_on()
+
+    def _answer(self, queue: _KeptQueue) -> None:
+        while queue.pending and not queue.unread:
+            self._compare(queue.pending.popleft(), queue.take)

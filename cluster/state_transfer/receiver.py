@@ -1,0 +1,425 @@
+"""Receives the state of the others while these go on (D18 to D20; rules 9 to 12).
+
+1. The joining member multicasts `state`; a synced member answers with `follow`, and the record of the joining one says
+   from then on that its store is behind.
+2. The joining member multicasts `sync`. The place of that event in the order is its *cut*: it receives what comes
+   behind the cut itself, and the donor brings what stood before it.
+3. The donor multicasts the wiring as it was at the cut, in one event (`snapshot`), then each queue from its back to its
+   front: messages that consumers take meanwhile need not be brought. These are events of the group like others, so they
+   are ordered among those that they concern. A dequeue that is delivered before its message leaves a tombstone.
+4. Of a queue that the joining member has messages of, the donor multicasts digests first, and brings the messages that
+   the joining member lacks (`kept_messages`). The joining member drops its other messages in the end. If the donor has
+   applied all events that the joining member ever did, consumers took these messages meanwhile; else they are backed up
+   first (`divergent_state`).
+
+The *donor* is the synced member that follows the joining one in the order of nodes, at the cut. If it leaves, the next
+one continues with the incomplete queues, under a new number, and only for messages below the cut. A member without the
+wiring does not know the synced ones: if any member leaves, it begins anew, with its state. The joining member serves
+no clients until all its queues are complete. Core only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from ..group.group_events import Configuration
+from ..group.member_id import MemberId
+from ..health.clock_skew import ClockSkew
+from ..kernel import events
+from ..kernel.context import MemberContext
+from ..kernel.control_messages import ControlMessage
+from ..kernel.inbox import ReceivedEvent
+from ..kernel.phases import FOUNDING, KEEPING, SYNCED, UPDATING, Action, PhaseEvent
+from ..kernel.progress_record import ProgressRecord, Standing, dict_of, rows_of
+from ..nodes.cluster_nodes import ClusterNodes, Renew
+from ..replication.message_handler import MessageHandler
+from ..replication.ownership_handler import QueueOwnerHandler
+from ..replication.replica import Replica
+from .divergent_state import DivergentState
+from .kept_messages import KeptMessages, Take
+from .sender import TransferSender, donor_for
+
+log = logging.getLogger(__name__)
+
+FOREIGN = "move its store directory away, or give it another --cluster-name"
+"""The remedy where a store is of another cluster."""
+PROGRESS_S = 10.0
+"""The log has how far it is that often."""
+
+
+class TransferReceiver:
+    """The receiving side of a state transfer, and the events about transfers that all members note."""
+
+    def __init__(
+        self,
+        context: MemberContext,
+        record: ProgressRecord,
+        owners: QueueOwnerHandler,
+        nodes: ClusterNodes,
+        messages: MessageHandler,
+        sender: TransferSender,
+        divergent: DivergentState,
+        clock_skew: ClockSkew,
+        renew: Renew,
+    ) -> None:
+        self._state = context.state
+        self._clock = context.clock
+        self._store = context.store
+        self._reader = context.reader
+        self._broadcaster = context.broadcaster
+        self._commits = context.commits
+        self._inbox = context.inbox
+        self._fail = context.fail
+        self._record = record
+        self._owners = owners
+        self._nodes = nodes
+        self._messages = messages
+        self._sender = sender
+        self._divergent = divergent
+        self._clock_skew = clock_skew
+        self._renew = renew
+        self.kept_messages = KeptMessages(context.store, context.reader, owners.replicas, self.compare)
+        self._kept: list[Any] = []
+        self.wishes = 0
+        """How often we asked."""
+        self.wanted = 0
+        """Messages that are to be brought, as counted at the cut,"""
+        self.received = 0
+        """and those that have come."""
+        self.queues = 0
+        """Replicated queues at the cut."""
+        self._logged_s = 0.0
+        self._update = 0
+        """The number of the update: the place of our sync in the order, so no other has it."""
+        self._donor: MemberId | None = None
+        self._unfinished: set[str] = set()
+        self._is_known = False
+        """The updater has done all that was ever done here."""
+        self._keep_lsn: int | None = None
+        """When this is durable, what is here can be set aside."""
+        self._left: list[tuple[Replica, list[int]]] | None = None
+        """What the others do not have, and is to be dropped: queues and ids."""
+        self._wipe_lsn: int | None = None
+        self._whole_lsn: int | None = None
+        """When this is durable, all that was brought is."""
+
+    @property
+    def unfinished(self) -> int:
+        """Queues that are not whole here."""
+        return len(self._unfinished)
+
+    def progress(self) -> str:
+        """Describes the progress of the transfer."""
+        node = "" if self._donor is None else f" from node {self._donor.node}"
+        queues = f"{self.unfinished} of {self.queues} queues are not complete"
+        kept = self.kept_messages.kept
+        whence = f" ({kept:,} of them were on this member's disk)" if kept else ""
+        return f"{self.received:,} of {max(self.wanted, self.received):,} messages received{node}{whence}; {queues}"
+
+    def lost(self) -> None:
+        self.received = self.wanted = self.queues = 0
+        self._kept.clear()
+        self._donor = self._keep_lsn = self._wipe_lsn = self._whole_lsn = self._left = None
+        self._unfinished.clear()
+        self.kept_messages.lost()
+
+    # ---- what synced members do -----------------------------------------------------------------------------------
+
+    def asked(self, message: ControlMessage) -> None:
+        """A newcomer's cut, or its wish that somebody else goes on."""
+        sender, position, about = message
+        state = self._state
+        self._commits.follows(sender, position, anew=about["queues"] is None)
+        donor = donor_for(state.synced, sender)
+        if sender == state.me:
+            self._begin(donor, about, position & 0xFFFFFFFF)
+        elif donor == state.me and state.phase == SYNCED:
+            self._sender.serve(sender, position & 0xFFFFFFFF, about)
+
+    def synced(self, message: ControlMessage) -> None:
+        """Notes that *sender* has all messages."""
+        sender = message.sender
+        state = self._state
+        self._commits.is_whole(sender)
+        if sender == state.me:
+            self.become_synced(PhaseEvent.COMPLETED, Standing(True, state.epoch, state.view, self._commits.done))
+        self._owners.now_synced(sender)
+
+    def become_synced(self, event: PhaseEvent, standing: Standing) -> None:
+        """Records that this member has all messages, because of *event*."""
+        if self._state.handle(event) is not Action.SERVE:
+            return
+        self._record.begins_anew()
+        self._record.write(standing)
+        log.info("cluster %s: this member has all messages", self._state.name)
+
+    # ---- what the newcomer does -----------------------------------------------------------------------------------
+
+    def follow(self, message: ControlMessage) -> None:
+        """Begins a transfer, at the invitation of *sender*."""
+        sender, _, about = message
+        state = self._state
+        if state.phase != FOUNDING or state.me is None or tuple(about["to"]) != state.me:
+            return
+        self._clock_skew.heard(sender.node, about["clock_us"])
+        record = self._record
+        state.epoch = about["epoch"]
+        if record.cluster and record.cluster != about["cluster"]:
+            self._fail(f"this store is of another cluster, {record.cluster}, not of {about['cluster']}", FOREIGN)
+        elif not record.cluster and self._nodes.has_own_wiring():
+            self._fail("this store has queues of its own, and the cluster has others", FOREIGN)
+        else:
+            self.wipe(about["cluster"])
+
+    def wipe(self, cluster: str) -> None:
+        """Invalidates the replicated state here, and asks for a transfer.
+
+        The mark says so before: such a store is nobody's to learn from.
+        """
+        state, record = self._state, self._record
+        if state.handle(PhaseEvent.OUTRANKED) is not Action.WIPE:
+            return
+        self._whole_lsn = None
+        record.cluster = cluster
+        record.write(max(record.standing._replace(synced=False), Standing(False, state.epoch, state.view, 0)))
+        self._wipe_lsn = self._store.next_lsn
+        self.durable()
+
+    def durable(self) -> None:
+        """The store's durable LSN has moved, perhaps."""
+        durable_lsn = self._store.durable_lsn
+        if self._whole_lsn is not None and durable_lsn >= self._whole_lsn:
+            self._whole_lsn = None
+            self._broadcaster.send(events.control("synced"))
+        if self._keep_lsn is not None and durable_lsn >= self._keep_lsn:
+            self._keep_lsn = None
+            self._divergent.keep(sum(len(ids) for _, ids in self._left or ()), partial(self._drop_left, self._left))
+        if self._wipe_lsn is not None and durable_lsn >= self._wipe_lsn:
+            self._wipe_lsn = None
+            for replica in self._owners.replicas.values():
+                replica.take_back()
+            self._ask(PhaseEvent.WIPED)
+
+    def _change_all(self, changes: list[dict[str, Any]], then: Callable[[], None]) -> None:
+        """One after the other."""
+        if not changes:
+            self._inbox.resume()
+            then()
+            return
+
+        def done(result: Any) -> None:
+            if isinstance(result, Exception):
+                self._fail(f"its wiring can't follow: {result}", "mend that, and start this broker again")
+            else:
+                self._change_all(changes[1:], then)
+
+        self._nodes.do(changes[0], done)
+
+    def _ask(self, event: PhaseEvent) -> None:
+        """Multicasts a request for a transfer, because of *event*."""
+        if self._state.handle(event) is not Action.ASK:
+            return
+        self.wishes += 1
+        heard = self._record.heard()
+        about = {"kept": self.kept_messages.offer(), "heard": None if heard is None else rows_of(heard)}
+        self._broadcaster.send(events.control("sync", wish=self.wishes, queues=None, **about))
+
+    def ask_again(self) -> None:
+        """Asks for a new cut: what was answered so far, or will be, is of no use."""
+        self._kept.clear()
+        self._ask(PhaseEvent.MISSED)
+
+    def _begin(self, donor: MemberId | None, about: dict[str, Any], update: int) -> None:
+        """Notes the cut: the request of this member was delivered."""
+        if about["wish"] != self.wishes:
+            return
+        if about["queues"] is None:  # who will answer is not known here yet
+            if self._state.handle(PhaseEvent.CUT) is Action.KEEP:
+                self._update = update
+                self._kept.clear()
+            return
+        if self._state.phase != UPDATING:
+            return
+        self._update = update
+        self._donor = donor
+        for name in about["queues"]:  # somebody else goes on: what the last one brought of these comes again
+            replica = self._owners.replicas.get(name)
+            if replica is not None:
+                self.kept_messages.put_back(replica, self._messages.begin_again(replica))
+
+    def keep(self, heard: ReceivedEvent | Configuration) -> None:
+        self._kept.append(heard)
+
+    def members_changed(self, config: Configuration) -> None:
+        """Asks the next updater if the present one left."""
+        if self._donor is None or self._donor in config.members:
+            return
+        self._donor = None
+        if self._state.phase == UPDATING and self._state.synced:
+            self.wishes += 1
+            self._update = 0
+            replicas = self._owners.replicas
+            queues = {name: replicas[name].base for name in self._unfinished if name in replicas}
+            about = {"kept": [name for name in self.kept_messages.names() if name in queues], "heard": None}
+            self._broadcaster.send(events.control("sync", wish=self.wishes, queues=queues, **about))
+
+    def snapshot(self, message: ControlMessage) -> None:
+        """Makes the wiring like that of *sender* at the cut."""
+        sender, _, about = message
+        state = self._state
+        if state.phase != KEEPING or tuple(about["to"]) != state.me or about["update"] != self._update:
+            return
+        state.epoch = about["epoch"]
+        self._donor = sender
+        self._inbox.stall()
+        self._change_all(self._nodes.outdated(about["wiring"]), partial(self._cleared, about))
+
+    def _cleared(self, about: dict[str, Any]) -> None:
+        """Makes the wiring of the snapshot, after all other wiring was removed."""
+        if self._state.phase != KEEPING:
+            return
+        self._inbox.stall()
+        renewed = [self._renew(queue).name for queue in self._nodes.like(about["wiring"])]
+        self._change_all(about["wiring"], partial(self._wired, about, renewed))
+
+    def _wired(self, about: dict[str, Any], renewed: list[str]) -> None:
+        """The queues are there: from here on what is heard is done. *renewed*: those that were there before."""
+        state, commits, owners = self._state, self._commits, self._owners
+        if state.handle(PhaseEvent.WIRED) is not Action.APPLY:
+            return
+        self._record.write(Standing(False, state.epoch, state.view, commits.done))
+        state.synced = {MemberId(*member) for member in about["synced"]}
+        for member, floor in about["floors"]:
+            commits.floors.setdefault(MemberId(*member), floor)
+        owners.past = about["past"]
+        commits.inherit(dict_of(about["heard"]))
+        self._is_known = about["knows"]
+        for name, first, last, owner, interested, acquired, (purged_below, kept) in about["queues"]:
+            replica = owners.replicas[name]
+            replica.begin_update(first, last)
+            replica.owner = None if owner is None else MemberId(*owner)
+            replica.interested = {MemberId(*member) for member in interested}
+            replica.acquired = {position: MemberId(*member) for position, member in acquired}
+            replica.purged_below, replica.kept = purged_below, frozenset(kept)
+            owners.decide(replica)
+        for name, line in about["lines"].items():
+            owners.replicas[name].line = line
+        for name, keys in about["remembered"].items():
+            limits = owners.replicas[name].queue.limits
+            if limits is not None and limits.duplicates is not None:
+                transient = {key.encode("latin-1") for key in about.get("transient", {}).get(name, ())}
+                limits.duplicates.begin_with([key.encode("latin-1") for key in keys], transient)
+        self._unfinished = {name for name, *_ in about["queues"]}
+        self.queues, self.wanted = len(self._unfinished), about["messages"]
+        self.received, self._logged_s = 0, self._clock.monotonic_s()
+        log.info("cluster %s: %d messages on %d queues are to be received", state.name, self.wanted, self.queues)
+        self.kept_messages.begin({name: owners.replicas[name] for name in renewed})
+        kept, self._kept = self._kept, []
+        self._inbox.put_back(kept)
+        self._look_whether_whole()
+
+    def front(self, sender: MemberId, event: events.Front) -> None:
+        """Messages from before the cut, the last ones first."""
+        if self._state.phase != UPDATING or event.update != self._update or sender != self._donor:
+            return
+        replica = self._owners.replicas.get(event.name)
+        if replica is None:
+            return
+        for position, failures, message in zip(event.positions, event.failures, event.messages, strict=True):
+            self._messages.put_front(replica, position, failures, message)
+        self.received += len(event.positions)
+        now_s = self._clock.monotonic_s()
+        if now_s - self._logged_s >= PROGRESS_S:
+            self._logged_s = now_s
+            log.info("cluster %s: %s", self._state.name, self.progress())
+
+    def digests(self, sender: MemberId, event: events.Digests) -> None:
+        """Messages from before the cut, of which this member may have some itself."""
+        if self._state.phase == UPDATING and event.update == self._update and sender == self._donor:
+            self.kept_messages.heard(event)
+
+    def compare(self, event: events.Digests, take: Take | None) -> None:
+        """Keep what is here, by *take*, and say what is not."""
+        replica = self._owners.replicas.get(event.name)
+        lacking: list[int] = []
+        for position, failures, digest in zip(event.positions, event.failures, event.digests, strict=True):
+            if replica is None or not self._messages.is_awaited(replica, position):
+                continue
+            entry = None if take is None else take(digest, position)
+            if entry is None:
+                lacking.append(position)
+            else:
+                self._messages.keep_front(replica, position, failures, entry)
+                self.kept_messages.kept += 1
+                self.received += 1
+        about = {"queue": event.name, "number": event.number, "positions": lacking}
+        self._broadcaster.send(events.control("lacking", update=event.update, **about))
+
+    def update_done(self, message: ControlMessage) -> None:
+        """Completes a queue."""
+        sender, _, about = message
+        if self._state.phase != UPDATING or about["update"] != self._update or sender != self._donor:
+            return
+        replica = self._owners.replicas.get(about["queue"])
+        if replica is not None:
+            replica.integrate()
+        self._unfinished.discard(about["queue"])
+        self._look_whether_whole()
+
+    def _look_whether_whole(self) -> None:
+        self._unfinished &= self._owners.replicas.keys()
+        if self._unfinished or self._whole_lsn is not None or self._left is not None:
+            return
+        self._donor = None
+        self._left = self.kept_messages.left()
+        log.info(
+            "cluster %s: the transfer is complete: %d of %d messages were on its own disk; %d that the others do not "
+            "have are dropped%s", self._state.name, self.kept_messages.kept, self.received,
+            sum(len(ids) for _, ids in self._left),
+            ": they were consumed meanwhile" if self._left and self._is_known else "",
+        )  # fmt: skip
+        if self._left and not self._is_known and self._divergent.aside is not None:
+            self._keep_lsn = self._store.next_lsn
+            self.durable()
+        else:
+            self._drop_left(self._left)
+
+    def _drop_left(self, left: list[tuple[Replica, list[int]]] | None) -> None:
+        """Drops the former messages that the others do not have; then this member has what they have."""
+        if left is None or left is not self._left or self._state.phase != UPDATING:  # the group was lost meanwhile
+            return
+        while left:
+            replica, ids = left[-1]
+            if self._owners.replicas.get(replica.name) is not replica:
+                left.pop()
+                continue
+            ids[:] = self._messages.drop_stored(replica, ids)
+            if ids:
+                self._reader.next_step(partial(self._drop_left, left))
+                return
+            left.pop()
+        self._whole_lsn = self._store.next_lsn
+        self.durable()
+
+    def make_room(self) -> None:
+        """The disk is full: what was not asked for so far goes now, and is not set aside."""
+        if self._state.phase == UPDATING and self._left is None and self.kept_messages.names():
+            dropped = 0
+            for replica, ids in self.kept_messages.give_up():
+                dropped += len(ids)
+                while ids:
+                    ids = self._messages.drop_stored(replica, ids)
+            log.warning(
+                "cluster %s: the disk is full: %d messages that this member had before are dropped, and not set aside; "
+                "those of them that the others have are received from them", self._state.name, dropped,
+            )  # fmt: skip
+
+    def purged(self, replica: Replica) -> None:
+        """Forgets this member's former messages of a queue that was purged."""
+        self.kept_messages.purged(replica.name)
+        for found, ids in self._left or ():
+            if found is replica:
+                ids.clear()

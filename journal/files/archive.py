@@ -1,0 +1,248 @@
+"""The archive: a directory that keeps containers that left the log, before their files are reused.
+
+`LLLLLLLLLLLLLLLLLLLL-UUUUUUUU.cairn` is a whole container: L the LSN of its first byte in 20 digits, so that names sort
+as the log runs; U the first 8 hexadecimal digits of the log's UUID, so that several logs can share the directory.
+
+Where both directories are on one file system the container itself moves: it gets its second name, that is synced, and
+only then the first one is given up (`Pool.settle`). A file with two names is never written to. Elsewhere it is
+copied, synced under a temporary name, and renamed. So a power cut leaves a container in the log's directory, in the
+archive, or in both, and nothing half under a final name.
+
+Threads: one at a time (`Archiver`). The counters may be read by any.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right, insort
+from contextlib import suppress
+from dataclasses import dataclass
+from uuid import UUID
+
+from ...base.clock import Clock
+from ...base.disk.seam import SECTOR_BYTES, Directory
+from ...base.errors import CairnError, CannotLink, DiskError, DiskFull
+from ..format import container
+from ..format import log_mark as mark
+from ..format.container import BadContainer
+from .recycled_content import content_of, is_whole
+
+log = logging.getLogger(__name__)
+
+_COPY_BYTES = 1 << 20
+_NEW = ".new"
+ROOM_BYTES = 64 << 20
+"""Free disk space above which a container moves to the archive: each one costs the log a new file."""
+
+
+@dataclass(frozen=True)
+class ArchiveLimits:
+    """Limits of an archive. Containers beyond them are removed, the oldest first."""
+
+    max_bytes: int | None = None
+    max_age_s: float | None = None
+    """Counted from the last record in a container."""
+
+
+def archive_name(lsn: int, log_uuid: UUID) -> str:
+    """Return the archive name of the container whose first byte has this LSN."""
+    return f"{lsn:020d}-{log_uuid.hex[:8]}{container.SUFFIX}"
+
+
+def archived_lsn(name: str) -> int | None:
+    """Return the LSN in the name of an archived container, None if *name* is not one."""
+    lsn, dash, uuid = name.removesuffix(container.SUFFIX).partition("-")
+    is_one = name.endswith(container.SUFFIX) and dash and len(lsn) == 20 and lsn.isdecimal() and len(uuid) == 8
+    return int(lsn) if is_one else None
+
+
+class Archive:
+    """The archive of one log, open for writing."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        journal: Directory,
+        log_uuid: UUID,
+        container_bytes: int,
+        clock: Clock,
+        limits: ArchiveLimits | None = None,
+    ) -> None:
+        """Archive containers of *journal*. Files that an interrupted copy left in *directory* are removed."""
+        self.directory = directory
+        self.limits = limits or ArchiveLimits()
+        self.container_bytes = container_bytes
+        self.archived = 0
+        """The number of containers that were archived since the start."""
+        self.removed = 0
+        """The number of containers that were removed because of the limits since the start."""
+        self._journal = journal
+        self._log_uuid = log_uuid
+        self._log_id = int.from_bytes(log_uuid.bytes[:8], "little")
+        self._clock = clock
+        self._oldest = (-1, 0)  # the LSN of the oldest container, and the time of its last record
+        if self.limits.max_bytes is not None and self.limits.max_bytes < container_bytes:
+            raise CairnError(
+                f"{directory.path}",
+                f"an archive of {self.limits.max_bytes} bytes has no room for a container of {container_bytes}",
+                "give a larger --archive-max-size",
+            )
+        own = f"-{log_uuid.hex[:8]}{container.SUFFIX}"
+        names = directory.names()
+        for name in names:
+            if name.endswith(own + _NEW):
+                directory.unlink(name)
+        self._lsns = [lsn for name in names if name.endswith(own) and (lsn := archived_lsn(name)) is not None]
+        self._can_link = self._is_on_one_disk()
+
+    @property
+    def total_bytes(self) -> int:
+        """Size of this log's containers in the archive, in bytes."""
+        return len(self._lsns) * self.container_bytes
+
+    def store(self, slot: int, number: int) -> None:
+        """Put the container with file *number*, which held *slot*, into the archive.
+
+        The file may have a second name then, also if `CairnError` says that it may not survive there.
+        """
+        lsn = slot * self.container_bytes
+        name, source = archive_name(lsn, self._log_uuid), container.file_name(number)
+        if _is_there(self.directory, name):
+            if _head(self.directory, name) == _head(self._journal, source):
+                return
+            raise CairnError(f"{self.directory.path}/{name}", "another container of these LSNs is there already",
+                             "give each store that was restored from one backup an archive of its own")  # fmt: skip
+        if self._lsns and lsn < self._lsns[0] and self._is_full(self.container_bytes):
+            return  # what is removed first is the oldest, and that is this one
+        self._make_room(self.container_bytes)
+        if self._can_link:
+            self._link(source, name)
+        else:
+            self._copy(source, name)
+        insort(self._lsns, lsn)
+        self.archived += 1
+        with suppress(DiskError):  # it is tried again, and told, by `keep_limits`
+            self._make_room(0)
+
+    def keep_limits(self) -> None:
+        """Remove containers that exceed a limit. Raises `DiskError`."""
+        self._make_room(0)
+
+    def wants(self, slot: int, number: int, next_prev_lsn: int) -> bool:
+        """Return whether file *number*, found outside the log, holds all of *slot*, which the archive lacks.
+
+        *next_prev_lsn*: the last block before the next slot that is known outside the archive.
+        """
+        lsn = slot * self.container_bytes
+        at = bisect_right(self._lsns, lsn)
+        if at and self._lsns[at - 1] == lsn:
+            return False
+        if at < len(self._lsns) and self._lsns[at] <= next_prev_lsn:  # the archive knows a nearer one
+            name = archive_name(self._lsns[at], self._log_uuid)
+            with suppress(BadContainer):
+                next_prev_lsn = container.decode_head(_head(self.directory, name), name).prev_lsn
+        file = self._journal.open(container.file_name(number))
+        try:
+            return is_whole(file, slot, self.container_bytes, self._log_id, next_prev_lsn)
+        finally:
+            file.close()
+
+    def _is_on_one_disk(self) -> bool:
+        """Return whether files of the log can be hard-linked into the archive; tested with the mark."""
+        name = archive_name(0, self._log_uuid) + _NEW
+        try:
+            self._journal.link(mark.NAME, self.directory, name)
+        except (CannotLink, DiskFull):
+            return False
+        self.directory.unlink(name)
+        return True
+
+    def _link(self, source: str, name: str) -> None:
+        if self._journal.free_bytes() < ROOM_BYTES:
+            raise DiskFull(self.directory.path, "the log needs the room that is left on the disk", "free some space")
+        self._journal.link(source, self.directory, name)
+        self.directory.sync()
+
+    def _copy(self, source: str, name: str) -> None:
+        file = self._journal.open(source)
+        try:
+            copy = self.directory.create(name + _NEW)
+            try:
+                for offset in range(0, self.container_bytes, _COPY_BYTES):
+                    size = min(_COPY_BYTES, self.container_bytes - offset)
+                    copy.write_at(offset, file.read_at(offset, size))
+                copy.sync()
+                self.directory.rename(name + _NEW, name)
+                self.directory.sync()
+            except DiskError:
+                self._discard(name + _NEW)
+                self._discard(name)
+                raise
+            finally:
+                copy.close()
+        finally:
+            file.close()
+
+    def _discard(self, name: str) -> None:
+        try:
+            if _is_there(self.directory, name):
+                self.directory.unlink(name)
+        except DiskError:
+            pass  # the error that led here is the one to report
+
+    def _make_room(self, more_bytes: int) -> None:
+        """Remove the oldest containers until *more_bytes* fit into the limits."""
+        while self._lsns:
+            if self._is_full(more_bytes):
+                why = "the archive has its size"
+            elif self.limits.max_age_s is not None and self._age_s() > self.limits.max_age_s:
+                why = "its last record is too old"
+            else:
+                return
+            name = archive_name(self._lsns[0], self._log_uuid)
+            if _is_there(self.directory, name):  # else an operator was faster
+                self.directory.unlink(name)
+            log.debug("%s/%s removed: %s", self.directory.path, name, why)
+            del self._lsns[0]
+            self.removed += 1
+
+    def _is_full(self, more_bytes: int) -> bool:
+        return self.limits.max_bytes is not None and self.total_bytes + more_bytes > self.limits.max_bytes
+
+    def _age_s(self) -> float:
+        """Return the age of the oldest container in seconds."""
+        lsn = self._lsns[0]
+        if self._oldest[0] != lsn:
+            self._oldest = (lsn, self._last_time_us(lsn))
+        return (self._clock.wall_us() - self._oldest[1]) / 1_000_000
+
+    def _last_time_us(self, lsn: int) -> int:
+        """Return the time of the last record in the container at *lsn*, or else the time in its head."""
+        name = archive_name(lsn, self._log_uuid)
+        if not _is_there(self.directory, name):
+            return 0
+        file = self.directory.open(name)
+        try:
+            content = content_of(file, lsn // self.container_bytes, self.container_bytes, self._log_id)
+            return content.time_us or container.read_head(file, name).time_us
+        except BadContainer:
+            return self._clock.wall_us()  # nothing tells its age: only the size limit removes it
+        finally:
+            file.close()
+
+
+def _is_there(directory: Directory, name: str) -> bool:
+    """Return whether the file exists, without listing the directory, which may be large."""
+    try:
+        directory.link_count(name)
+    except DiskError:
+        return False
+    return True
+
+
+def _head(directory: Directory, name: str) -> bytes:
+    file = directory.open(name)
+    try:
+        return file.read_at(0, SECTOR_BYTES)
+    finally:
+        file.close()

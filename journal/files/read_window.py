@@ -1,0 +1,35 @@
+"""A container read through a buffer, so that a scan of it costs a system call per window."""
+
+from __future__ import annotations
+
+from ...base.disk.seam import File
+
+WINDOW_BYTES = 1 << 20
+"""No block is longer."""
+
+
+class ReadWindow:
+    """The part of a container that was read last."""
+
+    def __init__(self, file: File, container_bytes: int) -> None:
+        self.file = file
+        self._container_bytes = container_bytes
+        self._start = 0
+        self._data = b""
+        self._view = memoryview(b"")
+
+    def at(self, offset: int, wanted_bytes: int) -> memoryview:
+        """At least *wanted_bytes* from *offset* on, fewer only where the container ends."""
+        at = offset - self._start
+        if at < 0 or at + wanted_bytes > len(self._data):
+            at = offset - self.around(offset, wanted_bytes)[1]
+        return self._view[at:]
+
+    def around(self, offset: int, wanted_bytes: int) -> tuple[bytes, int]:
+        """Bytes that hold *wanted_bytes* from *offset* on, fewer only at the container's end; and where they begin."""
+        wanted = max(0, min(wanted_bytes, self._container_bytes - offset))
+        if offset < self._start or offset + wanted > self._start + len(self._data):
+            size = min(max(wanted, WINDOW_BYTES), self._container_bytes - offset)
+            self._data, self._start = self.file.read_at(offset, size), offset
+            self._view = memoryview(self._data)
+        return self._data, self._start

@@ -1,0 +1,77 @@
+"""Content of a container that left the log.
+
+Until its file is reused, a container holds its slot whole. If the power failed during reuse, any part may belong to the
+new slot, while the head still names the old slot if the write of that sector was lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ...base.disk.seam import SECTOR_BYTES, File
+from ..format import block
+from ..format.block import BLOCK_HEAD_BYTES, BadBlock, BlockHead
+from ..format.container import DATA_OFFSET
+from ..format.record import HEAD, HEAD_BYTES, RecordHead
+from .read_window import ReadWindow
+
+_MAGIC = block.MAGIC.to_bytes(4, "little")
+_MAGIC_OFFSET = 4
+
+
+class Content(NamedTuple):
+    """The blocks that a container begins with."""
+
+    last_lsn: int
+    """The LSN of the last block; 0 without any."""
+    end_lsn: int
+    time_us: int
+    """The time of the last record; 0 without any."""
+
+
+def content_of(file: File, slot: int, container_bytes: int, log_id: int) -> Content:
+    """Return the extent of the blocks of *slot* in *file*, up to the first place where no block follows."""
+    window = ReadWindow(file, container_bytes)
+    last = time_us = 0
+    lsn = slot * container_bytes + DATA_OFFSET
+    try:
+        while True:
+            offset = lsn % container_bytes
+            if not offset:
+                break
+            head = block.peek(window.at(offset, BLOCK_HEAD_BYTES), lsn, log_id)
+            found = block.decode(window.at(offset, head.size_bytes), lsn, log_id)
+            if head.records:
+                at = HEAD_BYTES * (head.records - 1)
+                time_us = RecordHead._make(HEAD.unpack_from(found.body, at)).time_us
+            last, lsn = lsn, found.end_lsn
+    except BadBlock:
+        pass
+    return Content(last, lsn, time_us)
+
+
+def is_whole(file: File, slot: int, container_bytes: int, log_id: int, next_prev_lsn: int) -> bool:
+    """Return whether *file* holds the complete content of *slot*, as far as can be determined.
+
+    *next_prev_lsn*: the last block before the next slot that is known.
+    """
+    content = content_of(file, slot, container_bytes, log_id)
+    if not content.last_lsn:
+        return False
+    if next_prev_lsn // container_bytes <= slot:
+        return content.last_lsn == next_prev_lsn  # in an older slot: the log went on without this one
+    begin = slot * container_bytes
+    for at, head in _block_heads(file.read_at(0, container_bytes)):
+        if head.log_id == log_id and (head.lsn // container_bytes > slot or head.lsn == begin + at >= content.end_lsn):
+            return False
+    return True
+
+
+def _block_heads(data: bytes) -> Iterator[tuple[int, BlockHead]]:
+    """Yield the offset and the unchecked block head at each place in *data* where a block may begin."""
+    at = data.find(_MAGIC, DATA_OFFSET)
+    while 0 <= at <= len(data) - BLOCK_HEAD_BYTES:
+        if at % SECTOR_BYTES == _MAGIC_OFFSET:
+            yield at - _MAGIC_OFFSET, BlockHead._make(block.HEAD.unpack_from(data, at - _MAGIC_OFFSET))
+        at = data.find(_MAGIC, at + 1)

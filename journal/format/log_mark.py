@@ -1,0 +1,151 @@
+"""The mark: a small file beside the containers that says whose log this is and how far it was known to be durable.
+
+Blocks claim what was durable *before* them; the mark claims the rest when the log falls idle or is closed, in a file of
+its own, so that even a lost newest container is noticed. It exists from formatting on and is written in turn into one
+of two places 4096 bytes apart: a torn write leaves the older one. A stale mark costs nothing but detection.
+
+Where only a kill matters, a mark is written and not synced, so that nobody waits for the disk. The other place holds a
+synced one then, and is not touched before this one is synced too.
+
+offset  size  field
+     0     4  crc32c          of bytes 4 .. 88
+     4     4  magic           "CNMK"
+     8     2  format          1
+    10     2  flags           1: the log was closed
+    12     4  incarnation     the last one that was begun
+    16    16  log UUID
+    32     8  container size  in bytes
+    40     8  sequence        the higher of the two places counts
+    48     8  durable_lsn     every byte below it is on the disk
+    56     8  base_lsn        every record below it is dead
+    64     8  time_us
+    72    16  zeros
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+from uuid import UUID
+
+from crc32c import crc32c
+
+from ...base.disk.seam import SECTOR_BYTES, Directory, File
+from ...base.errors import ForeignStore
+from .container import uuid_of
+
+FORMAT = 1
+MAGIC = 0x4B4D4E43
+HEAD = struct.Struct("<IIHHI16sQQQQQ16x")
+NAME = "log.mark"
+PLACES = (0, 4096)
+
+
+class Mark(NamedTuple):
+    """The fields of the table above, without checksum, magic and format."""
+
+    closed: bool
+    incarnation: int
+    log_uuid: UUID
+    container_bytes: int
+    sequence: int
+    durable_lsn: int
+    base_lsn: int
+    time_us: int
+
+
+def encode(mark: Mark) -> bytes:
+    body = HEAD.pack(
+        0, MAGIC, FORMAT, int(mark.closed), mark.incarnation, mark.log_uuid.bytes, mark.container_bytes, mark.sequence,
+        mark.durable_lsn, mark.base_lsn, mark.time_us,
+    )  # fmt: skip
+    return (struct.pack("<I", crc32c(body[4:])) + body[4:]).ljust(SECTOR_BYTES, b"\0")
+
+
+def decode(data: bytes, place: str) -> Mark | None:
+    """None if *data* is not a whole mark; `ForeignStore` if it is of a newer format."""
+    if len(data) < HEAD.size:
+        return None
+    crc, magic, version, flags, incarnation, uuid, *rest = HEAD.unpack_from(data)
+    if magic != MAGIC or crc != crc32c(data[4 : HEAD.size]):
+        return None
+    if version > FORMAT:
+        raise ForeignStore(
+            place,
+            f"store format {version} is newer than this program's format {FORMAT}",
+            "use the CairnMQ version that wrote it",
+        )
+    return Mark(bool(flags & 1), incarnation, uuid_of(uuid), *rest)
+
+
+def read(directory: Directory) -> Mark | None:
+    """The newest whole mark in *directory*; None if the file is there but holds none, which no crash can cause."""
+    return max((mark for mark in read_places(directory) if mark), key=lambda mark: mark.sequence, default=None)
+
+
+def read_places(directory: Directory) -> list[Mark | None]:
+    """The marks in both places; None for one that is not whole."""
+    file = directory.open(NAME)
+    try:
+        return [decode(file.read_at(place, SECTOR_BYTES), f"{directory.path}/{NAME}") for place in PLACES]
+    finally:
+        file.close()
+
+
+class MarkFile:
+    """The mark, opened for writing. One thread at a time."""
+
+    def __init__(self, file: File, mark: Mark) -> None:
+        self._file = file
+        self.mark = mark
+        self.is_synced = False
+        """Whether the newest mark is known to survive a power cut."""
+
+    @classmethod
+    def format(cls, directory: Directory, mark: Mark) -> MarkFile:
+        """Write the first mark of a new log: made under another name, so that it is never seen half."""
+        temporary = NAME + ".new"
+        if temporary in directory.names():
+            directory.unlink(temporary)
+        file = directory.create(temporary)
+        try:
+            for place in PLACES:
+                file.write_at(place, encode(mark))
+            file.sync()
+            directory.rename(temporary, NAME)
+            directory.sync()
+        except BaseException:
+            file.close()
+            raise
+        return cls(file, mark)
+
+    def write(
+        self,
+        *,
+        durable_lsn: int,
+        base_lsn: int,
+        incarnation: int,
+        time_us: int,
+        closed: bool = False,
+        sync: bool = True,
+    ) -> None:
+        """Write the next mark, and *sync* it or not."""
+        if sync and not self.is_synced:
+            self._file.sync()
+            self.is_synced = True
+        step = 1 if self.is_synced else 2  # into the other place, or again into this one
+        mark = self.mark._replace(
+            sequence=self.mark.sequence + step, durable_lsn=durable_lsn, base_lsn=base_lsn,
+            incarnation=incarnation, time_us=time_us, closed=closed,
+        )  # fmt: skip
+        self._file.write_at(PLACES[mark.sequence % 2], encode(mark))
+        if sync:
+            self._file.sync()
+        self.mark, self.is_synced = mark, sync
+
+    def is_in_place(self) -> bool:
+        """See `File.is_in_place`."""
+        return self._file.is_in_place()
+
+    def close(self) -> None:
+        self._file.close()

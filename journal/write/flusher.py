@@ -1,0 +1,156 @@
+"""The writer's thread: it flushes as soon as the last flush is done, and takes whatever has gathered meanwhile.
+
+Natural batching, without a timer: under load a block holds what arrived during one sync. When nothing has come for a
+while it writes the mark, so that rot in the last blocks is noticed too. Once a second it looks whether the files are
+still in place: what goes to a removed one is confirmed and lost. A second thread makes containers ahead of need; the
+archiver, if there is one, has a third.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+
+from ...base.errors import DiskError, JournalError, JournalFailed
+from .journal import Journal
+
+IDLE_MARK_S = 0.2
+"""The mark is written when the log has been idle this long."""
+IN_PLACE_S = 1.0
+"""How often the files are looked for."""
+FULL_RETRY_S = 0.5
+"""How often a full disk is tried again."""
+
+
+class Flusher:
+    """Runs a journal's writer in a thread of its own. `kick` is the appender's; the callbacks run on the flusher."""
+
+    def __init__(
+        self, journal: Journal, on_durable: Callable[[int], None], on_failure: Callable[[JournalError], None]
+    ) -> None:
+        """*on_durable* gets the durable LSN after each flush; *on_failure* the error that ended the journal, once."""
+        self._journal = journal
+        self._on_durable = on_durable
+        self._on_failure = on_failure
+        self._at_rest = True
+        self._stopping = False
+        self._bell: SimpleQueue[None] = SimpleQueue()
+        self._room = threading.Event()
+        self._spare_bell = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._run, name="cairnmq-flusher", daemon=True),
+            threading.Thread(target=self._keep_spares, name="cairnmq-containers", daemon=True),
+        ]
+        self._looked_s = time.monotonic()
+        journal.wait_for_writer = self._wait_for_room
+        if journal.pool.archiver is not None:
+            journal.pool.archiver.start()
+        journal.pool.ring = self._spare_bell.set
+        self._spare_bell.set()  # the reserve is not there yet
+        for thread in self._threads:
+            thread.start()
+
+    def kick(self) -> None:
+        """Have what was appended so far made durable: now if the flusher is at rest, else with its next flush."""
+        if not self._at_rest:
+            return
+        self._at_rest = False  # before the block can be seen: the flusher may be up already, on an old bell
+        if self._journal.seal():
+            self._bell.put(None)
+        else:
+            self._at_rest = True
+
+    def stop(self) -> None:
+        """Let the running flush end, and the threads with it."""
+        self._stopping = True
+        self._bell.put(None)
+        self._spare_bell.set()
+        for thread in self._threads:
+            thread.join()
+        if self._journal.pool.archiver is not None:
+            self._journal.pool.archiver.stop()
+        self._journal.wait_for_writer = None
+        self._journal.pool.ring = None
+
+    def _wait_for_room(self, full: Callable[[], bool]) -> None:
+        self._bell.put(None)
+        while full():
+            self._room.clear()
+            if full():  # not written between the two looks
+                self._room.wait()
+
+    def _run(self) -> None:
+        journal = self._journal
+        while not self._stopping:
+            try:
+                durable = self._turn()
+            except Exception as error:  # also a defect: a broker that confirms nothing more must not look alive
+                failure = error if isinstance(error, JournalFailed) else journal.writer.fail(error)
+                self._room.set()
+                self._on_failure(failure)
+                return
+            if durable:
+                self._room.set()
+                self._look_at_room()
+                self._look_at_spares()
+                self._at_rest = True  # before the call: what it makes the appender append may be sealed at once
+                self._on_durable(durable)
+
+    def _turn(self) -> int:
+        """Wait for the bell and write what is there; the durable LSN, 0 if nothing was."""
+        journal = self._journal
+        try:
+            self._bell.get(timeout=IDLE_MARK_S)
+        except Empty:
+            self._look_in_place()
+            self._mark()
+            self._look_at_spares()  # what the mark let go, and what the archiver gave back, may be held
+            return 0
+        if not journal.waiting:  # a bell for room had it written before the kick's own bell was heard
+            self._at_rest = True
+            return 0
+        durable = journal.writer.write_out()
+        self._look_in_place()
+        return durable
+
+    def _look_in_place(self) -> None:
+        now_s = time.monotonic()
+        if now_s - self._looked_s >= IN_PLACE_S:
+            self._looked_s = now_s
+            self._journal.writer.look_in_place()
+
+    def _look_at_spares(self) -> None:
+        """Have the other thread look after containers; while the disk is full or some are held it does so by itself."""
+        pool = self._journal.pool
+        if not self._spare_bell.is_set() and (pool.lacks_spare() or pool.is_full or pool.limbo_count):
+            self._spare_bell.set()
+
+    def _mark(self) -> None:
+        try:
+            self._journal.writer.write_mark()
+        except DiskError:
+            pass  # a stale mark costs detection only; a disk that is really broken fails the next flush
+
+    def _look_at_room(self) -> None:
+        try:
+            self._journal.pool.look_at_room()
+        except DiskError:
+            pass  # what it could not tell, the next write will
+
+    def _keep_spares(self) -> None:
+        pool = self._journal.pool
+        while not self._stopping:
+            self._spare_bell.wait(FULL_RETRY_S if pool.is_full or pool.limbo_count else None)
+            self._spare_bell.clear()
+            pool.settle()
+            self._look_at_room()
+            self._make_spares()
+
+    def _make_spares(self) -> None:
+        try:
+            while not self._stopping and self._journal.pool.prepare():
+                pass
+        except DiskError:
+            pass  # whoever needs the container will meet the error and report it

@@ -1,0 +1,185 @@
+"""The writer of the journal: writes sealed blocks and the mark, syncs them, and releases containers.
+
+Invariants:
+
+* Blocks follow one another: each begins where the last one ended, or at the start of a container.
+* `durable_lsn` and the base only rise. Everything below `durable_lsn` is on the disk.
+* No block and no mark claims an LSN as durable before a sync has made it so.
+* A container is released when its absence from the log is durable: by the base, or by the record of a hole.
+* After a failed write or sync nothing more is written.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from contextlib import suppress
+from typing import NamedTuple
+
+from ...base.clock import Clock
+from ...base.errors import DiskError, JournalError, JournalFailed
+from ..files.container_pool import ContainerPool
+from ..format import block
+from ..format.block import BLOCK_HEAD_BYTES, padded
+from ..format.container import DATA_OFFSET
+from ..format.log_mark import MarkFile
+from ..format.record import HEAD_BYTES
+from .container_writer import ContainerWriter
+from .log_slots import LogSlots
+from .metrics import Meters, Written
+
+
+class SealedBlock(NamedTuple):
+    """A block that waits for the writer."""
+
+    lsn: int
+    prev_lsn: int
+    heads: list[bytes]
+    payloads: list[bytes]
+    payload_bytes: int
+    base_lsn: int
+    """As it was when the block was sealed: never behind the holes that the block tells of."""
+    moved_bytes: int
+    own_bytes: int
+    flags: int
+
+    @property
+    def record_bytes(self) -> int:
+        return HEAD_BYTES * len(self.heads) + self.payload_bytes
+
+    @property
+    def end_lsn(self) -> int:
+        return self.lsn + padded(BLOCK_HEAD_BYTES + self.record_bytes)
+
+
+class LogWriter:
+    """Writes one log. One thread at a time, the writer; `durable_lsn`, `durable_block` and `failure` for any thread."""
+
+    def __init__(
+        self, pool: ContainerPool, mark: MarkFile, clock: Clock, extent: LogSlots, *, incarnation: int,
+        durable_lsn: int, syncers: int,
+    ) -> None:  # fmt: skip
+        """*syncers*: see `ContainerWriter`."""
+        self.sealed: deque[SealedBlock] = deque()
+        """Blocks that the appender has sealed, in order: it appends at the right, the writer removes at the left."""
+        self.durable_lsn = durable_lsn
+        """Every byte below it is on the disk."""
+        self.durable_block = (0, 0, durable_lsn)
+        """The last durable block: its LSN, its checksum, and its end."""
+        self.failure: JournalError | None = None
+        """The error after which nothing more is written."""
+        self.meters = Meters()
+        self._pool = pool
+        self._mark = mark
+        self._clock = clock
+        self._extent = extent
+        self._incarnation = incarnation
+        self._container_bytes = pool.container_bytes
+        self._log_id = int.from_bytes(pool.log_uuid.bytes[:8], "little")
+        self._write_lock = threading.Lock()
+        self._writing = ContainerWriter(pool, clock, self.meters, incarnation, syncers)
+        self._marked_slot = extent.current_slot
+        self._durable_base = extent.base_lsn
+
+    def close(self) -> None:
+        """Releases the files."""
+        self._writing.close()
+        self._mark.close()
+
+    def fail(self, error: Exception) -> JournalFailed:
+        """Note that nothing can be written any more, because of *error*; what to raise for it."""
+        place, reason = (error.place, error.reason) if isinstance(error, DiskError) else ("journal", repr(error))
+        failure = JournalFailed(place, reason, "nothing more is confirmed; restart the broker to recover")
+        self.failure = failure
+        return failure
+
+    def write_out(self) -> int:
+        """Write and sync all sealed blocks; the new durable LSN. Raises `JournalFailed`, for ever, if the disk does."""
+        with self._write_lock:
+            if self.failure is not None:
+                raise self.failure
+            if not self.sealed:
+                return self.durable_lsn
+            try:
+                end, base, last = self._write_blocks()
+            except DiskError as error:
+                raise self.fail(error) from error
+            assert end >= self.durable_lsn, "the durable LSN only rises"
+            self.durable_lsn = end
+            self.durable_block = last
+            if self._writing.slot != self._marked_slot:  # so that the loss of whole containers is noticed
+                self._marked_slot = self._writing.slot
+                with suppress(DiskError):
+                    # after a kill: a flush does not wait for it
+                    self._write_mark(self._durable_base, closed=False, sync=False)
+            self._durable_base = max(base, self._durable_base)  # the mark may have told of a later one
+            self._release(end, self._durable_base)
+            return end
+
+    def write_mark(self, *, closed: bool = False) -> None:
+        """Write down in the mark what is durable now, and where the log begins: so space comes back without traffic."""
+        with self._write_lock:
+            base = self._extent.base_lsn  # what it rests on is durable
+            known = self._mark.mark
+            is_stale = known.durable_lsn != self.durable_lsn or known.base_lsn < base or not self._mark.is_synced
+            if self.failure is None and (is_stale or closed):
+                base = max(base, self._durable_base)
+                self._write_mark(base, closed=closed, sync=True)
+                if base > known.base_lsn:  # in both places, or rot in one would ask for what is given away now
+                    self._write_mark(base, closed=closed, sync=True)
+                self._durable_base = base
+                self._release(self.durable_lsn, base)
+
+    def look_in_place(self) -> None:
+        """Raise `JournalFailed` if the files that are written to are no longer where the next start looks for them."""
+        with self._write_lock:
+            if self.failure is None and not (self._mark.is_in_place() and self._writing.is_in_place()):
+                place = self._pool.directory.path
+                raise self.fail(DiskError(place, "it was removed, replaced or unmounted while it was written to"))
+
+    def _write_mark(self, base_lsn: int, *, closed: bool, sync: bool) -> None:
+        self._mark.write(
+            durable_lsn=self.durable_lsn, base_lsn=base_lsn, incarnation=self._incarnation,
+            time_us=self._clock.wall_us(), closed=closed, sync=sync,
+        )  # fmt: skip
+
+    def _release(self, end_lsn: int, base_lsn: int) -> None:
+        """Free the containers that what is durable now leaves out of the log."""
+        assert base_lsn <= self._extent.base_lsn
+        gone = self._extent.released(end_lsn, base_lsn)
+        if gone:
+            self._pool.release(gone)
+            self._pool.trim()
+
+    def _write_blocks(self) -> tuple[int, int, tuple[int, int, int]]:
+        base = self._durable_base
+        end = self.durable_lsn
+        last = self.durable_block
+        blocks = records = record_bytes = moved_bytes = own_bytes = block_bytes = 0
+        for _ in range(len(self.sealed)):
+            sealed = self.sealed[0]
+            assert sealed.lsn == end or sealed.lsn % self._container_bytes == DATA_OFFSET, "blocks follow one another"
+            assert sealed.base_lsn <= sealed.lsn
+            base = sealed.base_lsn
+            slot, offset = divmod(sealed.lsn, self._container_bytes)
+            file = self._writing.file_for(slot, sealed.prev_lsn, self._durable_base)
+            data = block.encode(
+                b"".join(sealed.heads), sealed.payloads, sealed.payload_bytes, lsn=sealed.lsn, prev_lsn=sealed.prev_lsn,
+                incarnation=self._incarnation, durable_lsn=self.durable_lsn, base_lsn=base, log_id=self._log_id,
+                flags=sealed.flags,
+            )  # fmt: skip
+            file.write_at(offset, data)
+            end = sealed.lsn + len(data)
+            last = (sealed.lsn, block.CRC.unpack_from(data)[0], end)
+            blocks += 1
+            records += len(sealed.heads)
+            record_bytes += sealed.record_bytes
+            moved_bytes += sealed.moved_bytes
+            own_bytes += sealed.own_bytes
+            block_bytes += len(data)
+            self.sealed.popleft()
+        begun_s = self._clock.monotonic_s()
+        self._writing.sync()
+        took_s = self._clock.monotonic_s() - begun_s
+        self.meters.flushed(Written(1, blocks, records, record_bytes, moved_bytes, own_bytes, block_bytes), took_s)
+        return end, base, last

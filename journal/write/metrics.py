@@ -1,0 +1,95 @@
+"""Metrics of the writer, updated once per flush, never per record.
+
+One thread at a time counts, any thread reads. What belongs together is replaced together, so a reader never sees half
+of a flush; a histogram may be one flush ahead of the next one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from operator import add
+from typing import NamedTuple
+
+FSYNC_BOUNDS_S = (
+    0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0,
+)  # fmt: skip
+"""From a drive with a power-loss-protected cache to one that is about to be replaced."""
+RECORD_BOUNDS = tuple(float(2**n) for n in range(17))
+BYTE_BOUNDS = tuple(float(2**n) for n in range(9, 25))
+"""From one sector to more than all blocks that may wait."""
+LAST_FLUSHES = 64
+
+
+@dataclass(frozen=True)
+class HistogramValue:
+    """A histogram as it was at one moment."""
+
+    bounds: tuple[float, ...]
+    """Ascending; a value belongs to the first bound that is not below it."""
+    counts: tuple[int, ...]
+    """How many values belong to each bound, and at the end to none."""
+    total: float
+    """The sum of the values."""
+
+    @property
+    def count(self) -> int:
+        return sum(self.counts)
+
+    def cumulative(self) -> list[int]:
+        """For each bound how many values are not above it, and at the end how many there are."""
+        return list(accumulate(self.counts))
+
+
+class Histogram:
+    """A histogram: counts values by their size."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = tuple(bounds)
+        self._counts = [0] * (len(self._bounds) + 1)
+        self._total = 0.0
+
+    def observe(self, value: float) -> None:
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._total += value
+
+    def value(self) -> HistogramValue:
+        return HistogramValue(self._bounds, tuple(self._counts), self._total)
+
+
+class Written(NamedTuple):
+    """Totals of what was made durable since the log was opened."""
+
+    flushes: int = 0
+    blocks: int = 0
+    records: int = 0
+    record_bytes: int = 0
+    """Heads and payloads of all records."""
+    moved_bytes: int = 0
+    """Those of copies that relocation made, out of `record_bytes`."""
+    own_bytes: int = 0
+    """Those of the log's own records, out of `record_bytes`."""
+    block_bytes: int = 0
+    """Whole blocks: block heads, records, and the padding up to the sector."""
+
+
+class Meters:
+    """The metrics of a journal's writer."""
+
+    def __init__(self) -> None:
+        self.written = Written()
+        self.fsync_s = Histogram(FSYNC_BOUNDS_S)
+        self.group_records = Histogram(RECORD_BOUNDS)
+        self.group_bytes = Histogram(BYTE_BOUNDS)
+        self.last_flushes: deque[tuple[int, float]] = deque(maxlen=LAST_FLUSHES)
+        """The bytes that each of the last flushes wrote, and the seconds that it waited for the disk."""
+
+    def flushed(self, group: Written, took_s: float) -> None:
+        """Add a *group* that became durable, for which the disk took *took_s*."""
+        self.written = Written(*map(add, self.written, group))
+        self.group_records.observe(group.records)
+        self.group_bytes.observe(group.block_bytes)
+        self.last_flushes.append((group.block_bytes, took_s))

@@ -1,0 +1,305 @@
+"""Formatting a log, and opening one for writing: from its files to a `Journal` that stands behind its last block.
+
+Opening never appends behind what it found: it starts a new incarnation in a new container. What no claim proves to be
+on the disk was perhaps only in the page cache: `renewal` reads past that, and copies it to containers that are
+sound, before anything is shown.
+
+Slots that hold nothing but openings leave the log with the new one: so a broker that is killed again and again takes
+up no room. They show nothing, so they are not copied, but their containers are retired like the others.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Collection, Container, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from ...base.clock import Clock
+from ...base.disk.seam import SECTOR_BYTES, Directory
+from ...base.errors import CorruptJournal, DiskError, JournalFailed
+from ..files.archive import Archive, ArchiveLimits
+from ..files.archiver import Archiver, Left
+from ..files.container_pool import ContainerPool
+from ..files.held_containers import Holds, Keeper
+from ..files.space_reserve import RESERVE_BYTES
+from ..format import container
+from ..format.block import Block
+from ..format.holes import hole_with
+from ..format.log_mark import NAME as MARK_NAME
+from ..format.log_mark import Mark, MarkFile
+from ..format.record import HEAD_BYTES, RecordType
+from ..read.scanner import Damage, LogReader
+from .journal import Journal
+from .rewrite_unproven import copy_slots, forget_unproven, superseded
+
+DEFAULT_CONTAINER_BYTES = 1 << 20
+MIN_CONTAINER_BYTES = 512 << 10
+MIN_CONTAINERS = 2
+"""A log keeps as many at least (checklist E6); a new one begins with `initial_containers` (E60)."""
+_OPENINGS = bytes((RecordType.LOG_OPEN, RecordType.LOG_HOLES))
+
+
+@dataclass
+class OpenReport:
+    """Report of opening a log."""
+
+    log_uuid: UUID
+    container_bytes: int
+    incarnation: int
+    base_lsn: int
+    end_lsn: int
+    closed_cleanly: bool
+    records: int
+    torn: Damage | None
+    rewritten_bytes: int
+    resumed_lsn: int = 0
+    """The block behind which reading began, if a checkpoint knew what is before it."""
+    remarks: list[str] = field(default_factory=list)
+
+
+def container_size(requested_bytes: int, min_bytes: int = MIN_CONTAINER_BYTES) -> int:
+    """Return the container size for *requested_bytes*: at least 512 KiB, rounded up to the sector (checklist E59)."""
+    size = max(requested_bytes, min_bytes)
+    return -(-size // SECTOR_BYTES) * SECTOR_BYTES
+
+
+def is_formatted(directory: Directory) -> bool:
+    """Return whether *directory* holds a log (perhaps a damaged one)."""
+    return MARK_NAME in directory.names()
+
+
+def format_log(directory: Directory, container_bytes: int, log_uuid: UUID, time_us: int) -> None:
+    """Make an empty log whose containers have the size that `container_size` gave.
+
+    A crash leaves either no mark, so no log, or a log that opens.
+    """
+    mark = Mark(True, 0, log_uuid, container_bytes, 0, 0, 0, time_us)
+    MarkFile.format(directory, mark).close()
+
+
+def open_log(
+    directory: Directory,
+    clock: Clock,
+    *,
+    visit: Callable[[Block], None],
+    prepare: Callable[[LogReader], None] = lambda reader: None,
+    initial_containers: int = 2,
+    max_write_buffers: int = 10,
+    archive: Directory | None = None,
+    archive_limits: ArchiveLimits | None = None,
+    holds: Holds | None = None,
+    keeper: Keeper | None = None,
+    syncers: int = 0,
+    reserve_bytes: int = RESERVE_BYTES,
+    block_flags: int = 0,
+) -> tuple[Journal, OpenReport]:
+    """Read the log, give every block from the base on to *visit* in order, and open it for writing.
+
+    *prepare* may have the reader begin later before that.
+
+    What leaves the log is kept in *archive*; what has left it already and is still there, too. *holds*, *keeper* and
+    *reserve_bytes*: see `ContainerPool`. *syncers*: see `Writing`, *block_flags*: `Journal`.
+
+    Raises `CorruptJournal` if something that was durable can't be read, `ForeignStore` for what is not ours,
+    `DiskError` if the disk refuses to read, and then has changed nothing.
+    """
+    reader = forget_unproven(directory)
+    prepare(reader)
+    found = _Found(reader.resumed_lsn)
+    for block in reader.scan():
+        if reader.heads.read_error is not None:
+            break
+        if isinstance(block, Damage):
+            if not block.torn:
+                raise _corrupt(directory, block)
+            found.torn = block
+            break
+        visit(block)
+        found.add(block, reader.durable_lsn, reader.container_bytes)
+    if reader.heads.read_error is not None:
+        raise _unreadable(reader.heads.read_error)
+
+    def make_pool(keep: int) -> ContainerPool:
+        pool = ContainerPool(
+            directory, reader.container_bytes, reader.log_uuid, keep=keep, holds=holds, keeper=keeper,
+            reserve_bytes=reserve_bytes,
+        )
+        if archive is not None:
+            place = Archive(archive, directory, reader.log_uuid, reader.container_bytes, clock, archive_limits)
+            pool.archiver = Archiver(place, clock, pool.give_back, lambda: pool.is_full)
+        return pool
+
+    closed_cleanly = reader.heads.mark.closed and not found.unproven and found.torn is None
+    unproven_bytes = sum(end - begin for begin, end in found.unproven)
+    journal = _resume(reader, clock, found, initial_containers, max_write_buffers, make_pool, syncers, block_flags)
+    report = OpenReport(
+        log_uuid=reader.log_uuid,
+        container_bytes=reader.container_bytes,
+        incarnation=journal.incarnation,
+        base_lsn=reader.heads.base_lsn,
+        end_lsn=reader.end_lsn,
+        closed_cleanly=closed_cleanly,
+        records=found.records,
+        torn=found.torn,
+        rewritten_bytes=unproven_bytes,
+        resumed_lsn=reader.resumed_lsn,
+        remarks=reader.heads.remarks,
+    )
+    return journal, report
+
+
+class _Found:
+    """Result of scanning a log on opening."""
+
+    def __init__(self, last_lsn: int) -> None:
+        """*last_lsn*: the block behind which the scan begins; 0 for the base."""
+        self.records = 0
+        self.last_lsn = last_lsn
+        self.torn: Damage | None = None
+        self.unproven: deque[tuple[int, int]] = deque()
+        """Begin and end of the last blocks, which no claim proves to be on the disk."""
+        self.openings: set[int] = set()
+        """Slots that were read from their first block on, and hold nothing but openings."""
+
+    def add(self, block: Block, durable_lsn: int, container_bytes: int) -> None:
+        self.records += block.head.records
+        self.last_lsn = block.lsn
+        self.unproven.append((block.lsn, block.end_lsn))
+        while self.unproven and self.unproven[0][0] < durable_lsn:
+            self.unproven.popleft()
+        slot, offset = divmod(block.lsn, container_bytes)
+        if offset == container.DATA_OFFSET:
+            self.openings.add(slot)
+        if slot in self.openings:
+            kinds = bytes(block.body[: HEAD_BYTES * block.head.records : HEAD_BYTES])
+            if kinds.strip(_OPENINGS):
+                self.openings.discard(slot)
+
+    def ends(self, end_lsn: int, container_bytes: int, slots: Container[int]) -> dict[int, int]:
+        """Return those of *slots* that hold unproven or torn blocks, each with the end of its last block."""
+        ends = {begin // container_bytes: end for begin, end in self.unproven}
+        if self.torn is not None and (slot := self.torn.first_lsn // container_bytes) in slots:
+            ends[slot] = end_lsn
+        return ends
+
+
+def _resume(
+    reader: LogReader,
+    clock: Clock,
+    found: _Found,
+    initial_containers: int,
+    max_write_buffers: int,
+    make_pool: Callable[[int], ContainerPool],
+    syncers: int,
+    block_flags: int,
+) -> Journal:
+    """Return the journal, positioned in a new container, with its opening record durable."""
+    size, directory = reader.container_bytes, reader.directory
+    slot = max((*reader.heads.by_slot, (reader.end_lsn - 1) // size, reader.heads.base_lsn // size - 1), default=-1) + 1
+    if not found.last_lsn and not reader.heads.by_slot:
+        slot = reader.heads.base_lsn // size
+    base_lsn, log_holes = reader.told_until(reader.end_lsn) if found.last_lsn else (slot * size, reader.holes)
+    incarnation = reader.heads.incarnation + 1
+    chain = reader.chain_to(found.last_lsn) if found.last_lsn else []
+    assert chain is not None  # the log was read through, or the reader resumed in it
+    last_slot = (reader.end_lsn - 1) // size
+    # What left the log by a block behind its end was not given back; it leaves again, by a block that stays.
+    late = [used for used in reader.heads.by_slot if base_lsn <= used * size <= last_slot * size and used not in chain]
+    late = [used for used in late if found.last_lsn and hole_with(log_holes, used) is None]
+    slots = {used: reader.heads.by_slot[used].prev_lsn for used in sorted([*chain, *late])}
+    empty = [used for used in slots if used in found.openings]
+    is_new = not reader.heads.by_slot and not reader.heads.free
+    keep = max(initial_containers, MIN_CONTAINERS) if is_new else MIN_CONTAINERS
+    _clear_away(directory)
+    pool = make_pool(keep)
+    for number in reader.heads.free:
+        pool.adopt(number, None)
+    for used in slots:
+        pool.adopt(reader.heads.by_slot[used].number, used)
+    _let_go(pool, reader, slots)
+    doubtful = found.ends(reader.end_lsn, size, slots)
+    copy_slots(reader, pool, incarnation, {used: end for used, end in doubtful.items() if used not in empty})
+    begun = [head.number for used, head in reader.heads.by_slot.items() if used > last_slot and slots]
+    in_use = [reader.heads.by_slot[used].number for used in doubtful if used in empty]  # until the log has left them
+    for number in [*begun, *superseded(reader), *in_use]:
+        pool.retire(number)
+    mark = MarkFile(directory.open(MARK_NAME, writable=True), reader.heads.mark)
+    try:
+        mark.write(durable_lsn=reader.end_lsn, base_lsn=base_lsn, incarnation=incarnation, time_us=clock.wall_us())
+        pool.begin()
+        pool.look_at_room()
+    except BaseException:
+        mark.close()
+        raise
+    journal = Journal(
+        pool, mark, clock, incarnation=incarnation, slot=slot, prev_lsn=found.last_lsn, durable_lsn=reader.end_lsn,
+        slots=slots, log_holes=log_holes, max_write_buffers=max_write_buffers, syncers=syncers,
+        block_flags=block_flags,
+    )  # fmt: skip
+    with abandoned_on_failure(journal):
+        journal.retire([*empty, *late], are_openings=True)
+        journal.append_control(RecordType.LOG_OPEN, extra=reader.end_lsn)
+        journal.flush()
+    return journal
+
+
+@contextmanager
+def abandoned_on_failure(journal: Journal) -> Iterator[None]:
+    """Abandon *journal* on an error before it is in use, and raise a disk error in place of `JournalFailed`."""
+    try:
+        yield
+    except JournalFailed as error:
+        journal.abandon()
+        raise error.__cause__ or error from None
+    except BaseException:
+        journal.abandon()
+        raise
+
+
+def _let_go(pool: ContainerPool, reader: LogReader, slots: Collection[int]) -> None:
+    """Free the containers whose head is of a slot outside the log, but first archive what they still hold of it.
+
+    What was begun behind the log's end was never confirmed, and is in doubt: it stays for `_resume` to retire.
+    """
+    last_slot = (reader.end_lsn - 1) // reader.container_bytes
+    known = [(slot, head.prev_lsn) for slot, head in reader.heads.by_slot.items() if slot <= last_slot]
+    known = sorted([*known, *((hole.first, hole.prev_lsn) for hole in reader.holes)])
+    for slot, head in sorted(reader.heads.by_slot.items()):
+        if slot in slots or (slot > last_slot and slots):
+            continue
+        archiver = pool.archiver
+        if archiver is not None and slot < last_slot:
+            at = bisect_left(known, (slot + 1, 0))
+            # the mark alone may know the base
+            next_prev_lsn = known[at][1] if at < len(known) else reader.heads.base_lsn
+            if archiver.archive.wants(slot, head.number, next_prev_lsn):
+                archiver.take_over([Left(slot, head.number)])
+                continue
+        pool.give_back(Left(slot, head.number))
+
+
+def _clear_away(directory: Directory) -> None:
+    """Remove incomplete containers, and make the names of the others durable."""
+    for name in directory.names():
+        if name.endswith(container.SUFFIX + ".new"):
+            directory.unlink(name)
+    directory.sync()
+
+
+def _unreadable(error: DiskError) -> DiskError:
+    """Return *error* with a remedy. Unreadable blocks may be intact, so the log is never cut there."""
+    remedy = "nothing was changed; `cairnmq salvage` recovers what the disk still reads"
+    return DiskError(error.place, error.reason, f"{error.remedy}; {remedy}" if error.remedy else remedy)
+
+
+def _corrupt(directory: Directory, damage: Damage) -> CorruptJournal:
+    return CorruptJournal(
+        directory.path,
+        f"LSN {damage.first_lsn} to {damage.end_lsn} was durable and can't be read ({damage.why})",
+        "nothing was changed; `cairnmq dump` shows what is whole; restore the files from a backup",
+        damage.first_lsn,
+        damage.end_lsn,
+    )

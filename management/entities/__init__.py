@@ -1,0 +1,1 @@
+"""Entity types of management: queues, exchanges, connections, users, federation."""

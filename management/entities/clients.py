@@ -1,0 +1,174 @@
+"""Clients: their connections, and the links on them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...amqp.codec.types import Timestamp
+from ...broker.kernel.connections import Connection, Connections, Link, Session
+from ...broker.kernel.loader import Loader
+from ...broker.links.consumer import Consumer
+from ...broker.nodes.access_control import MANAGE
+from ..protocol.call import Call
+from ..protocol.entity import Attribute, Operation, Type
+from ..protocol.request import only, text
+
+_TAKEN_DOWN = "management closed it"
+
+
+class ConnectionType(Type):
+    name = "connection"
+    meaning = "A client's connection."
+
+    def __init__(self, connections: Connections, loader: Loader) -> None:
+        self._connections = connections
+        self._loader = loader
+        super().__init__(
+            (
+                Attribute("container", "string", "The client's container id.", lambda c: c.end.container),
+                Attribute("user", "string", "Who logged in; empty for nobody in particular.", lambda c: c.end.user),
+                Attribute("since", "time", "When it opened AMQP.", lambda c: Timestamp(c.since_us // 1000)),
+                Attribute("sessions", "number", "Sessions on it.", lambda c: len(c.sessions)),
+                Attribute("links", "number", "Links on it.", lambda c: len(c.links)),
+            ),
+            (
+                Operation(
+                    "DELETE", ("reason",), "Close it with `amqp:connection:forced`. What it has not settled goes back.",
+                    self._delete,
+                ),
+            ),
+        )  # fmt: skip
+
+    def all(self) -> list[Any]:
+        return list(self._connections.by_end.values())
+
+    def find(self, name: str) -> Connection | None:
+        return next((one for one in self._connections.by_end.values() if name in (one.identity, one.end.name)), None)
+
+    def name_of(self, entity: Connection) -> str:
+        return entity.end.name
+
+    def identity_of(self, entity: Connection) -> str:
+        return entity.identity
+
+    def is_there(self, entity: Connection) -> bool:
+        return entity.end in self._connections.by_end
+
+    def _delete(self, call: Call) -> None:
+        reason = _reason(call)
+        connection: Connection = self.wanted(call, MANAGE)
+        end = connection.end
+        call.subject = f"{connection.identity}: {end.name}, user {end.user!r}, AMQP container ID {end.container!r}"
+        call.answer()
+        self._loader.next_step(lambda: connection.end.expel(reason))  # it may be the caller's own
+
+
+class SessionType(Type):
+    name = "session"
+    meaning = "A session of a client's connection."
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        super().__init__(
+            (
+                Attribute("connection", "string", "The identity of its connection.", lambda s: s.connection.identity),
+                Attribute("number", "number", "Which one of the connection it is.", lambda s: s.number),
+                Attribute("since", "time", "When it was begun.", lambda s: Timestamp(s.since_us // 1000)),
+                Attribute(
+                    "links", "number", "Links on it.",
+                    lambda s: sum(link.wish.session == s.number for link in s.connection.links.values()),
+                ),
+            ),
+            (),
+        )  # fmt: skip
+
+    def all(self) -> list[Any]:
+        return [session for connection in self._connections.by_end.values() for session in connection.sessions.values()]
+
+    def find(self, name: str) -> Session | None:
+        return next((session for session in self.all() if session.identity == name), None)
+
+    def name_of(self, entity: Session) -> str:
+        return entity.identity
+
+    def is_there(self, entity: Session) -> bool:
+        return entity.number in entity.connection.sessions
+
+
+class LinkType(Type):
+    name = "link"
+    meaning = "A link of a client, as the client sees it."
+
+    def __init__(self, connections: Connections, loader: Loader) -> None:
+        self._links = connections.links
+        self._loader = loader
+        self._connections = connections
+        super().__init__(
+            (
+                Attribute("connection", "string", "The identity of its connection.", lambda k: k.connection.identity),
+                Attribute(
+                    "session", "string", "The identity of its session.",
+                    lambda k: f"{k.connection.identity}.{k.wish.session}",
+                ),
+                Attribute(
+                    "role", "string", "`receiver` or `sender`.", lambda k: "receiver" if k.wish.to_client else "sender"
+                ),
+                Attribute(
+                    "address", "string", "What it was attached to; null where messages or the broker name it.",
+                    lambda k: k.wish.terminus.address,
+                ),
+                Attribute("presettled", "boolean", "Nothing on it is confirmed.", lambda k: k.wish.presettled),
+                Attribute(
+                    "browsing", "boolean", "It takes nothing.",
+                    lambda k: k.wish.terminus.browse and not isinstance(k.terminal.driver, Consumer),
+                ),
+                Attribute("open", "boolean", "The broker has answered.", lambda k: k.terminal.driver is not None),
+                Attribute(
+                    "unsettled", "number", "Messages that its client has and has not settled.",
+                    lambda k: len(k.terminal.driver.unsettled) if isinstance(k.terminal.driver, Consumer) else 0,
+                ),
+                Attribute("since", "time", "When it was attached.", lambda k: Timestamp(k.since_us // 1000)),
+            ),
+            (
+                Operation(
+                    "DELETE", ("reason",),
+                    "Detach it with `amqp:link:detach-forced`. What it has not settled goes back.", self._delete,
+                ),
+            ),
+        )  # fmt: skip
+
+    def all(self) -> list[Any]:
+        return list(self._links.values())
+
+    def find(self, name: str) -> Link | None:
+        number = name.partition("-")[0]
+        for connection in self._connections.by_end.values():
+            if connection.identity == number:
+                return next((link for link in connection.links.values() if link.identity == name), None)
+        return None
+
+    def name_of(self, entity: Link) -> str:
+        return entity.wish.link_name
+
+    def identity_of(self, entity: Link) -> str:
+        return entity.identity
+
+    def is_there(self, entity: Link) -> bool:
+        return entity.terminal in self._links
+
+    def resource_of(self, entity: Link) -> str:
+        return entity.wish.terminus.address or ""
+
+    def _delete(self, call: Call) -> None:
+        reason = _reason(call)
+        link: Link = self.wanted(call, MANAGE)
+        call.check(MANAGE, self.resource_of(link))
+        call.subject = f"{link.identity}: {link.wish.link_name!r} of user {link.wish.user!r}"
+        call.answer()
+        self._loader.next_step(lambda: link.terminal.failure("amqp:link:detach-forced", reason))
+
+
+def _reason(call: Call) -> str:
+    asked = call.request.map()
+    only(asked, "reason")
+    return text(asked, "reason", _TAKEN_DOWN)[:256]

@@ -1,0 +1,253 @@
+"""Exchanges, and the bindings from them to queues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
+
+from ...broker.nodes.access_control import CREATE, DELETE, MANAGE, MONITOR, RECEIVE, SEND
+from ...broker.nodes.binding_filter import SELECTOR
+from ...broker.nodes.exchanges import TYPES, Exchange
+from ...broker.nodes.registry import PREDECLARED, NodeRegistry
+from ...broker.queues.queue import Queue
+from ...broker.selector.background_compiler import Compiler
+from ...broker.selector.compiler import SelectorError
+from ..protocol.call import Call
+from ..protocol.entity import Attribute, Named, Operation, Type
+from ..protocol.request import (
+    BAD_REQUEST,
+    CONFLICT,
+    CREATED,
+    NOT_FOUND,
+    OK,
+    Refusal,
+    arguments,
+    flag,
+    only,
+    shown,
+    text,
+)
+from .queues import check_name, gone
+
+
+class ExchangeType(Named):
+    name = "exchange"
+    meaning = "An exchange."
+
+    def __init__(self, nodes: NodeRegistry) -> None:
+        self._nodes = nodes
+        super().__init__(
+            self._nodes.exchanges,
+            (
+                Attribute("exchange-type", "string", "`direct`, `fanout`, `topic` or `headers`.", lambda e: e.type),
+                Attribute(
+                    "durable", "boolean", "Whether it outlasts the broker.",
+                    lambda e: bool(e.exchange_id) or e.name in PREDECLARED,
+                ),
+                Attribute("arguments", "map", "What it was made with.", lambda e: e.arguments),
+                Attribute(
+                    "alternate-exchange", "string", "Gets what no queue of this one gets; empty for none.",
+                    lambda e: e.alternate,
+                ),
+                Attribute("bindings", "number", "Bindings from it.", lambda e: e.binding_count),
+                Attribute("producers", "number", "Links that send to it.", lambda e: len(e.producers)),
+                Attribute("routed", "number", "Messages that a queue got, so far.", lambda e: e.routed),
+                Attribute("unroutable", "number", "Messages that none got, so far.", lambda e: e.unrouted),
+            ),
+            (
+                Operation(
+                    "CREATE", ("exchange-type", "durable", "arguments"),
+                    "Make it: `direct`, and durable, if nothing else is said. 409 if it is there, and otherwise.",
+                    self._create,
+                ),
+                Operation(
+                    "DELETE", ("if-unused",), "With its bindings; 409 if it has any, where that is to be seen to.",
+                    self._delete,
+                ),
+            ),
+        )  # fmt: skip
+
+    def _create(self, call: Call) -> None:
+        name, asked = call.name(), call.request.map()
+        only(asked, "exchange-type", "durable", "arguments")
+        kind, durable = text(asked, "exchange-type", "direct"), flag(asked, "durable", True)
+        settings = arguments(asked)
+        check_name(self.name, name)
+        call.check(CREATE, name)
+        if kind not in TYPES:
+            raise Refusal(BAD_REQUEST, f"there is no type {shown(kind)}; there are {', '.join(TYPES)}")
+        only(settings, "alternate-exchange", "replicated", *[key for key in settings if key.startswith("x-")])
+        if alternate := text(settings, "alternate-exchange", ""):
+            call.check(SEND, alternate)
+        flag(settings, "replicated", True)
+        there = self.find(name)
+        if there is not None:
+            if (there.type, self.attributes["durable"].read(there), there.arguments) != (kind, durable, settings):
+                raise Refusal(CONFLICT, f"the exchange {shown(name)} is there, of another type or made otherwise")
+            call.answer(self.map_of(there), OK)
+        elif name in self._nodes.queues:
+            raise Refusal(CONFLICT, f"there is a queue {shown(name)}")
+        elif not durable:
+            call.answer(self.map_of(self._nodes.add_exchange(name, kind, settings)), CREATED)
+        else:
+            self._nodes.create_exchange(name, kind, settings, call.then(partial(self._made, call)))
+
+    def _made(self, call: Call, made: Exchange | Exception) -> None:
+        if isinstance(made, Exception):
+            call.failed(made)
+        else:
+            call.answer(self.map_of(made), CREATED)
+
+    def _delete(self, call: Call) -> None:
+        asked = call.request.map()
+        only(asked, "if-unused")
+        exchange: Exchange = self.wanted(call, DELETE)
+        if flag(asked, "if-unused", False) and exchange.binding_count:
+            raise Refusal(CONFLICT, f"the exchange {shown(exchange.name)} has {exchange.binding_count} bindings")
+        self._nodes.delete_exchange(exchange, call.then(partial(gone, call)))
+
+
+class _Bound(NamedTuple):
+    """A binding, and where it begins."""
+
+    exchange: Exchange
+    queue: Queue
+    key: str
+
+
+class BindingType(Type):
+    name = "binding"
+    meaning = "A binding. Its name is exchange, queue and key, each in percent-encoding, with slashes between them."
+
+    def __init__(self, nodes: NodeRegistry, compiler: Compiler) -> None:
+        self._nodes = nodes
+        self._compiler = compiler
+        super().__init__(
+            (
+                Attribute("exchange", "string", "Where it begins.", lambda b: b.exchange.name),
+                Attribute("queue", "string", "Where it leads.", lambda b: b.queue.name),
+                Attribute(
+                    "key", "string", "What it matches; empty where the exchange's type needs none.", lambda b: b.key
+                ),
+                Attribute("arguments", "map", "What it asks for beyond the key.", self._arguments),
+                Attribute(
+                    "durable", "boolean", "Whether it outlasts the broker.",
+                    lambda b: bool(b.queue.queue_id and b.exchange.exchange_id),
+                ),
+            ),
+            (
+                Operation(
+                    "CREATE", ("exchange", "queue", "key", "arguments"),
+                    "Bind; the request needs no name. 409 if it is there, with other arguments.", self._create,
+                ),
+                Operation("UPDATE", ("arguments",), "Other arguments.", self._update),
+                Operation("DELETE", (), "Unbind.", self._delete),
+            ),
+        )  # fmt: skip
+
+    def all(self) -> list[Any]:
+        return [
+            _Bound(exchange, binding.queue, binding.key)
+            for exchange in self._nodes.exchanges.values()
+            for binding in exchange.bindings()
+        ]
+
+    def find(self, name: str) -> _Bound | None:
+        exchange, queue, key = _parts(name)
+        found = self._nodes.exchanges.get(exchange), self._nodes.queues.get(queue)
+        if found[0] is None or found[1] is None or found[0].binding(found[1], key) is None:
+            return None
+        return _Bound(found[0], found[1], key)
+
+    def name_of(self, entity: _Bound) -> str:
+        return "/".join(quote(part, safe="") for part in (entity.exchange.name, entity.queue.name, entity.key))
+
+    def is_there(self, entity: _Bound) -> bool:
+        return not entity.exchange.is_deleted and entity.exchange.binding(entity.queue, entity.key) is not None
+
+    def resource_of(self, entity: _Bound) -> str:
+        return entity.exchange.name
+
+    def resource_named(self, name: str) -> str:
+        return _parts(name)[0]
+
+    def _arguments(self, entity: _Bound) -> Any:
+        binding = entity.exchange.binding(entity.queue, entity.key)
+        return {} if binding is None else binding.arguments
+
+    def _create(self, call: Call) -> None:
+        asked = call.request.map()
+        only(asked, "exchange", "queue", "key", "arguments")
+        key, settings = text(asked, "key", ""), arguments(asked)
+        if "\0" in key:
+            raise Refusal(BAD_REQUEST, "the key has a NUL in it")
+        exchange, queue = self._ends(call, text(asked, "exchange"), text(asked, "queue"))
+        bound = _Bound(exchange, queue, key)
+        call.subject = self.name_of(bound)
+        if self.is_there(bound):
+            if self._arguments(bound) != settings:
+                raise Refusal(CONFLICT, f"the binding {shown(self.name_of(bound))} is there, with other arguments")
+            call.answer(self.map_of(bound), OK)
+        else:
+            self._bind(call, bound, settings, CREATED)
+
+    def _bind(self, call: Call, bound: _Bound, settings: dict[str, Any], status: int) -> None:
+        """Bind when the selector, if there is one, is compiled."""
+
+        def compiled(found: object) -> None:
+            if isinstance(found, SelectorError):
+                raise found
+            exchange, queue = self._ends(call, bound.exchange.name, bound.queue.name)
+            self._nodes.bind(exchange, queue, bound.key, settings, call.then(self._bound(call, bound, status)))
+
+        text = settings.get(SELECTOR)
+        if not isinstance(text, str):
+            compiled(None)
+        elif too_long := self._compiler.too_long(text):
+            raise Refusal(BAD_REQUEST, too_long)
+        else:
+            wish = call.link.wish
+            self._compiler.compile(text, wish.user or wish.connection, call.then(compiled))
+
+    def _ends(self, call: Call, exchange_name: str, queue_name: str) -> tuple[Exchange, Queue]:
+        """Return exchange and queue of a binding. Checks both: the binder lets the queue receive from the exchange."""
+        call.check(MANAGE, queue_name)
+        call.check(RECEIVE, exchange_name)
+        exchange, queue = self._nodes.exchanges.get(exchange_name), self._nodes.queues.get(queue_name)
+        if exchange is None:
+            raise Refusal(NOT_FOUND, f"there is no exchange {shown(exchange_name)}")
+        if queue is None or queue.is_deleting:
+            raise Refusal(NOT_FOUND, f"there is no queue {shown(queue_name)}")
+        if queue_name.startswith("$"):
+            raise Refusal(BAD_REQUEST, f"{shown(queue_name)} is the broker's own")
+        return exchange, queue
+
+    def _update(self, call: Call) -> None:
+        bound: _Bound = self.wanted(call, MONITOR)
+        asked = call.request.map()
+        only(asked, "arguments")
+        self._ends(call, bound.exchange.name, bound.queue.name)
+        self._bind(call, bound, arguments(asked), OK)
+
+    def _bound(self, call: Call, bound: _Bound, status: int) -> Callable[[object], None]:
+        def bound_now(error: object) -> None:
+            if isinstance(error, Exception):
+                call.failed(error)
+            else:
+                call.answer(self.map_of(bound), status)
+
+        return bound_now
+
+    def _delete(self, call: Call) -> None:
+        bound: _Bound = self.wanted(call, MONITOR)
+        call.check(MANAGE, bound.queue.name)
+        self._nodes.unbind(bound.exchange, bound.queue, bound.key, call.then(partial(gone, call)))
+
+
+def _parts(name: str) -> tuple[str, str, str]:
+    parts = name.split("/")
+    if len(parts) != 3:
+        raise Refusal(BAD_REQUEST, "the name of a binding is exchange/queue/key, each in percent-encoding")
+    return unquote(parts[0]), unquote(parts[1]), unquote(parts[2])

@@ -1,0 +1,310 @@
+"""Queues, and the templates of those that are made on first use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from ...base.errors import StoreError
+from ...broker.kernel.connections import Connections
+from ...broker.nodes.access_control import BROWSE, CONFIGURE, CREATE, DELETE, MANAGE, RECEIVE, SEND
+from ...broker.nodes.addresses import DYNAMIC_PREFIX
+from ...broker.nodes.registry import MAX_NAME_BYTES, NodeRegistry
+from ...broker.nodes.resolver import Resolver
+from ...broker.queues.policy import CHANGEABLE, policy_of
+from ...broker.queues.queue import Queue
+from ...broker.users.user_accounts import OWNER, UserAccounts
+from ..protocol.call import Call
+from ..protocol.entity import Attribute, Named, Operation, Type
+from ..protocol.request import BAD_REQUEST, CONFLICT, CREATED, FORBIDDEN, OK, Refusal, arguments, flag, only, shown
+
+
+def check_name(kind: str, name: str) -> None:
+    """Raises `Refusal` for what no node may be called."""
+    if not 1 <= len(name.encode()) <= MAX_NAME_BYTES or "\0" in name:
+        raise Refusal(BAD_REQUEST, f"the name of a {kind} has 1 to {MAX_NAME_BYTES} bytes, and no NUL")
+    if name.startswith(("$", DYNAMIC_PREFIX)):
+        raise Refusal(BAD_REQUEST, f"no {kind} is called {shown(name)}: that is for the broker's own nodes")
+
+
+class QueueType(Named):
+    name = "queue"
+    meaning = "A queue. What is made on first use, or for one link, is listed as well."
+
+    def __init__(
+        self,
+        nodes: NodeRegistry,
+        resolver: Resolver,
+        connections: Connections,
+        users: UserAccounts,
+        purge: Callable[[Queue, Callable[[int | Exception], None], str], None],
+    ) -> None:
+        """*purge* dequeues all messages of a queue for a user, and reports how many."""
+        self._nodes = nodes
+        self._resolver = resolver
+        self._connections = connections
+        self._users = users
+        self._purge_queue = purge
+        number = partial(Attribute, kind="number")
+        super().__init__(
+            nodes.queues,
+            (
+                Attribute("durable", "boolean", "Whether it outlasts the broker.", lambda q: bool(q.queue_id)),
+                Attribute("arguments", "map", "Its policy.", lambda q: q.arguments),
+                number("messages", meaning="Messages on it, all together.", read=lambda q: q.messages),
+                number("ready", meaning="Those that consumers can take.", read=lambda q: q.depth),
+                number(
+                    "unsettled", meaning="Those that consumers have, that wait to come back, or to become durable.",
+                    read=lambda q: max(0, q.messages - q.depth),
+                ),
+                number("backlog", meaning="Those ready that are on the disk only.", read=lambda q: q.backlog.stored),
+                number("held-bytes", meaning="What it holds in memory.", read=lambda q: q.held_bytes),
+                number("consumers", meaning="Links that take from it.", read=lambda q: q.taker_count),
+                number(
+                    "browsers", meaning="Links that look at it.", read=lambda q: len(q.browsers) - len(q.selecting)
+                ),
+                number("producers", meaning="Links that send straight to it.", read=lambda q: len(q.producers)),
+                number("bindings", meaning="Bindings that lead to it.", read=lambda q: q.bindings),
+                number("put", meaning="Messages put on it since the broker started.", read=lambda q: q.put),
+                number("taken", meaning="Messages taken off it for good since then.", read=lambda q: q.taken),
+                number(
+                    "dead-lettered", meaning="Those of them that were rejected, or failed too often.",
+                    read=lambda q: q.dead_lettered,
+                ),
+                number("expired", meaning="Those of them whose time was over.", read=lambda q: q.expired),
+                Attribute(
+                    "connection", "string", "The identity of the connection that it goes with, if it does.",
+                    self._connection,
+                ),
+            ),
+            (
+                Operation(
+                    "CREATE", ("durable", "arguments"),
+                    "Make it, durable unless `durable` is false. 409 if it is there, and otherwise.", self._create,
+                ),
+                Operation(
+                    "UPDATE", ("arguments",),
+                    "Other values of some arguments, null to take one away: " + ", ".join(f"`{n}`" for n in CHANGEABLE)
+                    + ", and what begins with `x-`. They count at once.", self._update,
+                ),
+                Operation(
+                    "DELETE", ("if-unused", "if-empty"),
+                    "With all that is on it; 409 if it has consumers or messages, where that is to be seen to.",
+                    self._delete,
+                ),
+                Operation(
+                    "PURGE", (), "Take all messages off it but those that consumers and transactions have; `purged` "
+                    "tells how many it were.", self._purge,
+                ),
+            ),
+        )  # fmt: skip
+
+    def find(self, name: str) -> Queue | None:
+        queue = self.by_name.get(name)
+        return None if queue is None or queue.is_deleting else queue
+
+    def is_there(self, entity: Queue) -> bool:
+        return not entity.is_deleting
+
+    def is_internal(self, entity: Queue) -> bool:
+        return entity.name.startswith("$")
+
+    def wanted(self, call: Call, operation: str) -> Queue:
+        """Return the named queue; only its own connection may read from a private queue (A14)."""
+        queue: Queue = super().wanted(call, operation)
+        if operation in (BROWSE, RECEIVE) and queue.private and queue.owner is not call.link.wish.connection:
+            raise Refusal(FORBIDDEN, f"{shown(queue.name)} belongs to another connection")
+        return queue
+
+    def _connection(self, queue: Queue) -> str | None:
+        connection = self._connections.by_end.get(queue.owner)
+        return None if connection is None else connection.identity
+
+    def _create(self, call: Call) -> None:
+        name, asked = call.name(), call.request.map()
+        only(asked, "durable", "arguments")
+        durable, settings = flag(asked, "durable", True), arguments(asked)
+        check_name(self.name, name)
+        call.check(CREATE, name)
+        check_policy(call, name, settings)
+        check_owner(call, settings)
+        user = call.link.wish.user
+        there = self.find(name)
+        if there is not None:
+            self._same(call, there, durable, settings)
+        elif name in self._nodes.exchanges:
+            raise Refusal(CONFLICT, f"there is an exchange {shown(name)}")
+        elif not durable:
+            denial = self._users.of(user).queue_denial()
+            if denial is not None:
+                raise denial
+            owned = self._users.owned(settings, user)
+            call.answer(self.map_of(self._nodes.add_queue(name, owned)), CREATED)
+        else:
+            self._resolver.create_queue(user, name, settings, call.then(partial(self._made, call, settings)))
+
+    def _made(self, call: Call, settings: dict[str, Any], made: Queue | Exception) -> None:
+        if isinstance(made, Exception):
+            call.failed(made)
+        elif not is_as_asked(made, settings):  # somebody else was there first
+            self._same(call, made, True, settings)
+        else:
+            call.answer(self.map_of(made), CREATED)
+
+    def _same(self, call: Call, there: Queue, durable: bool, settings: dict[str, Any]) -> None:
+        if bool(there.queue_id) != durable or not is_as_asked(there, settings):
+            raise Refusal(CONFLICT, f"the queue {shown(there.name)} is there, durable or made otherwise")
+        call.answer(self.map_of(there), OK)
+
+    def _update(self, call: Call) -> None:
+        asked = call.request.map()
+        only(asked, "arguments")
+        queue: Queue = self.wanted(call, MANAGE)
+        if queue.name.startswith("$"):
+            raise Refusal(BAD_REQUEST, f"{shown(queue.name)} is the broker's own")
+        changes = arguments(asked)
+        check_owner(call, changes)
+        kept = {name: value for name, value in {**queue.arguments, **changes}.items() if value is not None}
+        check_policy(call, queue.name, kept)
+
+        def changed(error: object) -> None:
+            if isinstance(error, Exception):
+                call.failed(error)
+            else:
+                call.answer(self.map_of(queue))
+
+        self._nodes.change_queue(queue, changes, call.then(changed))
+
+    def _delete(self, call: Call) -> None:
+        asked = call.request.map()
+        only(asked, "if-unused", "if-empty")
+        queue: Queue = self.wanted(call, DELETE)
+        if flag(asked, "if-unused", False) and queue.taker_count:
+            raise Refusal(CONFLICT, f"the queue {shown(queue.name)} has {queue.taker_count} consumers")
+        if flag(asked, "if-empty", False) and queue.messages:
+            raise Refusal(CONFLICT, f"the queue {shown(queue.name)} has {queue.messages} messages")
+        call.messages = queue.messages
+        self._nodes.delete_queue(queue, call.then(partial(gone, call)))
+
+    def _purge(self, call: Call) -> None:
+        only(call.request.map())
+        queue: Queue = self.wanted(call, MANAGE)
+
+        def purged(count: int | Exception) -> None:
+            if isinstance(count, Exception):
+                call.failed(count)
+            else:
+                call.messages = count
+                call.answer({"purged": count})
+
+        self._purge_queue(queue, call.then(purged), call.link.wish.user)
+
+
+def gone(call: Call, error: object) -> None:
+    """Answer a deletion: with success, or with *error*."""
+    if isinstance(error, Exception):
+        call.failed(error)
+    else:
+        call.answer()
+
+
+def is_as_asked(queue: Queue, settings: dict[str, Any]) -> bool:
+    """Return whether a queue has the arguments *settings*; its owner is ignored if they do not name one."""
+    owner = {OWNER: queue.arguments[OWNER]} if OWNER in queue.arguments else {}
+    return {**queue.arguments} == {**owner, **settings}
+
+
+def check_owner(call: Call, settings: dict[str, Any]) -> None:
+    """Raises `Refusal` for an owner that the caller may not name: to name one takes the right to manage the broker."""
+    if OWNER in settings:
+        call.check(MANAGE, "")
+        if not isinstance(settings[OWNER], str | None):
+            raise Refusal(BAD_REQUEST, f"{OWNER} is the name of a user")
+
+
+def check_policy(call: Call, name: str, settings: dict[str, Any]) -> None:
+    """Raises `Refusal` for arguments that are none, or that send messages where the caller may not (A13)."""
+    try:
+        policy = policy_of(name, settings)
+    except StoreError as error:
+        raise Refusal(BAD_REQUEST, str(error)) from error
+    for address in (policy.dead_letter_address, policy.expiry_address):
+        if address:
+            call.check_address(SEND, address)
+
+
+class TemplateType(Type):
+    name = "template"
+    is_named_by_pattern = True
+    meaning = "Arguments of queues made on first use: the name is a pattern, and later templates go over earlier ones."
+
+    def __init__(self, nodes: NodeRegistry) -> None:
+        self._nodes = nodes
+        super().__init__(
+            (
+                Attribute(
+                    "arguments", "map", "What a queue that it fits is made with.",
+                    lambda pattern: self._nodes.templates.get(pattern, {}),
+                ),
+            ),
+            (
+                Operation("CREATE", ("arguments",), "Keep it. 409 if it is there, and otherwise.", self._create),
+                Operation("UPDATE", ("arguments",), "Other arguments; queues there are keep theirs.", self._update),
+                Operation("DELETE", (), "Forget it.", self._delete),
+            ),
+        )  # fmt: skip
+
+    def all(self) -> list[Any]:
+        return list(self._nodes.templates)
+
+    def find(self, name: str) -> str | None:
+        return name if name in self._nodes.templates else None
+
+    def name_of(self, entity: str) -> str:
+        return entity
+
+    def is_there(self, entity: str) -> bool:
+        return entity in self._nodes.templates
+
+    def resource_of(self, entity: str) -> str:
+        return entity
+
+    def resource_named(self, name: str) -> str:
+        return name
+
+    def _settings(self, call: Call) -> dict[str, Any]:
+        asked = call.request.map()
+        only(asked, "arguments")
+        settings = arguments(asked)
+        check_policy(call, call.name(), settings)
+        check_owner(call, settings)
+        return settings
+
+    def _create(self, call: Call) -> None:
+        name = call.name()
+        check_name(self.name, name)
+        call.check(CONFIGURE, name, pattern=True)
+        settings = self._settings(call)
+        if self.find(name) is None:
+            self._nodes.set_template(name, settings, call.then(self._kept(call, name, CREATED)))
+        elif self._nodes.templates[name] != settings:
+            raise Refusal(CONFLICT, f"the template {shown(name)} is there, with other arguments")
+        else:
+            call.answer(self.map_of(name), OK)
+
+    def _update(self, call: Call) -> None:
+        name = self.wanted(call, CONFIGURE)
+        self._nodes.set_template(name, self._settings(call), call.then(self._kept(call, name, OK)))
+
+    def _kept(self, call: Call, name: str, status: int) -> Callable[[object], None]:
+        def kept(error: object) -> None:
+            if isinstance(error, Exception):
+                call.failed(error)
+            else:
+                call.answer(self.map_of(name), status)
+
+        return kept
+
+    def _delete(self, call: Call) -> None:
+        self._nodes.delete_template(self.wanted(call, CONFIGURE), call.then(partial(gone, call)))

@@ -1,0 +1,255 @@
+"""The broker itself, its store, and the transactions that are not over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
+from functools import partial
+from importlib.metadata import version
+from typing import Any, NamedTuple
+
+from ...amqp.codec.types import Timestamp
+from ...base.errors import CairnError
+from ...broker.kernel.connections import Connections
+from ...broker.kernel.context import CoreContext
+from ...broker.nodes.access_control import MANAGE
+from ...broker.nodes.registry import NodeRegistry
+from ...broker.transactions.registry import Transactions
+from ...broker.transactions.transaction import ROLLBACK
+from ...broker.transactions.transaction import Transaction as OpenTransaction
+from ...broker.transactions.xa import InDoubt
+from ...store.contract.interface import MessageStore
+from ...store.journaled.metrics import JournalMetrics, measure
+from ...store.journaled.store import JournalStore
+from ..protocol.call import Call
+from ..protocol.entity import Attribute, Operation, Type
+from ..protocol.request import BAD_REQUEST, Refusal, flag, only
+
+Reload = Callable[[Callable[[int | CairnError], None]], None]
+"""A function that reloads files; on the core, it reports how many connections and links were closed, or the error."""
+
+
+class One(Type):
+    """A type of which there is one, called as its type is."""
+
+    def all(self) -> list[Any]:
+        return [self]
+
+    def find(self, name: str) -> Any:
+        return self if name in (self.name, "self") else None
+
+    def name_of(self, entity: Any) -> str:
+        return self.name
+
+
+class BrokerType(One):
+    name = "broker"
+    meaning = "The broker. There is one, called `broker`."
+
+    def __init__(
+        self, core: CoreContext, nodes: NodeRegistry, connections: Connections, reload: Reload | None
+    ) -> None:
+        self._reload = reload
+        meaning = (
+            "Read the files of users, access rules, certificates and revoked ones again, and close what is not allowed "
+            "any more; `gone` tells how many connections and links. If one is broken, all stays as it was."
+        )
+        begun_us = core.clock.wall_us()
+        begun_s = core.clock.monotonic_s()
+        memory = core.memory
+        super().__init__(
+            (
+                Attribute("version", "string", "CairnMQ's.", lambda _: version("cairnmq")),
+                Attribute("since", "time", "When it started.", lambda _: Timestamp(begun_us // 1000)),
+                Attribute(
+                    "uptime-seconds", "number", "How long ago that was.",
+                    lambda _: int(core.clock.monotonic_s() - begun_s),
+                ),
+                Attribute("queues", "number", "Queues there are.", lambda _: len(nodes.queues)),
+                Attribute("exchanges", "number", "Exchanges there are.", lambda _: len(nodes.exchanges)),
+                Attribute("connections", "number", "Connections there are.", lambda _: len(connections.by_end)),
+                Attribute("links", "number", "Links there are.", lambda _: len(connections.links)),
+                Attribute("memory-used-bytes", "number", "What waiting messages hold.", lambda _: memory.used_bytes),
+                Attribute(
+                    "alarms", "list", "What is short, and why: the disk, the memory; empty if nothing is.",
+                    lambda _: alarms_of(core),
+                ),
+                Attribute("memory-limit-bytes", "number", "What they may hold.", lambda _: memory.limit_bytes),
+            ),
+            () if reload is None else (Operation("RELOAD", (), meaning, self._do_reload),),
+        )  # fmt: skip
+
+
+    def _do_reload(self, call: Call) -> None:
+        call.check(MANAGE, "")
+        only(call.request.map())
+
+        def done(found: int | CairnError) -> None:
+            if isinstance(found, CairnError):
+                call.failed(found)
+            else:
+                call.closed = found
+                call.answer({"gone": found})
+
+        assert self._reload is not None
+        self._reload(done)
+
+
+def alarms_of(core: CoreContext) -> list[str]:
+    """A sentence for each resource that is short."""
+    found: list[str] = []
+    if full := core.store.full():
+        found.append(f"disk: {full}")
+    if waiting := len(core.memory.waiting):
+        used, limit = core.memory.used_bytes, core.memory.limit_bytes
+        found.append(f"memory: {used} of {limit} bytes are used, and senders to {waiting} queues wait")
+    return found
+
+
+class StoreType(One):
+    """Its attributes beyond the first are those of a journal, null for a store that has none."""
+
+    name = "store"
+    meaning = "Where messages are kept. There is one, called `store`. What begins with `journal-` only a journal has."
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        super().__init__(
+            (
+                Attribute("durable-lsn", "number", "What was recorded below is durable.", lambda _: store.durable_lsn),
+                Attribute("next-lsn", "number", "Above all that was recorded.", lambda _: store.next_lsn),
+                Attribute("full", "string", "Why nothing more can be stored; empty if it can.", lambda _: store.full()),
+                *(
+                    Attribute(
+                        f"journal-{field.name.replace('_', '-')}", _KINDS[str(field.type)],
+                        f"`JournalMetrics.{field.name}`.", partial(_figure, field.name),
+                    )
+                    for field in fields(JournalMetrics)
+                    if str(field.type) in _KINDS
+                ),
+            ),
+            (),
+        )  # fmt: skip
+
+    def map_of(self, entity: Any) -> Mapping[str, Any]:
+        return super().map_of(self._measured())
+
+    def row_of(self, entity: Any, names: Any) -> bytes:
+        return super().row_of(self._measured(), names)
+
+    def _measured(self) -> Any:
+        return measure(self._store) if isinstance(self._store, JournalStore) else None
+
+
+def _figure(name: str, metrics: JournalMetrics | None) -> Any:
+    return None if metrics is None else getattr(metrics, name)
+
+
+_KINDS = {"int": "number", "float": "number", "float | None": "number", "int | None": "number", "str": "string",
+          "bool": "boolean"}  # fmt: skip
+
+
+class Known(NamedTuple):
+    """A transaction, as management shows it."""
+
+    name: str
+    state: str
+    operations: int
+    since: Timestamp | None = None
+    connection: str | None = None
+    transaction: OpenTransaction | None = None
+
+
+class TransactionType(Type):
+    name = "transaction"
+    meaning = (
+        "A client's transaction that is open, or a distributed one that is in doubt: prepared, or decided on without "
+        "its coordinator. A distributed one is called by its xid."
+    )
+
+    def __init__(
+        self, core: CoreContext, connections: Connections, open_transactions: Transactions, in_doubt: InDoubt
+    ) -> None:
+        self._core = core
+        self._connections = connections
+        self._open_transactions = open_transactions
+        self._transactions = core.store.transactions
+        self._in_doubt = in_doubt
+        super().__init__(
+            (
+                Attribute("state", "string", "What has become of it so far.", lambda t: t.state),
+                Attribute("operations", "number", "What it puts, and takes.", lambda t: t.operations),
+                Attribute("since", "time", "When it was declared, if it is open.", lambda t: t.since),
+                Attribute("age-seconds", "number", "How long ago that was.", self._age_s),
+                Attribute(
+                    "connection", "string", "The identity of its client's connection, if it is open.",
+                    lambda t: t.connection,
+                ),
+            ),
+            (
+                Operation("PREPARE", (), "The first phase, of one that its client has discharged.", self._prepare),
+                Operation("COMMIT", (), "The second phase, or the only one.", self._commit),
+                Operation("ROLLBACK", (), "Nothing of it is to be; its client hears at the discharge.", self._rollback),
+                Operation(
+                    "DECIDE", ("commit",), "End one that is prepared, without its coordinator: it is remembered.",
+                    self._decide,
+                ),
+                Operation("FORGET", (), "Let go of one that was decided on.", self._forget),
+            ),
+        )  # fmt: skip
+
+    def all(self) -> list[Any]:
+        in_doubt = [
+            Known(one.xid.hex(), one.state.value, len(one.operations)) for one in self._transactions.in_doubt()
+        ]
+        return [*in_doubt, *self._open()]
+
+    def _open(self) -> Iterator[Known]:
+        by_end = self._connections.by_end
+        for end, one in self._open_transactions.open():
+            connection = by_end.get(end)
+            name = one.inner.xid.hex() if one.inner is not None and one.inner.xid else one.id.hex()
+            since = Timestamp(one.since_us // 1000)
+            identity = None if connection is None else connection.identity
+            yield Known(name, "open", one.operations, since, identity, one)
+
+    def find(self, name: str) -> Known | None:
+        return next((one for one in self.all() if one.name == name), None)
+
+    def name_of(self, entity: Known) -> str:
+        return entity.name
+
+    def _age_s(self, entity: Known) -> int | None:
+        now_ms = self._core.clock.wall_us() // 1000
+        return None if entity.since is None else max(0, now_ms - entity.since) // 1000
+
+    def _xid(self, call: Call, *known: str) -> bytes:
+        """Parse the name of a transaction: its XID in hexadecimal digits."""
+        only(call.request.map(), *known)
+        call.check(MANAGE, "")
+        try:
+            return bytes.fromhex(call.name())
+        except ValueError as error:
+            raise Refusal(BAD_REQUEST, "the name of a transaction is its xid in hexadecimal digits") from error
+
+    def _prepare(self, call: Call) -> None:
+        self._in_doubt.prepare(self._xid(call), call.answer)
+
+    def _commit(self, call: Call) -> None:
+        self._in_doubt.commit(self._xid(call), call.answer)
+
+    def _rollback(self, call: Call) -> None:
+        xid = self._xid(call)
+        found = next((one.transaction for one in self._open() if one.name == call.name()), None)
+        if found is None:
+            self._in_doubt.rollback(xid, call.answer)
+        else:
+            lsn = found.roll_back(ROLLBACK, "management rolled it back")
+            self._core.commits.when_durable(lsn, call.answer)
+
+    def _decide(self, call: Call) -> None:
+        xid = self._xid(call, "commit")
+        self._in_doubt.decide(xid, call.answer, commit=flag(call.request.map(), "commit", False))
+
+    def _forget(self, call: Call) -> None:
+        self._in_doubt.forget(self._xid(call), call.answer)

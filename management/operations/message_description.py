@@ -1,0 +1,158 @@
+"""Descriptions of messages as maps, for PEEK. They are made on the thread of the reader."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ...amqp.codec import decode, encode, header, sections
+from ...amqp.codec.primitives import Malformed
+from ...base.errors import CairnError
+from ...broker.messages.entry import Entry
+from ...store.contract.interface import MessageStore
+
+MOST_ANSWER_BYTES = 1 << 20
+"""Bytes after which a page ends."""
+
+ATTRIBUTES = (
+    ("position", "number", "Its place on the queue: `after` for the next page."),
+    ("id", "number", "The store's; 0 of a message that is not stored."),
+    ("size", "number", "Bytes of the encoded message."),
+    ("pieces", "number", "In how many pieces it is stored."),
+    ("redelivered", "boolean", "Somebody may have had it before."),
+    ("failures", "number", "Deliveries that failed, on top of what its header says."),
+    ("header", "map", "`durable`, `priority`, `ttl`, `first-acquirer`, `delivery-count`."),
+    ("message-annotations", "map", "As they are."),
+    ("properties", "map", "Those that are set, by AMQP's names."),
+    ("application-properties", "map", "As they are."),
+    ("body-kind", "string", "`data`, `sequence` or `value`; null where that is not known."),
+    ("body", "any", "With `body-bytes`: the beginning of the data, or a value that is no longer than that."),
+    ("malformed", "string", "What is wrong with it; null if nothing was seen."),
+)  # fmt: skip
+_KINDS = {sections.DATA: "data", sections.SEQUENCE: "sequence", sections.VALUE: "value"}
+_PROPERTIES = [name.removesuffix("_ms").replace("_", "-") for name in sections.Properties._fields]
+
+
+class PeekedMessage(NamedTuple):
+    """A message on a queue, as the core sees it."""
+
+    position: int
+    message_id: int
+    acquired: bool
+    failures: int
+    size_bytes: int
+    content: bytes | None
+    """None: it is to be read."""
+    pieces: int
+
+
+def peeked(entry: Entry, store: MessageStore) -> PeekedMessage:
+    """Return the message of *entry*. Core only."""
+    content = entry.content
+    pieces, size_bytes = 1, 0
+    if isinstance(content, bytes):
+        size_bytes = len(content)
+    elif content is None:
+        pieces, size_bytes = 0, store.size_of(entry.message_id)
+    else:
+        pieces = content.pieces
+        size_bytes = sum(len(content.piece(number)) for number in range(pieces))
+        content = content.piece(0)
+    return PeekedMessage(
+        entry.position, entry.message_id, entry.previously_delivered, entry.failures, size_bytes, content, pieces
+    )
+
+
+def described(store: MessageStore, seen: Sequence[PeekedMessage], body_bytes: int) -> bytes:
+    """Return an encoded answer that describes these messages. Any thread."""
+    messages: list[bytes] = []
+    size_bytes = 0
+    last = 0
+    for one in seen:
+        if size_bytes > MOST_ANSWER_BYTES:
+            break
+        last = one.position
+        if one.content is None:
+            try:
+                pieces = store.piece_count(one.message_id)
+                one = one._replace(content=store.load_piece(one.message_id, 0), pieces=pieces)
+            except (CairnError, LookupError):  # it went meanwhile
+                continue
+        messages.append(_message(one, body_bytes))
+        size_bytes += len(messages[-1])
+    return encode.mapped(
+        (encode.string("messages"), encode.listed(messages), encode.string("next"), encode.value(last))
+    )
+
+
+def _message(one: PeekedMessage, body_bytes: int) -> bytes:
+    content = one.content or b""
+    told: dict[str, bytes] = {
+        "position": encode.value(one.position),
+        "id": encode.value(one.message_id),
+        "size": encode.value(one.size_bytes),
+        "pieces": encode.value(one.pieces),
+        "redelivered": encode.value(one.acquired),
+        "failures": encode.value(one.failures),
+    }
+    try:
+        told |= _sections(content, one.pieces == 1, body_bytes)
+    except Malformed as error:
+        told["malformed"] = encode.value(str(error))
+    return encode.mapped(
+        part for name, _, _ in ATTRIBUTES for part in (encode.string(name), told.get(name, encode.NULL))
+    )
+
+
+def _sections(content: bytes, whole: bool, body_bytes: int) -> dict[str, bytes]:
+    found = sections.index(content, whole=whole)
+    head = header.parse(content)
+    told = {
+        "header": encode.value(
+            {
+                "durable": head.durable,
+                "priority": head.priority,
+                "ttl": head.ttl_ms,
+                "first-acquirer": head.first_acquirer,
+                "delivery-count": head.delivery_count,
+            }
+        )
+    }
+    if found.properties is not None:
+        sections.properties(content, found.properties.value)  # raises if they are of wrong types
+        told["properties"] = _properties(decode.value(content, found.properties.value)[0])
+    for name, section in (
+        ("message-annotations", found.message_annotations),
+        ("application-properties", found.application_properties),
+    ):
+        if section is not None:
+            decode.value(content, section.value)  # what is passed on as it is must be right
+            told[name] = content[section.value : section.end]
+    if found.body:
+        first = found.body[0]
+        told["body-kind"] = encode.value(_KINDS[first.code])
+        told["body"] = _body(content, found.body, body_bytes)
+    return told
+
+
+def _properties(values: list[Any]) -> bytes:
+    """Return the properties that are set, by AMQP's names, with their types."""
+    return encode.value(
+        {name: value for name, value in zip(_PROPERTIES, values, strict=False) if value is not None}
+    )
+
+
+def _body(content: bytes, body: Sequence[sections.Section], most_bytes: int) -> bytes:
+    if not most_bytes:
+        return encode.NULL
+    if body[0].code == sections.DATA:
+        parts: list[bytes] = []
+        for section in body:
+            data: Any = decode.value(content, section.value)[0]
+            parts.append(data[: most_bytes - sum(map(len, parts))])
+        return encode.binary(b"".join(parts))
+    first = body[0]
+    if first.end - first.value > most_bytes or len(body) > 1:
+        return encode.NULL
+    decode.value(content, first.value)
+    return content[first.value : first.end]

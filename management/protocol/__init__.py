@@ -1,0 +1,1 @@
+"""Management requests and responses."""

@@ -1,0 +1,199 @@
+"""A call: one request on its way through management, until it is answered. Core only."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from ...amqp.codec import encode
+from ...base.accounts.audit import DENIED, DONE, FAILED, REFUSED, Audit, Change
+from ...base.errors import (
+    BadXid,
+    CairnError,
+    DiskFull,
+    JournalError,
+    SqlDenied,
+    SqlReadOnly,
+    SqlUnreachable,
+    UnknownTransaction,
+)
+from ...broker.kernel.connections import Connection, Link
+from .request import (
+    BAD_REQUEST,
+    CONFLICT,
+    FORBIDDEN,
+    FULL,
+    INTERNAL,
+    NO_CONTENT,
+    NOT_FOUND,
+    OK,
+    UNAVAILABLE,
+    Envelope,
+    Refusal,
+    Request,
+    parse,
+    response,
+)
+
+log = logging.getLogger(__name__)
+
+
+class WhyNot(Protocol):
+    """A function that returns why a user may not do an operation on a name or name pattern; empty if allowed."""
+
+    def __call__(self, user: str, operation: str, name: str, *, pattern: bool = False) -> str: ...
+
+
+class NodePort(Protocol):
+    """The part of the node that serves calls (`Management`)."""
+
+    audit: Audit
+    """The audit trail, which records changes."""
+    why_not: WhyNot
+
+    def name_at(self, address: str) -> str:
+        """Return the name of the node that *address* leads to, or would lead to."""
+
+    def is_connected(self, connection: Connection) -> bool:
+        """Return True until *connection* is closed."""
+
+
+class Call:
+    """A request that is answered once, immediately or later, by `answer` or `refuse`."""
+
+    def __init__(
+        self, node: NodePort, link: Link, asked: Envelope, reply: Callable[[bytes], None], done: Callable[[], None]
+    ) -> None:
+        """*reply* passes the response on; *done* is called with it: the next request may come."""
+        self._node = node
+        self.link = link
+        self.request = Request("", "", "", {}, None)
+        self.is_change = False
+        """The audit trail records it when it is answered."""
+        self.subject = ""
+        """The subject of the call, if the name in the request does not state it."""
+        self.messages: int | None = None
+        """The number of messages that the call removed or moved, for the audit trail."""
+        self.closed: int | None = None
+        """The number of connections and links that the call closed."""
+        self._asked = asked
+        self._reply = reply
+        self._done = done
+
+    def run(self, content: bytes, do: Callable[[Call], None]) -> None:
+        """Read the request and have it done."""
+        try:
+            self.request = parse(content, self._asked.found)
+            do(self)
+        except Refusal as refusal:
+            self.refuse(refusal.status, refusal.text)
+        except JournalError:
+            raise
+        except CairnError as error:
+            self.failed(error)
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Return whether the connection of the requester is closed."""
+        return not self._node.is_connected(self.link.connection)
+
+    def then(self, do: Callable[..., None]) -> Callable[..., None]:
+        """Return *do* as a callback whose errors are answered as in `run`."""
+
+        def later(*args: Any) -> None:
+            try:
+                do(*args)
+            except Refusal as refusal:
+                self.refuse(refusal.status, refusal.text)
+            except JournalError:
+                raise
+            except CairnError as error:
+                self.failed(error)
+
+        return later
+
+    def then_answer(self, answer: Callable[[], Any], status: int = 0) -> Callable[[Exception | None], None]:
+        """Return a callback that answers with the body that *answer* returns, or with the error that it receives."""
+
+        def done(error: Exception | None) -> None:
+            if error is None:
+                self.answer(answer(), status)
+            else:
+                self.failed(error)
+
+        return self.then(done)
+
+    # ---- what it asks for -----------------------------------------------------------------------------------------
+
+    def name(self) -> str:
+        if not self.request.name:
+            raise Refusal(BAD_REQUEST, "the request has no name, nor an identity")
+        return self.request.name
+
+    def check(self, operation: str, *names: str, pattern: bool = False) -> None:
+        """Raises `Refusal` if the caller may not do that with all of these names; see `WhyNot` for *pattern*."""
+        for name in names:
+            if why := self.why_not(operation, name, pattern=pattern):
+                raise Refusal(FORBIDDEN, why)
+
+    def check_address(self, operation: str, address: str) -> None:
+        """Raise `Refusal` if the caller may not do that with the node that *address* leads to (A13, A14)."""
+        self.check(operation, self._node.name_at(address))
+
+    def why_not(self, operation: str, name: str, *, pattern: bool = False) -> str:
+        return self._node.why_not(self.link.wish.user, operation, name, pattern=pattern)
+
+    # ---- the answer -----------------------------------------------------------------------------------------------
+
+    def answer(self, body: Any = None, status: int = 0, description: str = "") -> None:
+        """Answer with a value; without one the response has no content."""
+        self.answer_encoded(encode.value({} if body is None else body), status or (NO_CONTENT if body is None else OK))
+
+    def answer_encoded(self, body: bytes, status: int = OK) -> None:
+        self._send(status, "OK", body)
+
+    def refuse(self, status: int, text: str) -> None:
+        self._send(status, text, encode.NULL)
+
+    def failed(self, error: Exception, also: Mapping[str, Any] | None = None) -> None:
+        """Answer that the operation failed with *error*; *also* states how far it came."""
+        status, text = _explained(error)
+        self._send(status, text, encode.NULL if also is None else encode.value(also))
+
+    def _send(self, status: int, text: str, body: bytes) -> None:
+        done, self._done = self._done, _answered_before
+        done()
+        if self.is_change:
+            self._record(status, text)
+        self._reply(response(status, text, body, self._asked.reply_to, self._asked))
+
+    def _record(self, status: int, text: str) -> None:
+        request, end = self.request, self.link.connection.end
+        outcome, why = DONE, ""
+        if status >= BAD_REQUEST:
+            outcome, why = DENIED if status == FORBIDDEN else REFUSED if status < INTERNAL else FAILED, text
+        name = self.subject or request.name
+        counts = (self.messages, self.closed) if outcome in (DONE, FAILED) else (None, None)
+        self._node.audit.changed(
+            Change(self.link.wish.user, end.name, request.operation, request.type, name, outcome, status, why, *counts)
+        )
+
+
+def _answered_before() -> None:
+    raise AssertionError("a call is answered twice")
+
+
+def _explained(error: Exception) -> tuple[int, str]:
+    if isinstance(error, SqlUnreachable | SqlDenied | SqlReadOnly):  # where the server is, is nobody's business
+        return UNAVAILABLE, "the wiring can't be changed just now; the broker's log says why"
+    if isinstance(error, DiskFull):
+        return FULL, str(error)
+    if isinstance(error, UnknownTransaction):
+        return NOT_FOUND, str(error)
+    if isinstance(error, BadXid):
+        return BAD_REQUEST, str(error)
+    if isinstance(error, CairnError):
+        return CONFLICT, str(error)
+    log.error("management: internal error: %s", error)
+    return INTERNAL, "internal error; the broker's log says more"

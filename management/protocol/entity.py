@@ -1,0 +1,147 @@
+"""Types of what is managed: a table of attributes and a table of operations each, from which all else follows.
+
+docs/MANAGEMENT.md is these tables for people; a test keeps them the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from ...amqp.codec import encode
+from ...broker.nodes.access_control import MONITOR
+from .call import Call
+from .request import NOT_FOUND, Refusal, shown
+
+
+class Attribute(NamedTuple):
+    """An attribute of an entity type."""
+
+    name: str
+    kind: str
+    """string, boolean, number, map, list, or time, which is a timestamp."""
+    meaning: str
+    read: Callable[[Any], Any]
+
+
+class Operation(NamedTuple):
+    """An operation on an entity or on its type."""
+
+    name: str
+    arguments: tuple[str, ...]
+    """Keys of the request's body."""
+    meaning: str
+    do: Callable[[Call], None]
+
+
+class Type:
+    """An entity type. Core only."""
+
+    name = ""
+    meaning = ""
+    is_named_by_pattern = False
+    """Access rules are asked about its names as patterns."""
+
+    def __init__(self, attributes: Iterable[Attribute], operations: Iterable[Operation]) -> None:
+        first = (
+            Attribute("name", "string", "What it is called.", self.name_of),
+            Attribute("identity", "string", "What it is found by.", self.identity_of),
+            Attribute("type", "string", f"`{self.name}`.", lambda entity: self.name),
+        )
+        self.attributes = {attribute.name: attribute for attribute in (*first, *attributes)}
+        read = Operation("READ", (), "All its attributes.", self._read)
+        self.operations = {operation.name: operation for operation in (read, *operations)}
+
+    def add(self, operation: Operation) -> None:
+        """Add an operation that depends on the type."""
+        self.operations[operation.name] = operation
+
+    # ---- for the types --------------------------------------------------------------------------------------------
+
+    def all(self) -> list[Any]:
+        """Return all entities of the type, in the order of their creation."""
+        raise NotImplementedError
+
+    def find(self, name: str) -> Any:
+        """Return the entity of that name or identity; None if none has it."""
+        raise NotImplementedError
+
+    def name_of(self, entity: Any) -> str:
+        raise NotImplementedError
+
+    def identity_of(self, entity: Any) -> str:
+        return self.name_of(entity)
+
+    def is_there(self, entity: Any) -> bool:
+        """Return whether the entity still exists since `all` returned it."""
+        return True
+
+    def is_internal(self, entity: Any) -> bool:
+        """Return whether the entity is internal to the broker: a QUERY returns it only on request."""
+        return False
+
+    def resource_of(self, entity: Any) -> str:
+        """Return the name for access rules; empty for entities without one."""
+        return ""
+
+    def resource_named(self, name: str) -> str:
+        """Return the name for access rules of an entity that may not exist: its absence is confidential, too."""
+        return ""
+
+    # ---- for operations -------------------------------------------------------------------------------------------
+
+    def wanted(self, call: Call, operation: str) -> Any:
+        """The entity that the request names. Raises `Refusal` if the caller may not do that, or there is none."""
+        name = call.name()
+        call.check(operation, self.resource_named(name), pattern=self.is_named_by_pattern)
+        entity = self.find(name)
+        if entity is None:
+            raise Refusal(NOT_FOUND, f"there is no {self.name} {shown(name)}")
+        return entity
+
+    def may_monitor(self, call: Call, resource: str) -> bool:
+        """Return whether the caller may read the entity that access rules know as *resource*."""
+        return not call.why_not(MONITOR, resource, pattern=self.is_named_by_pattern)
+
+    def _read(self, call: Call) -> None:
+        call.answer(self.map_of(self.wanted(call, MONITOR)))
+
+    def map_of(self, entity: Any) -> Mapping[str, Any]:
+        return {name: attribute.read(entity) for name, attribute in self.attributes.items()}
+
+    def row_of(self, entity: Any, names: Iterable[str]) -> bytes:
+        """The values of these attributes as an encoded list; null for what this type does not have."""
+        attributes = self.attributes
+        return encode.value([attributes[name].read(entity) if name in attributes else None for name in names])
+
+
+class Named(Type):
+    """Entities with names of their own, by which the broker keeps them."""
+
+    prefix = ""
+    """The prefix of the entities' names in access rules."""
+
+    def __init__(
+        self, by_name: Mapping[str, Any], attributes: Iterable[Attribute], operations: Iterable[Operation]
+    ) -> None:
+        self.by_name = by_name
+        super().__init__(attributes, operations)
+
+    def all(self) -> list[Any]:
+        return list(self.by_name.values())
+
+    def find(self, name: str) -> Any:
+        return self.by_name.get(name)
+
+    def name_of(self, entity: Any) -> str:
+        name: str = entity.name
+        return name
+
+    def is_there(self, entity: Any) -> bool:
+        return self.by_name.get(entity.name) is entity
+
+    def resource_of(self, entity: Any) -> str:
+        return self.prefix + self.name_of(entity)
+
+    def resource_named(self, name: str) -> str:
+        return self.prefix + name

@@ -1,0 +1,104 @@
+"""The targets of responses: links on which a client receives from `$management`, or a node. Core only."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ...broker.kernel.commit_queue import CommitQueue
+from ...broker.kernel.memory_budget import ENTRY_BYTES
+from ...broker.messages.entry import Entry
+from ...broker.nodes.exchanges import Exchange, queues_through
+from ...broker.nodes.targets import ExchangeTarget
+from ...broker.queues.queue import Queue
+from ...channel.ports import Fragment, Outcome, TerminalEnd
+
+log = logging.getLogger(__name__)
+
+
+class Receiver:
+    """The driver of a link whose source is `$management`."""
+
+    def __init__(
+        self, terminal: TerminalEnd, gone: Callable[[Receiver], None], waiting: Callable[[int], None]
+    ) -> None:
+        """*waiting* is called with the bytes by which the responses that wait for credit change."""
+        self.terminal = terminal
+        self._note_waiting = waiting
+        self._is_closed = False
+        self._waiting: deque[bytes] = deque()
+        self._limit = 0
+        self._forwarded = 0
+        self._gone = gone
+
+    def reply(self, content: bytes) -> None:
+        if not self._is_closed:
+            self._waiting.append(content)
+            self._note_waiting(len(content))
+            self._forward()
+
+    def _forward(self) -> None:
+        contents = [self._waiting.popleft() for _ in range(min(len(self._waiting), self._limit - self._forwarded))]
+        if contents:
+            self._note_waiting(-sum(map(len, contents)))
+            self._forwarded += len(contents)
+            self.terminal.forward([(self, content) for content in contents])
+
+    # ---- the client -----------------------------------------------------------------------------------------------
+
+    def post(self, fragments: Sequence[Fragment]) -> None:
+        """A client that receives sends nothing."""
+
+    def post_in(self, connection: object, txn_id: bytes, fragments: Sequence[Fragment]) -> None:
+        """Ignored, as `post`."""
+
+    def request(self, limit: int, drain: bool) -> None:
+        self._limit = limit
+        self._forward()
+        if drain:
+            spent = max(0, limit - self._forwarded)
+            self._forwarded += spent
+            self.terminal.drained(spent)
+
+    def outcomes(self, outcomes: Sequence[Outcome]) -> None:
+        """Settle the deliveries; a response is complete when it is delivered, whatever its outcome."""
+        settle = [(outcome.delivery, outcome.state) for outcome in outcomes if outcome.delivery is not None]
+        if settle:
+            self.terminal.settle(settle)
+
+    def outcomes_in(self, connection: object, provisional: Sequence[tuple[bytes, Outcome]]) -> None:
+        """Handle outcomes as final, whatever becomes of the transaction."""
+        settle = [
+            (one.delivery, one.state, one.tag) for _, one in provisional if one.delivery is not None and one.state
+        ]
+        if settle:
+            self.terminal.settle_in(settle, _nothing)
+
+    def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
+        self._is_closed = True
+        self._note_waiting(-sum(map(len, self._waiting)))
+        self._waiting.clear()
+        self._gone(self)
+
+
+def put(
+    exchanges: Mapping[str, Exchange], commits: CommitQueue, place: Queue | ExchangeTarget, content: bytes
+) -> None:
+    """A response goes to a node, as a message that is not durable. If there is no room for it, it is dropped."""
+    queues: Sequence[Queue] = [place] if isinstance(place, Queue) else [
+        *queues_through(exchanges, place.exchange, place.key, content)
+    ]
+    size_bytes = len(content) + ENTRY_BYTES
+    for queue in queues:
+        if queue.is_deleting or queue.spare_bytes() < size_bytes:
+            about = {"queue": queue.name}
+            log.warning("queue %s: a response of management is dropped for lack of room", queue.name, extra=about)
+        elif queue.limits is None or queue.limits.look_at(content, len(content)) == "":
+            entry = Entry(0, next(queue.positions), content, size_bytes)
+            commits.show(0, [(queue, [entry])], _nothing)
+
+
+def _nothing() -> None:
+    """Ignore the result, which no caller awaits."""

@@ -1,0 +1,105 @@
+"""Identification of the log in a damaged directory, whose mark may be missing, corrupt, or of another log.
+
+The containers identify it too: each head names its log, and where no head is whole the blocks do.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import NamedTuple
+from uuid import UUID
+
+from ..base.disk.seam import Directory, File
+from ..base.errors import DiskError, ForeignStore
+from ..journal.format import container
+from ..journal.format import log_mark as mark
+from ..journal.format.container import BadContainer
+from ..journal.format.log_mark import Mark
+from .salvageable import Finding, told_by_blocks
+
+
+class NoLog(ForeignStore):
+    """An error for a directory in which nothing identifies a log."""
+
+
+class Identity(NamedTuple):
+    """The mark to read a log by."""
+
+    mark: Mark
+    finding: Finding | None
+    """Why `mark` is not the stored one; it is then a substitute that claims nothing, and is shown in its place."""
+    doubt: Finding | None = None
+    """Why a newer mark may have existed."""
+
+
+def identify(directory: Directory, store_uuid: UUID | None = None) -> Identity:
+    """Identify the log in *directory*; *store_uuid* is its UUID in SQL. Raises `NoLog` if nothing identifies it."""
+    found, why = _mark(directory)
+    heads = _heads(directory)
+    if found is not None:
+        if not heads or any(uuid == found.log_uuid for uuid, _ in heads):
+            return Identity(found, None, _doubt(directory))
+        why = f"it is of log {found.log_uuid}, of which there is no container"
+    if not heads:
+        heads = _told(directory)
+    if not heads:
+        raise NoLog(directory.path, f"no journal: {mark.NAME}: {why}; and no container tells whose it is")
+    (uuid, size), _ = max(heads.items(), key=lambda item: (item[0][0] == store_uuid, item[1]))
+    finding = Finding("corrupt", 0, 0, mark.NAME, why)
+    return Identity(Mark(False, 0, uuid, size, 1, 0, 0, 0), finding)
+
+
+def _mark(directory: Directory) -> tuple[Mark | None, str]:
+    if mark.NAME not in directory.names():
+        return None, "it is missing"
+    try:
+        found = mark.read(directory)
+    except DiskError as error:
+        return None, error.reason
+    return found, "" if found else "it holds no whole mark"
+
+
+def _doubt(directory: Directory) -> Finding | None:
+    if all(mark.read_places(directory)):
+        return None
+    why = "one of its two places holds no whole mark; if that was the newer one, nothing tells how far the log went"
+    return Finding("corrupt", 0, 0, mark.NAME, why)
+
+
+def _containers(directory: Directory) -> Iterator[tuple[str, File]]:
+    """Yield the containers that can be opened; each is closed when the iteration continues."""
+    for name in directory.names():
+        if container.file_number(name) is None:
+            continue
+        try:
+            file = directory.open(name)
+        except DiskError:
+            continue
+        try:
+            yield name, file
+        finally:
+            file.close()
+
+
+def _heads(directory: Directory) -> Counter[tuple[UUID, int]]:
+    """Count the container heads that name each log UUID and container size."""
+    counts: Counter[tuple[UUID, int]] = Counter()
+    for name, file in _containers(directory):
+        with suppress(BadContainer, DiskError):
+            head = container.read_head(file, f"{directory.path}/{name}")
+            counts[head.log_uuid, head.container_bytes] += 1
+    return counts
+
+
+def _told(directory: Directory) -> Counter[tuple[UUID, int]]:
+    """Count containers by log and size where no head is whole, from the half UUID in blocks and the file sizes."""
+    counts: Counter[tuple[UUID, int]] = Counter()
+    for _, file in _containers(directory):
+        with suppress(DiskError):
+            size = file.size_bytes()
+            told = told_by_blocks(file, size, None) if size else None
+            if told is not None:
+                counts[UUID(bytes=told.log_id.to_bytes(8, "little") + bytes(8)), size] += 1
+    return counts

@@ -1,0 +1,104 @@
+"""Identification of a damaged container from its blocks, and findings of damage.
+
+A container's head names the slot of the log that the file holds. If it can't be read, the blocks identify the slot:
+each holds its LSN and its log, and only the newest use of the file can hold the highest slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+from uuid import UUID
+
+from ..base.disk.seam import SECTOR_BYTES, File
+from ..base.errors import CairnError
+from ..journal.format import block, container
+from ..journal.format.block import BLOCK_HEAD_BYTES, BadBlock, BlockHead
+from ..journal.format.container import DATA_OFFSET, BadContainer
+
+_MAGIC = block.MAGIC.to_bytes(4, "little")
+_MAGIC_OFFSET = 4
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Damage: what lies in `first_lsn .. end_lsn` can't be read, or is not what was written."""
+
+    kind: Literal["corrupt", "torn"]
+    """Torn if no claim proves that the range was ever on the disk, as after a power failure; else corrupt."""
+    first_lsn: int
+    end_lsn: int
+    place: str
+    """The file's name, "" if there is none."""
+    why: str
+
+    def sentence(self) -> str:
+        size = self.end_lsn - self.first_lsn
+        where = self.place or "no container"
+        return f"{where}: {size} bytes up to LSN {self.end_lsn}: {self.why}" if size else f"{where}: {self.why}"
+
+    def fields(self) -> dict[str, object]:
+        return {
+            "kind": self.kind, "first_lsn": self.first_lsn, "end_lsn": self.end_lsn,
+            "size_bytes": self.end_lsn - self.first_lsn, "file": self.place or None, "why": self.why,
+        }  # fmt: skip
+
+
+class Told(NamedTuple):
+    """Position of a container without a head, as its blocks give it."""
+
+    slot: int
+    log_id: int
+    durable_lsn: int
+
+
+def told_by_blocks(file: File, container_bytes: int, log_id: int | None) -> Told | None:
+    """Return the slot that the newest whole blocks in *file* name; None without any. *log_id* None: of any log."""
+    data = file.read_at(0, container_bytes)
+    found: Told | None = None
+    for at in block_places(data):
+        head = BlockHead._make(block.HEAD.unpack_from(data, at))
+        if head.lsn % container_bytes != at or log_id not in (None, head.log_id):
+            continue
+        try:
+            block.decode(memoryview(data)[at:], head.lsn, head.log_id)
+        except BadBlock:
+            continue
+        slot = head.lsn // container_bytes
+        if found is None or slot > found.slot:
+            found = Told(slot, head.log_id, head.durable_lsn)
+        elif slot == found.slot:
+            found = found._replace(durable_lsn=max(found.durable_lsn, head.durable_lsn))
+    return found
+
+
+def block_places(data: bytes, first: int = DATA_OFFSET) -> Iterator[int]:
+    """Yield the offsets of sectors that may begin a block. Fast, as a large container may hold no block."""
+    place = data.find(_MAGIC, first)
+    while 0 <= place <= len(data) - BLOCK_HEAD_BYTES:
+        if place % SECTOR_BYTES == _MAGIC_OFFSET:
+            yield place - _MAGIC_OFFSET
+        place = data.find(_MAGIC, place + 1)
+
+
+def try_head(file: File, place: str) -> tuple[bytes, str]:
+    """Return the first sector, and the reason why it is not a valid head ("" if it is)."""
+    sector = file.read_at(0, SECTOR_BYTES)
+    try:
+        container.decode_head(sector, place)
+    except BadContainer as error:
+        return sector, str(error)
+    except CairnError as error:
+        return sector, error.reason
+    return sector, ""
+
+
+def head_finding(name: str, slot_lsn: int, why: str, claim_lsn: int) -> Finding:
+    """Return the finding for an unreadable container head: corrupt if *claim_lsn* lies above its slot, else torn."""
+    return Finding("corrupt" if claim_lsn > slot_lsn else "torn", slot_lsn, slot_lsn + DATA_OFFSET, name, why)
+
+
+def log_id_of(log_uuid: UUID) -> int:
+    """Return the log ID that block heads hold: the first 8 bytes of *log_uuid*."""
+    return int.from_bytes(log_uuid.bytes[:8], "little")

@@ -1,0 +1,1 @@
+"""Admission of connections: login, throttles, networks, shares of users."""

@@ -1,0 +1,155 @@
+"""The admission of clients, and the broker's properties in the open frame.
+
+All connections of a router share one `Admission`. It keeps the properties and capabilities of the open frame, the
+redirect of all clients to another broker if there is one, and the AMQP container IDs that clients use exclusively.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from types import MappingProxyType
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from ...amqp.codec import encode
+from ...amqp.codec.types import Symbol, Uint
+from ...amqp.links.events import CAPABILITIES
+
+SOLE_CONNECTION = "sole-connection-for-container"
+"""Desired by a client that wants no second connection of its container id; offered back where that is looked after."""
+DETECTION_POLICY = Symbol("sole-connection-detection-policy")
+WEAK = 1
+"""Only connections that desire the capability are compared; without the property a client assumes strong detection."""
+FAILED = "amqp:connection-establishment-failed"
+"""The property of an open behind which a close with an error comes, so that clients don't believe they are in."""
+FAILOVER = Symbol("failover-server-list")
+"""Brokers to go to when this one is gone: a list of what a redirect says, as JMS clients want it."""
+
+HostPort = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class AdmissionOptions:
+    """The options for the broker's open frame and for redirects."""
+
+    failover: tuple[HostPort, ...] = ()
+    """Brokers for clients to use when this one is not reachable."""
+    redirect_to: HostPort | None = None
+    """The broker to which all clients are redirected while this one is drained."""
+    queue_prefix: str = ""
+    """The prefix of queue names for clients that distinguish queues from topics; empty for none."""
+    topic_prefix: str = ""
+
+
+class Error(NamedTuple):
+    """An AMQP error."""
+
+    condition: str
+    description: str
+    info: bytes = b""
+    """An encoded map."""
+
+
+class Answer(NamedTuple):
+    """The answer to an open."""
+
+    capabilities: tuple[str, ...]
+    properties: bytes
+    """An encoded map."""
+    error: Error | None = None
+    """Why the connection is closed right behind it."""
+
+
+class Admission:
+    """The admission of one router. Any thread: openings are rare, so they share a lock."""
+
+    def __init__(self, container_id: str, options: AdmissionOptions) -> None:
+        self.container_id = container_id
+        self._redirect_to = options.redirect_to
+        self._failover = options.failover
+        self._about = _properties(options)
+        self._properties = self._properties_with_tls = self._with(())
+        """The properties of open frames, without TLS and with it: other members may have other ports for TLS."""
+        self._elsewhere = self._elsewhere_with_tls = self._info(())
+        self._lock = threading.Lock()
+        self._sole: dict[tuple[str, str], object] = {}
+        """By user and AMQP container ID: connections that want to be the only ones. The ID is what a client says,
+        so that no user can occupy another user's."""
+
+    def failover_to(self, plain: Sequence[HostPort], tls: Sequence[HostPort]) -> None:
+        """Add these brokers to the answers for new clients, without TLS and with it."""
+        self._properties, self._properties_with_tls = self._with(plain), self._with(tls)
+        self._elsewhere, self._elsewhere_with_tls = self._info(plain), self._info(tls)
+
+    def _with(self, others: Sequence[HostPort]) -> dict[Symbol, Any]:
+        places = self._places(others)
+        return {**self._about, FAILOVER: places} if places else self._about
+
+    def _info(self, others: Sequence[HostPort]) -> bytes:
+        places = self._places(others)
+        return encode.value({**places[0], FAILOVER: places}) if places else b""
+
+    def _places(self, others: Sequence[HostPort]) -> list[dict[Symbol, Any]]:
+        return [_place(*one) for one in dict.fromkeys((*self._failover, *others))]
+
+    def elsewhere(self, *, secure: bool = False) -> bytes:
+        """Return the error info that redirects a client to other brokers, as an encoded map; empty without others.
+
+        The first broker is encoded as in a redirect; all are in `failover-server-list`, as in the open. Any thread.
+        """
+        return self._elsewhere_with_tls if secure else self._elsewhere
+
+    def admit(
+        self, connection: object, user: str, container: str, desired: tuple[str, ...], *, secure: bool = False
+    ) -> Answer:
+        """*container* of *user* has opened *connection*, with TLS if it is *secure*; it desires these capabilities."""
+        if self._redirect_to is not None:
+            host, port = self._redirect_to
+            return self.refuse("amqp:connection:redirect", f"go to {host}:{port}", _place(host, port))
+        capabilities: tuple[str, ...] = CAPABILITIES
+        if SOLE_CONNECTION in desired:
+            with self._lock:
+                if self._sole.setdefault((user, container), connection) is not connection:
+                    info = {Symbol("invalid-field"): Symbol("container-id")}
+                    return self.refuse("amqp:invalid-field", f"container {container!r} is connected already", info)
+            properties = self._properties_with_tls if secure else self._properties
+            declared = encode.value({**properties, DETECTION_POLICY: Uint(WEAK)})
+            return Answer((*capabilities, SOLE_CONNECTION), declared)
+        return Answer(capabilities, encode.value(self._properties_with_tls if secure else self._properties))
+
+    @property
+    def properties(self) -> bytes:
+        """Return the properties of an open of this side, as an encoded map. Any thread."""
+        return encode.value(self._properties)
+
+    def leave(self, connection: object, user: str, container: str) -> None:
+        """*connection* is over."""
+        with self._lock:
+            if self._sole.get((user, container)) is connection:
+                del self._sole[user, container]
+
+    def refuse(self, condition: str, description: str, info: Mapping[Symbol, Any] = MappingProxyType({})) -> Answer:
+        """The connection is answered, and closed with that error right behind."""
+        error = Error(condition, description, encode.value(dict(info)))
+        return Answer((), encode.value({**self._properties, Symbol(FAILED): True}), error)
+
+
+def _properties(options: AdmissionOptions) -> dict[Symbol, Any]:
+    found: dict[str, Any] = {"product": "CairnMQ", "version": version("cairnmq"), "instance": str(uuid4())}
+    if options.queue_prefix:
+        found["queue-prefix"] = options.queue_prefix
+    if options.topic_prefix:
+        found["topic-prefix"] = options.topic_prefix
+    return _symbols(found)
+
+
+def _place(host: str, port: int) -> dict[Symbol, Any]:
+    """Return a broker's address as a redirect encodes it."""
+    return _symbols({"network-host": host, "port": Uint(port), "hostname": host})
+
+
+def _symbols(found: Mapping[str, Any]) -> dict[Symbol, Any]:
+    return {Symbol(key): value for key, value in found.items()}

@@ -1,0 +1,82 @@
+"""Failed logins of the recent past, and how long the next login of the same address or name has to wait for them."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+
+from ...base.clock import Clock
+
+FREE_FAILURES = 5
+"""Failures that cost nothing: users mistype."""
+FIRST_DELAY_S, MOST_DELAY_S = 0.1, 4.0
+"""The delay after the first failure beyond these, which doubles with each, and the longest one."""
+MOST_TRUSTED_DELAY_S = 0.1
+"""The longest one of a user whose login has succeeded from this address."""
+FORGET_S = 60.0
+"""A failure counts until there was none for so long."""
+MOST_ENTRIES = 10_000
+"""Addresses, names and successful logins that are kept; those that were used least recently are forgotten."""
+
+_Key = tuple[str, str]
+
+
+class Guesses:
+    """Counts failures by address and by name. Any thread.
+
+    A name that has logged in from an address before waits there only for failures of that name, and not long: neither
+    others behind the same address translation lock it out, nor guesses at it from elsewhere.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._failures: OrderedDict[_Key, tuple[int, float]] = OrderedDict()
+        """The number of failures by address or name, and the time of the last one."""
+        self._trusted: OrderedDict[_Key, None] = OrderedDict()
+
+    def failed(self, address: str, name: str) -> None:
+        """A login failed for a wrong name or password."""
+        now_s = self._clock.monotonic_s()
+        with self._lock:
+            for key in _keys(address, name):
+                self._failures[key] = self._count(key, now_s) + 1, now_s
+                self._failures.move_to_end(key)
+            _shorten(self._failures)
+
+    def succeeded(self, address: str, name: str) -> None:
+        """A login succeeded. What failed before it still counts: an attacker may have an account of its own."""
+        with self._lock:
+            self._trusted[address, name] = None
+            self._trusted.move_to_end((address, name))
+            _shorten(self._trusted)
+
+    def is_trusted(self, address: str, name: str) -> bool:
+        """Return whether user *name* has logged in from *address*."""
+        with self._lock:
+            return (address, name) in self._trusted
+
+    def delay_s(self, address: str, name: str) -> float:
+        """Return the seconds that a login which begins now has to wait."""
+        now_s = self._clock.monotonic_s()
+        with self._lock:
+            is_trusted = (address, name) in self._trusted
+            keys = _keys(address, name)[is_trusted:]
+            most = max(self._count(key, now_s) for key in keys)
+            most_s = MOST_TRUSTED_DELAY_S if is_trusted else MOST_DELAY_S
+        if most < FREE_FAILURES:
+            return 0.0
+        return float(min(most_s, FIRST_DELAY_S * 2 ** min(most - FREE_FAILURES, 16)))
+
+    def _count(self, key: _Key, now_s: float) -> int:
+        count, last_s = self._failures.get(key, (0, now_s))
+        return count if now_s - last_s < FORGET_S else 0
+
+
+def _keys(address: str, name: str) -> tuple[_Key, _Key]:
+    return ("address", address), ("name", name)
+
+
+def _shorten(entries: OrderedDict[_Key, tuple[int, float]] | OrderedDict[_Key, None]) -> None:
+    while len(entries) > MOST_ENTRIES:
+        entries.popitem(last=False)

@@ -1,0 +1,139 @@
+"""The gate: who is let in, and how many at once. One for all workers; any thread.
+
+Hashing a password takes milliseconds, on purpose, so a thread of its own does it for all connections, and another one
+looks users up, so that SCRAM waits for no hash. Addresses take turns; the addresses of an IPv6 /64 count as one. After
+failures the next login of the same address or name waits, for longer each time (`Guesses`). Only so many may wait, and
+a connection that is gone gives its place to others.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from ...amqp.sasl.server import Check, Login
+from ...amqp.sasl.server_handshake import ServerHandshake
+from ...base.accounts.audit import CREDENTIALS, Audit, LoginFailure
+from ...base.accounts.audit import Login as LoggedIn
+from ...base.clock import Clock, SystemClock
+from .clerks import Clerk
+from .guesses import Guesses
+from .networks import network_of
+
+log = logging.getLogger(__name__)
+
+MOST_WAITING = 256
+"""Some seconds of hashing: whoever comes later could not be answered in time, and is told to try again. As many
+delayed logins may wait besides."""
+BUSY = object()
+"""Handed over instead of what a check returned: the login had to yield to others."""
+
+
+class LoginGate:
+    """Made by the router, asked by terminals."""
+
+    def __init__(
+        self, login: Login, most_per_user: int, audit: Audit | None = None, clock: Clock | None = None
+    ) -> None:
+        """*most_per_user*: connections that one user may have; anonymous clients are not counted.
+
+        *audit*: where logins and failed logins are recorded.
+        """
+        self._audit = audit or Audit()
+        self._login = login
+        self._most_per_user = most_per_user
+        self._lock = threading.Lock()
+        self._there: Counter[str] = Counter()
+        self._guesses = Guesses(clock or SystemClock())
+        self._hashes = Clerk("cairnmq-login", MOST_WAITING)
+        self._lookups = Clerk("cairnmq-lookup", MOST_WAITING)
+        self._post: Callable[..., None] = _nobody
+
+    def start(self, post: Callable[..., None]) -> None:
+        """*post* has something done on the core. Before anybody asks."""
+        self._post = post
+
+    def front(self, *, secure: bool, certified: str) -> ServerHandshake:
+        """The beginning of a new connection."""
+        return ServerHandshake(self._login, secure=secure, certified=certified)
+
+    def check(self, check: Check, peer: str, wanted: Callable[[], bool], then: Callable[[Any], None]) -> bool:
+        """Have *check* done on a thread for it, and *then* called on the core with what it returned.
+
+        *peer*: where the client is, host and port. False: too many are waiting. *then* gets `BUSY` if the login has to
+        yield to others later.
+        """
+        address = _host_of(peer)
+        is_trusted = self._guesses.is_trusted(address, check.user)
+        owner = f"{address} {check.user}" if is_trusted else address
+        clerk = self._hashes if check.is_hash else self._lookups
+        delay_s = self._guesses.delay_s(address, check.user) if check.user else 0.0
+        return clerk.submit(
+            owner,
+            partial(self._run, check, wanted, then),
+            delay_s,
+            is_trusted=is_trusted,
+            is_wanted=wanted,
+            refused=partial(self._post, then, BUSY),
+        )
+
+    def _run(self, check: Check, wanted: Callable[[], bool], then: Callable[[Any], None]) -> None:
+        found = None
+        try:
+            if wanted():
+                found = check()
+        except Exception:  # one login fails, and the next one may not
+            log.exception("internal error at a login")
+        finally:
+            self._post(then, found)
+
+    def login_failed(self, failure: LoginFailure) -> None:
+        """Note a login that failed. Every failed login, by whatever mechanism and for whatever reason, comes here."""
+        if failure.reason == CREDENTIALS:
+            self._guesses.failed(_host_of(failure.address), failure.user)
+        self._audit.login_failed(failure)
+
+    def logged_in(self, login: LoggedIn) -> None:
+        """Note a login that succeeded."""
+        if login.user:
+            self._guesses.succeeded(_host_of(login.address), login.user)
+        self._audit.logged_in(login)
+
+    def enter(self, user: str, most: int = 0) -> str:
+        """Count a connection of *user*; why not, if there are too many, and then it is not counted."""
+        if user:
+            with self._lock:
+                most = most or self._most_per_user
+                if self._there[user] >= most:
+                    return (
+                        f"user {user!r} has {self._there[user]} of {most} connections (max-connections); close some, "
+                        "or have max-connections raised in [[quotas]] of the file of --acl-file, or "
+                        "--max-connections-per-user"
+                    )
+                self._there[user] += 1
+        return ""
+
+    def leave(self, user: str) -> None:
+        """Stop counting a connection that is closed."""
+        if user:
+            with self._lock:
+                self._there[user] -= 1
+                if not self._there[user]:
+                    del self._there[user]
+
+    def stop(self) -> None:
+        """Stop: waiting logins are abandoned."""
+        self._hashes.stop()
+        self._lookups.stop()
+
+
+def _host_of(peer: str) -> str:
+    return network_of(peer.rpartition(":")[0])
+
+
+def _nobody(action: Callable[..., None], *args: object) -> None:
+    raise RuntimeError("the gate is not open yet")

@@ -1,0 +1,79 @@
+"""The limits of connections that are not authenticated yet: their number, and their rate."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+
+MOST_ADDRESSES = 4096
+"""Addresses whose connections are counted at a time; above it, the address used least recently is removed."""
+BURST_S = 5
+"""Seconds of unused rate that an address may use at once."""
+
+
+class Openings:
+    """The connections of one worker that are not open yet, by the addresses they come from.
+
+    Where there are too many, that one has to go which has been silent for longest, of the address with the most of
+    them: a client that logs in at once stays, whoever else is there, and so does the only one of its address.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._by_address: dict[str, OrderedDict[Hashable, None]] = {}
+        self._address_of: dict[Hashable, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._address_of)
+
+    def __contains__(self, one: Hashable) -> bool:
+        return one in self._address_of
+
+    def add(self, one: Hashable, address: str) -> Hashable | None:
+        """A connection came; returns the one that is to be closed for it."""
+        self._address_of[one] = address
+        self._by_address.setdefault(address, OrderedDict())[one] = None
+        if len(self._address_of) <= self._most:
+            return None
+        crowd = max(self._by_address.values(), key=len)
+        oldest = next(iter(crowd))
+        self.remove(oldest)
+        return oldest
+
+    def heard(self, one: Hashable) -> None:
+        """Note that a connection has sent something. No effect on connections that are not counted."""
+        address = self._address_of.get(one)
+        if address is not None:
+            self._by_address[address].move_to_end(one)
+
+    def remove(self, one: Hashable) -> None:
+        """Stop counting a connection that is open or closed. No effect on others."""
+        address = self._address_of.pop(one, None)
+        if address is not None:
+            there = self._by_address[address]
+            del there[one]
+            if not there:
+                del self._by_address[address]
+
+
+class ConnectionRate:
+    """The limit of connections per second from each address. Only for the thread that accepts them."""
+
+    def __init__(self, most_per_s: int) -> None:
+        """*most_per_s*: 0 for any number."""
+        self._most_per_s = most_per_s
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        """Connections that each address may still open, and the time of that count; the latest address is last."""
+
+    def allows(self, address: str, now_s: float) -> bool:
+        """Return whether one more connection is allowed now, and count it."""
+        if not self._most_per_s:
+            return True
+        burst = float(self._most_per_s * BURST_S)
+        left, since_s = self._left.pop(address, (burst, now_s))
+        left = min(burst, left + (now_s - since_s) * self._most_per_s)
+        is_allowed = left >= 1
+        self._left[address] = (left - 1 if is_allowed else left), now_s
+        if len(self._left) > MOST_ADDRESSES:
+            self._left.popitem(last=False)
+        return is_allowed

@@ -1,0 +1,36 @@
+"""The check of client certificates against revocation lists (CRLs, in PEM).
+
+New handshakes are checked by OpenSSL, which has read the same file; this is for connections that are there already.
+"""
+
+from __future__ import annotations
+
+import re
+
+from cryptography import x509
+
+from ...base.errors import CairnError
+
+_LIST = re.compile(rb"-----BEGIN X509 CRL-----.*?-----END X509 CRL-----", re.DOTALL)
+
+
+class Revoked:
+    """The certificates that a file revokes. Never changes; any thread."""
+
+    def __init__(self, path: str) -> None:
+        """Raises `CairnError` if there is no list in it, or one can't be read."""
+        try:
+            with open(path, "rb") as file:
+                lists = [x509.load_pem_x509_crl(found) for found in _LIST.findall(file.read())]
+        except OSError as error:
+            raise CairnError(f"--tls-crl {path}", f"can't be read: {error.strerror}", "name a file that can") from error
+        except ValueError as error:
+            raise CairnError(f"--tls-crl {path}", f"a list can't be read: {error}", "give CRLs in PEM") from error
+        if not lists:
+            raise CairnError(f"--tls-crl {path}", "there is no list of revoked certificates in it", "give CRLs in PEM")
+        self._revoked = {(one.issuer, entry.serial_number) for one in lists for entry in one}
+
+    def has(self, certificate: bytes) -> bool:
+        """*certificate*: in DER, and verified when it was shown."""
+        shown = x509.load_der_x509_certificate(certificate)
+        return (shown.issuer, shown.serial_number) in self._revoked

@@ -1,0 +1,50 @@
+"""The share of each user in what a worker reads in one turn, and so in the work of the core.
+
+What one turn of a worker read is one step of the core, so who has many connections had many parts of each step. While
+several users send, all connections of one user together read no more than the user's quantum in a turn; connections
+that were passed over come first in the next one. Nothing is lost: what is not read waits in the socket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+QUANTUM_BYTES = 256 << 10
+"""Bytes per turn of a user with a share of 1: as many as one connection may read."""
+
+
+class UserShares:
+    """The users' shares of reading in one worker; its thread only."""
+
+    def __init__(self, weight_of: Callable[[str], int]) -> None:
+        """*weight_of*: the share of a user."""
+        self._weight_of = weight_of
+        self._weights: dict[str, int] = {}
+        self._spent: dict[str, int] = {}
+        self._others: set[str] = set()
+
+    def begin_turn(self) -> None:
+        """Begin a turn: each user has a full quantum again."""
+        self._others = {*self._spent}
+        self._spent.clear()
+
+    def refresh(self) -> None:
+        """Ask for the weights again: the quotas may have changed."""
+        self._weights.clear()
+
+    def room(self, user: str) -> int | None:
+        """Return the bytes that *user* may still read in this turn; None for any number, while no other user sends."""
+        if not (self._others | self._spent.keys()) - {user}:
+            return None
+        weight = self._weights.get(user)
+        if weight is None:
+            weight = self._weights[user] = self._weight_of(user)
+        return max(0, weight * QUANTUM_BYTES - self._spent.get(user, 0))
+
+    def wants(self, user: str) -> None:
+        """A connection of *user* was passed over."""
+        self._spent.setdefault(user, 0)
+
+    def spend(self, user: str, size_bytes: int) -> None:
+        """Count bytes that a connection of *user* has read."""
+        self._spent[user] = self._spent.get(user, 0) + size_bytes

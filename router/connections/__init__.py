@@ -1,0 +1,1 @@
+"""Connections of clients and of the broker, and the ends of their links."""

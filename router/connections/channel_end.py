@@ -1,0 +1,292 @@
+"""The worker's end of one channel, and what the core holds of it: the core notes work down, the worker does it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from ...amqp.codec import encode
+from ...amqp.codec.types import Symbol
+from ...amqp.links import settlement, transaction_state
+from ...amqp.links import terminus as termini
+from ...amqp.links.attach import said_by_peer
+from ...amqp.links.link import Link
+from ...amqp.links.resume_state import tag_of
+from ...amqp.links.values import Terminus
+from ...amqp.native.proton_ffi import ACCEPTED, RELEASED
+from ...channel.ports import Answer, Attach, Delivery, DriverEnd, Error, Forward, Kept, Open, Resumable, RoutedEnd
+from .dispatch import hand_over_acquiring
+from .link_host import LinkHost
+
+
+class ChannelEnd:
+    """The worker's end of one channel, and what the core holds of it (`channel.ports.TerminalEnd`)."""
+
+    def __init__(self, host: LinkHost, link: Link) -> None:
+        self.driver: DriverEnd | None = None
+        self.for_good = False
+        """True if the channel is over because the client closed the link."""
+        self._host = host
+        self._link = link
+        self._engine = host.engine
+        self._holds = 0
+        """The number of holders of the link: each `hold` has its `go_on`."""
+
+    @property
+    def error(self) -> Error | None:
+        return self._link.error
+
+    def wish(self, connection: object, container: str, user: str, is_routed: Callable[[str | None], bool]) -> Open:
+        """Return what the attach of the client asks for."""
+        link = self._link
+        terminus = termini.asked_for(link)
+        return Open(
+            link.sender,
+            terminus,
+            link.presettled,
+            connection,
+            link.name,
+            container,
+            user,
+            self._engine.far_address_of(link),
+            link.resuming.claims if link.resuming is not None else None,
+            self._engine.session_of(link),
+            said_by_peer(link) if is_routed(terminus.address) else None,
+        )
+
+    # on the core: note it down
+
+    def opened(
+        self,
+        driver: DriverEnd,
+        address: str | None,
+        credit: int,
+        *,
+        filters: bytes = b"",
+        found: Terminus | None = None,
+        kept: Kept | None = None,
+    ) -> None:
+        self._host.note(self._do_opened, driver, address, credit, filters, found, kept)
+
+    def failure(self, condition: str, description: str) -> None:
+        self._host.note(self._do_failure, condition, description)
+
+    def confirm(self, deliveries: Sequence[Delivery], credit: int) -> None:
+        self._host.note(self._do_confirm, deliveries, credit)
+
+    def release(self, deliveries: Sequence[Delivery], credit: int) -> None:
+        self._host.note(self._do_release, deliveries, credit)
+
+    def hand_back(self, deliveries: Sequence[Delivery], credit: int) -> None:
+        self._host.note(self._do_hand_back, deliveries, credit)
+
+    def reject(self, deliveries: Sequence[Delivery], credit: int, condition: str, description: str) -> None:
+        self._host.note(self._do_reject, deliveries, credit, condition, description)
+
+    def refuse_relayed(self, delivery: Delivery, condition: str, description: str, *, is_settled: bool) -> None:
+        self._host.note(self._do_refuse_relayed, delivery, condition, description, is_settled)
+
+    def tell(self, answers: Sequence[Answer], credit: int) -> None:
+        self._host.note(self._do_tell, answers, credit)
+
+    def hold(self) -> None:
+        self._host.note(self._do_hold)
+
+    def go_on(self) -> None:
+        self._host.note(self._do_go_on)
+
+    def more(self) -> None:
+        self._host.note(self._host.pump, self._link)
+
+    def grant(self, credit: int) -> None:
+        self._host.note(self._engine.grant, self._link, credit)
+
+    def forward(self, messages: Sequence[Forward]) -> None:
+        self._host.note(self._do_forward, messages)
+
+    def forward_in(self, txn_id: bytes, messages: Sequence[Forward]) -> None:
+        told = [(tag, transaction_state.acquired(txn_id, content)) for tag, content in messages]
+        self._host.note(self._do_forward, told)
+
+    def recall(self, tags: Collection[Any], done: Callable[[], None]) -> None:
+        self._host.note(self._do_recall, tags, done)
+
+    def forward_resuming(self, messages: Sequence[Resumable]) -> None:
+        self._host.note(self._do_forward_resuming, messages)
+
+    def drained(self, spent: int) -> None:
+        self._host.note(self._do_drained, spent)
+
+    def settle(self, deliveries: Sequence[tuple[Delivery, int]]) -> None:
+        self._host.note(settlement.confirm, self._link, deliveries)
+
+    def declared(self, delivery: Delivery, txn_id: bytes, credit: int) -> None:
+        self._host.note(self._do_declared, delivery, txn_id, credit)
+
+    def accept_in(self, txn_id: bytes, deliveries: Sequence[Delivery], credit: int) -> None:
+        self._host.note(self._do_accept_in, txn_id, deliveries, credit)
+
+    def reject_in(
+        self, txn_id: bytes, deliveries: Sequence[Delivery], credit: int, condition: str, description: str
+    ) -> None:
+        self._host.note(self._do_reject_in, txn_id, deliveries, credit, condition, description)
+
+    def settle_in(self, deliveries: Sequence[tuple[Delivery, int, Any]], done: Callable[[], None]) -> None:
+        self._host.note(self._do_settle_in, deliveries, done)
+
+    def opened_as(self, driver: RoutedEnd, found: Attach) -> None:
+        self._host.note(self._do_opened_as, driver, found)
+
+    def ask(self, credit: int, *, drain: bool) -> None:
+        self._host.note(self._do_ask, credit, drain)
+
+    def leave(self, error: Error | None, *, for_good: bool) -> None:
+        self._host.note(self._do_leave, error, for_good)
+
+    # on the worker: do it
+
+    def follow(self, driver: RoutedEnd) -> None:
+        """Report the peer's actions as a sender, too: the channel is part of a longer one."""
+        core = self._host.core
+        self._link.routed = lambda delivery: core.post(driver.settled, delivery)
+
+    def _take(self, driver: DriverEnd) -> bool:
+        """Attach *driver* to the channel; if the link has ended meanwhile, close *driver* and return False."""
+        if self._link.closed or self._host.closed:
+            self._host.core.post(driver.close, (), True, self.for_good)
+            return False
+        self.driver = driver
+        return True
+
+    def _do_opened_as(self, driver: RoutedEnd, found: Attach) -> None:
+        if not self._take(driver):
+            return
+        link, host = self._link, self._host
+        self.follow(driver)
+        self._engine.open_as(link, found)
+        if link.acquiring:
+            hand_over_acquiring(host, link, driver)
+        if link.sender:
+            host.request(link)
+
+    def _do_ask(self, credit: int, drain: bool) -> None:
+        self._engine.flow(self._link, credit, drain=drain)
+
+    def _do_leave(self, error: Error | None, for_good: bool) -> None:
+        self._engine.detach(self._link, error, for_good=for_good)
+
+    def _do_opened(
+        self,
+        driver: DriverEnd,
+        address: str | None,
+        credit: int,
+        filters: bytes,
+        found: Terminus | None,
+        kept: Kept | None,
+    ) -> None:
+        if not self._take(driver):
+            return
+        link, host = self._link, self._host
+        if link.resuming is not None and kept is not None:
+            link.resuming.keeper = kept.keeper
+            link.resuming.on_settled = lambda tag: host.core.post(kept.keeper.forget, tag)
+        self._engine.open_link(link, address, filters, found, kept)
+        if not link.sender:
+            self._engine.grant(link, credit)
+        else:
+            if link.acquiring:
+                hand_over_acquiring(host, link, driver)
+            limit, drain = self._engine.credit_limit(link)
+            if limit or drain:
+                host.core.post(driver.request, limit, drain)
+
+    def _do_failure(self, condition: str, description: str) -> None:
+        self._engine.close_link(self._link, condition, description)
+
+    def _do_confirm(self, deliveries: Sequence[Delivery], credit: int) -> None:
+        settlement.settle(self._link, deliveries, ACCEPTED)
+        self._engine.grant(self._link, credit)
+
+    def _do_release(self, deliveries: Sequence[Delivery], credit: int) -> None:
+        settlement.forget(self._link, deliveries)
+        self._engine.grant(self._link, credit)
+
+    def _do_hand_back(self, deliveries: Sequence[Delivery], credit: int) -> None:
+        settlement.settle(self._link, deliveries, RELEASED)
+        self._engine.grant(self._link, credit)
+
+    def _do_reject(self, deliveries: Sequence[Delivery], credit: int, condition: str, description: str) -> None:
+        settlement.reject(self._link, deliveries, condition, description)
+        self._engine.grant(self._link, credit)
+
+    def _do_refuse_relayed(self, delivery: Delivery, condition: str, description: str, is_settled: bool) -> None:
+        link = self._link
+        if link.closed:
+            return
+        info = encode.value({Symbol("delivery-tag"): tag_of(delivery)})
+        if is_settled or not termini.offers_rejected(link):
+            self._engine.close_link(link, condition, description, info)
+            return
+        settlement.reject(link, (delivery,), condition, description, info)
+        self._engine.grant(link, 1)
+
+    def _do_declared(self, delivery: Delivery, txn_id: bytes, credit: int) -> None:
+        transaction_state.declare(self._link, delivery, txn_id)
+        self._engine.grant(self._link, credit)
+
+    def _do_accept_in(self, txn_id: bytes, deliveries: Sequence[Delivery], credit: int) -> None:
+        transaction_state.accept(self._link, txn_id, deliveries)
+        self._engine.grant(self._link, credit)
+
+    def _do_reject_in(
+        self, txn_id: bytes, deliveries: Sequence[Delivery], credit: int, condition: str, description: str
+    ) -> None:
+        transaction_state.reject(self._link, txn_id, deliveries, condition, description)
+        self._engine.grant(self._link, credit)
+
+    def _do_settle_in(self, deliveries: Sequence[tuple[Delivery, int, Any]], done: Callable[[], None]) -> None:
+        transaction_state.settle(self._link, deliveries)
+        self._host.core.post(done)
+
+    def _do_tell(self, answers: Sequence[Answer], credit: int) -> None:
+        settlement.tell(self._link, answers)
+        self._engine.grant(self._link, credit)
+
+    def _do_go_on(self) -> None:
+        self._holds -= 1
+        if not self._holds:
+            self._engine.go_on(self._link)
+
+    def _do_hold(self) -> None:
+        self._holds += 1
+        if not (self._link.closed or self._engine.transactional):  # a discharge must not overtake what is held
+            self._engine.hold(self._link)
+
+    def _do_drained(self, spent: int) -> None:
+        if self._engine.outgoing.drained(self._link, spent):
+            self._host.request(self._link)
+
+    def _do_forward(self, messages: Sequence[Forward]) -> None:
+        link, host = self._link, self._host
+        if link.closed or host.closed:  # they crossed with the detach, unseen: the driver takes them back
+            assert self.driver is not None
+            host.core.post(self.driver.close, [tag for tag, _ in messages], False, self.for_good)
+            return
+        link.outbox.extend(messages)
+        if self._engine.outgoing.ranked:  # first hear what there is for links of a higher priority
+            self._engine.outgoing.blocked.setdefault(link)
+        else:
+            host.pump(link)
+
+    def _do_recall(self, tags: Collection[Any], done: Callable[[], None]) -> None:
+        link, host = self._link, self._host
+        if not link.closed and not host.closed:
+            transaction_state.recall(link, tags)
+            host.pump(link)
+            host.request(link)
+        host.core.post(done)
+
+    def _do_forward_resuming(self, messages: Sequence[Resumable]) -> None:
+        if not self._link.closed:
+            self._engine.note_tags(self._link, messages)
+        self._do_forward([message[:2] for message in messages])

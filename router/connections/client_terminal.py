@@ -1,0 +1,117 @@
+"""The worker's side of a connection that the broker opens to another container.
+
+A terminal as any other, but for its beginning: it logs in instead of letting in, and opens before it is answered. On
+such a connection only the broker attaches links.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from ...amqp.links.attach import Attach, said_by_peer
+from ...amqp.links.events import Event, Kind, Limits
+from ...amqp.links.link import Link
+from ...amqp.native.buffer_pool import Buckets
+from ...amqp.sasl.client_handshake import ClientHandshake
+from ...channel.connector_target import Target
+from ...channel.ports import DriverEnd, Drivers, RoutedEnd
+from ..admission.admission import Admission
+from ..admission.login_gate import LoginGate
+from ..kernel.core import Core
+from .attached_end import OutwardChannelEnd
+from .channel_end import ChannelEnd
+from .terminal import Terminal
+
+log = logging.getLogger(__name__)
+
+Answered = Callable[[Attach], None]
+
+
+class ClientTerminal(Terminal):
+    """A connection to a target, without its socket."""
+
+    dials = True
+
+    def __init__(
+        self,
+        target: Target,
+        core: Core,
+        drivers: Drivers,
+        admission: Admission,
+        limits: Limits,
+        buckets: Buckets,
+        gate: LoginGate,
+        *,
+        wake: Callable[[Terminal], None],
+        over: Callable[[], None],
+    ) -> None:
+        """*over* is called once, on the worker, when the connection is."""
+        super().__init__(target.place, core, drivers, admission, limits, buckets, gate, wake=wake)
+        self._target = target
+        self._over = over
+        self._open_properties = admission.properties
+        self._answered: dict[Link, Answered] = {}
+        """Callbacks that wait for the answer to an attach, by link."""
+        self._front = None
+        if target.sasl:
+            self._front = front = ClientHandshake(target.identity, target.called, secure=target.tls)
+            self._prelude = front.greeting
+        else:
+            self._begin_amqp()
+
+    def _begin_amqp(self) -> None:
+        self.engine.open_to(self._target.called, self._open_properties)
+
+    def _open(self) -> None:
+        """The other container has answered the open."""
+        self.core.post(self._drivers.connected, self._target.name, self)
+
+    def _attach(self, link: Link) -> None:
+        self.engine.close_link(link, "amqp:not-allowed", "on this connection only its opener attaches links")
+
+    def _on_event(self, event: Event) -> None:
+        link = event.link
+        if event.kind is not Kind.ANSWERED or link is None:
+            super()._on_event(event)
+        elif not link.closed and link in self._answered:
+            self.core.post(self._answered.pop(link), said_by_peer(link))
+            if link.sender:
+                self.request(link)
+
+    def give_up(self) -> None:
+        if not self.closed:
+            super().give_up()
+            self.core.post(self._drivers.disconnected, self._target.name, self, self.why or "the connection broke")
+            self._over()
+
+    # ---- on the core ----------------------------------------------------------------------------------------------
+
+    def attach(
+        self, asked: Attach, driver: DriverEnd, answered: Answered, *, sends: bool, priority: int = 4
+    ) -> OutwardChannelEnd:
+        link = Link(None, None, asked.name, sender=sends)
+        link.priority = priority
+        channel = link.channel = OutwardChannelEnd(self, link)
+        channel.driver = driver
+        self.note(self._do_attach, link, channel, asked, answered)
+        return channel
+
+    # ---- on the worker --------------------------------------------------------------------------------------------
+
+    def _do_attach(self, link: Link, channel: ChannelEnd, asked: Attach, answered: Answered) -> None:
+        driver = channel.driver
+        assert driver is not None
+        if self.closed:
+            link.closed = link.is_paused = True
+            self.core.post(driver.close, (), True, False)
+            return
+        self._channels[link] = channel
+        self._answered[link] = answered
+        if isinstance(driver, RoutedEnd):
+            channel.follow(driver)
+        self.engine.attach(link, asked)
+
+    def _detached(self, link: Link, lost: bool, for_good: bool) -> None:
+        self._answered.pop(link, None)
+        super()._detached(link, lost, for_good)

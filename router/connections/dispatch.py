@@ -1,0 +1,67 @@
+"""The path from a connection to the core: arrivals of one read on a link are passed on together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...amqp.links import transaction_state
+from ...amqp.links.link import Link
+from ...amqp.links.resume_state import ResumeState
+from ...channel.ports import NOT_ACQUIRED, AcquiringEnd, DriverEnd, Fragment
+from .link_host import LinkHost
+
+
+def hand_over(host: LinkHost, link: Link) -> None:
+    """Pass the arrivals on *link* to its driver, each kind as one action of the core."""
+    channel = link.channel
+    if link.inbox:
+        fragments, link.inbox = link.inbox, []
+        # what comes after the decision to leave could not be answered any more, so it is not taken
+        if channel is not None and channel.driver is not None and not host.leaving:
+            if link.resuming is not None:
+                _hand_over_resuming(host, link, link.resuming, fragments)
+            elif not link.runs:
+                host.core.post(channel.driver.post, fragments)
+            else:
+                _hand_over_runs(host, link, channel.driver, fragments)
+    if link.acquiring and channel is not None and channel.driver is not None:  # else they wait for the channel to open
+        hand_over_acquiring(host, link, channel.driver)
+    if link.provisional:
+        provisional, link.provisional = link.provisional, []
+        if channel is not None and channel.driver is not None:
+            host.core.post(channel.driver.outcomes_in, host, provisional)
+    if link.outcomes:
+        outcomes, link.outcomes = link.outcomes, []
+        if channel is not None and channel.driver is not None:
+            host.core.post(channel.driver.outcomes, outcomes)
+            if link.capped:
+                host.request(link)
+
+
+def hand_over_acquiring(host: LinkHost, link: Link, driver: DriverEnd) -> None:
+    """Pass the transactional acquisitions in flows on *link* to *driver*, each with its credit."""
+    acquiring, link.acquiring = link.acquiring, []
+    if isinstance(driver, AcquiringEnd):
+        for txn_id, limit, drain in acquiring:
+            host.core.post(driver.acquire_in, host, txn_id, limit, drain)
+    elif any(txn_id for txn_id, _, _ in acquiring):
+        host.engine.close_link(link, *NOT_ACQUIRED)
+
+
+def _hand_over_resuming(host: LinkHost, link: Link, resuming: ResumeState, fragments: Sequence[Fragment]) -> None:
+    told, resuming.arrivals = resuming.arrivals, []
+    # there are fewer fragments if the last ones were too many, and thrown away
+    arrivals = [(fragment, *about) for fragment, about in zip(fragments, told, strict=False)]
+    for txn_id, run in transaction_state.runs(link, arrivals) if link.runs else ((b"", arrivals),):
+        if txn_id:
+            host.core.post(resuming.keeper.post_resuming_in, host, txn_id, run)
+        else:
+            host.core.post(resuming.keeper.post_resuming, run)
+
+
+def _hand_over_runs(host: LinkHost, link: Link, driver: DriverEnd, fragments: Sequence[Fragment]) -> None:
+    for txn_id, run in transaction_state.runs(link, fragments):
+        if txn_id:
+            host.core.post(driver.post_in, host, txn_id, run)
+        else:
+            host.core.post(driver.post, run)

@@ -1,0 +1,494 @@
+"""A terminal: the worker's side of one connection. It speaks AMQP to the client, and RFC005's words to the drivers.
+
+What one read brought is handed over as one action per link, never message by message. What the core says comes back as
+work, done in order when the worker gets to it. All methods are the worker's, except those of `ChannelEnd`, which the
+core calls and which only note work down.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from ...amqp.engine.engine import ALL_CONTROLS, Engine
+from ...amqp.links.events import Event, Kind, Limits
+from ...amqp.links.link import Link
+from ...amqp.native.buffer_pool import Buckets
+from ...amqp.native.scratch_buffer import ScratchBuffer
+from ...amqp.sasl.handshake import Handshake, Stage
+from ...amqp.sasl.server_handshake import ServerHandshake
+from ...base.accounts.audit import FORBIDDEN, LIMIT, Login, LoginFailure
+from ...base.errors import CairnError
+from ...channel.ports import Drivers, Error
+from ..admission.admission import Admission
+from ..admission.login_gate import BUSY, LoginGate
+from ..kernel.core import Core
+from .channel_end import ChannelEnd
+from .connection import Turn
+from .dispatch import hand_over
+
+log = logging.getLogger(__name__)
+
+OPEN_TIMEOUT_S = 10.0
+"""Seconds in which a client has to authenticate and open the connection."""
+
+MOST_BEGINS_PER_S = 1000
+"""Sessions that a client may begin in a second; a session costs some hundred times the bytes that begin it."""
+MOST_HELD_BYTES = 6 << 20
+"""Bytes that may wait on the held links of a connection that only sends. Above it, the socket is not read.
+
+It is more than the session window for addresses without a queue, so one such link stops only its own session."""
+MOST_HELD_BESIDE_BYTES = 16 << 20
+"""Limit on a connection that also receives: the held links may wait for outcomes that it sends."""
+UNREADABLE = 1 << 30
+"""More unanswered requests than any client may have."""
+
+Work = tuple[Callable[..., None], tuple[Any, ...]]
+
+
+class Terminal:
+    """A connection, without its socket: bytes in, bytes out, actions to the core, work from it."""
+
+    dials = False
+    """The broker opens it."""
+
+    def __init__(
+        self,
+        name: str,
+        core: Core,
+        drivers: Drivers,
+        admission: Admission,
+        limits: Limits,
+        buckets: Buckets,
+        gate: LoginGate,
+        *,
+        wake: Callable[[Terminal], None],
+        secure: bool = False,
+        certified: str = "",
+        certificate: bytes = b"",
+        no_room: Callable[[bool], str] | None = None,
+        scratch: ScratchBuffer | None = None,
+    ) -> None:
+        """*name* is for the log; *wake* is called when the first work is noted down, mostly on the core.
+
+        *secure*: the bytes come through TLS; *certified*: whom the client's *certificate* names, empty for nobody;
+        *no_room*: asked when it is open, why it is one connection too many and is closed; empty if it is not.
+        *scratch*: the worker's.
+        """
+        self.name = name
+        self.certified = certified
+        self.certificate = certificate
+        self._about = {"connection": name}
+        self._secure = secure
+        self._no_room = no_room
+        self.core = core
+        self.closed = False
+        self.engine = Engine(admission.container_id, limits, buckets, scratch, client=self.dials)
+        self._admission = admission
+        self._drivers = drivers
+        self.engine.resumes = self._resumes
+        self._gate = gate
+        self._front: Handshake | None = gate.front(secure=secure, certified=certified)
+        self.why = ""
+        """Why it is over, where there is a reason."""
+        self.user = ""
+        """The user that the client has logged in as."""
+        self._mechanism = ""
+        self._counted = False
+        self._prelude = b""  # what the front answers, to be sent before anything of the engine
+        self._wake = wake
+        self._channels: dict[Link, ChannelEnd] = {}
+        self._work: deque[Work] = deque()
+        self._scheduled = False
+        self.is_opening = True
+        """The client has not come as far as AMQP's open yet."""
+        self._heard = False
+        """True if the latest read contained something complete."""
+        self.brings_long = False
+        """True if the latest read held part of a long message without its end; unchanged by less than a frame."""
+        self._brought = False
+        """True if the latest read contained messages or outcomes of messages."""
+        self._begun_before = (0, 0)
+        """When begins were counted last, and how many there were."""
+        self.leaving = False
+        """True if the connection is closed once all accepted messages are answered."""
+
+    def _resumes(self, container: str) -> bool:
+        return self._drivers.resumes(self.user, container)
+
+    # ---- bytes ----------------------------------------------------------------------------------------------------
+
+    def feed(self, data: bytes | memoryview) -> None:
+        """Bytes came from the client."""
+        front = self._front
+        if front is not None:
+            waiting = front.check
+            answer, rest = front.feed(bytes(data))
+            self._go_in(front, answer, rest, waiting)
+            return
+        if data:
+            self.engine.push(data)
+        self._digest()
+        if self.engine.holding:
+            self._limit_held()
+
+    def _go_in(self, front: Handshake, answer: bytes, rest: bytes, waiting: object) -> None:
+        """The front has come as far as it could; *waiting*: the check that was asked for before."""
+        self._prelude += answer
+        check, then = front.check, partial(self.note, self._checked)
+        has_time = check is None or check is waiting or self._gate.check(check, self.name, self._is_there, then)
+        if not has_time:
+            self._prelude += front.busy()
+        if front.stage is Stage.REFUSED:
+            if isinstance(front, ServerHandshake):
+                self._gate.login_failed(front.failure(self.name))
+            else:
+                log.info("%s: refused: %s", self.name, front.why, extra=self._about)
+            self.why = front.why
+            self.give_up()
+        elif front.stage is Stage.OPEN:
+            self._front = None
+            self.user = front.user
+            if isinstance(front, ServerHandshake):
+                self._mechanism = front.mechanism
+            self._begin_amqp()
+            self.engine.push(rest)
+            self._digest()
+
+    def _is_there(self) -> bool:
+        return not self.closed
+
+    def _begin_amqp(self) -> None:
+        """Begin AMQP proper: the client is authenticated."""
+
+    def _checked(self, found: object) -> None:
+        front = self._front
+        if front is not None and not self.closed:
+            if found is BUSY:
+                self._go_in(front, front.busy(), b"", front.check)
+                return
+            answer, rest = front.checked(found)
+            self._go_in(front, answer, rest, None)
+
+    def turn(self) -> Turn:
+        """Return the effect of what was digested last."""
+        engine = self.engine
+        outgoing = engine.outgoing
+        return Turn(
+            engine.controls_left,
+            engine.is_behind and not self.closed,
+            self._brought,
+            self._heard and not self.brings_long and not (outgoing.blocked and outgoing.sends_long()),
+        )
+
+    def allow(self, controls: int) -> None:
+        """Process at most that many control frames until the next call; the rest waits."""
+        self.engine.controls_left = controls
+
+    def go_on(self) -> None:
+        """Digest what waits, as far as `allow` allows."""
+        if self._front is None and not self.closed:
+            self._digest()
+
+    def is_full(self) -> bool:
+        """Return whether held links keep too many bytes to read more. Called after each read."""
+        engine = self.engine
+        if not engine.holding or self.closed or engine.held_bytes() < MOST_HELD_BYTES:
+            return False
+        if engine.receives():
+            return False
+        engine.expect_silence()
+        return True
+
+    def _limit_held(self) -> None:
+        """Close the connection if too much waits on its held links though it is read on, for it receives."""
+        held_bytes = self.engine.held_bytes()
+        if held_bytes >= MOST_HELD_BESIDE_BYTES and self.engine.receives():
+            why = f"{held_bytes} bytes wait for room on links of this connection: receive on another one"
+            self.engine.refuse("amqp:resource-limit-exceeded", why)
+            self._digest()
+
+    def feed_end(self) -> None:
+        """The client closed its side, or the connection broke."""
+        if isinstance(self._front, ServerHandshake) and not self.closed:
+            if self._front.left():
+                self._gate.login_failed(self._front.failure(self.name))
+            self.why = self._front.why
+            self.give_up()
+            return
+        self.allow(ALL_CONTROLS)
+        self.engine.push_end()
+        self._digest()
+        self.give_up()
+
+    def output(self) -> bytes | memoryview:
+        """Return the bytes to send next; empty if there are none now."""
+        if self._prelude:
+            return self._prelude
+        if self._front is not None:
+            return b""
+        data = self.engine.output()
+        if not data:
+            outgoing = self.engine.outgoing
+            if outgoing.held_bytes and outgoing.recount() and outgoing.blocked:
+                self._pump_blocked()
+                data = self.engine.output()
+        return data
+
+    def sent(self, size_bytes: int) -> None:
+        """Remove *size_bytes* of `output`, which were sent."""
+        if self._prelude:
+            self._prelude = self._prelude[size_bytes:]
+            return
+        self.engine.consumed(size_bytes)
+        outgoing = self.engine.outgoing
+        if outgoing.blocked:
+            self._pump_blocked()
+        if outgoing.answered:
+            self._digest()
+
+    def takes_long(self) -> bool:
+        """Return whether a long message is being sent."""
+        outgoing = self.engine.outgoing
+        return bool(outgoing.blocked) and outgoing.sends_long()
+
+    def unanswered(self) -> int:
+        """Return the number of requests of the client since it last took all output.
+
+        During a login one answer is more than enough.
+        """
+        return UNREADABLE if self._prelude else self.engine.asked
+
+    def finished(self) -> bool:
+        """Return whether the socket can be closed: all output was sent."""
+        return self.closed and not self._prelude and (self._front is not None or self.engine.output_ended())
+
+    def client_is_done(self) -> bool:
+        """Return whether the client has ended its output; otherwise its remaining bytes must be read and discarded."""
+        return self.engine.peer_is_done()
+
+    def tick(self, now_ms: int) -> int:
+        """Time has passed: send a heartbeat, or notice a silent client. When to say so again; 0 for any time."""
+        if self._front is not None or self.closed:
+            return 0
+        due_ms = self.engine.tick(now_ms)
+        self._limit_begins(now_ms)
+        self._digest()
+        return due_ms
+
+    def _limit_begins(self, now_ms: int) -> None:
+        since_ms, before = self._begun_before
+        passed_ms = now_ms - since_ms
+        if passed_ms >= 1000:
+            self._begun_before = now_ms, self.engine.begun
+            if since_ms and self.engine.begun - before > MOST_BEGINS_PER_S * passed_ms // 1000:
+                why = f"more than {MOST_BEGINS_PER_S} sessions begun in a second"
+                self.engine.refuse("amqp:resource-limit-exceeded", why)
+
+    @property
+    def patience_s(self) -> float:
+        """Return the seconds for which the client may be `opening`."""
+        return OPEN_TIMEOUT_S
+
+    # ---- from the client to the core ------------------------------------------------------------------------------
+
+    def _digest(self) -> None:
+        events = self.engine.process()
+        self._brought = bool(self.engine.touched)
+        self._heard = self._brought or bool(events)
+        if self._heard:
+            self.brings_long = self.engine.has_long
+        # transfers and outcomes first: a detach behind them in the same read must not overtake them
+        if self.engine.transactional:  # a discharge must not overtake what came before it on other links
+            self.engine.touched.sort(key=_controls)
+        shut_out = False
+        for link in self.engine.touched:
+            link.touched = False
+            if link.inbox:
+                shut_out |= not self.engine.check_credit(link)
+            hand_over(self, link)
+        self.engine.touched.clear()
+        for event in events:
+            self._on_event(event)
+        # others that have to do with a link shut out, and links that go on, need not wait until the peer says something
+        if shut_out or self.engine.touched:
+            self._digest()
+
+    def _on_event(self, event: Event) -> None:
+        link = event.link
+        if self.closed:
+            return
+        if event.kind is Kind.OPENED:
+            opener = self.engine.container, self.user
+            log.debug("%s: opened by container %r of %r", self.name, *opener, extra=self._about)
+            self.is_opening = False
+            self._open()
+        elif event.kind is Kind.BEGUN:
+            self.core.post(self._drivers.session_begun, self, event.session)
+        elif event.kind is Kind.ENDED:
+            self.core.post(self._drivers.session_ended, self, event.session)
+        elif event.kind is Kind.CLOSED:
+            if event.text:  # that a client just leaves is nothing to talk about
+                level = logging.DEBUG if event.text.endswith("connection aborted") else logging.INFO
+                log.log(level, "%s: %s", self.name, event.text, extra=self._about)
+                self.why = event.text
+            self.give_up()
+        elif link is None or (link.closed and event.kind is not Kind.DETACHED):
+            return
+        elif event.kind is Kind.ATTACHED:
+            self._attach(link)
+        elif event.kind is Kind.FLOW:
+            if link.sender:
+                self.request(link)
+                if link.outbox:
+                    self.pump(link)
+            else:
+                self._note_given_back(link)
+        elif event.kind is Kind.DETACHED:
+            self._detached(link, lost=False, for_good=event.closed)
+
+    def _open(self) -> None:
+        """Open the connection, if its user may have it and nothing else speaks against it."""
+        condition, why, reason = "amqp:unauthorized-access", self._drivers.why_not_in(self.user), FORBIDDEN
+        if not why:
+            condition, reason = "amqp:resource-limit-exceeded", LIMIT
+            why = self._why_no_room() or self._gate.enter(self.user, self._drivers.most_connections(self.user))
+            self._counted = not why
+        if why:
+            answer = self._admission.refuse(condition, why)
+        else:
+            answer = self._admission.admit(
+                self, self.user, self.engine.container, self.engine.desired, secure=self._secure
+            )
+        self.engine.open(answer.capabilities, answer.properties)
+        if answer.error is not None:
+            if why:
+                self._gate.login_failed(LoginFailure(self.name, self.user, self._mechanism, reason, why))
+            else:
+                log.info("%s: refused: %s", self.name, answer.error.description, extra=self._about)
+            self.engine.close(*answer.error)
+            self.give_up()
+        else:
+            self._gate.logged_in(Login(self.name, self.user, self._mechanism, self.engine.container))
+            self.core.post(self._drivers.connection_opened, self)
+
+    def _why_no_room(self) -> str:
+        return "" if self._no_room is None else self._no_room(self._drivers.is_manager(self.user))
+
+    def _note_given_back(self, link: Link) -> None:
+        """The peer, which sends on a link that is part of a longer one, said how it stands."""
+        given_back, channel = self.engine.given_back(link), link.channel
+        if given_back and channel is not None:
+            self.core.post(channel.driver.drained, given_back)
+
+    def _attach(self, link: Link) -> None:
+        channel = link.channel = self._channels[link] = ChannelEnd(self, link)
+        wish = channel.wish(self, self.engine.container, self.user, self._drivers.is_routed)
+        if wish.terminus.coordinator:
+            self.engine.control(link)
+        self.core.post(self._drivers.open, wish, channel)
+
+    def request(self, link: Link) -> None:
+        """Pass the client's credit to the driver."""
+        channel = link.channel
+        if channel is not None and channel.driver is not None:
+            self.core.post(channel.driver.request, *self.engine.credit_limit(link))
+
+    def _detached(self, link: Link, lost: bool, for_good: bool) -> None:
+        channel, link.channel = self._channels.pop(link, None), None
+        if channel is None:
+            return
+        channel.for_good = for_good
+        if channel.driver is not None:
+            returned = [tag for tag in link.unsent() if tag is not None]
+            self.core.post(channel.driver.close, returned, lost, for_good)
+        self.core.post(self._drivers.link_closed, channel)
+
+    def give_up(self) -> None:
+        """The connection is over: give everything back that it held. Again has no effect."""
+        if self.closed:
+            return
+        self.closed = True
+        self._admission.leave(self, self.user, self.engine.container)
+        if self._counted:
+            self._gate.leave(self.user)
+        for link in list(self._channels):
+            link.closed = link.is_paused = True
+            self._detached(link, lost=True, for_good=False)
+        self.core.post(self._drivers.connection_closed, self)
+
+    def shut_down(self) -> None:
+        """Close the connection once everything that was accepted from the client is answered."""
+        if self._front is not None:
+            self.give_up()
+        elif not self.leaving:
+            self.leaving = True
+            self.core.post(self._drivers.when_answered, lambda: self.note(self._say_goodbye))
+
+    @property
+    def container(self) -> str:
+        return self.engine.container
+
+    def expel(self, description: str, *, elsewhere: bool = False) -> None:
+        self.note(self._do_expel, description, elsewhere)
+
+    def _do_expel(self, description: str, elsewhere: bool) -> None:
+        if not self.closed:
+            info = self._admission.elsewhere(secure=self._secure) if elsewhere else b""
+            self.engine.close("amqp:connection:forced", description, info)
+            for link in self._channels:
+                link.error = Error("amqp:connection:forced", description)  # for the other end of a longer one
+            self.give_up()
+
+    def _say_goodbye(self) -> None:
+        if not self.closed:
+            info = self._admission.elsewhere(secure=self._secure)
+            self.engine.close("amqp:connection:forced", "the broker shuts down", info)
+
+    def free(self) -> None:
+        """Give the engine's memory back. After it only `do_work` is called, for what the core still notes down."""
+        self.engine.free()
+
+    # ---- from the core to the client ------------------------------------------------------------------------------
+
+    def note(self, action: Callable[..., None], *args: Any) -> None:
+        """Note work down for the worker. On the core (C9)."""
+        assert self.core.is_current()
+        self._work.append((action, args))
+        if not self._scheduled:
+            self._scheduled = True
+            self._wake(self)
+
+    def do_work(self) -> None:
+        """Do what the core noted down."""
+        self._scheduled = False  # before the work: what is noted from here on wakes the worker again
+        work = self._work
+        while work:
+            action, args = work.popleft()
+            action(*args)
+        if self.engine.outgoing.ranked:
+            self._pump_blocked()
+        if self._front is None and not self.closed:
+            self._digest()
+
+    def _pump_blocked(self) -> None:
+        for link in self.engine.outgoing.in_turn():
+            self.pump(link)
+
+    def pump(self, link: Link) -> None:
+        """Send waiting messages on *link*; if content can't be read back, close the link with the error."""
+        try:
+            if self.engine.outgoing.pump(link):
+                self.request(link)
+        except CairnError as error:
+            about = {**self._about, "link": link.name}
+            log.error("%s: link %s: %s", self.name, link.name, error, extra=about)
+            self.engine.outgoing.abort(link)
+            self.engine.close_link(link, "amqp:internal-error", str(error))
+
+
+def _controls(link: Link) -> bool:
+    return link.coordinator

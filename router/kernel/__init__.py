@@ -1,0 +1,1 @@
+"""The core: the list of actions, and the thread that plays it."""

@@ -1,0 +1,102 @@
+"""The core: where everything is decided, by one thread at a time, in the order the actions were posted.
+
+Workers, the store's flusher and the SQL thread `post` actions; nobody ever waits for the core. The core is a role, not
+a thread: whoever has posted calls `run`, and if nobody plays the role just then, plays it until no action is left. A
+batch thus goes from socket to journal without a thread hand-over, and decisions are as serial as with a thread of its
+own (docs/decisions/0002-the-core-is-a-role.md has the measurements).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+from ...base.errors import JournalError
+from .longest_turn import LongestTurn
+
+log = logging.getLogger(__name__)
+
+TURN_S = 0.01
+"""Seconds of work that the core does at once before sockets are read and written again."""
+
+
+class Core:
+    """The action list (router guide C3, C7) and the role of the one who works it off."""
+
+    def __init__(self, finish_step: Callable[[], None], on_failure: Callable[[BaseException], None]) -> None:
+        """*finish_step* ends each batch of actions; *on_failure* hears of an error after which nothing may go on."""
+        self.waiting: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+        """Actions to be done: `run` is to be called, after what else is to be done."""
+        self._role = threading.Lock()
+        self._player = 0
+        self._until_s = 0.0
+        """When the turn is over."""
+        self._finish_step = finish_step
+        self._on_failure = on_failure
+        self.failed = False
+        self.steps = 0
+        self.busy_s = 0.0
+        """The total seconds of all steps; read by any thread."""
+        self.longest = LongestTurn()
+        """The longest step of the core."""
+        self.longest_of_workers = LongestTurn()
+        """The longest turn of the workers: from ready sockets to the last byte written, steps of the core included."""
+
+    def post(self, action: Callable[..., None], *args: Any) -> None:
+        """Add *action* to the core's actions. Any thread; the caller must have `run` called afterwards."""
+        self.waiting.append((action, args))
+
+    def is_current(self) -> bool:
+        """Return whether the calling thread is the core now (C9)."""
+        return self._player == threading.get_ident()
+
+    def run(self) -> None:
+        """Work off actions for one turn, or leave them to the thread that is at it. Any thread but the core."""
+        until_s = perf_counter() + TURN_S
+        while self.waiting and self._role.acquire(blocking=False):
+            self._player = threading.get_ident()
+            try:
+                self._until_s = until_s
+                self._step()
+            finally:
+                self._player = 0
+                self._role.release()  # an action posted before this line is seen by the loop above
+            if perf_counter() >= until_s:
+                return
+
+    def run_all(self) -> None:
+        """Work off actions until none is left, where nothing else is to be done any more."""
+        while self.waiting:
+            self.run()
+
+    def _step(self) -> None:
+        actions, until_s = self.waiting, self._until_s
+        if self.failed:
+            actions.clear()
+            return
+        begun_s = perf_counter()
+        try:
+            while actions:
+                action, args = actions.popleft()
+                action(*args)
+                if perf_counter() >= until_s:
+                    break
+            self._finish_step()
+        except JournalError as error:
+            self.fail(error)
+        except Exception as error:  # the state may be half changed: going on could break a promise
+            log.exception("internal error on the core")
+            self.fail(error)
+        self.steps += 1
+        ended_s = perf_counter()
+        self.busy_s += ended_s - begun_s
+        self.longest.note(ended_s - begun_s, ended_s)
+
+    def fail(self, error: BaseException) -> None:
+        """Stop all actions after *error*. Any thread."""
+        self.failed = True
+        self._on_failure(error)

@@ -1,0 +1,38 @@
+"""The longest turn of a loop in the recent past, which is the longest wait of all others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+
+WINDOW_S = 15.0
+
+
+class LongestTurn:
+    """The maximum of what was noted in the last 15 to 30 seconds.
+
+    Time is cut into windows, and the maxima of the current one and of the one before it are kept. A reader changes
+    nothing, so several readers see the same.
+    """
+
+    def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
+        self._clock = clock
+        self._window = 0
+        self._now_s = 0.0
+        self._before_s = 0.0
+
+    def note(self, duration_s: float, now_s: float) -> None:
+        """A turn ended at *now_s*, by the clock of the constructor."""
+        window = int(now_s // WINDOW_S)
+        if window != self._window:
+            self._before_s = self._now_s if window == self._window + 1 else 0.0
+            self._now_s, self._window = 0.0, window
+        if duration_s > self._now_s:
+            self._now_s = duration_s
+
+    def longest_s(self) -> float:
+        """Any thread."""
+        passed = int(self._clock() // WINDOW_S) - self._window
+        if passed > 1:
+            return 0.0
+        return self._now_s if passed else max(self._now_s, self._before_s)

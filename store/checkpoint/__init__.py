@@ -1,0 +1,1 @@
+"""Checkpoints of the message store, from which recovery starts."""

@@ -1,0 +1,181 @@
+"""When a checkpoint is taken, and how: a few pages at each step of the store, written by a thread of its own."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
+
+from ...base.clock import Clock
+from ...journal.write.journal import Journal
+from ..message_map.purges import PurgeMark
+from ..message_map.state import State
+from . import checkpoint
+from .checkpoint import Changes, Meta
+from .checkpoint_file import BadCheckpoint, CheckpointFile, Entry, sealed
+
+log = logging.getLogger(__name__)
+
+_STEP_MESSAGES = 4096
+"""A step looks at so many messages, or at one page;"""
+_STEP_ODD = 1024
+"""or at so many messages with particulars, 4 us each."""
+
+
+class Checkpointer:
+    """Takes checkpoints of a state. The thread that makes the store's calls, but for what `commit_in` names."""
+
+    def __init__(
+        self, file: CheckpointFile, state: State, journal: Journal, clock: Clock, interval_bytes: int, *, is_good: bool
+    ) -> None:
+        """*is_good*: the file holds a checkpoint that *state* came from; else the next one is written whole."""
+        self.taken = 0
+        """Checkpoints committed since the start."""
+        self.written_bytes = 0
+        """By the last one."""
+        self.end_lsn = journal.writer.durable_lsn if is_good else 0
+        """Of the last one: what the log says from there on would be replayed."""
+        self.taken_us = 0
+        """Wall clock of the last one; 0 if there was none since the start."""
+        self.failure = ""
+        """Why the last one could not be taken; it is tried again when the log has grown once more."""
+        self._file = file
+        self._state = state
+        self._journal = journal
+        self._clock = clock
+        self._interval_bytes = interval_bytes
+        self._is_good = is_good
+        self._meta: Meta | None = None
+        self._failed_lsn = 0
+        self._portions: Iterator[Changes] | None = None
+        self._changes: Changes = {}
+        self._swept: list[PurgeMark] = []  # before it began: none of its pages needs them
+        self._durable_from = 0
+        self._executor: Executor | None = None
+        self._wake: Callable[[], None] = lambda: None
+        self._commit: Future[int] | None = None
+
+    def commit_in(self, executor: Executor, wake: Callable[[], None]) -> None:
+        """Commit on *executor*, and call *wake* there when `step` can go on. Without it `step` commits itself."""
+        self._executor, self._wake = executor, wake
+
+    def step(self) -> None:
+        """Go on with the checkpoint that is being taken, or begin one if it is time."""
+        if self._commit is not None:
+            if self._commit.done():
+                self._committed(self._commit)
+            return
+        if self._meta is None:
+            if self._is_due():
+                self._begin()
+            return
+        if self._portions is not None:
+            self._take_some()
+        elif self._journal.writer.durable_lsn >= self._durable_from:
+            self._write()
+
+    def close(self) -> None:
+        """Take a last checkpoint, of everything: the journal is flushed. The next start then replays nothing."""
+        if self._commit is not None:
+            self._commit.exception()
+            self._committed(self._commit)
+        if self._meta is not None:  # half taken: what it looked at is looked at again
+            self._is_good = False
+            self._meta = self._portions = None
+        self._begin()
+        while self._portions is not None:
+            self._take_some()
+        self._executor = None
+        self._write()
+
+    @property
+    def is_at_work(self) -> bool:
+        return self._meta is not None
+
+    @property
+    def age_s(self) -> float | None:
+        """Return the age of the last checkpoint in seconds; None if none was taken since the start. Any thread."""
+        return (self._clock.wall_us() - self.taken_us) / 1e6 if self.taken_us else None
+
+    def _is_due(self) -> bool:
+        if not self._interval_bytes:
+            return False
+        grown_bytes = self._journal.writer.durable_lsn - max(self.end_lsn, self._failed_lsn)
+        return grown_bytes >= max(self._interval_bytes, 2 * self.written_bytes)
+
+    def _begin(self) -> None:
+        journal, state = self._journal, self._state
+        if not self._is_good:
+            state.change_all()
+        self._meta = Meta(journal.pool.log_uuid, journal.container_bytes, *journal.writer.durable_block)
+        slots, state.changed_pages = sorted(state.changed_pages), set()
+        self._changes = {}
+        self._swept = state.cuts.all_swept()
+        self._portions = self._all_portions(slots)
+
+    def _all_portions(self, slots: list[int]) -> Iterator[Changes]:
+        state = self._state
+        yield from checkpoint.pages(state, slots, _STEP_MESSAGES)
+        # after the pages: a message that was taken as plain, or missed, when it got particulars since, is among them
+        yield from checkpoint.particulars(state, _STEP_ODD)
+        state.cuts.forget(self._swept)
+        yield checkpoint.rest(state)
+
+    def _take_some(self) -> None:
+        assert self._portions is not None
+        portion = next(self._portions, None)
+        if portion is not None:
+            self._changes |= portion
+            return
+        self._portions = None
+        self._durable_from = self._journal.next_lsn
+
+    def _write(self) -> None:
+        assert self._meta is not None
+        work = _Commit(self._file, self._meta, self._changes, clear=not self._is_good)
+        self._changes = {}
+        if self._executor is not None:
+            self._commit = self._executor.submit(work)
+            self._commit.add_done_callback(lambda _: self._wake())
+            return
+        done: Future[int] = Future()
+        try:
+            done.set_result(work())
+        except BadCheckpoint as error:
+            done.set_exception(error)
+        self._committed(done)
+
+    def _committed(self, commit: Future[int]) -> None:
+        meta, self._meta, self._commit = self._meta, None, None
+        assert meta is not None
+        try:
+            self.written_bytes = commit.result()
+        except BadCheckpoint as error:
+            if not self.failure:
+                log.warning("no checkpoint could be taken: %s; a start now would read the whole log", error)
+            self.failure = str(error)
+            self._failed_lsn = self._journal.writer.durable_lsn
+            self._is_good = False
+            self.end_lsn = 0
+            self._file.discard()
+            return
+        self.failure = ""
+        self._is_good = True
+        self.taken += 1
+        self.end_lsn = meta.end_lsn
+        self.taken_us = self._clock.wall_us()
+
+
+class _Commit:
+    """The commit of one checkpoint; how many bytes it wrote."""
+
+    def __init__(self, file: CheckpointFile, meta: Meta, changes: Changes, *, clear: bool) -> None:
+        self._file, self._meta, self._clear = file, meta, clear
+        self._changes: Changes = {checkpoint.META: None, **changes}
+
+    def __call__(self) -> int:
+        self._file.commit(self._changes, self._seal, clear=self._clear)
+        return sum(map(len, filter(None, self._changes.values())))
+
+    def _seal(self, entries: int) -> Entry:
+        return checkpoint.META, sealed(checkpoint.META, self._meta.encode(entries))

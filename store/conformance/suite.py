@@ -1,0 +1,298 @@
+"""The conformance suite for all stores, built-in and third-party. Needs the extra `conformance`.
+
+    from cairnmq.store.conformance import StoreConformance, StoreMaker
+
+    class TestMyStore(StoreConformance):
+        def make(self) -> StoreMaker:
+            return MyMaker()
+
+pytest finds the laws in that class, one test each; `test_any_history` has hypothesis look for an exception to all of
+them at once. A failing history is printed as the calls that lead to it. With
+`pytest.register_assert_rewrite("cairnmq.store.conformance")` before the import, failures show their values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from ...base.errors import BadXid, MessageLocked, StoreError, TransactionEnded, TransactionTimedOut, UnknownTransaction
+from ..contract.transaction import MAX_HELD_BYTES, MAX_XID_BYTES, TxState
+from .machine import StoreMachine
+from .model import Lasting, StoreMaker, observe, whole
+from .queue_properties import QueueProperties
+from .subject import NOW_US, NOWHERE, Subject
+
+__all__ = ["StoreConformance", "StoreMachine", "StoreMaker", "Subject"]
+class StoreConformance(QueueProperties):
+    """Derive from it, and say how a store is made."""
+
+    histories = 30
+    """How many of them `test_any_history` makes up."""
+    steps = 50
+    """The longest of them."""
+    shrinks = False
+    """Whether a history that fails is made as short as can be, which takes up to five minutes."""
+
+    def make(self) -> StoreMaker:
+        """A store of its own, in which nothing was ever done."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def subject(self) -> Iterator[Subject]:
+        maker = self.make()
+        made = Subject(maker)
+        yield made
+        try:
+            made.store.close()
+        finally:
+            maker.remove()
+
+    def test_any_history(self) -> None:
+        """E46, E50, E51, E64 to E66: any calls in any order, with any crashes in between."""
+        phases = [Phase.generate, Phase.shrink] if self.shrinks else [Phase.generate]
+        made: Any = lambda: StoreMachine(self.make())  # noqa: E731  (hypothesis wants no more than a callable)
+        run_state_machine_as_test(
+            made,
+            settings=settings(
+                max_examples=self.histories, stateful_step_count=self.steps, deadline=None, database=None,
+                phases=phases, report_multiple_bugs=False, suppress_health_check=list(HealthCheck),
+            ),
+        )  # fmt: skip
+
+    # ---- messages -------------------------------------------------------------------------------------------------
+
+    def test_what_is_put_is_there_in_order(self, subject: Subject) -> None:  # E64
+        store, a, b = subject.store, subject.queue("a"), subject.queue("b")
+        ids, _ = store.put_all(a, [b"%d" % number for number in range(10)], NOW_US)
+        other, _ = store.put(b, b"other", NOW_US)
+        last, lsn = store.put(a, b"last", NOW_US)
+        store.kick()
+        assert store.durable_lsn > lsn
+        assert {queue_id: list(on) for queue_id, on in store.messages().items()} == {a: [*ids, last], b: [other]}
+        assert store.load_many(list(ids), 1 << 20) == [b"%d" % number for number in range(10)]
+        some = store.load_many(list(ids), 3)
+        assert 1 <= len(some) <= 10
+        assert store.load_piece(other, 0) == b"other"
+
+    @pytest.mark.parametrize("size", [0, 1, 65_536, 65_537, 1 << 20, (1 << 20) + 1, 3_000_000])
+    def test_no_content_is_too_long_for_a_record(self, subject: Subject, size: int) -> None:
+        store, q = subject.store, subject.queue()
+        content = (bytes(range(251)) * (size // 251 + 1))[:size]
+        message_id, _ = store.put(q, content, NOW_US)
+        store.kick()
+        assert whole(store, message_id) == content
+        assert store.load_content(message_id, 0, size + 10) == content
+        assert store.load_content(message_id, size // 2, 70_000) == content[size // 2 : size // 2 + 70_000]
+        assert store.load_content(message_id, size, 5) == b""
+        [loaded] = store.load_many([message_id], 1 << 30)
+        assert loaded == (content if store.piece_count(message_id) == 1 else None)
+        assert store.size_of(message_id) == len(content)
+
+    def test_a_message_arrives_in_pieces(self, subject: Subject) -> None:
+        store, q = subject.store, subject.queue()
+        message_id = store.stage(b"one ", NOW_US)
+        subject.refused(StoreError, lambda: store.enqueue(message_id, q, NOW_US))
+        store.append_content(message_id, b"two ", NOW_US, last=False)
+        store.append_content(message_id, b"three", NOW_US, last=True)
+        subject.refused(StoreError, lambda: store.append_content(message_id, b"four", NOW_US, last=True))
+        store.enqueue(message_id, q, NOW_US)
+        store.kick()
+        assert whole(store, message_id) == b"one two three"
+        gone = store.stage(b"", NOW_US)
+        store.destroy(gone, NOW_US)
+        assert not store.holds(gone)
+        subject.refused(StoreError, lambda: store.destroy(gone, NOW_US))
+        subject.refused(StoreError, lambda: store.destroy(message_id, NOW_US))
+
+    def test_queues_share_one_message(self, subject: Subject) -> None:  # E65
+        store, a, b = subject.store, subject.queue("a"), subject.queue("b")
+        message_id, _ = store.put(a, b"shared", NOW_US)
+        store.enqueue(message_id, b, NOW_US)
+        subject.refused(StoreError, lambda: store.enqueue(message_id, b, NOW_US))
+        store.dequeue(message_id, a, NOW_US)
+        store.kick()
+        assert store.holds(message_id)
+        assert whole(store, message_id) == b"shared"
+        store.dequeue(message_id, b, NOW_US)
+        assert not store.holds(message_id)
+
+    def test_what_is_off_its_queue_is_not_on_it(self, subject: Subject) -> None:  # E46
+        store, a, b = subject.store, subject.queue("a"), subject.queue("b")
+        message_id, _ = store.put(a, b"once", NOW_US)
+        subject.refused(StoreError, lambda: store.dequeue(message_id, b, NOW_US))
+        subject.refused(StoreError, lambda: store.dequeue(NOWHERE, a, NOW_US))
+        store.dequeue(message_id, a, NOW_US)
+        subject.refused(StoreError, lambda: store.dequeue(message_id, a, NOW_US))
+        subject.refused(StoreError, lambda: store.enqueue(message_id, b, NOW_US))
+
+    def test_a_batch_is_taken_off(self, subject: Subject) -> None:
+        """As one by one, whatever is in it: those before one that is not there are off, the others stay."""
+        store, a, b = subject.store, subject.queue("a"), subject.queue("b")
+        plain, _ = store.put_all(a, [b"plain"] * 5, NOW_US)
+        shared, _ = store.put(a, b"shared", NOW_US)
+        store.enqueue(shared, b, NOW_US)
+        elsewhere, _ = store.put(b, b"elsewhere", NOW_US)
+        store.kick()
+        assert store.dequeue_all([], a, NOW_US) == []
+        lsns = store.dequeue_all([plain[1], plain[0]], a, NOW_US)
+        assert len(lsns) == 2
+        assert lsns == sorted(lsns)
+        assert [store.holds(message_id) for message_id in plain] == [False, False, True, True, True]
+        for batch in ([plain[2], plain[0], plain[4]], [plain[3], plain[3]]):
+            with pytest.raises(StoreError):
+                store.dequeue_all(batch, a, NOW_US)
+        assert [store.holds(message_id) for message_id in plain] == [False, False, False, False, True]
+        store.dequeue_all([shared, plain[4]], a, NOW_US)
+        subject.refused(StoreError, lambda: store.dequeue_all([elsewhere], a, NOW_US))
+        assert [store.holds(message_id) for message_id in (plain[4], shared, elsewhere)] == [False, True, True]
+        store.dequeue_all([elsewhere, shared], b, NOW_US)
+        assert not any(map(store.holds, (shared, elsewhere)))
+
+    def test_a_queue_that_is_not_there(self, subject: Subject) -> None:
+        store, q = subject.store, subject.queue()
+        message_id, _ = store.put(q, b"here", NOW_US)
+        store.kick()
+        txn = store.transactions.begin(NOW_US)
+        subject.refused(StoreError, lambda: txn.put(NOWHERE, b"", NOW_US))
+        subject.refused(StoreError, lambda: txn.enqueue(message_id, NOWHERE, NOW_US))
+        subject.refused(StoreError, lambda: txn.dequeue(message_id, NOWHERE, NOW_US))
+        subject.refused(StoreError, lambda: store.dequeue(message_id, NOWHERE, NOW_US))
+        subject.refused(StoreError, lambda: store.put(NOWHERE, b"", NOW_US))
+        subject.refused(StoreError, lambda: store.put_all(NOWHERE, [b"", b""], NOW_US))
+        subject.refused(StoreError, lambda: store.enqueue(message_id, NOWHERE, NOW_US))
+        assert txn.commit(NOW_US) == 0
+
+    # ---- durability -----------------------------------------------------------------------------------------------
+
+    def test_nobody_is_told_before_it_is_durable(self, subject: Subject) -> None:  # E66
+        store, q = subject.store, subject.queue()
+        told: list[int] = []
+
+        def on_durable(lsn: int) -> None:
+            told.append(lsn)
+            store.became_durable(lsn)
+
+        store.run_inline(on_durable)
+        lsns = [store.put(q, b"", NOW_US)[1] for _ in range(5)]
+        assert lsns == sorted(set(lsns)), "LSNs rise"
+        assert store.durable_lsn <= lsns[0]
+        assert store.next_lsn > lsns[-1], "this much is outstanding (E64)"
+        assert told == []
+        store.kick()
+        assert told[-1] > lsns[-1]
+        assert store.durable_lsn == told[-1] == store.next_lsn
+        count = len(told)
+        store.kick()
+        assert len(told) == count, "there was nothing to do"
+
+    def test_what_is_durable_is_there_after_a_crash(self, subject: Subject) -> None:  # E52
+        if not (subject.maker.can_crash and subject.maker.keeps):
+            pytest.skip("this store keeps nothing, or can't crash")
+        store, q = subject.store, subject.queue()
+        kept, lsn = store.put(q, b"kept", NOW_US)
+        store.kick()
+        durable = observe(store)
+        store.put(q, b"perhaps", NOW_US)
+        store.stage(b"never", NOW_US)
+        store = subject.crash()
+        found = observe(store)
+        assert found.on[q][:1] == [kept]
+        assert len(found.on[q]) <= 2
+        store.kick()
+        later, later_lsn = store.put(q, b"later", NOW_US)
+        assert later > max(durable.contents)
+        assert later_lsn > lsn
+
+    def test_closing_makes_everything_durable_or_forgets_it(self, subject: Subject) -> None:
+        store, q = subject.store, subject.queue()
+        store.put(q, b"kept", NOW_US)
+        store.stage(b"incomplete", NOW_US)
+        store.transactions.begin(NOW_US).put(q, b"uncommitted", NOW_US)
+        store = subject.reopen()
+        if subject.maker.keeps:
+            assert list(observe(store).contents.values()) == [b"kept"]
+        else:
+            assert observe(store) == Lasting({}, {}, {}, {})
+            assert list(store.queues()) == []
+
+    # ---- transactions ---------------------------------------------------------------------------------------------
+
+    def test_a_transaction_is_done_or_not(self, subject: Subject) -> None:  # E44, E45
+        store, a, b = subject.store, subject.queue("a"), subject.queue("b")
+        old, _ = store.put(a, b"old", NOW_US)
+        for outcome in ("rollback", "commit"):
+            txn = store.transactions.begin(NOW_US)
+            txn.dequeue(old, a, NOW_US)
+            for size in (3, MAX_HELD_BYTES, 70_000):
+                txn.put(b, bytes(size), NOW_US)
+            assert {queue_id: list(ids) for queue_id, ids in store.messages().items()} == {a: [old]}
+            getattr(txn, outcome)(NOW_US)
+            store.kick()
+        assert observe(store).on == {b: txn.message_ids}
+        assert [len(content) for content in observe(store).contents.values()].count(MAX_HELD_BYTES) == 1
+
+    def test_what_a_transaction_takes_is_locked(self, subject: Subject) -> None:  # E46
+        store, q = subject.store, subject.queue()
+        message_id, _ = store.put(q, b"", NOW_US)
+        store.kick()
+        txn, other = store.transactions.begin(NOW_US), store.transactions.begin(NOW_US)
+        txn.dequeue(message_id, q, NOW_US)
+        for taking in (store.dequeue, txn.dequeue, other.dequeue):
+            subject.refused(MessageLocked, lambda taking=taking: taking(message_id, q, NOW_US))  # type: ignore[misc]
+        txn.rollback(NOW_US)
+        other.dequeue(message_id, q, NOW_US)
+        other.commit(NOW_US)
+        assert not store.holds(message_id)
+
+    def test_a_transaction_that_is_over(self, subject: Subject) -> None:
+        store, q = subject.store, subject.queue()
+        committed, rolled_back, late = (store.transactions.begin(NOW_US, timeout_us=10) for _ in range(3))
+        committed.commit(NOW_US)
+        rolled_back.rollback(NOW_US)
+        for txn in (committed, rolled_back):
+            for call in (txn.commit, txn.rollback, txn.prepare):
+                subject.refused(TransactionEnded, lambda call=call: call(NOW_US))  # type: ignore[misc]
+            subject.refused(TransactionEnded, lambda txn=txn: txn.put(q, b"", NOW_US))  # type: ignore[misc]
+        subject.refused(TransactionTimedOut, lambda: late.commit(NOW_US + 10))
+        subject.refused(TransactionTimedOut, lambda: late.put(q, b"", NOW_US))
+        subject.refused(UnknownTransaction, lambda: store.transactions.of(b"nobody's"))
+        subject.refused(TransactionEnded, lambda: store.transactions.begin(NOW_US).prepare(NOW_US))
+
+    def test_an_xid_that_can_not_be(self, subject: Subject) -> None:
+        begin = subject.store.transactions.begin
+        txn = begin(NOW_US, xid=bytes(MAX_XID_BYTES))
+        subject.refused(BadXid, lambda: begin(NOW_US, xid=bytes(MAX_XID_BYTES)))
+        subject.refused(BadXid, lambda: begin(NOW_US, xid=bytes(MAX_XID_BYTES + 1)))
+        txn.prepare(NOW_US)
+        subject.refused(BadXid, lambda: begin(NOW_US, xid=bytes(MAX_XID_BYTES)))
+        txn.rollback(NOW_US)
+        begin(NOW_US, xid=bytes(MAX_XID_BYTES))
+
+    @pytest.mark.parametrize("commit", [True, False])
+    def test_what_is_prepared_survives(self, subject: Subject, commit: bool) -> None:  # E39, E51
+        if not subject.maker.keeps:
+            pytest.skip("this store keeps nothing")
+        store, a, b = subject.store, subject.queue("a"), subject.queue("b")
+        old, _ = store.put(a, b"old", NOW_US)
+        txn = store.transactions.begin(NOW_US, xid=b"\0\xff")
+        txn.dequeue(old, a, NOW_US)
+        txn.put(b, b"new", NOW_US)
+        txn.prepare(NOW_US)
+        store.kick()
+        for reopen in (subject.crash if subject.maker.can_crash else subject.reopen, subject.reopen):
+            store = reopen()
+            [txn] = store.transactions.in_doubt()
+            assert (txn.xid, txn.state) == (b"\0\xff", TxState.PREPARED)
+            subject.refused(MessageLocked, lambda: subject.store.dequeue(old, a, NOW_US))
+        txn.decide(NOW_US, commit=commit)
+        store = subject.reopen()
+        assert list(observe(store).contents.values()) == ([b"new"] if commit else [b"old"])
+        [txn] = store.transactions.in_doubt()
+        subject.refused(TransactionEnded, lambda: txn.commit(NOW_US))
+        txn.forget(NOW_US)
+        assert subject.reopen().transactions.in_doubt() == []

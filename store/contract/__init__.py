@@ -1,0 +1,1 @@
+"""The interface of a message store and the values that cross it."""

@@ -1,0 +1,112 @@
+"""Futures for results that are not durable yet; a thread, a coroutine or a callback can wait for them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Generator
+from concurrent.futures import Future
+from typing import Any, Generic, TypeVar
+
+from ...base.errors import StoreError
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+_here = threading.local()
+
+
+def is_telling() -> bool:
+    """Return whether this thread is calling callbacks."""
+    return getattr(_here, "is_telling", False)
+
+
+def check_waiting() -> None:
+    """Raises `StoreError` within a callback: what it would wait for, its own thread has to do."""
+    if is_telling():
+        raise StoreError("callback", "it can't wait for a store", "leave that to another thread, or to a callback")
+
+
+
+
+class Durable(Future[T], Generic[T]):
+    """Done when what was asked for is on the disk, with its result; or with the error that ended the store.
+
+    `result()` waits in a thread, `await` in a coroutine, and `add_done_callback` has a function called, on a thread of
+    the store or, if it is done already, at once. What it calls may call the store, but not wait for it or close it:
+    that raises `StoreError`. It can't be cancelled.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.set_running_or_notify_cancel()
+
+    def result(self, timeout: float | None = None) -> T:
+        if not self.done():
+            check_waiting()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        if not self.done():
+            check_waiting()
+        return super().exception(timeout)
+
+    def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
+        def call(future: Future[T]) -> None:
+            try:
+                fn(future)
+            except BaseException as error:
+                if isinstance(error, Exception) or not is_telling():
+                    raise
+                log.exception("a callback asked the thread that called it to end")  # which others need
+
+        super().add_done_callback(call)
+
+    def __await__(self) -> Generator[Any, None, T]:
+        return asyncio.wrap_future(self).__await__()
+
+
+class Waiting:
+    """Those that wait for an LSN, in the order of LSNs. The thread that makes the store's calls."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[int, Durable[Any], Any, Callable[[], None] | None]] = deque()
+
+    def add(self, lsn: int, result: T, then: Callable[[], None] | None = None) -> Durable[T]:
+        """Done with *result* when *lsn* is durable; *then* is called before anybody is told."""
+        future: Durable[T] = Durable()
+        self._waiting.append((lsn, future, result, then))
+        return future
+
+    def became_durable(self, lsn: int) -> list[tuple[Durable[Any], Any]]:
+        """Remove the futures below *lsn*, which is durable; return them with their results for `tell`."""
+        waiting, done = self._waiting, []
+        while waiting and waiting[0][0] < lsn:
+            _, future, result, then = waiting.popleft()
+            if then is not None:
+                then()
+            done.append((future, result))
+        return done
+
+    def failed(self) -> list[Durable[Any]]:
+        """Those that wait in vain."""
+        left = [future for _, future, _, _ in self._waiting]
+        self._waiting.clear()
+        return left
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+
+def tell(done: list[tuple[Durable[Any], Any]]) -> None:
+    """Tell who waits, errors as such; without any lock, for they may call what they like."""
+    before, _here.is_telling = is_telling(), True
+    try:
+        for future, result in done:
+            if isinstance(result, Exception):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+    finally:
+        _here.is_telling = before

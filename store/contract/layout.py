@@ -1,0 +1,37 @@
+"""File names in a store directory, for tools that inspect one without opening it.
+
+STORE/lock              held with flock by the broker that runs on it
+STORE/hold              held with flock by backups while they copy the log; removed by a broker that must break that
+STORE/wiring.sqlite     the wiring and the store's identity, in SQL
+STORE/wiring.json       instead of it, if they are on a server: which one
+STORE/store.sqlite      instead of the wiring and the journal: an all-SQL store in a file
+STORE/journal/          the log's containers and its mark
+STORE/bookmarks/        how far those have come that read the log as history, see `bookmarks`
+STORE/checkpoint/       the message map as of an LSN, in LMDB; a cache, made again when it is gone
+STORE/aside/            what it held before a cluster gave it what others have, see `aside`
+STORE/quarantine*       left by a salvage, for people
+"""
+
+from __future__ import annotations
+
+JOURNAL_NAME = "journal"
+CHECKPOINT_NAME = "checkpoint"
+LOCK_NAME = "lock"
+HOLD_NAME = "hold"
+ASIDE_NAME = "aside"
+SQL_STORE_NAME = "store.sqlite"
+"""Differs from the wiring's, so that code which takes one for the other finds and changes nothing."""
+MANIFEST_NAME = "manifest.json"
+"""It stands in a backup, which is no store."""
+_UNNAMED = "queue-"
+
+
+def unnamed_queue(queue_id: int) -> str:
+    """The name by which a queue is shown that the wiring does not know: it was deleted, or the wiring is elsewhere."""
+    return f"{_UNNAMED}{queue_id}"
+
+
+def id_in(text: str) -> int | None:
+    """The ID in the name of an unnamed queue, or in a number; None for anything else."""
+    number = text.removeprefix(_UNNAMED)
+    return int(number) if number.isascii() and number.isdecimal() and len(number) < 20 else None

@@ -1,0 +1,46 @@
+"""The kinds of stores there are: entry points of the group `cairnmq.stores`, ours and others'.
+
+An entry point's name is what `--store` takes. It names a callable that gets the store directory, the clock, the
+`StoreOptions`, and what to tell about its progress, if anything; and gives the store and its `Report`.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from typing import Protocol, cast
+
+from ...base.clock import Clock
+from ...base.errors import CairnError
+from .options import Progress, StoreOptions
+from .owner import OwnedStore
+
+GROUP = "cairnmq.stores"
+
+
+class Report(Protocol):
+    """Report of opening a store of any kind."""
+
+    def lines(self) -> list[str]:
+        """One line each, the first of them "new store" or "recovered ..."."""
+        ...
+
+
+class OpenStore(Protocol):
+    """A function that opens a store."""
+
+    def __call__(
+        self, path: str, clock: Clock, options: StoreOptions, progress: Progress | None, /
+    ) -> tuple[OwnedStore, Report]: ...
+
+
+def find_kind(name: str) -> OpenStore:
+    """Return the function that opens stores of the kind *name*. Raises `CairnError` if it can't be found or loaded."""
+    known = {found.name: found for found in entry_points(group=GROUP)}
+    if name not in known:
+        kinds = ", ".join(sorted(known))
+        raise CairnError(f"--store {name}", "there is no such kind of store", f"there are {kinds}")
+    try:
+        return cast(OpenStore, known[name].load())
+    except (ImportError, AttributeError) as error:
+        why = f"it can't be loaded from {known[name].value} ({error})"
+        raise CairnError(f"--store {name}", why, "install the package that it comes from again") from error

@@ -1,0 +1,1 @@
+"""The store directory: its kind, its lock, and holds."""

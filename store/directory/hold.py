@@ -1,0 +1,59 @@
+"""Holds: a reader keeps the containers of a store from being overwritten or removed."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from types import TracebackType
+
+from ...base.disk.real import disk_error
+from ...base.errors import CairnError, HoldBroken
+from ...base.private_files import open_private
+from ..contract.layout import HOLD_NAME
+
+
+class Hold:
+    """While it lasts, no container that is in the log when it begins is overwritten or removed. Ends with the process.
+
+    Several may hold a store at once; the broker sees it when a container leaves the log (`StoreDirectory.is_held`). On
+    a full disk, when it needs what is held, it removes the file, and only then uses that again. So what was read before
+    a `check` that raises nothing was as it was when the hold began. As a context manager it ends with one.
+    """
+
+    def __init__(self, path: str) -> None:
+        """Begin to hold the store in directory *path*."""
+        self._place = os.path.join(path, HOLD_NAME)
+        self._fd = -1
+        try:
+            while self.is_broken:  # the file that was opened may have been removed before it was locked
+                self.end()
+                self._fd = open_private(self._place, os.O_RDWR | os.O_CREAT)
+                fcntl.flock(self._fd, fcntl.LOCK_SH)  # a broker that looks has it for a moment only
+        except OSError as error:
+            raise disk_error(self._place, "lock", error) from error
+
+    @property
+    def is_broken(self) -> bool:
+        """Return whether the hold was broken, so that the held containers may have been reused."""
+        return self._fd < 0 or not os.fstat(self._fd).st_nlink
+
+    def check(self) -> None:
+        """Raises `HoldBroken` if what was held may be something else by now."""
+        if self.is_broken:
+            why = "the disk is full, and the broker had to use again what was held for this"
+            raise HoldBroken(self._place, why, "free some space, or take messages off the queues, and try again")
+
+    def __enter__(self) -> Hold:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        try:
+            if error is None or isinstance(error, CairnError):  # which comes from that, if so
+                self.check()
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1

@@ -1,0 +1,1 @@
+"""The store for a program without a broker."""

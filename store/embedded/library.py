@@ -1,0 +1,346 @@
+"""Durable queues for a Python program, without a broker: put, take, accept; transactions; all of it awaitable.
+
+    with open_store("./data") as store:
+        orders, done = store.queue("orders"), store.queue("done")
+        orders.put(b"one cairn, please").result()  # it is on the disk when this returns
+        with store.transaction() as both:  # all or nothing
+            message = both.take(orders)
+            both.put(done, message.content)
+
+Calls that change something return a `Durable` at once: to be waited for, awaited, or given a callback. A message can be
+taken once it is durable, by one taker at a time, and is gone when it was accepted. What a process had taken and not
+accepted when it ended, however it ended, is there again after the next start, in its place.
+
+Threads: any thread may call anything. One call is made after the other, by a lock, and none waits for the disk but
+those that say so. One process at a time has a store open.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from types import TracebackType
+from typing import TypeVar
+
+from ...base.clock import Clock, SystemClock
+from ...base.errors import CairnError, DiskFull, JournalFailed, StoreError
+from ..contract.durability import Durable, Waiting, check_waiting, tell
+from ..contract.options import StoreOptions
+from ..contract.owner import OwnedStore
+from ..contract.registry import find_kind
+from ..contract.transaction import Transaction, TxState
+from ..contract.wiring_rows import Arguments, QueueRow
+from .queues import Queue
+from .unit_of_work import UnitOfWork
+
+T = TypeVar("T")
+_ALL = 1 << 64
+"""Above all LSNs."""
+_EXPIRY_S = 0.5
+"""How often transactions that take too long are looked for, while there are any."""
+
+
+def open_store(
+    path: str, kind: str = "journal", options: StoreOptions | None = None, clock: Clock | None = None
+) -> Store:
+    """The store in the directory *path*, made if there is none; recovered if it was not closed.
+
+    *kind* is "journal", "sql", "memory", or what another package has registered. Raises `CairnError` with the place,
+    the reason and the remedy if it can't be opened.
+    """
+    clock = clock or SystemClock()
+    inner, _ = find_kind(kind)(path, clock, options or StoreOptions(), None)
+    return Store(inner, clock)
+
+
+class Store:
+    """An open store. To be closed, best by `with`."""
+
+    def __init__(self, inner: OwnedStore, clock: Clock) -> None:
+        self.inner = inner
+        """What the calls go to, see `interface.MessageStore`. Whoever calls it has to hold `lock`."""
+        self.lock = threading.RLock()
+        self._clock = clock
+        self._waiting = Waiting()
+        self._failure: CairnError | None = None
+        self._closing = threading.Lock()
+        self._is_closing = self._is_closed = False
+        self._pid = os.getpid()
+        self._news = threading.Condition()  # apart from the lock: who holds that may wait for the one who tells
+        self._durable_lsn = 0
+        self._has_news = self._is_timed = False
+        self._queues: dict[str, Queue] = {}
+        self._by_id: dict[int, Queue] = {}  # also those that are going
+        self._transactions: dict[Transaction, UnitOfWork] = {}
+        on = inner.messages()
+        for row in inner.queues():
+            locked = inner.transactions.locks.dequeued_from(row.id)
+            ids = on.get(row.id, ())
+            self._queues[row.name] = self._by_id[row.id] = Queue(self, row, ids, locked)
+        for transaction in inner.transactions.in_doubt():
+            self._transactions[transaction] = UnitOfWork(self, transaction)
+        self._teller = threading.Thread(target=self._tell, name="cairnmq-told", daemon=True)
+        inner.start(self._became_durable, self._failed)
+        self._teller.start()
+        self._became_durable(inner.durable_lsn)  # what recovery left goes also without traffic
+
+    # ---- queues ---------------------------------------------------------------------------------------------------
+
+    def queue(self, name: str, arguments: Arguments | None = None) -> Queue:
+        """The queue of that name, made if there is none. Waits for SQL then."""
+        with self.lock:
+            self.check()
+            found = self._queues.get(name)
+        if found is None:
+            check_waiting()
+            found = self.create_queue(name, arguments).result()
+        return found
+
+    def queues(self) -> list[Queue]:
+        with self.lock:
+            return list(self._queues.values())
+
+    def create_queue(self, name: str, arguments: Arguments | None = None) -> Durable[Queue]:
+        """Create a durable queue, or find the existing one, without waiting."""
+        future: Durable[Queue] = Durable()
+
+        def done(row: QueueRow | Exception) -> None:
+            if isinstance(row, Exception):
+                tell([(future, row)])
+                return
+            with self.lock:
+                queue = self._queues.get(name)
+                if queue is None:
+                    queue = self._queues[name] = self._by_id[row.id] = Queue(self, row, (), ())
+            tell([(future, queue)])
+
+        with self.lock:
+            self.check()
+            self.inner.create_queue(name, done, arguments)
+        return future
+
+    def delete_queue(self, queue: Queue) -> Durable[None]:
+        """Delete a queue with all that is on it. Its deletion is final once SQL has it; a crash afterwards ends it.
+
+        Raises `MessageLocked`, with nothing done, if a prepared transaction has work on it. Open transactions that have
+        are rolled back.
+        """
+        future: Durable[None] = Durable()
+
+        def purge(answer: Exception | None) -> None:
+            if answer is not None:
+                with self.lock:
+                    queue.is_deleted = False
+                    self._queues[queue.name] = queue
+                tell([(future, answer)])
+                return
+            try:
+                with self.lock:
+                    lsn = self.inner.purge(queue.id, self.now_us(), is_final=True)
+                    self._end_those_that_ended()
+                    queue.on_purge()
+                    self._by_id.pop(queue.id, None)
+                    emptied = self.recorded(lsn, None)
+            except CairnError as error:  # the next start finishes it
+                tell([(future, error)])
+                return
+            emptied.add_done_callback(forget)
+
+        def forget(emptied: Future[None]) -> None:
+            error = emptied.exception()
+            with self.lock:
+                if error is None and self.is_open:
+                    self.inner.finish_destroy_queue(queue.id, forgotten)
+                    return
+            tell([(future, error)])
+
+        def forgotten(answer: Exception | None) -> None:
+            tell([(future, None)])  # what SQL still notes is forgotten by the next start
+
+        with self.lock:
+            self.check_own(queue)
+            self.inner.transactions.check_deletion(queue.id)
+            queue.on_deletion()
+            del self._queues[queue.name]
+            outstanding = self.inner.durable_lsn < self.inner.next_lsn  # perhaps outcomes that this rests on
+            before = self.recorded(self.inner.next_lsn - 1 if outstanding else 0, None)
+        before.add_done_callback(lambda _: self.inner.begin_destroy_queue(queue.id, purge))
+        return future
+
+    # ---- transactions ---------------------------------------------------------------------------------------------
+
+    def transaction(self, *, xid: bytes = b"", timeout_s: float = 0.0) -> UnitOfWork:
+        """A new transaction, a distributed one with an *xid*; rolled back if it is not over in *timeout_s*."""
+        if not isinstance(xid, bytes):
+            raise TypeError(f"an xid is bytes, not {type(xid).__name__}")
+        with self.lock:
+            self.check()
+            self._expire()
+            inner = self.inner.transactions.begin(self.now_us(), xid=xid, timeout_us=int(timeout_s * 1e6))
+            made = self._transactions[inner] = UnitOfWork(self, inner)
+            self._is_timed |= timeout_s > 0
+        if timeout_s > 0:
+            self._became_durable(0)  # whoever tells looks at the clock from now on
+        return made
+
+    def in_doubt(self) -> list[UnitOfWork]:
+        """Those that are prepared, also before a crash, and those that were decided on and not forgotten."""
+        with self.lock:
+            self.check()
+            return [self._transactions[inner] for inner in self.inner.transactions.in_doubt()]
+
+    def _expire(self) -> None:
+        if self._transactions:
+            self.inner.transactions.expire(self.now_us())
+            self._end_those_that_ended()
+        self._is_timed = any(inner.deadline_us for inner in self._transactions)
+
+    def _end_those_that_ended(self) -> None:
+        """Time-outs and deletions of queues end transactions behind their back: what they had taken is free again."""
+        for inner, transaction in [*self._transactions.items()]:
+            if inner.state in (TxState.TIMED_OUT, TxState.QUEUE_GONE):
+                transaction.on_rollback()
+
+    # ---- durability -----------------------------------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        return self._failure is None and not self._is_closing
+
+    def close(self) -> None:
+        """Make everything durable and let go of the files. Waits for that; raises what ended the store, if so."""
+        if os.getpid() != self._pid:
+            return  # the files are those of the process that opened it
+        check_waiting()
+        with self._closing:
+            if not self._is_closed:
+                self._close()
+
+    def _close(self) -> None:
+        with self.lock:
+            self._is_closing = True
+            for queue in self._queues.values():
+                queue.on_end()
+        with self._news:
+            self._has_news = True
+            self._news.notify()
+        self._teller.join()
+        self._is_closed = True  # from here on nobody can try again
+        try:
+            self.inner.close()
+        except CairnError as error:
+            self._failure = self._failure or error
+        except BaseException as error:
+            self._tell_failure(_defect(error))
+            raise
+        if self._failure is not None:
+            self._tell_failure(self._failure)
+            raise self._failure
+        self._tell_durable(_ALL)
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    # ---- for the modules of this library --------------------------------------------------------------------------
+
+    def now_us(self) -> int:
+        return self._clock.wall_us()
+
+    def check(self) -> None:
+        """Raises what ended the store, or keeps this process from using it."""
+        if os.getpid() != self._pid:
+            raise StoreError("store", "another process has opened it and was forked since", "open it after the fork")
+        if self._failure is not None:
+            raise self._failure
+        if self._is_closing:
+            raise StoreError("store", "it was closed", "open it again")
+
+    def check_room(self) -> None:
+        """Raises `DiskFull` while nothing more can be stored: taking, and ends of transactions, go on."""
+        why = self.inner.full()
+        if why:
+            raise DiskFull("store", why, "free some space, or take messages off; it goes on by itself")
+
+    def check_own(self, queue: Queue) -> None:
+        """Raises what keeps a queue from being used here: its number may be that of another one."""
+        if queue.store is not self:
+            raise StoreError(f"queue {queue.name}", "it is a queue of another store", "open it in this one")
+        queue.check()
+
+    def recorded(self, lsn: int, result: T, then: Callable[[], None] | None = None) -> Durable[T]:
+        """Return a future that is done when *lsn* is durable, at once for 0 (nothing written). With the lock held."""
+        if not lsn:
+            future: Durable[T] = Durable()
+            future.set_result(result)
+            return future
+        waiting = self._waiting.add(lsn, result, then)
+        self.inner.kick()
+        return waiting
+
+    def ended(self, transaction: Transaction) -> None:
+        """Forget it, unless it was decided on."""
+        if transaction.state not in (TxState.DECIDED_COMMIT, TxState.DECIDED_ROLLBACK):
+            self._transactions.pop(transaction, None)
+
+    def forgotten(self, transaction: Transaction) -> None:
+        self._transactions.pop(transaction, None)
+
+    def queue_of(self, queue_id: int) -> Queue | None:
+        return self._by_id.get(queue_id)
+
+    # ---- the store's threads, and the one that tells --------------------------------------------------------------
+
+    def _became_durable(self, lsn: int) -> None:
+        with self._news:
+            self._durable_lsn = max(self._durable_lsn, lsn)
+            self._has_news = True
+            self._news.notify()
+
+    def _failed(self, error: CairnError) -> None:
+        with self._news:
+            self._failure = self._failure or error
+            self._has_news = True
+            self._news.notify()
+
+    def _tell(self) -> None:
+        """A thread of its own: the writer must never wait for the lock, whose holder may wait for the writer."""
+        while self.is_open:
+            with self._news:
+                self._news.wait_for(lambda: self._has_news, _EXPIRY_S if self._is_timed else None)
+                self._has_news = False
+                lsn = self._durable_lsn
+            try:
+                self._tell_durable(lsn)
+            except CairnError as error:
+                self._failed(error)
+            except Exception as error:  # also a defect: else those that wait would do so for ever
+                self._failed(_defect(error))
+        if self._failure is not None:
+            with self.lock:
+                for queue in self._queues.values():
+                    queue.on_end()
+            self._tell_failure(self._failure)
+
+    def _tell_durable(self, lsn: int) -> None:
+        with self.lock:
+            if self.is_open:
+                self.inner.became_durable(lsn)
+                self._expire()
+            done = self._waiting.became_durable(lsn)
+            if self.is_open:
+                self.inner.kick()  # for what came while the last flush was under way
+        tell(done)
+
+    def _tell_failure(self, error: CairnError) -> None:
+        with self.lock:
+            left = self._waiting.failed()
+        tell([(future, error) for future in left])
+
+
+def _defect(error: BaseException) -> JournalFailed:
+    return JournalFailed("store", f"it was ended by {error!r}", "open it again, and report this")

@@ -1,0 +1,1 @@
+"""The message store on a journal."""

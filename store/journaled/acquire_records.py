@@ -1,0 +1,54 @@
+"""The payload of an acquire record, a note of the messages that a link acquired.
+
+offset  size   field
+     0   8 * n  the messages' ids, in the order in which they were handed out; n stands in the record's `extra`
+ 8 * n   2      size of the container id in bytes
+     .   .      the client's container id, UTF-8
+     .   .      the link's name, UTF-8
+
+Recovery passes it by, relocation copies none, and it pins nothing. While a broker writes them down every block says so
+(`journal.block.ACQUISITIONS`): so a block without one tells that nothing was handed out while it gathered, or that
+nobody wrote it down.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ...journal.format.record import MAX_PAYLOAD_BYTES
+
+MAX_NAME_BYTES = 1024
+"""Longer names are cut."""
+_LENGTH_BYTES = 2
+MOST_MESSAGES = (MAX_PAYLOAD_BYTES - _LENGTH_BYTES - 2 * MAX_NAME_BYTES) // 8
+"""So many fit into one record."""
+
+
+class Acquired(NamedTuple):
+    """The decoded payload of an acquire record."""
+
+    message_ids: array[int]
+    container: str
+    link: str
+
+
+def taker(container: str, link: str) -> bytes:
+    """A client's link, as `encode` wants it."""
+    first, second = (name.encode(errors="replace")[:MAX_NAME_BYTES] for name in (container, link))
+    return len(first).to_bytes(_LENGTH_BYTES, "little") + first + second
+
+
+def encode(taker: bytes, message_ids: Iterable[int]) -> bytes:
+    """The payload; at most `MOST_MESSAGES`."""
+    return array("Q", message_ids).tobytes() + taker
+
+
+def decode(payload: bytes, count: int) -> Acquired:
+    """Decode the *payload* of an acquire record of *count* messages. Raises `ValueError` if it is too short."""
+    ids, names = payload[: 8 * count], payload[8 * count + _LENGTH_BYTES :]
+    size = int.from_bytes(payload[8 * count : 8 * count + _LENGTH_BYTES], "little")
+    if 8 * count + _LENGTH_BYTES + size > len(payload):
+        raise ValueError(f"{len(payload)} bytes hold no {count} messages and a container id")
+    return Acquired(array("Q", ids), names[:size].decode(errors="replace"), names[size:].decode(errors="replace"))

@@ -1,0 +1,182 @@
+"""Divergent state of a store, kept before it is dropped: STORE/aside/MOMENT-LSN is a store that no broker runs.
+
+A container that is full is never written again, and one with a second name never used again
+(`journal/files/container_pool.py`): so the
+containers of the log get second names there, which takes no room until the log lets go of them. Only the last one or
+two are copied, as far as they were written, and the wiring, which is small. `cairnmq as-of` and other tools read it.
+
+It is made under a name that ends in `.partial` and renamed when all of it is on the disk; one that is to go is
+renamed back first. So what a kill or a power cut leaves under a final name is whole, and the rest is cleared away when
+the next one is made. The newest *most* are kept. Where the log could not be written once more beside it, older
+ones go, and if that does not help, nothing is kept: `DiskFull`.
+
+Threads: one at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from ...base.clock import Clock
+from ...base.disk.real import RealDirectory, disk_error
+from ...base.disk.seam import Directory
+from ...base.errors import CorruptJournal, DiskFull
+from ...journal.files import space_reserve as room
+from ...journal.format import container
+from ...journal.format.log_mark import Mark, MarkFile
+from ...journal.read.scanner import Damage, LogReader
+from ..contract.layout import ASIDE_NAME, JOURNAL_NAME
+from ..directory.hold import Hold
+from ..wiring.source import WiringSource
+from ..wiring.wiring import FILE_NAME as WIRING_NAME
+
+log = logging.getLogger(__name__)
+
+PARTIAL = ".partial"
+_COPY_BYTES = 1 << 20
+
+
+class Kept(NamedTuple):
+    """A kept copy of divergent state."""
+
+    path: str
+    """Of the directory."""
+    end_lsn: int
+    """Where its log ends: as of that LSN it is all of it."""
+
+
+class Aside:
+    """Of the store in one directory, which this process has."""
+
+    def __init__(
+        self, store: str, clock: Clock, most: int, connect: str | None = None, catalog: str | None = None
+    ) -> None:
+        """*most*: how many are kept, at least one; *connect*, *catalog*: the server that the wiring is on, if any."""
+        self._store = os.path.abspath(store)
+        self.path = os.path.join(self._store, ASIDE_NAME)
+        self._clock = clock
+        self._most = most
+        self._connect, self._catalog = connect, catalog
+
+    def names(self) -> list[str]:
+        """Those that are whole, the oldest first. Raises `DiskError`."""
+        if not os.path.isdir(self.path):
+            return []
+        return [name for name in RealDirectory(self.path).names() if not name.endswith(PARTIAL)]
+
+    def keep(self, durable_lsn: int) -> Kept:
+        """Set aside what there is, of which all below *durable_lsn* is on the disk.
+
+        Raises `CairnError`, and then nothing more is there than before.
+        """
+        self._clear_away()
+        source = RealDirectory(os.path.join(self._store, JOURNAL_NAME))
+        root = RealDirectory(self.path, create=True)
+        wiring = WiringSource(self._store, self._connect, self._catalog)
+        before = wiring.queue_names()
+        moment = datetime.fromtimestamp(self._clock.wall_us() / 1e6, UTC).strftime("%Y%m%dT%H%M%SZ")
+        partial = os.path.join(self.path, f"{moment}-{durable_lsn}{PARTIAL}")
+        try:
+            with Hold(self._store) as hold:
+                reader = LogReader(source)
+                self._find_room(source, len(reader.slots) * reader.container_bytes, reader.container_bytes)
+                target = RealDirectory(os.path.join(partial, JOURNAL_NAME), create=True)
+                end_lsn = link_log(reader, source, target, durable_lsn, self._clock)
+                wiring.copy(os.path.join(partial, WIRING_NAME), reader.log_uuid, before)
+                RealDirectory(partial).sync()
+                hold.check()  # what has its second name by now stays; before, it may have been used again
+                name = f"{moment}-{end_lsn}"
+                if name not in self.names():  # else a kill came just behind it
+                    root.rename(os.path.basename(partial), name)
+                    root.sync()
+        except BaseException:
+            self._clear_away()
+            raise
+        self._clear_away()
+        for old in self.names()[: -self._most]:
+            self.give_up(old, f"{self._most} are kept")
+        return Kept(os.path.join(self.path, name), end_lsn)
+
+    def give_up(self, name: str, why: str) -> None:
+        """Remove one. Raises `DiskError`."""
+        log.warning("%s: removed, as %s", os.path.join(self.path, name), why)
+        root = RealDirectory(self.path)
+        root.rename(name, name + PARTIAL)
+        root.sync()
+        self._clear_away()
+
+    def make_room(self) -> None:
+        """The disk is full: remove all of them. Raises `DiskError`."""
+        for name in self.names():
+            self.give_up(name, "the disk is full")
+
+    def _find_room(self, source: Directory, log_bytes: int, container_bytes: int) -> None:
+        """All that is set aside is written anew, beside it."""
+        wanted = log_bytes + room.high_water(container_bytes)
+        while (free := source.free_bytes()) < wanted:
+            names = self.names()
+            if not names:
+                raise DiskFull(self.path, f"the log takes {wanted >> 20} MiB anew, and {free >> 20} MiB are left",
+                               "free some space")  # fmt: skip
+            self.give_up(names[0], "the disk is nearly full")
+
+    def _clear_away(self) -> None:
+        """Remove incomplete copies. Raises `DiskError`."""
+        if not os.path.isdir(self.path):
+            return
+        for name in RealDirectory(self.path).names():
+            if name.endswith(PARTIAL):
+                place = os.path.join(self.path, name)
+                try:
+                    shutil.rmtree(place)
+                except OSError as error:
+                    raise disk_error(place, "remove", error) from error
+
+
+def link_log(reader: LogReader, source: Directory, target: Directory, durable_lsn: int, clock: Clock) -> int:
+    """Make the empty *target* the log in *source*, which is held and may be written, up to where it ends now: that LSN.
+
+    It is on the disk then. Raises `CannotLink`, `DiskError`, `CorruptJournal`.
+    """
+    size = reader.container_bytes
+    heads = {slot: reader.heads.by_slot[slot] for slot in reader.slots}
+    end_lsn = durable_lsn
+    for found in reader.scan(durable_lsn):
+        if isinstance(found, Damage):
+            break
+        end_lsn = max(end_lsn, found.end_lsn)
+    if reader.heads.read_error is not None:
+        raise reader.heads.read_error
+    heads = {**{slot: reader.heads.by_slot[slot] for slot in reader.slots}, **heads}  # also what was begun since
+    for slot, head in sorted(heads.items()):
+        name = container.file_name(head.number)
+        if (slot + 1) * size <= durable_lsn:
+            source.link(name, target, name)
+        elif slot * size < end_lsn:
+            _copy_until(source, target, name, end_lsn - slot * size, size)
+    log = reader.heads
+    mark = Mark(True, log.incarnation, reader.log_uuid, size, 1, end_lsn, log.base_lsn, clock.wall_us())
+    MarkFile.format(target, mark).close()
+    made = LogReader(target, live=False)
+    if (made.heads.base_lsn, made.holes) != (reader.heads.base_lsn, reader.holes):
+        raise CorruptJournal(target.path, "what it says of its slots is not what the log says", "it is not kept",
+                             reader.heads.base_lsn, end_lsn)  # fmt: skip
+    return end_lsn
+
+
+def _copy_until(source: Directory, target: Directory, name: str, keep_bytes: int, size_bytes: int) -> None:
+    """Zeros from *keep_bytes* on."""
+    old, new = source.open(name), target.create(name)
+    try:
+        for offset in range(0, size_bytes, _COPY_BYTES):
+            wanted = min(_COPY_BYTES, size_bytes - offset)
+            kept = max(0, min(wanted, keep_bytes - offset))
+            new.write_at(offset, (old.read_at(offset, kept) if kept else b"").ljust(wanted, b"\0"))
+        new.sync()
+    finally:
+        old.close()
+        new.close()

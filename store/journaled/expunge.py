@@ -1,0 +1,32 @@
+"""Completion of pending queue deletions in recovery: deletes the messages, then the note in the wiring."""
+
+from __future__ import annotations
+
+from ..message_map.placement import count_by_queue
+from .store import JournalStore
+
+
+def expunge_going(store: JournalStore, time_us: int) -> dict[str, int]:
+    """Take the messages off the queues that are going; queue to how many there were. Before the store's `start`.
+
+    What is not durable when this is broken off, the next recovery does again (checklist E53, E55). So it does with what
+    a prepared transaction has to say about such a queue: until that is decided, the note stays.
+    """
+    prepared = store.state.outcomes.prepared.values()
+    in_doubt = {queue_id for transaction in prepared for _, _, queue_id in transaction.intentions}
+    expunged: dict[str, int] = {}
+    on_queue = count_by_queue(store.state) if store.going_queues() else {}
+    for row in store.going_queues():
+        count = on_queue.get(row.id, 0) - len(store.transactions.locks.dequeued_from(row.id))
+        if count:
+            store.purge(row.id, time_us, is_final=row.id not in in_doubt)
+            expunged[row.name] = expunged.get(row.name, 0) + count
+        store.kick()
+        if row.id not in in_doubt:
+            store.finish_destroy_queue(row.id, _shrug)
+    store.places.settle_all()
+    return expunged
+
+
+def _shrug(answer: Exception | None) -> None:
+    """With a server that is away the note stays, and does no harm."""

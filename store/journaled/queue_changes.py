@@ -1,0 +1,253 @@
+"""Changes of one queue, read from the log while it is written, for federation with another site.
+
+The log has the order, so what is read up to some place is what the queue was there, no more and no less; and only what
+is durable is read. Nothing is paid for it where messages are put and taken. A *unit* is what is done in one go: one
+record, or all of a transaction. Its place is the LSN behind its last record, and reading may begin again at any place.
+
+A message may be gone by the time its record is read, and its content with it, if that stood elsewhere in the log than
+the record (it came in pieces, or was put on several queues). Then it is off the queue further on in the log, so units
+are joined up to there, and it is left out.
+
+What stood on the queue at a place is asked of the state (`placed`), which goes on meanwhile: what it misses is off the
+queue further on in the log. Beside the core: any thread, one at a time.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from ...base.disk.seam import Directory
+from ...base.errors import CairnError, StoreError
+from ...journal.format.block import Block
+from ...journal.format.record import HEAD, HEAD_BYTES, TABLE, Flag, RecordHead, RecordType
+from ...journal.read.follower import Follower
+from ...journal.read.follower import HistoryGone as HistoryGone
+from ..contract.dequeue_reason import Why, why_of
+from ..message_map.message_entry import SIZE_BITS
+from .store import JournalStore
+
+_START, _CHUNK, _ENQUEUE, _DEQUEUE = (
+    int(RecordType.START), int(RecordType.CHUNK), int(RecordType.ENQUEUE), int(RecordType.DEQUEUE)
+)  # fmt: skip
+_COMMIT, _LOG_OPEN, _QUEUE_DELETE = (
+    int(RecordType.TX_COMMIT), int(RecordType.LOG_OPEN), int(RecordType.QUEUE_DELETE)
+)  # fmt: skip
+_OF_QUEUE = (_START, _ENQUEUE, _DEQUEUE, _QUEUE_DELETE)
+_FLAG_ENQUEUE, _FLAG_DELETE, _FLAG_MORE = int(Flag.ENQUEUE), int(Flag.DELETE), int(Flag.MORE)
+_NOT_DONE = int(Flag.MOVED) | int(Flag.PREPARED)
+"""A record with one of these says again what another one said, or does nothing yet. Of a dequeue the flags above are
+its reason, which does not overlap them."""
+
+
+_SLOTS = 32
+"""So many slots are looked at in one go."""
+
+
+class Put(NamedTuple):
+    """A message came; `pieces` if its content is elsewhere, to be loaded piece by piece."""
+
+    message_id: int
+    content: bytes
+    pieces: int = 0
+
+
+class Take(NamedTuple):
+    """Messages went."""
+
+    why: Why
+    message_ids: list[int]
+
+
+class Purge(NamedTuple):
+    """All messages went but these."""
+
+    kept: list[int]
+
+
+class Unit(NamedTuple):
+    """Operations of one queue that happened atomically."""
+
+    place: int
+    time_us: int
+    """The source's clock, when it was recorded."""
+    events: list[Put | Take | Purge]
+
+
+class QueueGone(CairnError):
+    """The queue was deleted: there is nothing more to follow."""
+
+
+class QueueHistory:
+    """Of one queue, from a place on."""
+
+    def __init__(self, store: JournalStore, queue_id: int, place: int) -> None:
+        self._store = store
+        self._directory: Directory = store.journal.pool.directory
+        self._queue_id = queue_id
+        self._tail = Follower(self._directory, place)
+        self._from = self.read_lsn = place
+        """Up to where it was read."""
+        self._open: dict[int, list[tuple[RecordHead, bytes]]] = {}
+        """Records of transactions, until the commit is read."""
+        self._joined: list[Put | Take | Purge] = []
+        """Events of units that are done in one go with those to come."""
+        self._lsns: dict[int, list[int]] = {}
+        """Where the pieces are of messages that do not exist any more."""
+        self._owed: set[int] = set()
+        """Messages that are left out of them, and off the queue further on."""
+
+    def units(self, durable_lsn: int) -> Iterator[Unit | None]:
+        """Those that are durable and were not given yet, and None behind each block of the log, of whatever queues.
+
+        Raises `HistoryGone`, `QueueGone`, or `JournalError`.
+        """
+        for block in self._tail.blocks(durable_lsn):
+            yield from self._units_in(block)
+            self.read_lsn = max(self.read_lsn, block.end_lsn)
+            yield None
+
+    def is_at(self, durable_lsn: int) -> bool:
+        """Return whether the log was read up to *durable_lsn*."""
+        return self._tail.next_lsn >= durable_lsn
+
+    @property
+    def is_between(self) -> bool:
+        """Return whether all operations read were returned, so that a place behind them can be named."""
+        return not (self._open or self._owed)
+
+    def _units_in(self, block: Block) -> Iterator[Unit]:
+        count = block.head.records
+        table = np.frombuffer(block.body, TABLE, count)
+        kinds, flags = table["type"], table["flags"]
+        ours = (table["queue_id"] == self._queue_id) & np.isin(kinds, _OF_QUEUE) & ((flags & _NOT_DONE) == 0)
+        ours |= (kinds == _COMMIT) & ((flags & _NOT_DONE) == 0)
+        ours |= kinds == _LOG_OPEN
+        for number in np.flatnonzero(ours).tolist():
+            lsn = block.record_lsn(number)
+            if lsn < self._from:
+                continue
+            head = RecordHead._make(HEAD.unpack_from(block.body, HEAD_BYTES * number))
+            if head.type == _LOG_OPEN:
+                self._open.clear()  # what a crash cut off never was
+            elif head.type == _COMMIT:
+                records = self._open.pop(head.txn_id, None)
+                if records is not None:
+                    yield from self._unit(block, lsn, head.time_us, records)
+            elif head.txn_id:
+                self._open.setdefault(head.txn_id, []).append((head, bytes(block.payload(head))))
+            else:
+                yield from self._unit(block, lsn, head.time_us, [(head, bytes(block.payload(head)))])
+
+    def _unit(
+        self, block: Block, lsn: int, time_us: int, records: list[tuple[RecordHead, bytes]]
+    ) -> Iterator[Unit]:
+        """That of *records*, the last of which is at *lsn*, in *block*."""
+        events = self._joined
+        for head, payload in records:
+            kind, message_id = head.type, head.message_id
+            if kind == _START:
+                if head.flags & _FLAG_ENQUEUE:
+                    events.append(Put(message_id, payload))
+            elif kind == _ENQUEUE:
+                self._put(events, block, message_id)
+            elif kind == _DEQUEUE:
+                self._take(events, why_of(head.flags), message_id)
+            elif head.flags & _FLAG_DELETE:
+                raise QueueGone(f"queue {self._queue_id}", "it was deleted", "take over what there is, or delete it")
+            else:
+                kept = [*array("Q", payload)]
+                self._owed &= set(kept)
+                events.append(Purge([one for one in kept if one not in self._owed]))
+        if events and not self._owed:
+            self._joined = []
+            yield Unit(lsn + 1, time_us, events)
+
+    def _put(self, events: list[Put | Take | Purge], block: Block, message_id: int) -> None:
+        """It was put on the queue by an Enqueue record in *block*."""
+        number = (message_id - block.record_lsn(0)) // HEAD_BYTES
+        if 0 <= number < block.head.records:  # on several queues: the Start record stands right there
+            head = RecordHead._make(HEAD.unpack_from(block.body, HEAD_BYTES * number))
+            if head.type == _START and not head.flags & _FLAG_MORE:
+                events.append(Put(message_id, bytes(block.payload(head))))
+                return
+        try:
+            count = self._store.piece_count(message_id) if self._store.holds(message_id) else 0
+            if not count:
+                self._lsns[message_id] = self._in_log(message_id)
+                count = len(self._lsns[message_id])
+            events.append(Put(message_id, self.piece(message_id, 0) if count == 1 else b"", count))
+        except (CairnError, LookupError):
+            self._owed.add(message_id)
+
+    def piece(self, message_id: int, number: int) -> bytes:
+        """A piece of the content of a `Put`; each is asked for once, in order.
+
+        Raises `CairnError` if it is gone meanwhile: a new reader knows better.
+        """
+        lsns = self._lsns.get(message_id)
+        if lsns is None:
+            try:
+                return self._store.load_piece(message_id, number)
+            except (CairnError, LookupError):  # it went while it was read
+                lsns = self._lsns[message_id] = self._in_log(message_id)
+        if number + 1 == len(lsns):
+            del self._lsns[message_id]
+        return self._tail.read_record(lsns[number]).payload
+
+    def _in_log(self, message_id: int) -> list[int]:
+        """Return the original LSNs of the pieces of a deleted message. Raises `StoreError` if one is missing."""
+        if not self._tail.read_record(message_id).head.flags & _FLAG_MORE:
+            return [message_id]
+        found = [message_id]
+        for block in Follower(self._directory, message_id).blocks(self._store.journal.writer.durable_lsn):
+            for number, head in enumerate(block.heads()):
+                if head.type == _CHUNK and head.message_id == message_id and not head.flags & _NOT_DONE:
+                    found.append(block.record_lsn(number))
+                    if not head.flags & _FLAG_MORE:
+                        return found
+        raise StoreError(f"message {message_id}", "its content is gone")
+
+    def _take(self, events: list[Put | Take | Purge], why: Why, message_id: int) -> None:
+        if message_id in self._owed:
+            self._owed.discard(message_id)
+        elif events and isinstance(last := events[-1], Take) and last.why is why:
+            last.message_ids.append(message_id)
+        else:
+            events.append(Take(why, [message_id]))
+
+
+def placed(store: JournalStore, queue_id: int, after: int, before: int) -> Iterator[list[tuple[int, int]]]:
+    """Positions and ids, in order, of the messages whose position on the queue lies between the two, part by part.
+
+    Any thread: what others change is copied whole before it is looked at.
+    """
+    state = store.state
+    first, last = state.slot_of(after), state.slot_of(before)
+    odd = {state.slot_of(at) for _, at in _odd_on(store, queue_id)}
+    slots = sorted(slot for slot in {*state.pages.copy(), *odd} if first <= slot <= last)
+    for begin in range(0, len(slots), _SLOTS):
+        some = slots[begin : begin + _SLOTS]
+        found: dict[int, int] = {}
+        cut = state.cuts.unswept.copy().get(queue_id)
+        for slot in some:
+            page = state.pages.get(slot, {}).copy()
+            found.update({one: one for one, value in page.items() if value >> SIZE_BITS == queue_id})
+        found.update(_odd_on(store, queue_id))  # also those that were plain when it was looked before
+        low, high = max(after, state.start_of(some[0]) - 1), min(before, state.start_of(some[-1] + 1))
+        part = sorted(
+            (position, message_id)
+            for message_id, position in found.items()
+            if low < position < high and (cut is None or not cut.takes(message_id, position))
+        )
+        if part:
+            yield part
+
+
+def _odd_on(store: JournalStore, queue_id: int) -> list[tuple[int, int]]:
+    """Ids and positions."""
+    odd = store.state.detailed.copy().items()
+    return [(one, at[0]) for one, message in odd if (at := message.queues.get(queue_id)) is not None]

@@ -1,0 +1,162 @@
+"""Bookmarks: who reads the log as history writes down how far it has come, and what lies behind that is kept for it.
+
+STORE/bookmarks/NAME.json: a JSON object with `lsn`, the first byte that is still wanted, and `most_bytes`: the log may
+go on by so much behind it. It is written under another name, synced, and renamed; by whoever reads, while a broker runs
+or not.
+
+A container that left the log from a bookmark's LSN on is not used again until the bookmark has passed it. So a reader
+may be away for a while, over restarts of the broker too. But nobody holds the log for ever: the broker *drops* a
+bookmark, by removing the file, when more than `most_bytes` lie between it and the log's end, or when the disk is full.
+It says so in its log, and in the metrics. The reader learns of it by the file, or because what it wants is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+from contextlib import suppress
+from typing import NamedTuple
+
+from ...base.disk.real import RealDirectory, disk_error
+from ...base.errors import CairnError, DiskError
+
+log = logging.getLogger(__name__)
+
+DIRECTORY = "bookmarks"
+_SUFFIX = ".json"
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+_ALARM = 0.75
+"""It is said that a bookmark will be dropped when it has come so far."""
+NOWHERE = 1 << 64
+"""Behind every LSN."""
+
+
+class Bookmark(NamedTuple):
+    """The position of a reader of history."""
+
+    name: str
+    lsn: int
+    most_bytes: int
+
+
+def write_bookmark(store: str, bookmark: Bookmark) -> None:
+    """Write *bookmark* down in the store directory *store*, durably. Raises `CairnError`."""
+    if not _NAME.fullmatch(bookmark.name):
+        remedy = "use letters, digits, and _ . - within"
+        raise CairnError(f"bookmark {bookmark.name!r}", "no such name can be given", remedy)
+    directory = RealDirectory(os.path.join(store, DIRECTORY), create=True)
+    name = bookmark.name + _SUFFIX
+    temporary = f"{name}.{os.getpid()}.new"
+    with suppress(DiskError):
+        directory.unlink(temporary)
+    file = directory.create(temporary)
+    try:
+        file.write_at(0, json.dumps({"lsn": bookmark.lsn, "most_bytes": bookmark.most_bytes}).encode() + b"\n")
+        file.sync()
+    finally:
+        file.close()
+    directory.rename(temporary, name)
+    directory.sync()
+
+
+def read_bookmark(store: str, name: str) -> Bookmark | None:
+    """The bookmark of that name; None if there is none, or none that can be read."""
+    path = os.path.join(store, DIRECTORY, name + _SUFFIX)
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+        lsn, most_bytes = found["lsn"], found["most_bytes"]
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    is_sound = all(isinstance(one, int) and 0 <= one < NOWHERE for one in (lsn, most_bytes))
+    return Bookmark(name, lsn, most_bytes) if is_sound else None
+
+
+def remove_bookmark(store: str, name: str) -> bool:
+    """Remove a bookmark; return whether it existed."""
+    try:
+        os.unlink(os.path.join(store, DIRECTORY, name + _SUFFIX))
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise disk_error(os.path.join(store, DIRECTORY, name + _SUFFIX), "remove", error) from error
+    return True
+
+
+def read_bookmarks(store: str) -> list[Bookmark]:
+    """All there are, by name. What can't be read is none."""
+    try:
+        names = sorted(os.listdir(os.path.join(store, DIRECTORY)))
+    except OSError:
+        return []
+    stems = [name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX)]
+    return [found for stem in stems if _NAME.fullmatch(stem) and (found := read_bookmark(store, stem)) is not None]
+
+
+class Bookmarks:
+    """The bookmarks of one store, as its broker honours them. Any thread, one at a time."""
+
+    def __init__(self, store: str) -> None:
+        self.dropped = 0
+        """How many were dropped since the start."""
+        self._store = store
+        self._warned: set[str] = set()
+
+    def known(self) -> list[Bookmark]:
+        return read_bookmarks(self._store)
+
+    def put(self, bookmark: Bookmark) -> None:
+        """Write one down. Raises `CairnError`."""
+        write_bookmark(self._store, bookmark)
+
+    def move(self, bookmark: Bookmark) -> CairnError | None:
+        """Write a bookmark unless it was removed meanwhile; return the error if it can't be written."""
+        try:
+            if read_bookmark(self._store, bookmark.name) is not None:
+                write_bookmark(self._store, bookmark)
+        except CairnError as error:
+            return error
+        return None
+
+    def remove(self, name: str) -> CairnError | None:
+        """Its reader does not come back; why not, if it can't be removed."""
+        try:
+            remove_bookmark(self._store, name)
+        except CairnError as error:
+            return error
+        return None
+
+    def kept_from(self, end_lsn: int, is_full: bool) -> int:
+        """From which LSN on what left the log is kept; `NOWHERE` for nothing.
+
+        *end_lsn*: about where the log ends. *is_full*: the disk is; then all of them are dropped.
+        """
+        lowest = NOWHERE
+        for bookmark in read_bookmarks(self._store):
+            behind = end_lsn - bookmark.lsn
+            if is_full or behind > bookmark.most_bytes:
+                self._drop(bookmark, "the disk is full" if is_full else f"it may be {bookmark.most_bytes} bytes behind")
+                continue
+            if behind > _ALARM * bookmark.most_bytes and bookmark.name not in self._warned:
+                self._warned.add(bookmark.name)
+                log.warning(
+                    "bookmark %s is %d bytes behind the log, and dropped at %d: its reader can't keep up, or is gone",
+                    bookmark.name, behind, bookmark.most_bytes,
+                )  # fmt: skip
+            elif behind <= _ALARM / 2 * bookmark.most_bytes:
+                self._warned.discard(bookmark.name)
+            lowest = min(lowest, bookmark.lsn)
+        return lowest
+
+    def _drop(self, bookmark: Bookmark, why: str) -> None:
+        try:
+            if remove_bookmark(self._store, bookmark.name):
+                self.dropped += 1
+                told = "bookmark %s was dropped at LSN %d (%s): its reader may miss history"
+                log.error(told, bookmark.name, bookmark.lsn, why)
+        except DiskError as error:
+            log.error("bookmark %s can't be removed, and is not heeded any more: %s", bookmark.name, error)

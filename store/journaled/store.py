@@ -1,0 +1,356 @@
+"""The journal store: wiring in SQL, messages in the journal. See `interface.MessageStore` for the contract.
+
+A whole message with its only queue is one record (Start with the enqueue flag), and taking it off is one (Dequeue with
+the delete flag). Longer content is a Start and Chunk records, put on its queue by an Enqueue record at the end.
+
+Every record that takes something away names, in `extra`, the record that had given it.
+
+What a power cut leaves: every record below `durable_lsn`; of the rest nothing that recovery would half believe.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+from ...base.errors import JournalError, StoreError
+from ...journal.files.space_reserve import FOR_OPENINGS
+from ...journal.format.record import HEAD_BYTES, MAX_PAYLOAD_BYTES, Flag, RecordType
+from ...journal.write.flusher import Flusher
+from ...journal.write.journal import OWN_LSN
+from ..contract.dequeue_reason import Why
+from ..reclaim.relocation import Relocation
+from ..reclaim.slot_holders import SlotHolders
+from ..wiring.calls import WiringCalls
+from ..wiring.wiring import Wiring
+from .acquire_records import MOST_MESSAGES, encode
+from .contents import ContentWriter
+from .places import MessagePlaces
+from .reads import ContentReader
+from .recovered_log import RecoveredLog
+from .transactions_writer import TransactionsWriter
+
+_START, _ENQUEUE, _DEQUEUE = int(RecordType.START), int(RecordType.ENQUEUE), int(RecordType.DEQUEUE)
+_ACQUIRE = int(RecordType.ACQUIRE)
+_BATCH_FROM = 4
+"""Fewer records than this are appended faster one by one."""
+_FOR_STARTS = FOR_OPENINGS + 3
+"""More free containers than these let a start that is in need go on: emptying takes some before it gives one back."""
+_FLAG_ENQUEUE, _FLAG_DELETE = int(Flag.ENQUEUE), int(Flag.DELETE)
+
+
+class JournalStore(WiringCalls):
+    """Made by `recovery.recover`. Without `start` it has no threads: `kick` then flushes in the caller."""
+
+    def __init__(self, wiring: Wiring, log: RecoveredLog, release: Callable[[], None]) -> None:
+        """*release* releases the store directory."""
+        super().__init__(wiring)
+        self.journal = journal = log.journal
+        self.state = state = log.state
+        self.checkpointing = log.checkpointing
+        self.bookmarks = log.bookmarks
+        self.durable_lsn = journal.writer.durable_lsn
+        self.places = places = MessagePlaces(journal, state)
+        self.contents = contents = ContentWriter(journal, state)
+        self.transactions = TransactionsWriter(journal, state, contents, places, self.check_queue).open()
+        self.relocation = Relocation(state, journal, places.settle)
+        self.reads = reads = ContentReader(journal, state)
+        # calls that are these parts' alone: without a method in between, since some are made for each message
+        self.stage, self.append_content, self.discard = contents.stage, contents.append_content, contents.discard
+        self.messages, self.holds = places.messages, places.holds
+        self.size_of, self.piece_count = reads.size_of, reads.piece_count
+        self.load_piece, self.load_content, self.load_many = reads.load_piece, reads.load_content, reads.load_many
+        self._locks = places.locks
+        self._unswept = state.cuts.unswept
+        self._holders = SlotHolders(state, journal.container_bytes)
+        self._release = release
+        self._deferred: deque[tuple[int, dict[int, int]]] = deque()
+        self._unexamined = list(journal.extent.slots)  # what holds nothing leaves the log with the first flush
+        self._flusher: Flusher | None = None
+        self._on_durable: Callable[[int], None] | None = None
+        self._background: list[ThreadPoolExecutor] = []
+        self._go_on: Callable[[], object] = lambda: None
+        self._notes_are_due = False
+
+    def start(
+        self,
+        on_durable: Callable[[int], None],
+        on_failure: Callable[[JournalError], None],
+        on_room: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Start the threads.
+
+        *on_durable* gets each new durable LSN on the flusher's thread, *on_failure* the error that ends the journal;
+        the owner passes the LSN on to `became_durable`, in the thread that makes the calls. *on_room* is told, on any
+        thread, that `full` no longer holds.
+        """
+        self.journal.pool.on_room = on_room
+        self._flusher = Flusher(self.journal, on_durable, on_failure)
+        self.start_sql()
+        reader, writer = ThreadPoolExecutor(1, "cairnmq-relocation"), ThreadPoolExecutor(1, "cairnmq-checkpoint")
+        self._background = [reader, writer]
+        self._go_on = lambda: reader.submit(lambda: on_durable(self.journal.writer.durable_lsn))
+        self.relocation.read_in(reader, lambda: on_durable(self.journal.writer.durable_lsn))
+        if self.checkpointing is not None:
+            self.checkpointing.commit_in(writer, lambda: on_durable(self.journal.writer.durable_lsn))
+
+    def make_room(self) -> None:
+        """On a full disk, empty slots until the next opening is sure of its containers. Before `start`.
+
+        Else starts that are killed before relocation gets to anything would use up what is left to openings, and
+        what relocation needs to get it back.
+        """
+        journal, pool = self.journal, self.journal.pool
+        if pool.unclaimed <= _FOR_STARTS < len(journal.extent.slots):
+            pool.find_room()  # only who has tried knows that the disk is full; a small log has nothing to empty
+        if pool.in_need:
+            self.became_durable(journal.writer.durable_lsn)
+        while pool.in_need and pool.unclaimed <= _FOR_STARTS:
+            if journal.has_unsealed:
+                self.kick()
+            elif self.relocation.is_at_work:
+                self.became_durable(journal.writer.durable_lsn)
+            else:
+                journal.writer.write_mark()  # the base alone may give something back
+                return
+
+    def run_inline(self, on_durable: Callable[[int], None]) -> None:
+        """No threads: `kick` flushes in the caller and then calls *on_durable*."""
+        self._on_durable = on_durable
+
+    # ---- messages -------------------------------------------------------------------------------------------------
+
+    def put(self, queue_id: int, content: bytes, time_us: int) -> tuple[int, int]:
+        if queue_id not in self._names:
+            self.check_queue(queue_id)
+        if len(content) > MAX_PAYLOAD_BYTES:
+            message_id = self.contents.stage_complete(content, time_us)
+            return message_id, self.enqueue(message_id, queue_id, time_us)
+        lsn = self.journal.append_record(_START, content, time_us, _FLAG_ENQUEUE, 0, OWN_LSN, queue_id, 0, 0)
+        self.state.started_plain(lsn, queue_id, len(content))
+        return lsn, lsn
+
+    def put_all(self, queue_id: int, contents: Sequence[bytes], time_us: int) -> tuple[Sequence[int], int]:
+        self.check_queue(queue_id)
+        sizes = list(map(len, contents))
+        if len(contents) < _BATCH_FROM or max(sizes) > MAX_PAYLOAD_BYTES:
+            stored = [self.put(queue_id, content, time_us) for content in contents]
+            return [message_id for message_id, _ in stored], stored[-1][1]
+        lsns = self.journal.append_all(_START, contents, time_us=time_us, flags=_FLAG_ENQUEUE, queue_id=queue_id)
+        self.state.started_all(lsns, queue_id, sizes)
+        return lsns, lsns[-1]
+
+    def enqueue(self, message_id: int, queue_id: int, time_us: int) -> int:
+        self.check_queue(queue_id)
+        self.places.check_enqueue(message_id, queue_id)
+        self._locks.check_enqueue(message_id, queue_id)
+        lsn = self.journal.append(
+            _ENQUEUE, time_us=time_us, undo_prev=message_id, message_id=message_id, queue_id=queue_id
+        )
+        self.state.enqueued(lsn, message_id, queue_id, lsn)
+        return lsn
+
+    def dequeue(self, message_id: int, queue_id: int, time_us: int, why: Why = Why.NOT_RECORDED) -> int:
+        state = self.state
+        if self._unswept:
+            self.places.settle(message_id)
+        if state.queue_of(message_id) != queue_id or message_id in self._locks:
+            return self._dequeue_odd(message_id, queue_id, time_us, why)
+        given_lsn = state.moved.get(message_id, message_id) if state.moved else message_id
+        lsn = self.journal.append_record(
+            _DEQUEUE, b"", time_us, _FLAG_DELETE | why, message_id, message_id, queue_id, 0, given_lsn
+        )
+        state.deleted(lsn, message_id, given_lsn)
+        return lsn
+
+    def dequeue_all(
+        self, message_ids: Sequence[int], queue_id: int, time_us: int, why: Why = Why.NOT_RECORDED
+    ) -> list[int]:
+        if (
+            len(message_ids) < 2
+            or self._unswept
+            or self.state.moved
+            or self._locks
+            or not self.state.are_plain_on(message_ids, queue_id)
+        ):
+            return [self.dequeue(message_id, queue_id, time_us, why) for message_id in message_ids]
+        lsns = self.journal.append_last(
+            _DEQUEUE, message_ids, time_us=time_us, flags=_FLAG_DELETE | why, queue_id=queue_id
+        )
+        self.state.deleted_all(lsns, message_ids)
+        return lsns
+
+    def _dequeue_odd(self, message_id: int, queue_id: int, time_us: int, why: Why) -> int:
+        self._locks.check_dequeue(message_id, queue_id)
+        is_last, given_lsn = self.places.removal(message_id, queue_id)
+        lsn = self.journal.append(
+            _DEQUEUE, time_us=time_us, flags=(_FLAG_DELETE if is_last else 0) | why, undo_prev=message_id,
+            message_id=message_id, queue_id=queue_id, extra=given_lsn,
+        )  # fmt: skip
+        self.state.taken(lsn, message_id, queue_id, given_lsn, is_last=is_last)
+        return lsn
+
+    def check_queue(self, queue_id: int) -> None:
+        """Raises `StoreError` if there is no such queue."""
+        if queue_id not in self._names:
+            raise StoreError(f"queue {queue_id}", "there is no such queue")
+
+    def destroy(self, message_id: int, time_us: int) -> int:
+        self.places.check_destroy(message_id)
+        return self.discard((message_id,), time_us)
+
+    def purge(
+        self, queue_id: int, time_us: int, *, keep: Iterable[int] = (), is_final: bool = False
+    ) -> int:
+        if is_final:
+            self.transactions.queue_goes(queue_id, time_us)
+        return self.places.purge(queue_id, time_us, keep=keep, is_final=is_final)
+
+    def discard_unfinished(self, time_us: int) -> int:
+        """Delete the messages that recovery found incomplete, or on no queue; how many there were."""
+        unfinished = self.state.unfinished()
+        self.discard(unfinished, time_us)
+        return len(unfinished)
+
+    def bytes_on(self, queue_id: int) -> int:
+        return self.state.queue_bytes.get(queue_id, 0)
+
+    # ---- who has them ---------------------------------------------------------------------------------------------
+
+    def note_acquired(self, queue_id: int, taker: bytes, message_ids: Sequence[int], time_us: int) -> None:
+        """Write down that *taker* (see `acquisitions.taker`) was handed these messages of that queue.
+
+        Nobody waits for that: it becomes durable with what is, or when `write_notes` is called. While the disk is full
+        it is left out, and the block says so.
+        """
+        if self.journal.pool.find_room() is not None:
+            self.journal.clear_flags()
+            return
+        for at in range(0, len(message_ids), MOST_MESSAGES):
+            some = message_ids[at : at + MOST_MESSAGES]
+            self.journal.append_hint(
+                _ACQUIRE, encode(taker, some), time_us=time_us, queue_id=queue_id, extra=len(some)
+            )
+
+    def write_notes(self) -> None:
+        """As `kick`, also for notes alone."""
+        self._notes_are_due = True
+        self.kick()
+
+    # ---- durability -----------------------------------------------------------------------------------------------
+
+    def kick(self) -> None:
+        self._defer_releases()
+        if not (self.journal.has_awaited or self.journal.waiting or self._notes_are_due):
+            if not (self._deferred and self._deferred[0][0] <= self.durable_lsn):
+                return
+            self.became_durable(self.durable_lsn)  # what went without a record has no flush to wait for
+            if not self.journal.has_awaited:
+                return
+        if self._flusher is not None:
+            self._flusher.kick()
+        elif self.journal.has_unsealed:
+            durable = self.journal.flush()
+            if self._on_durable is not None:
+                self._on_durable(durable)
+            else:
+                self.became_durable(durable)
+        if self._notes_are_due:  # or the flusher was not at rest
+            self._notes_are_due = self.journal.has_unsealed
+
+    def _defer_releases(self) -> None:
+        """Defer pending releases until everything recorded so far is durable."""
+        released = self.state.pins.take_pending()
+        if released:
+            self._deferred.append((self.journal.next_awaited_lsn, released))
+
+    def became_durable(self, lsn: int) -> None:
+        """Every record below *lsn* is on the disk: let the pins fall that durable records held, and give back slots.
+
+        Then deletions of queues, relocation and the checkpoint go on where they stand.
+        """
+        before_slot = self.durable_lsn // self.journal.container_bytes
+        self.durable_lsn = max(self.durable_lsn, lsn)  # relocation's notice may be older than the flusher's
+        if self._unswept:
+            if self.places.sweep_some() and self.checkpointing is None:
+                self.state.cuts.forget(self.state.cuts.all_swept())
+            self._defer_releases()
+            self._go_on()
+        deferred, pins = self._deferred, self.state.pins
+        touched, self._unexamined = self._unexamined, []
+        touched += range(before_slot, self.durable_lsn // self.journal.container_bytes)  # dead perhaps before its end
+        while deferred and deferred[0][0] <= lsn:
+            released = deferred.popleft()[1]
+            pins.drop(released)
+            touched += released
+        touched += self.relocation.became_durable(lsn)
+        if touched:
+            self.relocation.victims.look_at(touched)
+            self._retire(touched)
+        self.relocation.step()
+        if self.checkpointing is not None:
+            self.checkpointing.step()
+
+    def _retire(self, touched: Iterable[int]) -> None:
+        """Take those of the slots *touched* that are not needed out of the log, and what is not needed without them."""
+        journal, pins = self.journal, self.state.pins
+        end = min(self.durable_lsn // journal.container_bytes, journal.extent.current_slot)
+        self._unexamined += {slot for slot in touched if slot >= end and not pins.is_needed(slot)}
+        while touched := [slot for slot in touched if slot < end and not pins.is_needed(slot)]:
+            gone = journal.retire(touched)
+            touched = pins.retired(gone)
+            self.state.outcomes.retired(gone)
+
+    @property
+    def next_lsn(self) -> int:
+        return self.journal.next_awaited_lsn
+
+    def last_flushes(self) -> list[tuple[int, float]]:
+        return list(self.journal.writer.meters.last_flushes)
+
+    def full(self, size_bytes: int = 0, records: int = 0) -> str:
+        error = self.journal.pool.find_room(size_bytes + HEAD_BYTES * records)
+        return "" if error is None else error.reason
+
+    def room_bytes(self) -> int | None:
+        return self.journal.pool.room_bytes()
+
+    def held_by(self, slot: int) -> str:
+        """Return the first holder of *slot* in the log as readable text. Any thread."""
+        holder = self._holders.first(slot)
+        if holder is not None:
+            return holder.told(self._names)
+        if slot >= self.journal.writer.durable_lsn // self.journal.container_bytes:
+            return "the end of the log"
+        if self.journal.extent.waits(slot):
+            return "nothing: it leaves with a neighbour, for the log has as many holes as it may have"
+        return "what the next flush lets go"
+
+    def holder_kind(self, slot: int) -> str:
+        """The kind of what holds *slot*: one of few words. Any thread."""
+        holder = self._holders.first(slot)
+        if holder is not None:
+            return holder.kind
+        return "log-end" if slot >= self.journal.writer.durable_lsn // self.journal.container_bytes else "none"
+
+    def end_reads(self) -> None:
+        """No read waits for anything but the disk."""
+
+    def close(self) -> None:
+        self.close_sql()
+        for executor in self._background:
+            executor.shutdown()
+        if self._flusher is not None:
+            self._flusher.stop()
+        self.relocation.close()
+        try:
+            if self.checkpointing is not None and self.journal.writer.failure is None:
+                with suppress(JournalError):  # closing the journal says the same
+                    self.journal.flush()
+                    self.checkpointing.close()
+            self.journal.close()
+        finally:
+            self._wiring.close()
+            self._release()

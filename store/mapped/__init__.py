@@ -1,0 +1,1 @@
+"""Message stores on in-memory tables with a write log."""

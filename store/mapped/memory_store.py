@@ -1,0 +1,122 @@
+"""The memory store: transient. What is put there is gone when it is closed, or when its process ends.
+
+For brokers whose messages need not outlive them, and as the plain twin of the others in tests. All is "durable" as
+soon as it was asked to be: there is nothing to wait for. The wiring is in SQL as everywhere, in an SQLite in memory,
+so it has the same rules and the same errors.
+
+Threads: those of `interface`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from uuid import uuid4
+
+from sqlalchemy import StaticPool, create_engine
+
+from ...base.errors import CairnError, JournalError, StoreError
+from ..contract.transaction import Dequeue, Enqueue
+from ..wiring.database import Database, whole_transactions
+from ..wiring.wiring import Wiring
+from .memory_tables import MemoryTables
+from .store import MappedStore
+
+PLACE = "memory"
+
+
+class _Contents:
+    """The ledger of a store that writes nothing: only contents are kept."""
+
+    def __init__(self) -> None:
+        self.pieces: dict[int, list[bytes]] = {}
+        """Message id to its pieces. Any thread may look."""
+
+    def started(self, message_id: int, content: bytes, *, is_last: bool) -> None:
+        self.pieces[message_id] = [bytes(content)]
+
+    def continued(self, message_id: int, number: int, content: bytes, *, is_last: bool) -> None:
+        self.pieces[message_id].append(bytes(content))
+
+    def deleted(self, message_id: int) -> None:
+        del self.pieces[message_id]
+
+    def purged(self, queue_id: int) -> None: ...
+
+    def dropped(self, message_ids: Sequence[int]) -> None:
+        for message_id in message_ids:
+            del self.pieces[message_id]
+
+    def placed(self, message_id: int, queue_id: int, position: int) -> None: ...
+
+    def taken(self, message_id: int, position: int) -> None: ...
+
+    def prepared(self, txn_id: int, xid: bytes, operations: Sequence[Enqueue | Dequeue]) -> None: ...
+
+    def ended(self, txn_id: int) -> None: ...
+
+    def decided(self, txn_id: int, xid: bytes, *, committed: bool) -> None: ...
+
+    def forgotten(self, txn_id: int) -> None: ...
+
+
+class MemoryStore(MappedStore):
+    """A new and empty one each time."""
+
+    def __init__(self) -> None:
+        engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
+        wiring = Wiring(Database(whole_transactions(engine), PLACE))
+        wiring.identify(uuid4())
+        self._contents = _Contents()
+        super().__init__(wiring, MemoryTables(), self._contents, 1)
+        self._on_durable: Callable[[int], None] = self.became_durable
+
+    def start(
+        self,
+        on_durable: Callable[[int], None],
+        on_failure: Callable[[JournalError], None],
+        on_room: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._on_durable = on_durable
+        self.start_sql()
+
+    def run_inline(self, on_durable: Callable[[int], None]) -> None:
+        self._on_durable = on_durable
+
+    def kick(self) -> None:
+        if self.durable_lsn != self.next_lsn:
+            self._on_durable(self.next_lsn)
+
+    def became_durable(self, lsn: int) -> None:
+        self.durable_lsn = max(self.durable_lsn, lsn)
+
+    def full(self, size_bytes: int = 0, records: int = 0) -> str:
+        return ""
+
+    def load_piece(self, message_id: int, number: int) -> bytes:
+        pieces = self._contents.pieces.get(message_id)
+        if pieces is None:
+            raise StoreError(f"message {message_id}", "it does not exist")
+        return pieces[number]
+
+    def load_many(self, message_ids: Sequence[int], most_bytes: int) -> list[bytes | CairnError | None]:
+        found: list[bytes | CairnError | None] = []
+        size_bytes = 0
+        for message_id in message_ids:
+            pieces = self._contents.pieces.get(message_id)
+            if pieces is None:
+                found.append(StoreError(f"message {message_id}", "it does not exist"))
+            elif len(pieces) > 1:
+                found.append(None)
+            else:
+                found.append(pieces[0])
+                size_bytes += len(pieces[0])
+            if size_bytes >= most_bytes:
+                break
+        return found
+
+    def end_reads(self) -> None:
+        """No read ever waits."""
+
+    def close(self) -> None:
+        self.close_sql()
+        self._wiring.close()

@@ -1,0 +1,96 @@
+"""Transactions of a store with in-memory tables: a commit is one call, so the write log has all of it or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from typing import NamedTuple
+
+from ...base.errors import StoreError
+from ..contract.transaction import Dequeue, Enqueue, Put, Transaction, Transactions, TxState
+from .changes import MessageChanges
+
+
+class Found(NamedTuple):
+    """A transaction that an opening found: prepared, or decided on and not forgotten."""
+
+    id: int
+    xid: bytes
+    state: TxState
+    operations: list[Enqueue | Dequeue]
+
+
+def restore(transactions: Transactions, found: Iterable[Found]) -> None:
+    """Put back what an opening found, with its locks (checklist E39, E51)."""
+    for one in found:
+        transactions.restore(one.xid, one.id, one.state, one.operations)
+
+
+class MappedTransactions:
+    """Implements `transaction.TransactionalStore`. The thread that makes the store's calls."""
+
+    def __init__(self, changes: MessageChanges, queue_ids: Container[int]) -> None:
+        """*queue_ids*: the queues that exist, kept up to date by the store."""
+        self._changes = changes
+        self.check_enqueue, self.check_dequeue = changes.check_enqueue, changes.check_dequeue
+        self._queue_ids = queue_ids
+
+    # ---- checks ---------------------------------------------------------------------------------------------------
+
+    def check_queue(self, queue_id: int) -> None:
+        if queue_id not in self._queue_ids:
+            raise StoreError(f"queue {queue_id}", "there is no such queue")
+
+    def stage_whole(self, content: bytes, time_us: int) -> int:
+        return self._changes.stage_complete(content)
+
+    def discard(self, message_ids: Iterable[int], time_us: int) -> None:
+        self._changes.discard(message_ids)
+
+    # ---- outcomes -------------------------------------------------------------------------------------------------
+
+    def write_commit(self, transaction: Transaction, time_us: int) -> int:
+        if transaction.state is TxState.PREPARED:
+            self._changes.log.ended(transaction.id)
+            self._do(transaction)
+        elif transaction.operations:
+            self._do(transaction)
+        else:
+            return 0
+        return self._changes.take_lsn()
+
+    def write_prepare(self, transaction: Transaction, time_us: int) -> int:
+        transaction.id = self._changes.take_lsn()
+        operations = [one for one in transaction.operations if not isinstance(one, Put)]  # with an xid all is staged
+        self._changes.log.prepared(transaction.id, transaction.xid, operations)
+        return transaction.id
+
+    def write_rollback(self, transaction: Transaction, time_us: int) -> int:
+        self._changes.log.ended(transaction.id)
+        return self._changes.take_lsn()
+
+    def write_decision(self, transaction: Transaction, time_us: int, *, commit: bool) -> int:
+        self._changes.log.ended(transaction.id)
+        self._changes.log.decided(transaction.id, transaction.xid, committed=commit)
+        if commit:
+            self._do(transaction)
+        return self._changes.take_lsn()
+
+    def write_forget(self, transaction: Transaction, time_us: int) -> int:
+        self._changes.log.forgotten(transaction.id)
+        return self._changes.take_lsn()
+
+    def _do(self, transaction: Transaction) -> None:
+        """The operations, visible in this order (checklist E44)."""
+        changes = self._changes
+        staged = {*transaction.staged}  # there may be very many
+        for operation in transaction.operations:
+            if isinstance(operation, Put):
+                message_id = changes.stage_complete(operation.content)
+                transaction.message_ids.append(message_id)
+                changes.enqueue(message_id, operation.queue_id)
+            elif isinstance(operation, Enqueue):
+                if operation.message_id in staged:
+                    transaction.message_ids.append(operation.message_id)
+                changes.enqueue(operation.message_id, operation.queue_id)
+            else:
+                changes.dequeue(operation.message_id, operation.queue_id)

@@ -1,0 +1,80 @@
+"""The database of an all-SQL store: one connection that writes, and others that read.
+
+The wiring and the messages are written on the same connection, so on a server whatever is written is written by who
+holds the catalog's advisory lock. In SQLite, with its log of its own (WAL), readers don't wait for the one who writes.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+from uuid import uuid4
+
+from sqlalchemy import create_engine
+from sqlalchemy.engine import URL
+
+from ...base.disk.real import RealDirectory
+from ...base.errors import UnusableConnect
+from ..contract.layout import SQL_STORE_NAME
+from ..wiring.database import Database, check_sqlite, open_postgresql, open_sqlite, parse_address, whole_transactions
+from ..wiring.wiring import Wiring
+
+_NEW = SQL_STORE_NAME + ".new"
+_NEW_NAMES = (_NEW, _NEW + "-journal")
+FILE_NAMES = frozenset({*(SQL_STORE_NAME + suffix for suffix in ("", "-wal", "-shm", "-journal")), *_NEW_NAMES})
+_READERS = 4
+
+
+class Databases(NamedTuple):
+    """Two ways to the same tables."""
+
+    writing: Database
+    reading: Database
+
+    def close(self) -> None:
+        self.reading.engine.dispose()
+        self.writing.engine.dispose()
+
+
+def open_databases(store: str, connect: str | None, catalog: str | None) -> Databases:
+    """Those of the store in directory *store*; in SQLite if *connect* is None. A server is not asked yet.
+
+    Raises `UnusableConnect`, `ForeignStore`, `DiskError`.
+    """
+    if connect is not None:
+        address = parse_address(connect, catalog)
+        return Databases(open_postgresql(address, alone=True), open_postgresql(address, alone=False))
+    if catalog is not None:
+        remedy = "leave it out, or name the server with --connect"
+        raise UnusableConnect(f"--catalog {catalog!r}", "SQLite has no catalogs", remedy)
+    path = os.path.join(store, SQL_STORE_NAME)
+    _create_sqlite(store)
+    check_sqlite(path)
+    url = URL.create("sqlite", database=path)
+    writer = create_engine(url, pool_size=1, max_overflow=0)
+    reader = create_engine(url, pool_size=_READERS, max_overflow=0)
+    # in this mode FULL is what EXTRA is without: each commit is synced
+    writing = Database(whole_transactions(writer, "journal_mode=WAL", "synchronous=FULL"), path)
+    return Databases(writing, Database(whole_transactions(reader, "query_only=ON"), path))
+
+
+def _create_sqlite(store: str) -> None:
+    """Create the database file of the store in directory *store*, if there is none or an empty one.
+
+    Schema and identity are committed under another name, which is then changed: a file with the final name is a store,
+    and one that a crash left without them is refused as damaged. A crash before that leaves nothing but the file with
+    the other name, which the next start removes.
+    """
+    directory = RealDirectory(store)
+    for name in set(_NEW_NAMES) & set(directory.names()):
+        directory.unlink(name)
+    path = os.path.join(store, SQL_STORE_NAME)
+    if os.path.lexists(path) and (not os.path.isfile(path) or os.path.getsize(path)):
+        return
+    database = open_sqlite(os.path.join(store, _NEW))
+    try:
+        Wiring(database, directory.sync).identify(uuid4())
+    finally:
+        database.engine.dispose()
+    directory.rename(_NEW, SQL_STORE_NAME)
+    directory.sync()

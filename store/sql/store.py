@@ -1,0 +1,150 @@
+"""The all-SQL store: messages, places and transactions in the same database as the wiring (checklist E4).
+
+Calls change the maps and gather rows (`sql_batch`); `kick` hands over what has gathered, and one writer makes it one
+commit (`sql_writer`). So there is nothing to do in SQL per message, and messages share syncs as they do in a journal.
+
+What a power cut leaves: whole commits, up to `durable_lsn` at least. Calls between two kicks are in one of them.
+
+Threads: those of `interface`; made by `recovery.open_sql`, and without `start` it has none: `kick` then writes in the
+caller, and raises what SQL means if it can't; the next one tries it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from ...base.errors import CairnError, JournalError, StoreError
+from ..mapped.memory_tables import MemoryTables
+from ..mapped.store import MappedStore
+from ..mapped.transactions import Found, restore
+from ..wiring.wiring import Wiring
+from .batch import Batch
+from .databases import Databases
+from .reader import SqlReader
+from .writer import SqlWriter
+
+
+class SqlStore(MappedStore):
+    """See the module."""
+
+    def __init__(
+        self,
+        wiring: Wiring,
+        databases: Databases,
+        maps: MemoryTables,
+        found: Iterable[Found],
+        next_lsn: int,
+        life: int,
+        release: Callable[[], None],
+    ) -> None:
+        """*release* lets go of the store directory."""
+        self._batch = Batch(next_lsn)
+        super().__init__(wiring, maps, self._batch, next_lsn)
+        restore(self.transactions, found)
+        self._unwritten: Batch | None = None
+        """Handed over in the caller's thread, and refused."""
+        self._reader = SqlReader(databases.reading)
+        self._writer = SqlWriter(databases.writing, life)
+        self._on_durable: Callable[[int], None] = self.became_durable
+        self._is_started = False
+        self._release = release
+
+    def start(
+        self,
+        on_durable: Callable[[int], None],
+        on_failure: Callable[[JournalError], None],
+        on_room: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._is_started = True
+        self.start_sql()
+        self._writer.start(on_durable, on_failure, on_room)
+
+    def run_inline(self, on_durable: Callable[[int], None]) -> None:
+        self._on_durable = on_durable
+
+    # ---- durability -----------------------------------------------------------------------------------------------
+
+    def kick(self) -> None:
+        if self._is_started:
+            if self._has_gathered and not self._writer.is_busy:
+                self._writer.offer(self._cut())
+            return
+        if self._write_here():
+            self._on_durable(self._batch.begin_lsn)
+
+    @property
+    def _has_gathered(self) -> bool:
+        return self.next_lsn != self._batch.begin_lsn
+
+    def _cut(self) -> Batch:
+        """Return the current batch, and begin a new one."""
+        batch = self._batch
+        batch.end_lsn = self.next_lsn
+        self.changes.log = self._batch = Batch(self.next_lsn)
+        return batch
+
+    def _write_here(self) -> bool:
+        """Write all that is not written, without the writer's thread; whether there was anything."""
+        wrote = False
+        while self._unwritten is not None or self._has_gathered:
+            if self._unwritten is None:
+                self._unwritten = self._cut()
+            self._writer.write(self._unwritten)
+            self._unwritten = None
+            wrote = True
+        return wrote
+
+    def became_durable(self, lsn: int) -> None:
+        self.durable_lsn = max(self.durable_lsn, lsn)
+
+    def full(self, size_bytes: int = 0, records: int = 0) -> str:
+        return self._writer.why
+
+    def close(self) -> None:
+        """Raises what SQL means if the rest can't be written: it was not confirmed, and is lost."""
+        self.close_sql()
+        try:
+            self._unwritten = self._writer.stop() or self._unwritten
+            self._write_here()
+            self.became_durable(self.next_lsn)
+        finally:
+            self._let_go()
+
+    def abandon(self) -> None:
+        """Let go of everything and write nothing more, as if the process had ended."""
+        self.close_sql()
+        self._writer.stop()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self._reader.close()
+        self._wiring.close()
+        self._release()
+
+    # ---- reading --------------------------------------------------------------------------------------------------
+
+    def load_piece(self, message_id: int, number: int) -> bytes:
+        return self._reader.piece(message_id, number)
+
+    def load_many(self, message_ids: Sequence[int], most_bytes: int) -> list[bytes | CairnError | None]:
+        wanted: list[int] = []
+        size_bytes = count = 0
+        for message_id in message_ids:
+            message = self.maps.messages.get(message_id)
+            if message is not None and len(message.sizes) == 1:
+                wanted.append(message_id)
+                size_bytes += message.sizes[0]
+            count += 1
+            if size_bytes >= most_bytes:
+                break
+        contents = self._reader.first_pieces(wanted) if wanted else {}
+        return [contents[one] if one in contents else self._no_content(one) for one in message_ids[:count]]
+
+    def _no_content(self, message_id: int) -> CairnError | None:
+        """None for a message in pieces."""
+        message = self.maps.messages.get(message_id)
+        is_long = message is not None and len(message.sizes) > 1
+        return None if is_long else StoreError(f"message {message_id}", "it does not exist")
+
+    def end_reads(self) -> None:
+        self._reader.end()

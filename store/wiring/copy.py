@@ -1,0 +1,91 @@
+"""Reading and copying of a wiring by tools. Nothing is ever written to the source wiring."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+from urllib.parse import quote
+from uuid import UUID
+
+from ...base.disk.real import disk_error
+from ...base.errors import ForeignStore
+from ...base.private_files import open_private
+from .database import RESTORE_OR_SALVAGE, explain_sqlite
+from .read_only import file_wiring
+from .wiring import Wiring
+
+
+def copy_wiring(source: str, target: str, store_uuid: UUID) -> None:
+    """Copy the wiring file at *source*, which may be in use, to the new file *target*, as of one moment, and sync it.
+
+    Raises `ForeignStore` if it is not of store *store_uuid*.
+    """
+    if not os.path.exists(source):
+        raise ForeignStore(source, "the wiring is gone, though there is a journal", "restore it from a backup")
+    try:
+        with (
+            closing(sqlite3.connect(f"file:{quote(source)}?mode={_mode(source)}", uri=True)) as old,
+            closing(sqlite3.connect(target)) as new,
+        ):
+            old.backup(new)
+            row = new.execute("SELECT uuid FROM store").fetchone()
+    except sqlite3.Error as error:
+        meaning = explain_sqlite(str(error))
+        if meaning is None:
+            why = f"not a wiring database of CairnMQ ({error})"
+            raise ForeignStore(source, why, RESTORE_OR_SALVAGE) from error
+        raise meaning[0](source, str(error), meaning[1]) from error
+    sync_file(target)
+    _check_uuid(source, None if row is None else row[0], store_uuid)
+
+
+def copy_rows(source: Wiring, target: str, store_uuid: UUID) -> None:
+    """Write what *source* says, as of one moment, to the new file *target*, and sync it.
+
+    Raises `ForeignStore` if it is not of store *store_uuid*, and what SQL means.
+    """
+    owner = source.owner()
+    _check_uuid(source.place, None if owner is None else str(owner), store_uuid)
+    wiring = Wiring.open(target)
+    try:
+        wiring.restore(store_uuid, source.rows(), formatted=True)
+    finally:
+        wiring.close()
+    sync_file(target)
+
+
+def _check_uuid(place: str, found: str | None, store_uuid: UUID) -> None:
+    if found != str(store_uuid):
+        raise ForeignStore(
+            place, f"the wiring is of store {found}, the journal of store {store_uuid}",
+            "put back the files that belong together",
+        )  # fmt: skip
+
+
+def sync_file(path: str) -> None:
+    """Have the file at *path* on the disk, for its owner only."""
+    try:
+        fd = open_private(path, os.O_RDWR)
+        try:
+            os.fchmod(fd, 0o600)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise disk_error(path, "fsync", error) from error
+
+
+def read_queue_names(path: str, *, in_use: bool = False) -> dict[int, str]:
+    """Queue id to name from the wiring file at *path*, opened read-only; empty if there is none.
+
+    *in_use*: what a crash left half done is rolled back in reading, if that is allowed.
+    """
+    if not os.path.exists(path):
+        return {}
+    with file_wiring(path, _mode(path) if in_use else "ro") as wiring:
+        return wiring.queue_names()
+
+
+def _mode(path: str) -> str:
+    return "rw" if os.access(path, os.W_OK) else "ro"

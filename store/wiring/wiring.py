@@ -1,0 +1,355 @@
+"""Wiring stands in SQL: which queues, exchanges, bindings and configurations there are, and whose store this is.
+
+Every call is one transaction, committed before it returns. It may take milliseconds, and seconds if a server is away:
+never call it on the core. Any thread may, one at a time.
+
+An error leaves the wiring as it was, but for `SqlUnreachable`: when a server goes away while it commits, nobody here
+can know whether it did. So every call may be made again, and then finds done what was done: making what is there
+gives what is there, and taking away what is gone is no error.
+
+A queue goes in two steps, because the journal has to learn of it in between (`begin_destroy_queue`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, Connection, delete, insert, inspect, select, text, update
+from sqlalchemy.schema import CreateSchema
+
+from ...base.disk.real import RealDirectory
+from ...base.errors import ForeignStore, StoreError
+from ..contract.wiring_rows import Arguments, BindingRow, ConfigRow, ExchangeRow, QueueRow, Rows
+from . import schema
+from .database import Address, Database, explaining, open_postgresql, open_sqlite
+from .schema import MAX_NAME_BYTES, VERSION
+
+FILE_NAME = "wiring.sqlite"
+
+
+class Wiring:
+    """The wiring of one store. See the module for threads and errors."""
+
+    def __init__(self, database: Database, sync_names: Callable[[], None] = lambda: None) -> None:
+        """*sync_names* syncs the directory that the database and its rollback journal are in, if they are in one."""
+        self._database = database
+        self._sync_names = sync_names
+
+    @classmethod
+    def open(cls, path: str) -> Wiring:
+        """Open or create the SQLite file at *path*. Raises `ForeignStore` or `DiskError`."""
+        database = open_sqlite(path)
+        return cls(database, lambda: RealDirectory(os.path.dirname(os.path.abspath(path))).sync())
+
+    @classmethod
+    def connect(cls, address: Address, *, alone: bool = True) -> Wiring:
+        """The wiring on the server at *address* (checklist E56, E57). Raises `UnusableConnect` without its driver.
+
+        The server is not asked yet. *alone*: no other broker may have that catalog; it would get `StoreInUse`.
+        """
+        return cls(open_postgresql(address, alone=alone))
+
+    @property
+    def database(self) -> Database:
+        return self._database
+
+    @property
+    def place(self) -> str:
+        """The location of the wiring as readable text."""
+        return self._database.place
+
+    @property
+    def remedy(self) -> str:
+        """The remedy if this is not the wiring of the store."""
+        return self._database.remedy
+
+    @property
+    def is_on_server(self) -> bool:
+        return self._database.namespace is not None
+
+    # ---- whose it is ----------------------------------------------------------------------------------------------
+
+    def identify(self, new_uuid: UUID) -> tuple[UUID, bool]:
+        """The store's UUID, *new_uuid* if it has none yet, and whether its journal was formatted.
+
+        What is there is only read: an older schema stays as it is until `migrate`. Raises `ForeignStore` for what is no
+        wiring or a newer one, and whatever else SQL means.
+        """
+        with self._opening() as sql:
+            row = self._identity(sql)
+        if row is None:
+            with self._opening(writes=True) as sql:
+                self._make(sql, new_uuid)
+            return new_uuid, False
+        return row
+
+    def owner(self) -> UUID | None:
+        """The UUID of the store whose wiring this is; None if it is nobody's yet."""
+        with self._opening() as sql:
+            row = self._identity(sql)
+        return None if row is None else row[0]
+
+    def is_identified(self) -> bool:
+        """Return whether the wiring names its store, which it does before the journal is created."""
+        return self.owner() is not None
+
+    def set_formatted(self) -> None:
+        """Note that the journal exists: from now on its absence is a loss, not a beginning."""
+        with self._opening(writes=True) as sql:
+            sql.execute(update(schema.store).values(formatted=True))
+
+    def migrate(self) -> None:
+        """Bring the schema of an identified wiring to this program's version, in one transaction."""
+        with self._opening() as sql:
+            version = sql.scalar(select(schema.store.c.schema_version))
+        if version != VERSION:
+            with self._opening(writes=True) as sql:
+                self._upgrade(sql)
+
+    def _make(self, sql: Connection, uuid: UUID) -> None:
+        self._upgrade(sql)
+        sql.execute(insert(schema.store).values(uuid=str(uuid), schema_version=VERSION, formatted=False))
+
+    def _upgrade(self, sql: Connection) -> None:
+        namespace = self._database.namespace
+        if namespace is not None and not inspect(sql).has_schema(namespace):
+            sql.execute(CreateSchema(namespace))
+        schema.upgrade(sql, namespace)
+
+    def _identity(self, sql: Connection) -> tuple[UUID, bool] | None:
+        tables = set(inspect(sql).get_table_names(self._database.namespace))
+        if "store" not in tables and tables - {*schema.metadata.tables, schema.VERSION_TABLE}:
+            why = "not a wiring database of CairnMQ (it holds other tables)"
+            raise ForeignStore(self.place, why, "name another --catalog" if self.is_on_server else self.remedy)
+        if "store" not in tables:
+            return None
+        known = schema.store.c
+        row = sql.execute(select(known.uuid, known.schema_version, known.formatted)).one_or_none()
+        if row is not None and row.schema_version > VERSION:
+            raise ForeignStore(
+                self.place,
+                f"schema version {row.schema_version} is newer than this program's {VERSION}",
+                "use the CairnMQ version that wrote it",
+            )
+        return None if row is None else (UUID(row.uuid), bool(row.formatted))
+
+    # ---- what there is --------------------------------------------------------------------------------------------
+
+    def queue_names(self) -> dict[int, str]:
+        """Queue id to name, those that are going left out; also of an older schema."""
+        with self._opening() as sql:
+            return _names(sql)
+
+    def rows(self) -> Rows:
+        """All of it, as of one moment. The schema is this program's."""
+        with self._opening() as sql:
+            q, e, b = schema.queue.c, schema.exchange.c, schema.binding.c
+            found = Rows(
+                [QueueRow(*row) for row in sql.execute(select(q.id, q.name, q.arguments).order_by(q.id))],
+                [ExchangeRow(*row) for row in sql.execute(select(e.id, e.name, e.type, e.arguments).order_by(e.id))],
+                [
+                    BindingRow(*row)
+                    for row in sql.execute(
+                        select(b.exchange_id, b.queue_id, b.key, b.arguments).order_by(b.exchange_id, b.queue_id, b.key)
+                    )
+                ],
+                [ConfigRow(*row) for row in sql.execute(select(schema.config).order_by(schema.config.c.name))],
+                [QueueRow(*row) for row in sql.execute(select(schema.going_queue).order_by(schema.going_queue.c.id))],
+                int(sql.scalar(select(schema.store.c.last_id)) or 0),
+            )
+            names = [row.name for row in found.queues + found.going] + [row.name for row in found.exchanges]
+            if any(not isinstance(name, str) for name in names):
+                raise ValueError("a queue or an exchange without a name")
+            return found
+
+    def queues(self) -> list[QueueRow]:
+        return self.rows().queues
+
+    def restore(self, uuid: UUID, rows: Rows, *, formatted: bool) -> None:
+        """Make this, which is nobody's yet, the wiring of store *uuid* with all that *rows* say, in one transaction.
+
+        Raises `ForeignStore` if it is somebody's.
+        """
+        if self.is_identified():
+            remedy = "name another --catalog" if self.is_on_server else "name another file"
+            raise ForeignStore(self.place, "the wiring of a store is there already", remedy)
+        with self._writing("the wiring can't be put back") as sql:
+            self._make(sql, uuid)
+            for table, values in (
+                (schema.queue, rows.queues),
+                (schema.exchange, rows.exchanges),
+                (schema.binding, rows.bindings),
+                (schema.config, rows.configs),
+            ):
+                if values:
+                    sql.execute(insert(table), [vars(row) for row in values])
+            for row in rows.going:
+                sql.execute(insert(schema.going_queue).values(id=row.id, name=row.name))
+            sql.execute(update(schema.store).values(last_id=rows.used_id, formatted=formatted))
+
+    def note_going(self, names: Mapping[int, str]) -> None:
+        """Note of those of the queues *names* that are not there that they are going."""
+        with self._writing("a queue that is gone can't be noted") as sql:
+            known = {*_names(sql), *sql.scalars(select(schema.going_queue.c.id))}
+            for queue_id, name in names.items():
+                if queue_id not in known:
+                    sql.execute(insert(schema.going_queue).values(id=queue_id, name=name))
+
+    def skip_ids(self, last_id: int) -> None:
+        """Give no id up to *last_id* to anything: the journal has seen it, though this wiring has not."""
+        with self._writing(f"ids up to {last_id} can't be left out") as sql:
+            last = schema.store.c.last_id
+            sql.execute(update(schema.store).where(last < last_id).values(last_id=last_id))
+
+    # ---- queues ---------------------------------------------------------------------------------------------------
+
+    def create_queue(self, name: str, arguments: Arguments | None = None) -> QueueRow:
+        """The durable queue *name*, created if it does not exist.
+
+        Raises `StoreError` if SQL refuses, `DiskError` if the names can't be synced: a commit ends with the rollback
+        journal's name taken away, and SQLite calls it done also if it can't open the directory to sync that.
+        """
+        _check_name("queue", name)
+        with self._writing(f"queue {name!r} can't be created") as sql:
+            return self._create_queue(sql, name, arguments)
+
+    def create_queues(self, asked: Sequence[tuple[str, Arguments | None]]) -> list[QueueRow]:
+        """Create several queues with their arguments in one transaction: all of them, or none."""
+        for name, _ in asked:
+            _check_name("queue", name)
+        with self._writing(f"{len(asked)} queues can't be created") as sql:
+            return [self._create_queue(sql, *one) for one in asked]
+
+    def _create_queue(self, sql: Connection, name: str, arguments: Arguments | None) -> QueueRow:
+        q = schema.queue.c
+        row = sql.execute(select(q.id, q.name, q.arguments).where(q.name == name)).one_or_none()
+        if row is not None:
+            return QueueRow(*row)
+        made = QueueRow(self._next_id(sql), name, dict(arguments or {}))
+        sql.execute(insert(schema.queue).values(**vars(made)))
+        return made
+
+    def change_queue(self, queue_id: int, arguments: Arguments) -> None:
+        """Give the queue these arguments, in place of those it has. Raises `StoreError` if it is not there."""
+        with self._writing(f"queue {queue_id} can't be changed") as sql:
+            statement = update(schema.queue).where(schema.queue.c.id == queue_id).values(arguments=dict(arguments))
+            if not sql.execute(statement).rowcount:
+                raise StoreError(f"queue {queue_id}", "it is not there")
+
+    def begin_destroy_queue(self, queue_id: int) -> None:
+        """Take the queue away, its bindings first, and leave a note that it is going (checklist E2, E53).
+
+        From now on nobody finds it, and its name is free for another queue with another id. The note stays until
+        `finish_destroy_queue`, which is for when the journal's own record of the deletion is durable: recovery can
+        tell from it a queue that was deleted from one that SQL lost. Of a queue that is going already, or gone,
+        nothing changes.
+        """
+        q = schema.queue.c
+        with self._writing(f"queue {queue_id} can't be destroyed") as sql:
+            name = sql.scalar(select(q.name).where(q.id == queue_id))
+            if name is not None:
+                sql.execute(delete(schema.binding).where(schema.binding.c.queue_id == queue_id))
+                sql.execute(delete(schema.queue).where(q.id == queue_id))
+                sql.execute(insert(schema.going_queue).values(id=queue_id, name=name))
+
+    def finish_destroy_queue(self, queue_id: int) -> None:
+        """Forget that the queue was going: the journal has it that it is gone, durably."""
+        with self._writing(f"queue {queue_id} can't be forgotten") as sql:
+            sql.execute(delete(schema.going_queue).where(schema.going_queue.c.id == queue_id))
+
+    def going_queues(self) -> list[QueueRow]:
+        """The queues whose destruction was begun and not finished."""
+        return self.rows().going
+
+    # ---- exchanges and bindings -----------------------------------------------------------------------------------
+
+    def create_exchange(self, name: str, type: str, arguments: Arguments | None = None) -> ExchangeRow:
+        """The durable exchange *name*, created if it does not exist. `StoreError` if it is of another type."""
+        _check_name("exchange", name)
+        e = schema.exchange.c
+        with self._writing(f"exchange {name!r} can't be created") as sql:
+            row = sql.execute(select(e.id, e.name, e.type, e.arguments).where(e.name == name)).one_or_none()
+            if row is not None and row.type != type:
+                raise StoreError(f"exchange {name!r}", f"it is there, of type {row.type}", "destroy it first")
+            if row is not None:
+                return ExchangeRow(*row)
+            made = ExchangeRow(self._next_id(sql), name, type, dict(arguments or {}))
+            sql.execute(insert(schema.exchange).values(**vars(made)))
+            return made
+
+    def destroy_exchange(self, exchange_id: int) -> None:
+        """Take the exchange away, its bindings first (checklist E2)."""
+        with self._writing(f"exchange {exchange_id} can't be destroyed") as sql:
+            sql.execute(delete(schema.binding).where(schema.binding.c.exchange_id == exchange_id))
+            sql.execute(delete(schema.exchange).where(schema.exchange.c.id == exchange_id))
+
+    def bind(self, binding: BindingRow) -> None:
+        """Bind a queue to an exchange; arguments replace those that a binding of this key had.
+
+        Raises `StoreError` if either is not there: SQL itself refuses it (checklist E2).
+        """
+        _check_name("binding key", binding.key, least_bytes=0)
+        with self._writing(f"queue {binding.queue_id} can't be bound to exchange {binding.exchange_id}") as sql:
+            sql.execute(delete(schema.binding).where(_is(binding)))
+            sql.execute(insert(schema.binding).values(**vars(binding)))
+
+    def unbind(self, binding: BindingRow) -> None:
+        """Take the binding of this exchange, queue and key away."""
+        with self._writing(f"queue {binding.queue_id} can't be unbound from exchange {binding.exchange_id}") as sql:
+            sql.execute(delete(schema.binding).where(_is(binding)))
+
+    # ---- configurations -------------------------------------------------------------------------------------------
+
+    def create_config(self, name: str, settings: Arguments) -> None:
+        """Keep *settings* under *name*, in place of those that were there."""
+        _check_name("configuration", name)
+        with self._writing(f"configuration {name!r} can't be kept") as sql:
+            sql.execute(delete(schema.config).where(schema.config.c.name == name))
+            sql.execute(insert(schema.config).values(name=name, settings=dict(settings)))
+
+    def destroy_config(self, name: str) -> None:
+        with self._writing(f"configuration {name!r} can't be destroyed") as sql:
+            sql.execute(delete(schema.config).where(schema.config.c.name == name))
+
+    def close(self) -> None:
+        self._database.engine.dispose()
+
+    # ---- transactions ---------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _opening(self, *, writes: bool = False) -> Iterator[Connection]:
+        engine = self._database.engine
+        with explaining(self._database), engine.begin() if writes else engine.connect() as sql:
+            yield sql
+
+    @contextmanager
+    def _writing(self, what: str) -> Iterator[Connection]:
+        with explaining(self._database, what), self._database.engine.begin() as sql:
+            yield sql
+        self._sync_names()  # also if nothing changed: this may be the second try
+
+    def _next_id(self, sql: Connection) -> int:
+        last = schema.store.c.last_id
+        sql.execute(update(schema.store).values(last_id=last + 1))
+        return int(sql.execute(select(last)).scalar_one())
+
+
+def _is(binding: BindingRow) -> ColumnElement[bool]:
+    b = schema.binding.c
+    return (b.exchange_id == binding.exchange_id) & (b.queue_id == binding.queue_id) & (b.key == binding.key)
+
+
+def _check_name(kind: str, name: str, least_bytes: int = 1) -> None:
+    size_bytes = len(name.encode())
+    if not least_bytes <= size_bytes <= MAX_NAME_BYTES:
+        raise StoreError(f"{kind} {name[:80]!r}", f"it has {least_bytes} to {MAX_NAME_BYTES} bytes, not {size_bytes}")
+
+
+def _names(sql: Connection) -> dict[int, str]:
+    found = {row.id: row.name for row in sql.execute(text("SELECT id, name FROM queue ORDER BY id"))}
+    if any(not isinstance(name, str) for name in found.values()):
+        raise ValueError("a queue without a name")
+    return found

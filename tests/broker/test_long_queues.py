@@ -1,0 +1,236 @@
+"""What management does to a whole queue is done in slices: purges, deletions, pages of queues in no order."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from time import monotonic, thread_time
+from typing import Any
+
+import pytest
+from proton import Message
+
+from cairnmq.base.clock import ManualClock
+from cairnmq.broker.messages.entry import Entry
+from cairnmq.broker.queues import paging
+from cairnmq.broker.scheduling import disposal
+from cairnmq.broker.scheduling.background import SLICE_S
+from cairnmq.management.serve import serve
+from cairnmq.store.mapped.memory_store import MemoryStore
+from cairnmq.store.mapped.store import PURGED_AT_ONCE
+from tests.conftest import Tell
+
+from .test_policies import Policed, decoded
+from .world import FakeTerminal, WorkingClock, World, message
+
+MANY = 12_000
+LOOKS = 10
+"""At the clock, in one slice."""
+MEMORY_BYTES = 1 << 26
+
+
+@pytest.fixture
+def busy() -> Policed:
+    """A look at the clock takes a tenth of a slice."""
+    return Policed(MEMORY_BYTES, clock=WorkingClock(SLICE_S / LOOKS))
+
+
+def fill(world: World, name: str, count: int = MANY, *, durable: bool = False) -> FakeTerminal:
+    terminal = world.open(to_client=False, address=name)
+    for begin in range(0, count, 1000):
+        numbers = range(begin, min(begin + 1000, count))
+        world.send(terminal, *[(number, message(number, 10, durable), 0) for number in numbers])
+    return terminal
+
+
+def go_on(policed: Policed, progress: Callable[[], int]) -> int:
+    """Do what was put off, step by step, while others send; the most progress of a step."""
+    most, before, steps = 0, progress(), 0
+    while policed.world.readings:
+        policed.world.read_one()
+        most, before = max(most, progress() - before), progress()
+        assert policed.send("other", steps) == "accepted"
+        steps += 1
+        assert steps < 5000
+    assert steps > 3
+    return most
+
+
+@pytest.mark.parametrize("kind", ["transient", "durable", "priorities"])
+@pytest.mark.parametrize("how", ["purge", "delete"])
+def test_purge_and_deletion_of_a_long_queue_leave_others_their_turns(busy: Policed, how: str, kind: str) -> None:
+    if kind == "priorities":
+        busy.make("q", priorities=True)
+    fill(busy.world, "q", durable=kind == "durable")
+    queue = busy.world.queue()
+    entries = [*queue.ready, *queue.returned]
+    assert len(entries) == MANY
+    taker = busy.open("q", 3)
+    held = {tag for tag, _ in taker.forwarded}
+    counts: list[Any] = []
+    if how == "purge":
+        busy.world.do(busy.world.broker.purge, queue, counts.append, "evil")
+        assert queue.messages == 3, "the purge takes effect at once"
+        assert not counts, "and is answered at the end"
+        fill(busy.world, "q", 5)
+        assert queue.depth == 5
+    else:
+        busy.world.do(busy.world.broker.nodes.delete_queue, queue, counts.append)
+
+    def freed() -> int:
+        return sum(entry.gone for entry in entries)
+
+    assert go_on(busy, freed) <= (LOOKS + 1) * disposal.AT_ONCE
+    assert counts == [MANY - 3 if how == "purge" else None]
+    assert all(entry.gone == (how == "delete" or entry not in held) for entry in entries)
+    if how == "purge":
+        assert queue.depth == 5
+        assert queue.held_bytes == sum(entry.held_bytes for entry in (*queue.ready, *queue.returned, *held))
+
+
+def test_purge_of_a_memory_store_leaves_others_their_turns() -> None:
+    """Also where some messages stay, and where some are on another queue."""
+    store = MemoryStore()
+    store.run_inline(lambda lsn: None)
+    made: list[Any] = []
+    ids: dict[str, int] = {}
+    for name in ("a", "b"):
+        store.create_queue(name, made.append)
+        ids[name] = made[-1].id
+    numbers, _ = store.put_all(ids["a"], [b"x"] * MANY, 0)
+    for number in numbers[:100]:
+        store.enqueue(number, ids["b"], 0)
+    steps = most = 0
+    before = len(store.maps.messages)
+    for _ in store.purge_in_slices(ids["a"], 0, keep=numbers[-2:]):
+        assert [*store.messages()[ids["a"]]] == [*numbers[-2:]]
+        most, before = max(most, before - len(store.maps.messages)), len(store.maps.messages)
+        steps += 1
+    assert most <= PURGED_AT_ONCE
+    assert steps >= MANY // PURGED_AT_ONCE
+    assert len(store.maps.messages) == 102
+    assert store.bytes_on(ids["a"]) == 2
+    assert [*store.messages()[ids["b"]]] == [*numbers[:100]]
+
+
+@pytest.mark.parametrize("is_sorted", [True, False])
+def test_pages_of_a_queue_in_no_order_are_looked_for_in_slices(
+    busy: Policed, monkeypatch: pytest.MonkeyPatch, *, is_sorted: bool
+) -> None:
+    """They are what `in_memory` tells, and no message is left out."""
+    if is_sorted:
+        busy.make("q", priorities=True)
+        fill(busy.world, "q")
+    else:
+        fill(busy.world, "q")
+        taker = busy.open("q", MANY - 500)
+        busy.world.do(taker.driver.close, [tag for tag, _ in taker.forwarded], False, True)
+    queue, broker = busy.world.queue(), busy.world.broker
+    monkeypatch.setattr(paging, "LOOK_AT_ONCE", 64)
+    assert queue.unordered_count > MANY // 2
+    draw = random.Random(5)
+    everything = queue.in_memory(-1, MANY)
+    assert len(everything) == MANY
+    for most in (1, 100, 1000, 3000):
+        after = draw.choice(everything).position
+        pages: list[list[Entry]] = []
+        expected = queue.in_memory(after, most)
+        busy.world.do(paging.turn_page, broker.background, queue, after, most, "evil", pages.append)
+        assert not pages
+        go_on(busy, lambda: 0)
+        assert pages == [expected]
+
+
+def test_browser_of_a_long_sorted_queue_sees_all(busy: Policed) -> None:
+    busy.make("q", priorities=True)
+    fill(busy.world, "q", 3000)
+    browser = busy.world.open(to_client=True, browse=True)
+    busy.world.do(browser.driver.request, 4000, True)
+    busy.world.read_all()
+    assert len({one[0] for one in browser.forwarded}) == 3000
+    assert len(browser.forwarded) == 3000
+    assert browser.drains
+
+
+class RunningClock(ManualClock):
+    """The real time, for slices."""
+
+    def monotonic_s(self) -> float:
+        return monotonic()
+
+
+def test_longest_step_of_a_purge_is_a_small_part_of_it(tell: Tell) -> None:
+    """By CPU time."""
+    world = World(MEMORY_BYTES * 4, clock=RunningClock())
+    fill(world, "q", 200_000)
+    took_s: list[float] = []
+
+    def timed(step: Callable[..., None], *args: Any) -> None:
+        begun_s = thread_time()
+        step(*args)
+        took_s.append(thread_time() - begun_s)
+
+    counts: list[Any] = []
+    timed(world.do, world.broker.purge, world.queue(), counts.append)
+    while world.readings:
+        timed(world.read_one)
+    assert counts == [200_000]
+    tell(f"purge of 200,000 messages: {sum(took_s) * 1e3:.1f} ms of CPU, longest step {max(took_s) * 1e3:.1f} ms")
+    assert max(took_s) < sum(took_s) / 3
+
+
+# ---- MOVE -----------------------------------------------------------------------------------------------------------
+
+
+class Client:
+    """A connection, as the router shows it to the core."""
+
+    name, user = "evil's", "evil"
+
+
+def ask_to_move(busy: Policed) -> tuple[Client, FakeTerminal]:
+    """A connection that has asked for all of `q` to be moved to `to`, and the link on which it gets the answer."""
+    broker = busy.world.broker
+    serve(broker, lambda user, operation, name, pattern=False: "")
+    end = Client()
+    busy.world.do(broker.connection_opened, end)
+    answers = busy.world.open(to_client=True, address="$management", connection=end)
+    busy.world.do(answers.driver.request, 10, False)
+    requests = busy.world.open(to_client=False, address="$management", connection=end)
+    properties = {"operation": "MOVE", "type": "queue", "name": "q"}
+    request = Message(properties=properties, body={"to": "to"})
+    busy.world.send(requests, (0, bytes(request.encode()), 0))
+    return end, answers
+
+
+def test_move_leaves_others_their_turns(busy: Policed) -> None:
+    busy.make("to")
+    fill(busy.world, "q", 500)
+    _, answers = ask_to_move(busy)
+    to = busy.world.queue("to")
+    assert go_on(busy, lambda: to.messages) <= LOOKS + 1
+    [(_, answer)] = answers.forwarded
+    assert decoded(answer).body == {"moved": 500}
+
+
+@pytest.mark.parametrize("goes", ["requester", "queue"])
+def test_move_ends_when_the_requester_or_the_queue_goes(busy: Policed, goes: str) -> None:
+    busy.make("to")
+    fill(busy.world, "q", 500)
+    end, answers = ask_to_move(busy)
+    to, queue = busy.world.queue("to"), busy.world.queue()
+    while to.messages < 50:
+        busy.world.read_one()
+    moved = to.messages
+    if goes == "requester":
+        busy.world.do(busy.world.broker.connection_closed, end)
+    else:
+        busy.world.do(busy.world.broker.nodes.delete_queue, queue, lambda error: None)
+    busy.world.read_all()
+    assert to.messages <= moved + LOOKS
+    assert not queue.consumers
+    if goes == "requester":
+        assert queue.depth == 500 - to.messages
+    else:
+        [(_, answer)] = answers.forwarded
+        assert decoded(answer).body == {"moved": to.messages}

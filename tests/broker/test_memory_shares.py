@@ -1,0 +1,104 @@
+"""Transient messages and the memory limit: who fills a share makes their own senders wait, nobody else's (D9)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from proton import Message
+
+from cairnmq.amqp.native.proton_ffi import ACCEPTED
+from cairnmq.broker.users.quotas import Quota, Quotas
+from cairnmq.channel.ports import MORE
+
+from .world import World, message
+
+LIMIT_BYTES = 4 << 20
+SIZE_BYTES = 10_000
+
+
+def send_while_allowed(world: World, sender: Any, numbers: range, size_bytes: int = SIZE_BYTES) -> int:
+    """How many messages were sent before the link was held."""
+    for sent, number in enumerate(numbers):
+        if sender.held:
+            return sent
+        world.send(sender, (number, message(number, size_bytes, durable=False), 0))
+    return len(numbers)
+
+
+def test_hog_waits_and_others_send_larger_messages() -> None:  # D9
+    world = World(LIMIT_BYTES)
+    hog, victim = world.open(to_client=False, address="hog"), world.open(to_client=False, address="victim")
+    credit = hog.credit
+    sent = send_while_allowed(world, hog, range(1000))
+    assert 0 < sent < 1000
+    assert not hog.rejected
+    assert hog.credit < credit + sent, "the last credit is kept"
+    assert send_while_allowed(world, victim, range(10), 5 * SIZE_BYTES) == 10
+    assert not victim.rejected
+    receiver = world.open(to_client=True, address="hog")
+    world.do(receiver.driver.request, sent, False)
+    world.read_all()
+    for tag, _ in [*receiver.forwarded]:
+        world.settle(receiver, tag, ACCEPTED)
+    assert not hog.held
+    assert hog.credit == credit + sent
+    assert send_while_allowed(world, hog, range(1000, 1010)) == 10
+    assert not hog.rejected
+
+
+KINDS = ("one queue", "long", "relay", "long by relay")
+
+
+def send_kind(world: World, sender: Any, number: int, kind: str, queue: str, *, durable: bool) -> None:
+    """Send a message of that kind to *queue*."""
+    body = bytes(200_000 if "long" in kind else SIZE_BYTES)
+    content = bytes(Message(body, durable=durable, address=queue).encode())
+    parts = [content[at : at + 60_000] for at in range(0, len(content), 60_000)]
+    for part in parts[:-1]:
+        world.send(sender, (number, part, MORE))
+    world.send(sender, (number, parts[-1], 0))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("limit", ["memory", "quota"])
+def test_senders_of_every_kind_are_held_before_anything_is_rejected(kind: str, limit: str) -> None:  # D9, W10
+    """Transient messages that come in pieces, and senders without an address, too; they go on when there is room."""
+    quotas = Quotas(defaults=Quota(max_durable_bytes=1 << 20))
+    world = World(LIMIT_BYTES if limit == "memory" else 1 << 28, quotas=quotas)
+    is_relay, durable = "relay" in kind, limit == "quota"
+    made: list[Any] = []
+    world.do(world.broker.resolver.create_queue, "hog", "q", {}, made.append)
+    sender = world.open(to_client=False, address=None if is_relay else "q")
+    credit = sender.credit
+    sent = 0
+    while not sender.held and sent < 1000:
+        send_kind(world, sender, sent, kind, "q", durable=durable)
+        sent += 1
+    assert 0 < sent < 1000
+    assert not sender.rejected
+    assert len(sender.confirmed) == sent
+    assert sender.credit < credit + sent, "the last credit is kept"
+    receiver = world.open(to_client=True)
+    world.do(receiver.driver.request, sent, False)
+    world.read_all()
+    for tag, _ in [*receiver.forwarded]:
+        world.settle(receiver, tag, ACCEPTED)
+    world.advance(1.0)
+    assert not sender.held
+    assert sender.credit == credit + sent
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(1, 200_000)), min_size=1, max_size=150))
+def test_senders_that_wait_are_never_rejected(sends: list[tuple[int, int]]) -> None:  # D9
+    """Whatever queues fill the memory, and in whatever order: who stops when told so has nothing rejected."""
+    world = World(LIMIT_BYTES)
+    senders = [world.open(to_client=False, address=f"queue {number}") for number in range(7)]
+    for number, (which, size_bytes) in enumerate(sends):
+        if not senders[which].held:
+            world.send(senders[which], (number, message(number, size_bytes, durable=False), 0))
+    assert not any(sender.rejected for sender in senders)
+    assert world.broker.memory.used_bytes <= LIMIT_BYTES

@@ -1,0 +1,57 @@
+"""Bytes of messages that are still arriving: each is taken off the account that it was charged to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from cairnmq.broker.queues.queue import Queue
+from cairnmq.broker.users.quotas import Quotas
+from cairnmq.broker.users.user_accounts import OWNER
+from cairnmq.channel.ports import ABORTED, MORE, Open, Terminus
+
+from .world import FakeTerminal, World, message
+
+PIECE_BYTES = 70_000
+LIMITS = Quotas((((frozenset({"anna", "ben"})), {"max_durable_bytes": 10 << 20}),))
+
+
+def opened(world: World, address: str) -> FakeTerminal:
+    """A sender of anna's."""
+    terminal = FakeTerminal()
+    world.do(world.broker.open, Open(False, Terminus(address=address), False, None, user="anna"), terminal)
+    world.read_all()
+    return terminal
+
+
+def delete(world: World, queue: Queue) -> None:
+    world.do(world.broker.nodes.delete_queue, queue, lambda error: None)
+
+
+def give_to_ben(world: World, queue: Queue) -> None:
+    world.do(world.broker.nodes.change_queue, queue, {OWNER: "ben"}, lambda error: None)
+
+
+@pytest.mark.parametrize("end", [0, ABORTED], ids=["ends", "is aborted"])
+@pytest.mark.parametrize("happens", [delete, give_to_ben])
+def test_nothing_stays_charged_when_the_queue_goes_meanwhile(
+    happens: Callable[[World, Queue], None], end: int
+) -> None:
+    world = World(64 << 20, auto_create=("*",), quotas=LIMITS)
+    opened(world, "other")
+    users = world.broker.users
+    anna, ben = users.of("anna"), users.of("ben")
+    ben.connections += 1  # it is kept
+    content = message(1, 5 * PIECE_BYTES, True)
+    pieces = [content[at : at + PIECE_BYTES] for at in range(0, len(content), PIECE_BYTES)]
+    sender = opened(world, "mine")
+    world.send(sender, *[(7, piece, MORE) for piece in pieces[:2]])
+    assert anna.staged_bytes
+    happens(world, world.queue("mine"))
+    world.read_all()
+    world.send(sender, *[(7, piece, MORE) for piece in pieces[2:-1]])
+    world.send(sender, (7, pieces[-1], end))
+    world.do(sender.driver.close, (), False, True)
+    world.read_all()
+    assert (anna.staged_bytes, ben.staged_bytes) == (0, 0)

@@ -1,0 +1,48 @@
+"""A broker stops cleanly whatever work is put off."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from cairnmq.broker_plugin.options import BrokerOptions, RouterOptions
+from cairnmq.broker_plugin.run import RunningBroker
+
+OWNERS = 400
+"""Their selectors take a second or more to be compiled, so that most of them wait when the broker is stopped."""
+ROUNDS = 8
+"""A stop may come just when a thread rests, and then there is nothing to be dropped."""
+Begin = Callable[[RunningBroker, Callable[[], None]], None]
+
+
+def begin_selectors(running: RunningBroker, begun: Callable[[], None]) -> None:
+    for owner in range(OWNERS):
+        text = " OR ".join(f"a{owner}x{number} = {number}" for number in range(100))
+        running._broker.compiler.compile(text, owner, lambda found: begun())
+
+
+def begin_background_job(running: RunningBroker, begun: Callable[[], None]) -> None:
+    background = running._broker.background
+
+    def job() -> None:
+        while background.has_time():
+            pass
+        background.put_off(job, "anna")
+        begun()
+
+    background.put_off(job, "anna")
+
+
+@pytest.mark.parametrize("begin", [begin_selectors, begin_background_job], ids=["selectors", "background job"])
+def test_a_broker_stops_cleanly_while_work_is_put_off(begin: Begin) -> None:
+    for _ in range(ROUNDS):
+        running = RunningBroker(BrokerOptions("", router=RouterOptions(port=0), store_kind="memory"))
+        begun = threading.Event()
+        try:
+            running._post(begin, running, begun.set)
+            assert begun.wait(60)
+        finally:
+            running.stop()  # raises what the core failed with
+        assert running.failure is None

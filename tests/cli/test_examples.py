@@ -1,0 +1,148 @@
+"""Every example of README.md and docs is executed by a test, or has a reason why it is not."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.process import CAIRNMQ, DEADLINE_S, broker
+from tests.readme_blocks import PAGES, Block, blocks_of, readme
+
+BLOCKS = [block for page in PAGES for block in blocks_of(page)]
+PASSWORD = "one stone"
+EXECUTED = {
+    ("README.md", "Install and run"): "tests/fresh_machine",
+    ("README.md", "The first message"): "test_readme.py, tests/fresh_machine",
+    ("README.md", "Users, TLS and access"): "test_readme.py, tests/fresh_machine",
+    ("README.md", "Transactions"): "test_readme.py",
+    ("README.md", "Without a broker"): "test_readme.py",
+    ("README.md", "Look inside"): "test_readme.py",
+    ("README.md", "Ask what happened"): "test_readme.py",
+    ("README.md", "In bulk"): "tests/spark/test_batch.py",
+    ("README.md", "Looking into a running broker"): "test_readme.py, tests/fresh_machine",
+    ("README.md", "Keep and restore"): "test_readme.py",
+    ("README.md", "When files were damaged"): "test_readme.py",
+    ("README.md", "Load, and proof"): "test_readme.py",
+    ("README.md", "Test"): ".ci/run",
+    ("CLIENTS.md", "Python: Qpid Proton"): "here, tests/fresh_machine",
+    ("CLIENTS.md", "Rejected messages"): "here",
+    ("MANAGEMENT.md", "Asking"): "here",
+}
+"""Where the sh and python blocks of a section are executed."""
+_OTHER_HOSTS = "it names brokers on other hosts; test_pages.py checks its options"
+_LATER = "it depends on a store and an archive of the reader; test_pages.py checks its options"
+NOT_EXECUTED = {
+    ("README.md", "The wiring on a server"): "it needs a PostgreSQL server; tests/cli/test_wiring_on_server.py",
+    ("README.md", "Several brokers"): "it needs corosync; tests/cluster",
+    ("ANALYSIS.md", "Questions to a journal, by Spark"): "it names an archive and a Spark master; tests/analysis",
+    ("CLUSTER.md", "Starting one"): "it needs corosync; tests/cluster",
+    ("CLUSTER.md", "The group"): "an excerpt with an ellipsis; tests/cluster uses the class",
+    ("CLUSTER.md", "The lab"): "it needs corosync on several addresses; tests/cluster/test_lab.py",
+    ("EXPORT.md", "Exporting records to data lakes"): f"{_LATER}; tests/export",
+    ("EXPORT.md", "Where it is written"): "one line per reader, for other programs; tests/export reads with each",
+    ("FORWARDING.md", "Messages that pass through"): f"{_LATER}; tests/router",
+    ("FORWARDING.md", "Connections to other containers"): _OTHER_HOSTS,
+    ("FORWARDING.md", "Auto-links"): _OTHER_HOSTS,
+    ("FORWARDING.md", "Brokers that are joined"): "two brokers in two terminals; tests/router/test_between_brokers.py",
+    ("HISTORY.md", "trace: the life of a message"): _LATER,
+    ("HISTORY.md", "as-of: the queues as they were"): _LATER,
+    ("HISTORY.md", "replay: what arrived, again"): _LATER,
+    ("HISTORY.md", "dump, load: a journal as lines"): _LATER,
+    ("PERFTEST.md", "perftest: a load, and a soak"): "ten minutes long; tests/perftest runs both with less",
+    ("PERFTEST.md", "Other brokers"): "for a RabbitMQ; tests/perftest/test_load.py runs it with one",
+    ("PERFTEST.md", "Another broker's promise"): "for a RabbitMQ; tests/perftest/test_soak.py runs it with one",
+    ("SITES.md", "A queue at another site"): _OTHER_HOSTS,
+    ("SITES.md", "Queues of a cluster"): _OTHER_HOSTS,
+    ("SPARK.md", "Journals in Spark"): "an excerpt for a session that exists; tests/spark",
+    ("SPARK.md", "Streams"): "a query that does not end; tests/spark/test_exactly_once.py",
+    ("SPARK.md", "Sidecars"): "an excerpt for a session that exists; tests/sidecars",
+    ("STORES.md", "All in SQL"): "it needs a PostgreSQL server; tests/cli/test_stores.py",
+    ("STORES.md", "A store of your own"): "a skeleton for another package; tests/store derives the class",
+    ("TOOLS.md", "sql"): f"{_LATER}; tests/tools/test_sql.py",
+}
+"""Why the blocks of a section are not executed as they are."""
+_COMMAND = re.compile(r"(?:venv/bin/)?(?:cairnmq|pip) ", re.M)
+
+
+def executable(block: Block) -> bool:
+    return block.language in ("sh", "python") or (not block.language and bool(_COMMAND.match(block.text)))
+
+
+def python(text: str, port: int, place: Path, **environment: str) -> str:
+    """The output of a program that is written for a broker at the default port."""
+    done = subprocess.run(
+        [sys.executable, "-c", text.replace("127.0.0.1:5672", f"127.0.0.1:{port}")],
+        capture_output=True, text=True, timeout=DEADLINE_S, cwd=place, env={**os.environ, **environment},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def page(name: str) -> list[Block]:
+    return [block for block in BLOCKS if block.page == name and block.language == "python"]
+
+
+@pytest.fixture
+def login(tmp_path: Path) -> Mapping[str, str]:
+    command = [CAIRNMQ, "users", "add", "anna", "--users-file", str(tmp_path / "users")]
+    subprocess.run(command, input=f"{PASSWORD}\n", text=True, check=True, timeout=DEADLINE_S, capture_output=True)
+    return {"CAIRNMQ_PASSWORD": PASSWORD}
+
+
+def test_every_example_is_executed_or_says_why_not() -> None:
+    known = {**EXECUTED, **NOT_EXECUTED}
+    found = {(block.page, block.section) for block in BLOCKS if executable(block)}
+    assert sorted(found - set(known)) == [], "execute it in a test and name that in EXECUTED"
+    assert sorted(set(known) - found) == [], "no such example any more"
+
+
+def test_management_example_can_be_repeated(tmp_path: Path) -> None:  # usability 5: it failed where the queue existed
+    [program] = page("MANAGEMENT.md")
+    with broker(tmp_path / "data") as running:
+        first, again = (python(program.text, running.port, tmp_path) for _ in range(2))
+        assert first.splitlines()[0].startswith("201 ")
+        assert "'max-messages': 1000" in first
+        assert again.splitlines()[0].split()[0].isdigit()
+        assert "int32" not in first + again
+        python(program.text.replace('"max-messages": 1000', '"max-messages": 7'), running.port, tmp_path)
+
+
+def test_python_clients_log_in(tmp_path: Path, login: Mapping[str, str]) -> None:
+    plain, secured, _ = page("CLIENTS.md")
+    for line in (line for block in readme("Users, TLS and access") for line in block.commands if "cairnmq" not in line):
+        subprocess.run(line, shell=True, check=True, timeout=DEADLINE_S, cwd=tmp_path, capture_output=True)
+    options = ("--users-file", str(tmp_path / "users"), "--tls-port", "0", "--tls-cert", str(tmp_path / "broker.pem"))
+    with broker(tmp_path / "data", *options) as running:
+        port = running.wait_for(r"^listening with TLS on 127\.0\.0\.1:(\d+)$")[1]
+        for _ in range(2):
+            assert python(plain.text, running.port, tmp_path, **login) == "hello\n"
+        program = secured.text.replace("localhost:5671", f"localhost:{port}")
+        assert python(program, running.port, tmp_path, **login) == "connected\n"
+
+
+def test_python_clients_see_why_a_message_is_rejected(tmp_path: Path) -> None:  # usability 13: they saw only 37
+    program = page("CLIENTS.md")[2].text
+    with broker(tmp_path / "data") as running:
+        create = [CAIRNMQ, "ctl", "queues", "create", "greetings", "-a", "max-bytes=1000000", "-a", "overflow=reject"]
+        ask = [*create, "--url", f"127.0.0.1:{running.port}", "--timeout", "60"]  # usability 18: behind the command
+        subprocess.run(ask, check=True, timeout=DEADLINE_S, capture_output=True)
+        said = python(program, running.port, tmp_path)
+        assert said.startswith("amqp:resource-limit-exceeded: ")
+        assert len(said) > len("amqp:resource-limit-exceeded: \n")
+
+
+def test_first_message_leaves_nothing_behind(tmp_path: Path) -> None:  # usability 4
+    [program] = readme("The first message", "python")
+    with broker(tmp_path / "data") as running:
+        for _ in range(2):
+            assert python(program.text, running.port, tmp_path) == "one cairn, please\n"
+        ask = [CAIRNMQ, "ctl", "--timeout", "60", "--url", f"127.0.0.1:{running.port}", "queues", "list"]
+        listed = subprocess.run(ask, capture_output=True, text=True, timeout=DEADLINE_S).stdout
+        [row] = [line for line in listed.splitlines() if line.startswith("orders ")]
+        assert row.split()[2] == "0"

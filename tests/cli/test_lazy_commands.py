@@ -1,0 +1,62 @@
+"""A command imports what it needs when it is called: starting the program costs little."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import click
+import pytest
+
+from cairnmq.cli.main import COMMANDS, cairnmq
+from tests.process import DEADLINE_S
+
+HEAVY = ["sqlalchemy", "duckdb", "pyarrow", "pyspark", "cairnmq.broker", "cairnmq.store", "cairnmq.tools"]
+
+
+def imported_by(*arguments: str) -> set[str]:
+    program = "import sys\nfrom cairnmq.cli.main import cairnmq\n"
+    program += f"cairnmq({list(arguments)!r}, standalone_mode=False)\nprint('imported', *sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=DEADLINE_S)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_found(name: str) -> None:
+    command = cairnmq.get_command(click.Context(cairnmq), name)
+    assert command is not None
+    assert command.name == name
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["ctl", "--help"], ["users", "--help"]], ids=" ".join)
+def test_a_start_imports_little(arguments: list[str]) -> None:
+    assert imported_by(*arguments) & set(HEAVY) == set()
+
+
+def test_an_unknown_command_is_refused() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "from cairnmq.cli.main import main; main()", "brokr"],
+        capture_output=True, text=True, timeout=DEADLINE_S,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "No such command 'brokr'" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["verify", "x"], ["--help"]], ids=" ".join)
+def test_ctrl_c_while_a_command_is_imported_has_a_status_of_its_own(arguments: list[str]) -> None:
+    """130, as at any other time, and not 1, which stands for something that was found."""
+    program = (
+        "import os, signal, sys\n"
+        "from cairnmq.cli.main import main\n"
+        "class Interrupts:\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name == 'cairnmq.cli.store.verify':\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupts())\n"
+        "main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=DEADLINE_S
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "cairnmq: interrupted\n")

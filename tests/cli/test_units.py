@@ -1,0 +1,43 @@
+"""Sizes and times in options."""
+
+from __future__ import annotations
+
+import click
+import pytest
+
+from cairnmq.base.errors import CairnError
+from cairnmq.cli.common.units import AGE, SIZE, SizeRange
+
+SIZES = {
+    "512": 512, "512B": 512, "4K": 4096, "4KiB": 4096, "4kb": 4000, "64M": 64 << 20, "64MiB": 64 << 20,
+    "1GB": 10**9, "1 GiB": 1 << 30, "2t": 2 << 40, "2TiB": 2 << 40,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", SIZES)
+def test_size_has_units_of_1024_and_of_1000(text: str) -> None:
+    assert SIZE.convert(text, None, None) == SIZES[text]
+
+
+@pytest.mark.parametrize("text", ["", "1GBx", "GB", "1Ki", "-1", "0", "1.5G", "1 0"])
+def test_size_that_is_invalid_is_refused_with_examples(text: str) -> None:
+    with pytest.raises(CairnError, match=f"size {text}: invalid size; give bytes, or .*, like 512K, 64MiB or 1GB"):
+        SIZE.convert(text, None, None)
+
+
+def test_age_has_no_units_of_sizes() -> None:
+    assert AGE.convert("7d", None, None) == 7 * 86_400
+    with pytest.raises(CairnError, match="invalid age"):
+        AGE.convert("7MB", None, None)
+
+
+def test_size_with_bounds_has_units() -> None:
+    option = SizeRange(512, 1 << 20)
+    assert option.name == "size range", "help texts show it"
+    assert [option.convert(text, None, None) for text in ("512", "4KiB", "1M")] == [512, 4096, 1 << 20]
+    assert option.convert(1024, None, None) == 1024
+    for text in ("511", "-1", "2M"):
+        with pytest.raises(click.BadParameter, match="is not in the range"):
+            option.convert(text, None, None)
+    with pytest.raises(CairnError, match="size 4Kx: invalid size; give bytes"):
+        option.convert("4Kx", None, None)

@@ -1,0 +1,155 @@
+"""Three real members, of which one is behind a wire that loses packets: it is detected, logged and measured (B3)."""
+
+from __future__ import annotations
+
+import secrets
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from proton import Message
+from proton.utils import BlockingConnection
+
+from cairnmq.cluster.health.delays import LATE_S
+from cairnmq.tools.lab.cluster_lab import PATH, Lab, unavailable_reason
+from cairnmq.tools.lab.cluster_lab_conf import LabOptions, address
+
+from .real import PATIENCE_S, PORT, ROOT, Life, die_with_me
+
+LOSSY = 3
+LOSS_PERCENT = 35
+TOKEN_MS = 4000
+"""Each lost token is said again after a quarter of that, so several in a row are needed to lose the member."""
+
+
+def in_switch(lab: Lab, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    command = ["ip", "netns", "exec", f"{lab.name}-sw", *words]
+    return subprocess.run(command, check=check, capture_output=True, text=True, env={"PATH": PATH}, timeout=60)
+
+
+@contextmanager
+def loss(lab: Lab, node: int, seed: int) -> Iterator[str]:
+    """While it lasts packets from and to *node* are lost: by netem, or where the kernel has none by `lossy`."""
+    netem = ["tc", "qdisc", "add", "dev", f"p{node}", "root", "netem", "loss", f"{LOSS_PERCENT}%"]
+    if not in_switch(lab, *netem, check=False).returncode:
+        inside = lab.command(node, ["tc", "qdisc", "add", "dev", "eth0", "root", "netem", "loss", f"{LOSS_PERCENT}%"])
+        subprocess.run(inside, check=True, capture_output=True, timeout=60, env={"PATH": PATH})
+        try:
+            yield "netem"
+        finally:
+            lab.heal()
+        return
+    in_switch(lab, "ip", "link", "add", "lossy0", "type", "veth", "peer", "name", "lossy1")
+    for name in ("lossy0", "lossy1"):
+        in_switch(lab, "ip", "link", "set", name, "up")
+    in_switch(lab, "ip", "link", "set", "lossy1", "master", "br0")
+    words = [sys.executable, "-m", "tests.cluster.lossy", f"p{node}", "lossy0", str(LOSS_PERCENT), str(seed)]
+    passing = subprocess.Popen(
+        ["ip", "netns", "exec", f"{lab.name}-sw", *words], cwd=ROOT, preexec_fn=die_with_me, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    try:
+        assert passing.stdout is not None
+        said = passing.stdout.readline()
+        if said.strip() != "passing on":
+            pytest.skip(f"no packet loss here: neither netem nor packet sockets: {said}{passing.stdout.read()[-500:]}")
+        in_switch(lab, "ip", "link", "set", f"p{node}", "nomaster")
+        yield "packet sockets"
+        assert passing.poll() is None, passing.stdout.read()
+    finally:
+        lab.heal()
+        passing.kill()
+        passing.wait()
+        in_switch(lab, "ip", "link", "del", "lossy0")
+
+
+@pytest.mark.timeout(600)
+def test_packet_loss_is_logged_and_measured_and_loses_nothing(tmp_path: Path) -> None:  # B3
+    reason = unavailable_reason()
+    if reason:
+        pytest.skip(f"no corosync: {reason}")
+    lab = Lab(f"l{secrets.token_hex(2)}", tmp_path / "lab")
+    try:
+        lab.up(LabOptions(3, token_ms=TOKEN_MS))
+        lossy_life(Life(lab, 1, tmp_path))
+    finally:
+        lab.down()
+
+
+class Sending(threading.Thread):
+    """A client of one member that sends one message after the other."""
+
+    def __init__(self, life: Life, node: int) -> None:
+        super().__init__(daemon=True)
+        with life.lab.inside(node):
+            self._client = BlockingConnection(
+                f"amqp://{address(node)}:{PORT}", timeout=PATIENCE_S, allowed_mechs="ANONYMOUS"
+            )
+        self._sender = self._client.create_sender("q")
+        self.confirmed = 0
+        self.is_over = threading.Event()
+        self.error: Exception | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            while not self.is_over.wait(0.02):
+                self._sender.send(Message(body=b"sender1:%d" % self.confirmed, durable=True))
+                self.confirmed += 1
+            self._client.close()
+        except Exception as error:
+            self.error = error
+
+
+def said(life: Life, text: str) -> int:
+    """How many lines of all logs have it."""
+    return sum(text in line for broker in life.brokers.values() for line in broker.lines)
+
+
+def warned(life: Life) -> int:
+    return said(life, "events have waited for")
+
+
+def oldest_s(life: Life) -> float:
+    """Of all members, as their metrics tell."""
+    return max(life.figures(node).get("cluster_oldest_unconfirmed_seconds", 0.0) for node in life.lab.nodes)
+
+
+def lossy_life(life: Life) -> None:
+    lab = life.lab
+    try:
+        for node in lab.nodes:
+            life.start_broker(node)
+        life.wait(life.all_serve, "the members serve")
+        sending = Sending(life, 1)
+        life.wait(lambda: sending.confirmed >= 50 or sending.error is not None, "a client sends")
+        before = warned(life)
+        peak_s, begun_s = 0.0, time.monotonic()
+        with loss(lab, LOSSY, seed=7) as how:
+
+            def is_noticed() -> bool:
+                nonlocal peak_s
+                peak_s = max(peak_s, oldest_s(life))
+                return warned(life) > before and peak_s >= LATE_S
+
+            life.wait(is_noticed, "a warning, and the age of the oldest event")
+            took_s = time.monotonic() - begun_s
+            during = sending.confirmed
+        life.wait(lambda: sending.confirmed >= during + 50 or sending.error is not None, "the client gets on")
+        sending.is_over.set()
+        sending.join(PATIENCE_S)
+        assert sending.error is None
+        life.wait(life.all_serve, "all serve")
+        life.wait(life.is_quiet, "they come to rest")
+        life.wait(lambda: oldest_s(life) < 1, "nothing is late any more")
+        assert said(life, "events are acknowledged by a majority again")
+        print(f"{LOSS_PERCENT} % by {how}: noticed after {took_s:.1f} s, oldest event {peak_s:.1f} s")
+        contents = life.stopped()
+        assert [len({*contents[node]["q"]}) for node in lab.nodes] == [sending.confirmed] * 3
+    finally:
+        life.end()

@@ -1,0 +1,84 @@
+"""The state table of a member's phases, over all pairs of phase and event."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from cairnmq.cluster.kernel import phases
+from cairnmq.cluster.kernel.member_state import MemberState
+from cairnmq.cluster.kernel.phases import (
+    ASKING,
+    FOUNDING,
+    KEEPING,
+    OUTSIDE,
+    PHASES,
+    SYNCED,
+    TABLE,
+    UPDATING,
+    WIPING,
+    Action,
+    PhaseEvent,
+    public_name,
+)
+
+PAIRS = [*product(PHASES, PhaseEvent)]
+ACTIONS = {
+    OUTSIDE: Action.LEAVE, FOUNDING: Action.BOOTSTRAP, WIPING: Action.WIPE, ASKING: Action.ASK, KEEPING: Action.KEEP,
+    UPDATING: Action.APPLY, SYNCED: Action.SERVE,
+}  # fmt: skip
+
+
+def documented() -> dict[tuple[str, PhaseEvent], str]:
+    """The phase that is entered, by pair, as the table in the module's docstring says; empty for none."""
+    assert phases.__doc__ is not None
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in phases.__doc__.splitlines()
+        if line.startswith("|") and line.count("|") > 4 and "---" not in line
+    ]
+    events = [PhaseEvent[name.upper().replace(" ", "_")] for name in rows[0][1:]]
+    return {(row[0], event): cell for row in rows[1:] for event, cell in zip(events, row[1:], strict=True)}
+
+
+def in_phase(phase: str) -> MemberState:
+    state = MemberState("test")
+    state.phase = phase
+    return state
+
+
+@pytest.mark.parametrize(("phase", "event"), PAIRS, ids=lambda one: getattr(one, "name", one))
+def test_phase_and_action_of_each_pair(phase: str, event: PhaseEvent) -> None:
+    state, entered = in_phase(phase), documented()[phase, event]
+    assert state.handle(event) == (ACTIONS[entered] if entered else None)
+    assert state.phase == (entered or phase)
+
+
+def test_documented_table_has_each_pair() -> None:
+    assert documented().keys() == {*PAIRS}
+
+
+def test_member_comes_to_all_messages_only_by_a_bootstrap_or_a_complete_transfer() -> None:
+    before = {(phase, event) for (phase, event), step in TABLE.items() if step.phase == SYNCED}
+    assert before == {
+        (FOUNDING, PhaseEvent.WON), (UPDATING, PhaseEvent.COMPLETED), (SYNCED, PhaseEvent.COMPLETED),
+    }  # fmt: skip
+    assert {phase for (phase, _), step in TABLE.items() if step.phase == UPDATING} == {KEEPING}
+
+
+def test_member_outside_acts_only_when_it_enters() -> None:
+    effective = {event for (phase, event), step in TABLE.items() if phase == OUTSIDE and step.phase != OUTSIDE}
+    assert effective == {PhaseEvent.ENTERED}
+
+
+def test_each_phase_can_be_reached() -> None:
+    reached = {OUTSIDE}
+    while more := {step.phase for (phase, _), step in TABLE.items() if phase in reached} - reached:
+        reached |= more
+    assert reached == {*PHASES}
+
+
+def test_keeping_is_shown_as_asking() -> None:
+    assert [public_name(phase) for phase in PHASES] == [OUTSIDE, FOUNDING, WIPING, ASKING, ASKING, UPDATING, SYNCED]
+    assert in_phase(KEEPING).phase_name == "asking"

@@ -1,0 +1,406 @@
+"""Frames that the AMQP 1.0 core specification forbids end the link, session or connection they are about, and no more.
+
+Each case quotes the specification. Field definitions are quoted as the specification's own XML has them. One broker
+serves all cases; a session beside the attacked one, and a connection beside the attacked one, go on after each.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from cairnmq.amqp.codec import encode
+from cairnmq.amqp.codec.types import Described, Symbol, Ubyte, Uint, Ulong, Ushort
+from cairnmq.amqp.links.events import Limits
+from cairnmq.broker_plugin.options import BrokerOptions, RouterOptions, StoreOptions
+from cairnmq.broker_plugin.run import RunningBroker
+from tests.router import raw
+from tests.router.raw import AMQP, Raw, attach, begin, frame, opening, transfer
+
+LINK, SESSION, CONNECTION = "detach", "end", "close"
+BODY = b"\x00\x53\x77\x43"
+INVALID = "amqp:invalid-field"
+DOUBLE = 1.5
+"""No field of any performative has this type."""
+
+
+class Rule(NamedTuple):
+    """A sentence of the specification."""
+
+    section: str
+    sentence: str
+
+
+class Case(NamedTuple):
+    """Frames on channel 0, and the error they are answered with."""
+
+    name: str
+    rule: Rule
+    said: tuple[bytes, ...]
+    scope: str
+    condition: str
+
+
+FIELDS: dict[str, tuple[str, str]] = {
+    "open": ("2.7.1", "container-id:string! hostname:string max-frame-size:uint channel-max:ushort "
+             "idle-time-out:milliseconds outgoing-locales:ietf-language-tag incoming-locales:ietf-language-tag "
+             "offered-capabilities:symbol desired-capabilities:symbol properties:fields"),
+    "begin": ("2.7.2", "remote-channel:ushort next-outgoing-id:transfer-number! incoming-window:uint! "
+              "outgoing-window:uint! handle-max:handle offered-capabilities:symbol desired-capabilities:symbol "
+              "properties:fields"),
+    "attach": ("2.7.3", "name:string! handle:handle! role:role! snd-settle-mode:sender-settle-mode "
+               "rcv-settle-mode:receiver-settle-mode source:* target:* unsettled:map incomplete-unsettled:boolean "
+               "initial-delivery-count:sequence-no max-message-size:ulong offered-capabilities:symbol "
+               "desired-capabilities:symbol properties:fields"),
+    "flow": ("2.7.4", "next-incoming-id:transfer-number incoming-window:uint! next-outgoing-id:transfer-number! "
+             "outgoing-window:uint! handle:handle delivery-count:sequence-no link-credit:uint available:uint "
+             "drain:boolean echo:boolean properties:fields"),
+    "transfer": ("2.7.5", "handle:handle! delivery-id:delivery-number delivery-tag:delivery-tag "
+                 "message-format:message-format settled:boolean more:boolean rcv-settle-mode:receiver-settle-mode "
+                 "state:* resume:boolean aborted:boolean batchable:boolean"),
+    "disposition": ("2.7.6", "role:role! first:delivery-number! last:delivery-number settled:boolean state:* "
+                    "batchable:boolean"),
+    "detach": ("2.7.7", "handle:handle! closed:boolean error:error"),
+    "end": ("2.7.8", "error:error"),
+    "close": ("2.7.9", "error:error"),
+}  # fmt: skip
+"""Section, and fields in order with their types; `!` marks mandatory ones."""
+
+CODES = {name: raw.OPEN + number for number, name in enumerate(FIELDS)}
+SOURCE = Described(Ulong(raw.SOURCE), ["q"])
+TARGET = Described(Ulong(raw.TARGET), ["q"])
+VALID: dict[str, list[Any]] = {
+    "open": ["raw", None, Uint(65536), Ushort(255), None, None, None, None, None, None],
+    "begin": [None, Uint(0), Uint(9), Uint(9), None, None, None, None],
+    "attach": ["new", Uint(5), False, Ubyte(2), Ubyte(0), SOURCE, TARGET, None, None, Uint(0), *[None] * 4],
+    "flow": [Uint(0), Uint(9), Uint(0), Uint(9), *[None] * 7],
+    "transfer": [Uint(0), Uint(0), b"t", Uint(0), False, False, *[None] * 5],
+    "disposition": [False, Uint(0), None, True, None, None],
+    "detach": [Uint(0), True, None],
+    "end": [None],
+    "close": [None],
+}
+
+
+def performative(name: str, changes: dict[str, Any], *, channel: int = 0, payload: bytes = b"") -> bytes:
+    """A valid performative, but for the fields in *changes*."""
+    fields = list(VALID[name])
+    for number, (field, _, _) in enumerate(fields_of(name)):
+        if field in changes:
+            fields[number] = changes[field]
+    return frame(CODES[name], *fields, channel=channel, payload=payload or (BODY if name == "transfer" else b""))
+
+
+def fields_of(name: str) -> list[tuple[str, str, bool]]:
+    """Names, types, and whether they are mandatory."""
+    found = []
+    for field in FIELDS[name][1].split():
+        field_name, kind = field.rstrip("!").split(":")
+        found.append((field_name, kind, field.endswith("!")))
+    return found
+
+
+def scope_of(name: str, field: str) -> str:
+    """What an invalid field ends: the smallest endpoint that can still be named."""
+    if name in ("open", "begin", "end", "close"):
+        return CONNECTION
+    if name == "attach" and field not in ("name", "handle", "role"):
+        return LINK
+    if name == "transfer" and field not in ("handle", "delivery-id"):
+        return LINK
+    return SESSION
+
+
+def field_cases() -> Iterator[Case]:
+    """Every mandatory field missing, and every field of a wrong type."""
+    for name, (section, _) in FIELDS.items():
+        channel = 7 if name == "begin" else 0
+        for field, kind, mandatory in fields_of(name):
+            rule = Rule(section, f'<field name="{field}" type="{kind}"' + ' mandatory="true"' * mandatory)
+            wrong = (performative(name, {field: DOUBLE}, channel=channel),)
+            yield Case(f"{name} with {field} of a wrong type", rule, wrong, scope_of(name, field), INVALID)
+            if mandatory:
+                wrong = (performative(name, {field: None}, channel=channel),)
+                yield Case(f"{name} without {field}", rule, wrong, scope_of(name, field), INVALID)
+
+
+def terminus_case(name: str, section: str, sentence: str, descriptor: int, *fields: Any) -> Case:
+    ends = {"source": Described(Ulong(descriptor), list(fields))}
+    if descriptor != raw.SOURCE:
+        ends = {"target": ends["source"]}
+    return Case(name, Rule(section, sentence), (performative("attach", ends),), LINK, INVALID)
+
+
+UNATTACHED = Rule("2.7.4", "If set to a handle that is not currently associated with an attached link, the recipient "
+                  "MUST respond by ending the session with an unattached-handle session error.")  # fmt: skip
+TAG = Rule("2.7.5", "This field MUST be specified for the first transfer of a multi-transfer message and can only be "
+           "omitted for continuation transfers.")  # fmt: skip
+NODE = Rule("3.5.9", "A symbol-keyed map containing properties of a node used when requesting creation or reporting "
+            "the creation of a dynamic node.")  # fmt: skip
+ONE_BYTE_STATE = b"\x00\x53\x24\x45"
+
+STATE_CASES = [
+    Case("a flow on an unattached handle", UNATTACHED,
+         (performative("flow", {"handle": Uint(9), "link-credit": Uint(1)}),), SESSION,
+         "amqp:session:unattached-handle"),  # D1
+    Case("a transfer on an unattached handle", UNATTACHED, (performative("transfer", {"handle": Uint(9)}),), SESSION,
+         "amqp:session:unattached-handle"),
+    Case("a detach of an unattached handle", UNATTACHED, (performative("detach", {"handle": Uint(9)}),), SESSION,
+         "amqp:session:unattached-handle"),
+    Case("a flow on a handle that was detached", UNATTACHED,
+         (performative("detach", {}), performative("flow", {"handle": Uint(0), "link-credit": Uint(1)})), SESSION,
+         "amqp:session:unattached-handle"),
+    Case("a second attach on a handle",  # D2
+         Rule("2.7.3", "An attempt to attach using a handle which is already associated with a link MUST be responded "
+              "to with an immediate close carrying a handle-in-use session-error."),
+         (performative("attach", {"handle": Uint(0)}),), SESSION, "amqp:session:handle-in-use"),
+    Case("a second link of one name and direction",
+         Rule("2.6.1", "Links are named so that they can be recovered when communication is interrupted. Link names "
+              "MUST uniquely identify the link amongst all links of the same direction between the two participating "
+              "containers."),
+         (performative("attach", {"name": "out"}),), SESSION, INVALID),
+    Case("a second begin on a channel",  # D2
+         Rule("2.5.1", "Sessions are established by creating a session endpoint, assigning it to an unused channel "
+              "number, and sending a begin announcing the association of the session endpoint with the outgoing "
+              "channel."),
+         (begin(),), CONNECTION, "amqp:not-allowed"),
+    Case("an open on channel 1",  # D5
+         Rule("2.4.1", "The open frame can only be sent on channel 0."),
+         (opening()[:6] + b"\0\1" + opening()[8:],), CONNECTION, "amqp:not-allowed"),
+    Case("a second open",
+         Rule("2.4.1", "Each AMQP connection begins with an exchange of capabilities and limitations."),
+         (opening(),), CONNECTION, "amqp:not-allowed"),
+    Case("a max-frame-size below 512",
+         Rule("2.7.1", "Both peers MUST accept frames of up to 512 (MIN-MAX-FRAME-SIZE) octets."),
+         (performative("open", {"max-frame-size": Uint(511)}),), CONNECTION, INVALID),
+    Case("a channel above channel-max",
+         Rule("2.7.1", "A peer that receives a channel number outside the supported range MUST close the connection "
+              "with the framing-error error-code."),
+         (begin(256),), CONNECTION, "amqp:connection:framing-error"),
+    Case("an attach on a channel without a session",
+         Rule("2.5.1", "Sessions are established by creating a session endpoint, assigning it to an unused channel "
+              "number, and sending a begin."),
+         (performative("attach", {}, channel=9),), CONNECTION, "amqp:not-allowed"),
+    Case("a sender without an initial-delivery-count",
+         Rule("2.7.3", "This MUST NOT be null if role is sender, and it is ignored if the role is receiver."),
+         (performative("attach", {"initial-delivery-count": None}),), LINK, INVALID),
+    Case("a snd-settle-mode out of range", Rule("2.8.2", '<choice name="mixed" value="2"/>'),
+         (performative("attach", {"snd-settle-mode": Ubyte(3)}),), LINK, INVALID),
+    Case("a rcv-settle-mode out of range", Rule("2.8.3", '<choice name="second" value="1"/>'),
+         (performative("attach", {"rcv-settle-mode": Ubyte(2)}),), LINK, INVALID),
+    Case("a transfer without a delivery-tag", TAG, (performative("transfer", {"delivery-tag": None}),), LINK, INVALID),
+    Case("a transfer without a delivery-id",
+         Rule("2.7.5", "The delivery-id MUST be supplied on the first transfer of a multi-transfer delivery."),
+         (performative("transfer", {"delivery-id": None}),), SESSION, INVALID),
+    Case("a delivery-tag of 33 octets", Rule("2.8.7", "A delivery-tag can be up to 32 octets of binary data."),
+         (performative("transfer", {"delivery-tag": bytes(33)}),), LINK, INVALID),
+    Case("a message-format that changes",
+         Rule("2.7.5", "It is an error if the message-format on a continuation transfer differs from the "
+              "message-format on the first transfer of a delivery."),
+         (performative("transfer", {"more": True}), performative("transfer", {"message-format": Uint(1)})), LINK,
+         INVALID),
+    Case("a delivery-tag that changes",
+         Rule("2.7.5", "It is an error if the delivery-tag on a continuation transfer differs from the delivery-tag on "
+              "the first transfer of a delivery."),
+         (performative("transfer", {"more": True}), performative("transfer", {"delivery-tag": b"u"})), LINK, INVALID),
+    Case("a rcv-settle-mode of second on a link of mode first",
+         Rule("2.7.5", "If the negotiated link value is first, then it is illegal to set this field to second."),
+         (performative("transfer", {"rcv-settle-mode": Ubyte(1)}),), LINK, INVALID),
+    Case("a settled message without any section", Rule("3.2", "The body consists of one of the following three "
+         "choices: one or more data sections, one or more amqp-sequence sections, or a single amqp-value section."),
+         (frame(raw.TRANSFER, Uint(0), Uint(0), b"t", Uint(0), True, False),), LINK, "amqp:decode-error"),
+    Case("a transfer from the receiver of a link",
+         Rule("2.7.5", "The transfer frame is used to send messages across a link."),
+         (attach("in", 3, "q", receives=True), performative("transfer", {"handle": Uint(3)})), SESSION,
+         "amqp:not-allowed"),
+    Case("a disposition of a range that runs backwards",
+         Rule("2.7.6", "Identifies the upper bound of delivery-ids for the deliveries in this set."),
+         (performative("disposition", {"first": Uint(9), "last": Uint(3)}),), SESSION, INVALID),
+    terminus_case("a source in place of a target", "2.7.3", '<field name="target" type="*" requires="target"/>',
+                  raw.TARGET + 0x20, "q"),
+    terminus_case("a target whose address is a number", "3.5.4", '<field name="address" type="*" requires="address"/>',
+                  raw.TARGET, DOUBLE),
+    terminus_case("a durability out of range", "3.5.5", '<choice name="unsettled-state" value="2"/>', raw.TARGET, "q",
+                  Uint(3)),
+    terminus_case("an unknown expiry-policy", "3.5.6", '<choice name="never" value="never"/>', raw.TARGET, "q", None,
+                  Symbol("someday")),
+    terminus_case("node properties that are a list", *NODE, raw.TARGET, None, None, None, None, True, [1]),  # D5
+    terminus_case("node properties keyed by strings", *NODE, raw.TARGET, None, None, None, None, True, {"a": 1}),
+    terminus_case("a lifetime-policy that is a string", *NODE, raw.TARGET, None, None, None, None, True,
+                  {Symbol("lifetime-policy"): "delete-on-close"}),
+    terminus_case("supported-dist-modes that are strings", *NODE, raw.TARGET, None, None, None, None, True,
+                  {Symbol("supported-dist-modes"): "move"}),
+    Case("a performative with more fields than it has",
+         Rule("1.4", "The AMQP type system's composite types are encoded as a described list: one element per field."),
+         (frame(raw.DETACH, Uint(0), True, None, None),), CONNECTION, "amqp:decode-error"),
+    Case("a list that is cut off", Rule("1.6.22", "a polymorphic list"), (
+         b"\0\0\0\x10\2\0\0\0\0\x53\x13\xd0\0\0\1\0",), CONNECTION, "amqp:decode-error"),
+]  # fmt: skip
+
+CASES = [*field_cases(), *STATE_CASES]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[RunningBroker]:
+    router = RouterOptions(port=0, limits=Limits())
+    running = RunningBroker(BrokerOptions("", StoreOptions(), router, ("*",), store_kind="memory"))
+    yield running
+    failure = running.failure
+    running.stop()
+    assert failure is None
+
+
+class Witness:
+    """A connection beside the others, on which messages are accepted."""
+
+    def __init__(self, port: int) -> None:
+        self._raw = Raw(port, opening("witness"), begin(), attach("w", 0, "witnessed"))
+        self._raw.until("flow")
+        self._sent = 0
+
+    def still_sends(self) -> None:
+        self._raw.say(transfer(0, self._sent, BODY))
+        self._sent += 1
+        assert self._raw.until("disposition").fields[4].descriptor == 0x24
+
+    def close(self) -> None:
+        self._raw.sock.close()
+
+
+@pytest.fixture(scope="module")
+def witness(broker: RunningBroker) -> Iterator[Witness]:
+    found = Witness(broker.port)
+    yield found
+    found.close()
+
+
+def connected(port: int) -> Raw:
+    """A connection with a link `out` on handle 0 of channel 0, and `beside` on handle 0 of channel 1."""
+    one = Raw(port, opening("raw"), begin(), begin(1), attach("out", 0, "q"), attach("beside", 0, "q", channel=1))
+    for _ in range(2):  # in either order
+        while len(one.until("flow").fields) < 7:  # one of a session
+            pass
+    return one
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+def test_forbidden_frame_ends_what_it_is_about(broker: RunningBroker, witness: Witness, case: Case) -> None:
+    """D1, D2, D5."""
+    with connected(broker.port) as one:
+        one.say(*case.said)
+        ended = one.until(case.scope)
+        assert ended.error == case.condition, case.rule
+        if case.scope == CONNECTION:
+            one.say(frame(raw.CLOSE))
+            assert one.hear() is None
+            witness.still_sends()
+            return
+        assert ended.channel == 0
+        one.say(transfer(0, 0, BODY, channel=1))
+        found = one.until("disposition", channel=1)
+        assert found.fields[4].descriptor == 0x24, "the session beside it goes on"
+        if case.scope == LINK:
+            handle = Uint(ended.fields[0])
+            one.say(frame(raw.DETACH, Uint(5 if handle else 0), True), attach("again", 6, "q"))
+            assert one.until("attach", channel=0).fields[6] is not None, "so does the session itself"
+        else:
+            one.say(transfer(0, 9, BODY), frame(raw.END), begin(), attach("again", 0, "q"))
+            one.until("begin", channel=0)
+            assert one.until("attach", channel=0).fields[6] is not None, "a new session takes its place"
+        witness.still_sends()
+
+
+@pytest.mark.parametrize(
+    ("first", "condition"),
+    [
+        (begin(), "amqp:illegal-state"),
+        (performative("open", {"container-id": None}), INVALID),
+        (performative("open", {"max-frame-size": Uint(511)}), INVALID),
+        (opening()[:6] + b"\0\1" + opening()[8:], "amqp:not-allowed"),
+    ],
+    ids=["begin", "without container-id", "max-frame-size", "channel 1"],
+)
+def test_connection_that_does_not_begin_with_an_open_is_closed(
+    broker: RunningBroker, witness: Witness, first: bytes, condition: str
+) -> None:
+    """2.4.1: each AMQP connection begins with an exchange of capabilities and limitations."""
+    with Raw(broker.port, first) as one:
+        assert one.until("close").error == condition
+    witness.still_sends()
+
+
+def test_empty_message_is_rejected_and_its_link_goes_on(broker: RunningBroker) -> None:  # D5
+    """3.2: the body is mandatory; only the message is refused, as its sender awaits an outcome."""
+    with connected(broker.port) as one:
+        one.say(transfer(0, 0), transfer(0, 1, BODY))
+        outcomes: dict[int, Any] = {}
+        while len(outcomes) < 2:
+            fields = one.until("disposition", channel=0).fields
+            outcomes[int(fields[1])] = fields[4]
+        assert outcomes[0].descriptor == 0x25
+        assert outcomes[0].value[0].value[0] == "amqp:decode-error"
+        assert outcomes[1].descriptor == 0x24
+
+
+def test_deliveries_go_on_beside_a_link_that_was_detached(broker: RunningBroker) -> None:
+    """2.5.6: transfer-ids and windows belong to the session, so frames on a refused link still count."""
+    with connected(broker.port) as one:
+        one.say(attach("other", 1, "q"))
+        one.until("attach", channel=0)
+        bad = [frame(raw.TRANSFER, Uint(0), Uint(n), None, Uint(0), False, False, payload=BODY) for n in range(5)]
+        one.say(*bad, transfer(1, 5, BODY))
+        seen: list[Any] = []
+        while not {"detach", 5} <= {*seen}:
+            found = one.hear()
+            assert found is not None
+            seen.append(found.fields[1] if found.name == "disposition" else found.name)
+
+
+@pytest.mark.parametrize("step", [1, 3, 7, 64])
+def test_transfers_are_checked_however_they_are_cut(broker: RunningBroker, step: int) -> None:
+    """Frames arrive in pieces; a run of equal ones ends with one that has no link."""
+    with connected(broker.port) as one:
+        run = b"".join(transfer(0, number, BODY + bytes(0), settled=True) for number in range(300))
+        run += b"".join(transfer(0, number, BODY, settled=True) for number in range(300, 340))
+        run += transfer(8, 340, BODY)
+        one.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for at in range(0, len(run), 97 * step):
+            one.say(run[at : at + 97 * step])
+        assert one.until("end").error == "amqp:session:unattached-handle"
+
+
+@pytest.mark.parametrize(
+    ("fields", "section", "sentence"),
+    [
+        ([None], "5.3.3.2", '<field name="mechanism" type="symbol" mandatory="true"/>'),
+        ([DOUBLE], "5.3.3.2", '<field name="mechanism" type="symbol" mandatory="true"/>'),
+        ([Symbol("NONE-SUCH")], "5.3.3.2", "If the selected mechanism is not supported by the receiving peer, it MUST "
+         "close the connection with the authentication-failure close-code."),
+        ([], "5.3.3.2", '<field name="mechanism" type="symbol" mandatory="true"/>'),
+        ([Symbol("PLAIN"), DOUBLE], "5.3.3.2", '<field name="initial-response" type="binary"/>'),
+    ],
+)  # fmt: skip
+def test_forbidden_sasl_init_ends_the_connection(
+    broker: RunningBroker, witness: Witness, fields: list[Any], section: str, sentence: str
+) -> None:
+    _ends_in_the_sasl_layer(broker, encode.described(0x41, encode.value(fields)), f"{section}: {sentence}")
+    witness.still_sends()
+
+
+@pytest.mark.parametrize("code", [0x40, 0x42, 0x43, 0x44, 0x10])
+def test_sasl_frame_out_of_order_ends_the_connection(broker: RunningBroker, witness: Witness, code: int) -> None:
+    """5.3.2: the client answers sasl-mechanisms with sasl-init; no other frame is expected."""
+    _ends_in_the_sasl_layer(broker, encode.described(code, encode.value([b"x"])), "5.3.2")
+    witness.still_sends()
+
+
+def _ends_in_the_sasl_layer(broker: RunningBroker, body: bytes, rule: str) -> None:
+    with socket.create_connection(("127.0.0.1", broker.port), timeout=raw.DEADLINE_S) as sock:
+        sock.sendall(b"AMQP\3\1\0\0" + (8 + len(body)).to_bytes(4) + b"\2\1\0\0" + body)
+        heard = b""
+        while data := sock.recv(4096):
+            heard += data
+        assert AMQP not in heard, rule

@@ -1,0 +1,242 @@
+"""A crash at any moment of a command that writes loses nothing, and the command can be run again.
+
+Each command is recorded once. In a selection of the states that kills and power cuts leave, it is run again, with the
+remedy of its own error text where it names one, and its result is compared with what was to be made.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from cairnmq.base.errors import CairnError, ForeignStore
+from cairnmq.cli.main import cairnmq
+from cairnmq.store import open_store
+
+from ..thorough import amount
+from . import recording
+from .crash_states import Recorded, State, distinct
+from .founding import MESSAGES, QUEUE, content_of, found, options_of
+from .recording import Change, Kind, record
+
+DAMAGED = 3
+"""The exit status of a salvage that may have lost something."""
+STATES = amount("CAIRN_COMMAND_STATES", 24, 6)
+"""Of each command and kind of crash."""
+CONTENTS = [content_of(number) for number in range(MESSAGES)]
+pytestmark = pytest.mark.skipif(recording.missing_reason() is not None, reason=recording.missing_reason() or "")
+
+
+class Answer(NamedTuple):
+    """The answer of a command."""
+
+    status: int
+    output: str
+
+
+def run(*arguments: str | Path) -> Answer:
+    """Run the `cairnmq` command in this process."""
+    done = CliRunner().invoke(cairnmq, list(map(str, arguments)))
+    if isinstance(done.exception, CairnError):
+        return Answer(1, str(done.exception))
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return Answer(done.exit_code, done.output)
+
+
+def contents(store: Path) -> list[bytes]:
+    with open_store(str(store), "journal", options_of()) as opened:
+        return list(opened.queue(QUEUE).peek())
+
+
+def run_again(root: Path, *arguments: str | Path) -> None:
+    """Run a command again after a crash; if it refuses what the crash left, its error names what to remove."""
+    answer = run(*arguments)
+    if answer.status not in (0, DAMAGED):
+        named = [path for path in root.iterdir() if str(path) in answer.output and path.name.startswith("target")]
+        assert len(named) == 1, f"no single place to be removed in: {answer}"
+        assert "remove" in answer.output, answer
+        shutil.rmtree(named[0])
+        answer = run(*arguments)
+    assert answer.status in (0, DAMAGED), answer
+
+
+# ---- the commands -----------------------------------------------------------------------------------------------
+
+
+class Command:
+    """A command that writes `target`: how to prepare it, and what holds after a crash.
+
+    The law of most: `target` has its name only if it is complete; else the command can be run again.
+    """
+
+    name = ""
+
+    def prepare(self, root: Path) -> None:
+        """Make in the directory *root* what the command reads."""
+        found("journal", str(root / "store"))
+
+    def arguments(self, root: Path) -> list[str | Path]:
+        raise NotImplementedError
+
+    def check(self, root: Path) -> None:
+        """Run the command again if it is not done, and compare. Raises `AssertionError`, `CairnError`."""
+        if not (root / "target").exists():
+            run_again(root, *self.arguments(root))
+        assert contents(root / "target") == CONTENTS
+
+
+class Backup(Command):
+    name = "backup"
+
+    def arguments(self, root: Path) -> list[str | Path]:
+        return ["backup", root / "store", root / "target"]
+
+    def check(self, root: Path) -> None:
+        if not (root / "target").exists():
+            run_again(root, *self.arguments(root))
+        assert run("restore", root / "target", root / "restored").status == 0
+        assert contents(root / "restored") == CONTENTS
+        assert contents(root / "store") == CONTENTS
+
+
+class Restore(Command):
+    name = "restore"
+
+    def prepare(self, root: Path) -> None:
+        found("journal", str(root / "store"))
+        assert run("backup", root / "store", root / "backup").status == 0
+        shutil.rmtree(root / "store")
+
+    def arguments(self, root: Path) -> list[str | Path]:
+        return ["restore", root / "backup", root / "target"]
+
+
+    def check(self, root: Path) -> None:
+        """Nothing takes the place of what was begun: a broker refuses to create an empty store there."""
+        target, partial = root / "target", root / "target.restoring"
+        if partial.exists():
+            assert not target.exists()
+            for kind in ("journal", "sql"):
+                with pytest.raises(ForeignStore, match=r"not finished.*run the restore again"):
+                    open_store(str(target), kind)
+            assert not target.exists()
+        super().check(root)
+
+
+class Load(Command):
+    name = "load"
+
+    def prepare(self, root: Path) -> None:
+        found("journal", str(root / "store"))
+        (root / "dump").write_text(run("dump", "--whole", root / "store").output)
+        shutil.rmtree(root / "store")
+
+    def arguments(self, root: Path) -> list[str | Path]:
+        return ["load", root / "target", root / "dump"]
+
+
+class Salvage(Command):
+    name = "salvage --to"
+
+    def prepare(self, root: Path) -> None:
+        found("journal", str(root / "store"))
+        (root / "store" / "journal" / "log.mark").unlink()
+
+    def arguments(self, root: Path) -> list[str | Path]:
+        return ["salvage", root / "store", "--to", root / "target"]
+
+
+class SalvageInPlace(Salvage):
+    name = "salvage --in-place"
+
+    def arguments(self, root: Path) -> list[str | Path]:
+        return ["salvage", root / "store", "--in-place"]
+
+    def check(self, root: Path) -> None:
+        run_again(root, *self.arguments(root))
+        assert contents(root / "store") == CONTENTS
+
+
+class AsOf(Command):
+    name = "as-of --restore"
+
+    def arguments(self, root: Path) -> list[str | Path]:
+        return ["as-of", root / "store", "end", "--restore", root / "target"]
+
+
+class Export(Command):
+    name = "export"
+
+    def arguments(self, root: Path) -> list[str | Path]:
+        return ["export", root / "store", root / "target", "--partition-by", "none"]
+
+    def check(self, root: Path) -> None:
+        """Running it again completes it, with each record once."""
+        answer = run("dump", "--json", root / "store")
+        lsns = [record["lsn"] for record in map(json.loads, answer.output.splitlines()) if "lsn" in record]
+        assert run(*self.arguments(root)).status == 0
+        rows = pq.read_table(root / "target", columns=["lsn"]).column("lsn").to_pylist()
+        assert sorted(rows) == sorted(lsns)
+
+
+COMMANDS = [Backup(), Restore(), Load(), Salvage(), SalvageInPlace(), AsOf(), Export()]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_command_survives_a_crash_at_any_change(command: Command, tmp_path: Path, tell: Callable[[str], None]) -> None:
+    root = tmp_path / "root"
+    before, changes = recorded(command, root, tmp_path / "log")
+    random = Random(1)
+    kills = selected(list(distinct(before.kills(changes))), random)
+    cuts = selected(list(distinct(before.power_cuts(changes, random, 1))), random)
+    explore(command, root, [*kills, *cuts])
+    tell(f"{command.name}: {len(kills)} states after kills and {len(cuts)} after power cuts at {len(changes)} changes")
+    assert len(kills) > 5
+
+
+def test_explorer_finds_a_command_without_syncs(tmp_path: Path) -> None:
+    """The explorer is able to fail: without the syncs of the recording, a target is not complete."""
+    root = tmp_path / "root"
+    before, changes = recorded(Load(), root, tmp_path / "log")
+    unsynced = [change for change in changes if change.kind not in (Kind.SYNC, Kind.SYNC_DIRECTORY)]
+    last_names = [state for state in before.power_cuts(unsynced, Random(1), 20) if "target" in state.tree]
+    with pytest.raises((AssertionError, CairnError)):
+        explore(Load(), root, last_names)
+
+
+def recorded(command: Command, root: Path, log: Path) -> tuple[Recorded, list[Change]]:
+    """Prepare and run *command*; return what was there before, and what it changed."""
+    root.mkdir()
+    command.prepare(root)
+    before = Recorded(root)
+    program = Path(sys.executable).with_name("cairnmq")
+    return before, record(root, log, str(program), *map(str, command.arguments(root)), statuses=(0, DAMAGED))
+
+
+def explore(command: Command, root: Path, states: Sequence[State]) -> None:
+    """Check each of *states*."""
+    for state in states:
+        state.write(root)
+        try:
+            command.check(root)
+        except (AssertionError, CairnError) as error:
+            error.add_note(f"{command.name}: {state.label}; {sorted(state.tree)}")
+            raise
+        gc.collect()
+
+
+def selected(states: Sequence[State], random: Random) -> list[State]:
+    """Return `STATES` of *states*, always with the last ones, in which the result gets its name."""
+    last = max(2, STATES // 4)
+    return [*random.sample(states[:-last], min(STATES - last, max(0, len(states) - last))), *states[-last:]]

@@ -1,0 +1,200 @@
+"""README.md's commands, as they are written, on a minimal Debian: what a new user does."""
+
+from __future__ import annotations
+
+import shlex
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from ..readme_blocks import ROOT, readme
+from ..thorough import amount
+from .machine import HOST_PIP_CACHE, Machine, Stopwatch, Unavailable, reason_against
+
+MARKS = (
+    pytest.mark.slow,
+    pytest.mark.timeout(2400),
+    pytest.mark.skipif(not amount("CAIRN_FRESH_MACHINES", 1, 0), reason="for thorough runs, or CAIRN_FRESH_MACHINES=1"),
+)
+PASSWORD = "one stone"
+READY = """
+ready() {  # until the broker with the output file $1 and the process $2 serves
+    until grep -qsE '^(new store|recovered )' "$1"; do
+        kill -0 "$2" || { cat "$1"; return 1; }
+        sleep 0.1
+    done
+}
+ended() {  # in good order, by SIGTERM, which is what Ctrl-C does, too
+    kill -TERM "$1"
+    wait "$1"
+}
+"""
+
+
+def serving(command: str, *scene: str) -> str:
+    """A script that starts a broker as README.md has it, does something, and stops the broker."""
+    begin = [READY, "rm -f broker.log", f"{command} > broker.log 2>&1 &", "broker=$!", "ready broker.log $broker"]
+    return "\n".join((*begin, *scene, "ended $broker", "cat broker.log"))
+
+
+def program(text: str) -> str:
+    """Run a Python program."""
+    return f"venv/bin/python -c {shlex.quote(text)}"
+
+
+EXTRAS = {
+    "postgresql": program("import psycopg; assert psycopg.pq.__impl__ == 'binary'"),
+    "conformance": program("import cairnmq.store.conformance.suite"),
+    "columns": "rm -rf lake && venv/bin/cairnmq export ./data ./lake",
+    "sql": "venv/bin/cairnmq sql ./data 'select count(*) from messages'",
+    "delta": "rm -rf lake && venv/bin/cairnmq export ./data ./lake --format delta",
+    "iceberg": "rm -rf lake && venv/bin/cairnmq export ./data ./lake --format iceberg",
+    "plot": program("import matplotlib.pyplot"),
+    "spark": program("import cairnmq.analytics.spark.session, pyspark.sql.connect.client, pandas"),
+    "analysis": program("import cairnmq.analytics.jobs.report, cairnmq.analytics.jobs.plots, plotly.graph_objects"),
+    "interop": program("import azure.servicebus, rabbitmq_amqp_python_client"),
+    "fuzz": program("import atheris"),
+    "bench": f"{program('import rocksdict')} && venv/bin/py-spy --version",
+    "dev": f"{program('import build, ipykernel, nbclient, pytest_timeout, trustme, xdist')} && venv/bin/ruff --version"
+    " && venv/bin/mypy --version",
+}
+"""Commands that need the packages of an extra."""
+
+
+Tell = Callable[[str], None]
+
+
+@contextmanager
+def machine(release: str, tell: Tell) -> Iterator[Machine]:
+    """A new machine, which is removed at the end. Skips the test where it can't be made."""
+    reason = reason_against()
+    made = None
+    if reason is None:
+        try:
+            made = Machine(release)
+        except Unavailable as error:
+            reason = str(error)
+    if made is None:
+        tell(f"Debian {release} is not tested, because it can't be made here: {reason}")
+        pytest.skip(f"no Debian system can be made here: {reason}")
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def on_machine(test: Callable[[Tell], None]) -> Callable[[Tell], None]:
+    """Mark a test that installs everything on a new machine."""
+    for mark in MARKS:
+        test = mark(test)
+    return test
+
+
+def install(there: Machine, watch: Stopwatch) -> str:
+    """The command that starts a broker, after those before it were run."""
+    there.run("apt-get update", online=True)
+    packages, environment, start = readme("Install and run")[0].commands
+    there.run(packages, online=True)
+    watch.lap("Debian packages")
+    there.run(environment, online=True)
+    watch.lap("pip install")
+    return start
+
+
+def first_message(there: Machine, start: str) -> None:
+    [message] = readme("The first message", "python")
+    once = serving(start, program(message.text), "venv/bin/cairnmq ctl queues list")
+    for _ in range(2):  # it leaves nothing behind
+        said = there.run(once)
+        assert said.count("one cairn, please\n") == 1
+        [row] = [line for line in said.splitlines() if line.startswith("orders ")]
+        assert row.split()[2] == "0", said
+
+
+def login(there: Machine) -> None:
+    """Users, TLS and access, with every client that the packages allow."""
+    users, certificates, use = readme("Users, TLS and access")
+    [rules] = readme("Users, TLS and access", "toml")
+    (there.place / "root/cairnmq/rules.toml").write_text(rules.text)
+    there.run(f"printf '%s\\n' {shlex.quote(PASSWORD)} | {users.commands[0]}\n{users.commands[1]}")
+    there.run("\n".join(certificates.commands))
+    start, *asks = use.commands
+    ours = program(
+        "from proton.utils import BlockingConnection\n"
+        f"BlockingConnection('127.0.0.1:5672', user='anna', password='{PASSWORD}', timeout=60).close()\n"
+        "print('logged in by proton')"
+    )
+    said = there.run(serving(start, *asks, ours), CAIRNMQ_PASSWORD=PASSWORD)
+    assert said.count("durable") == len(asks), said
+    assert "logged in by proton" in said
+    assert "failed" not in said
+
+
+def operate(there: Machine, start: str) -> None:
+    """Management and metrics."""
+    ask, metrics = readme("Looking into a running broker")
+    [message] = readme("The first message", "python")
+    there.run(serving(start, program(message.text), *ask.commands))
+    fetch = program(
+        "from urllib.request import urlopen\n"
+        "for path in ('metrics', 'ready'): print(urlopen(f'http://127.0.0.1:9419/{path}').read().decode())"
+    )
+    assert "cairnmq_queue_messages" in there.run(serving(*metrics.commands, fetch))
+
+
+def packages(there: Machine) -> None:
+    """The wheel and the source distribution that `make dist` makes."""
+    there.run("apt-get install -y make && venv/bin/pip install build && touch venv/ready", online=True)
+    there.run("make dist VENV=venv", online=True)
+    for kind in ("*.tar.gz", "*.whl"):
+        install = f"venv/bin/pip install --force-reinstall --no-deps dist/{kind}"
+        there.run(install, online=True)
+        assert "PYPROJECT" not in there.run("cd / && /root/cairnmq/venv/bin/cairnmq --version")
+        first_message(there, "venv/bin/cairnmq broker --store-dir ./data")
+
+
+def every_extra(there: Machine) -> None:
+    """Install and use the extras of the wheel, one after another."""
+    for extra, use in EXTRAS.items():
+        install = f'venv/bin/pip install "$(echo dist/*.whl)[{extra}]"'
+        there.run(install, online=True, PIP_CACHE_DIR=HOST_PIP_CACHE)
+        there.run(use)
+    there.run("venv/bin/pip check")
+
+
+def use_all(there: Machine, watch: Stopwatch) -> None:
+    start = install(there, watch)
+    first_message(there, start)
+    login(there)
+    operate(there, start)
+    watch.lap("use")
+    packages(there)
+    watch.lap("wheel and source distribution")
+
+
+@on_machine
+def test_readme_works_on_debian_12(tell: Tell) -> None:
+    watch = Stopwatch()
+    with machine("bookworm", tell) as there:
+        watch.lap("system")
+        use_all(there, watch)
+        every_extra(there)
+        watch.lap("extras")
+    watch.lap("removal")
+    tell(f"Debian 12: {', '.join(watch.parts)}")
+
+
+@on_machine
+def test_readme_works_on_debian_13(tell: Tell) -> None:
+    watch = Stopwatch()
+    with machine("trixie", tell) as there:
+        watch.lap("system")
+        use_all(there, watch)
+    watch.lap("removal")
+    tell(f"Debian 13: {', '.join(watch.parts)}")
+
+
+def test_every_extra_is_installed() -> None:
+    assert set(EXTRAS) == set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])

@@ -1,0 +1,46 @@
+"""The code blocks of README.md and of the pages in docs, for tests that execute them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
+_HEADING = re.compile(r"^#+ (.+)$", re.M)
+
+
+class Block(NamedTuple):
+    """A fenced block."""
+
+    page: str
+    section: str
+    """The heading above it."""
+    language: str
+    text: str
+
+    @property
+    def commands(self) -> list[str]:
+        return [line for line in self.text.replace("\\\n", " ").splitlines() if line.strip()]
+
+
+def blocks_of(page: Path) -> list[Block]:
+    text = page.read_text()
+    found = []
+    for match in _BLOCK.finditer(text):
+        above = _BLOCK.sub("", text[: match.start()])
+        headings = _HEADING.findall(above)
+        found.append(Block(page.name, headings[-1] if headings else "", match[1], match[2]))
+    return found
+
+
+README = blocks_of(ROOT / "README.md")
+
+
+def readme(section: str, language: str = "sh") -> list[Block]:
+    """The blocks of a section of README.md."""
+    found = [one for one in README if (one.section, one.language) == (section, language)]
+    assert found, f"README.md has no {language} block in section {section!r}"
+    return found

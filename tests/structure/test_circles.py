@@ -1,0 +1,90 @@
+"""No file and no package imports itself through others, type-only imports included; and how much knows how much.
+
+The lists of what is still to be cut may only shrink: `known_circles.txt` (of files, one a line),
+`known_package_circles.txt`, `known_climbs.txt` (imports against the order of a floor's sub-packages), and
+`known_fan_in.txt` (files that more than 25 others import; the goal for the broker is 3).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .modules import (
+    FLOORS,
+    MODULES,
+    SUBPACKAGES,
+    circles,
+    climbs,
+    file_graph,
+    lines_of,
+    package_graph,
+    package_of,
+    widely_imported,
+)
+
+HERE = Path(__file__).parent
+KNOWN = [line.split() for line in (HERE / "known_circles.txt").read_text().splitlines()]
+KNOWN_OF_PACKAGES = [line.split() for line in (HERE / "known_package_circles.txt").read_text().splitlines()]
+KNOWN_FAN_IN = (HERE / "known_fan_in.txt").read_text().splitlines()
+KNOWN_CLIMBS = (HERE / "known_climbs.txt").read_text().splitlines()
+COMPOSITION_ROOTS = {
+    "broker.broker", "cluster.core", "broker_plugin.run", "cli.main", "recovery.recover",
+}  # fmt: skip
+"""They build what others use: they may import as much as they need."""
+MOST_IMPORTS = 16
+"""By a file that is no composition root."""
+STILL_MORE = {"cluster.broker_handler": 20}
+"""Files that import more; the list may only shrink."""
+MOST_FILES = 16
+"""In one package, its `__init__` included."""
+MOST_LINES = 3000
+"""In one package, those of its sub-packages not counted."""
+MOST_FOLDERS = 16
+"""With code, at the top level."""
+BESIDE = ("bench", "tests")
+"""Folders with code beside the product."""
+
+
+def test_circles_of_files() -> None:
+    found = circles(file_graph())
+    assert found == KNOWN, "cut it; if a known circle became smaller or is gone, take that into known_circles.txt"
+
+
+def test_circles_of_packages() -> None:
+    found = circles(package_graph(file_graph()))
+    assert found == KNOWN_OF_PACKAGES, "cut it; if one became smaller or is gone, take that into the list"
+
+
+def test_imports_heed_the_order_of_subpackages() -> None:
+    found = climbs(file_graph())
+    assert not set(found) - set(KNOWN_CLIMBS), "a sub-package imports only from those before it in [tool.subpackages]"
+    assert not set(KNOWN_CLIMBS) - set(found), "take these out of known_climbs.txt"
+
+
+def test_packages_are_small() -> None:
+    modules: dict[str, list[str]] = {}
+    for module in MODULES:
+        modules.setdefault(package_of(module), []).append(module)
+    assert {package: len(found) for package, found in modules.items() if len(found) > MOST_FILES} == {}
+    lines = {package: lines_of(found) for package, found in modules.items()}
+    assert {package: count for package, count in lines.items() if count > MOST_LINES} == {}
+    assert len({package.partition(".")[0] for package in modules}) + len(BESIDE) <= MOST_FOLDERS
+
+
+def test_fan_out() -> None:
+    graph = file_graph()
+    parts = {module: len(targets) for module, targets in graph.items() if module not in COMPOSITION_ROOTS}
+    assert {module: count for module, count in parts.items() if count > MOST_IMPORTS} == STILL_MORE
+
+
+def test_fan_in() -> None:
+    assert widely_imported(file_graph()) == KNOWN_FAN_IN, "lower it; if a count became lower, take that into the list"
+
+
+def test_every_subpackage_is_listed() -> None:
+    found: dict[str, list[str]] = {}
+    for floor in FLOORS:
+        rooms = sorted(path.parent.name for path in MODULES[f"{floor}.__init__"].parent.glob("*/__init__.py"))
+        if rooms:
+            found[floor] = rooms
+    assert found == {floor: sorted({*rooms} - {"."}) for floor, rooms in SUBPACKAGES.items()}

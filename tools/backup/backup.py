@@ -1,0 +1,170 @@
+"""Backup: a copy of a store at one LSN, taken while its broker runs.
+
+The log is held first (`store.directory.Hold`): from then on no container that is in it is overwritten or removed.
+Then the log is read to its end, X, and its containers are copied; what stands at X and behind it reads as zeros in
+the copy. So the copy is the log as a crash at X would leave it, with all of it on the disk: everything that was
+confirmed before the backup began is in it, since it stands below X, and nothing is in it by half. The wiring is
+copied after the log, so it knows each queue that the log knows; queues made meanwhile do no harm. Those destroyed
+meanwhile are noted as going in the copy, so that recovery deletes what the log still has on them. A wiring on a
+server is copied row by row, as of one moment, into an SQLite file.
+
+The copy is made in `DEST.partial`, read back as recovery would read it, and renamed when all of it is on the disk: what
+has the final name is whole. A hold ends with the process, and what a killed one leaves the next one clears away.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import NamedTuple
+
+from ...base.clock import Clock
+from ...base.disk.real import RealDirectory
+from ...base.disk.seam import Directory
+from ...base.errors import CairnError, CorruptJournal, ForeignStore
+from ...journal.format import container
+from ...journal.format.container import ContainerHead
+from ...journal.format.log_mark import Mark, MarkFile
+from ...journal.read.scanner import Damage, LogReader
+from ...store.contract.layout import JOURNAL_NAME, MANIFEST_NAME
+from ...store.directory.hold import Hold
+from ...store.directory.kind import need_journal
+from ...store.wiring.source import WiringSource
+from ...store.wiring.wiring import FILE_NAME as WIRING_NAME
+from ..inspect.journal_check import Progress, check_journal
+from ..repair.partial_directory import PartialDirectory
+from . import manifest
+from .file_copies import checksum, copy
+from .manifest import MARK_FILE, BackedUpFile, Manifest
+
+_OWN = {JOURNAL_NAME, WIRING_NAME, WIRING_NAME + "-journal", MANIFEST_NAME}
+
+
+class BackupResult(NamedTuple):
+    """A backup that is there."""
+
+    manifest: Manifest
+    messages: int
+    """On queues, in the backup."""
+
+
+def back_up(
+    store: str, target: str, clock: Clock, progress: Progress, connect: str | None = None, catalog: str | None = None
+) -> BackupResult:
+    """Make a backup of *store* at *target*, which does not exist or is empty.
+
+    *connect* and *catalog* name the server that the wiring is on. Raises `CairnError`, and then leaves nothing.
+    """
+    source = os.path.join(store, JOURNAL_NAME)
+    need_journal(store)
+    if not os.path.isdir(source):
+        raise ForeignStore(store, "not a store: it has no journal", "name the --store-dir of a broker")
+    if MANIFEST_NAME in RealDirectory(store).names():
+        raise ForeignStore(store, "a backup, not a store", "copy its files as they are")
+    _refuse_target(store, target)
+    wiring = WiringSource(store, connect, catalog)
+    begun = datetime.fromtimestamp(clock.wall_us() / 1e6, UTC)
+    with PartialDirectory(target, ".partial", _OWN, "backup") as partial:
+        journal = RealDirectory(os.path.join(partial.path, JOURNAL_NAME), create=True)
+        before = wiring.queue_names()
+        with Hold(store) as hold:
+
+            def go_on(what: str, done: int, total: int) -> None:
+                hold.check()
+                progress(what, done, total)
+
+            copied = copy_log(RealDirectory(source), journal, clock, go_on)
+        uuid = LogReader(journal).log_uuid
+        wiring.copy(os.path.join(partial.path, WIRING_NAME), uuid, before)
+        checked = check_journal(journal, "checking", progress)
+        if checked.end_lsn != copied.end_lsn:
+            raise CorruptJournal(journal.path, f"the copy ends at LSN {checked.end_lsn}, the log at {copied.end_lsn}",
+                                 "try again", checked.end_lsn, copied.end_lsn)  # fmt: skip
+        files = [*copied.files, BackedUpFile(WIRING_NAME, *checksum(partial.directory, WIRING_NAME, lambda _: None))]
+        made = Manifest(
+            version("cairnmq"), str(uuid), begun.isoformat(timespec="microseconds"), copied.container_bytes,
+            checked.base_lsn, checked.end_lsn, files,
+        )  # fmt: skip
+        manifest.write(partial.directory, made)
+        partial.finish()
+    return BackupResult(made, checked.messages)
+
+
+class CopiedLog(NamedTuple):
+    """The copied files of a log."""
+
+    files: list[BackedUpFile]
+    end_lsn: int
+    container_bytes: int
+
+
+def copy_log(source: Directory, target: Directory, clock: Clock, progress: Progress) -> CopiedLog:
+    """Copy the log in *source*, which is held and may be written, into the empty *target*, up to where it ends now."""
+    reader = LogReader(source)
+    size, base_lsn = reader.container_bytes, reader.heads.base_lsn
+    heads = {slot: reader.heads.by_slot[slot] for slot in reader.slots}
+    end_lsn = _end_of(reader, len(heads) * size, progress)
+    heads = {**{slot: reader.heads.by_slot[slot] for slot in reader.slots}, **heads}  # also what was begun since
+    files: list[BackedUpFile] = []
+    wanted = [(slot, head) for slot, head in sorted(heads.items()) if slot * size < end_lsn]
+    done = 0
+
+    def tell(some_bytes: int) -> None:
+        nonlocal done
+        done += some_bytes
+        progress("copying", done, len(wanted) * size)
+
+    for slot, head in wanted:
+        files.append(_copy_container(source, target, head, min(size, end_lsn - slot * size), tell))
+    mark = Mark(True, reader.heads.incarnation, reader.log_uuid, size, 1, end_lsn, base_lsn, clock.wall_us())
+    MarkFile.format(target, mark).close()
+    name = MARK_FILE.rpartition("/")[2]
+    return CopiedLog([*files, BackedUpFile(MARK_FILE, *checksum(target, name, lambda _: None))], end_lsn, size)
+
+
+def _copy_container(
+    source: Directory, target: Directory, head: ContainerHead, keep_bytes: int, tell: Callable[[int], None]
+) -> BackedUpFile:
+    name = container.file_name(head.number)
+    old, new = source.open(name), target.create(name)
+    try:
+        return BackedUpFile(f"{JOURNAL_NAME}/{name}", *copy(old, new, tell, keep_bytes=keep_bytes))
+    finally:
+        old.close()
+        new.close()
+
+
+def _end_of(reader: LogReader, total_bytes: int, progress: Progress) -> int:
+    """The end of the log now. Raises `CorruptJournal` if something that was durable can't be read."""
+    end_lsn = reader.heads.mark.durable_lsn
+    done = 0
+    for found in reader.scan():
+        if isinstance(found, Damage):
+            if reader.heads.read_error is None and not found.torn:
+                raise CorruptJournal(
+                    reader.directory.path, f"LSN {found.first_lsn} to {found.end_lsn} was durable and can't be read "
+                    f"({found.why})", "no backup was made; `cairnmq dump` shows what is whole",
+                    found.first_lsn, found.end_lsn,
+                )  # fmt: skip
+            break
+        end_lsn = found.end_lsn
+        done += found.end_lsn - found.lsn
+        progress("reading", min(done, total_bytes), total_bytes)
+    if reader.heads.read_error is not None:
+        raise reader.heads.read_error
+    return end_lsn
+
+
+def _refuse_target(store: str, target: str) -> None:
+    inside = os.path.realpath(store)
+    if os.path.commonpath([inside, os.path.realpath(target)]) == inside:
+        raise CairnError(target, "it lies within the store itself", "name a directory elsewhere")
+    if os.path.lexists(target) and not os.path.isdir(target):
+        raise CairnError(target, "there is a file of that name", "name a directory that does not exist")
+    if os.path.isdir(target) and os.listdir(target):
+        raise CairnError(target, "the directory is not empty", "name one that does not exist; nothing is ever replaced")
+    if os.path.ismount(target):
+        raise CairnError(target, "a mount point can't be replaced by the backup", "name a directory in it")
+

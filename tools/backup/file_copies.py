@@ -1,0 +1,40 @@
+"""Files copied with their checksum, durably."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from crc32c import crc32c
+
+from ...base.disk.seam import Directory, File
+
+_PIECE_BYTES = 1 << 20
+
+
+def checksum(directory: Directory, name: str, tell: Callable[[int], None]) -> tuple[int, str]:
+    """Size and CRC32C of a file; *tell* gets the bytes of each piece."""
+    file = directory.open(name)
+    try:
+        size, crc = file.size_bytes(), 0
+        for offset in range(0, size, _PIECE_BYTES):
+            piece = file.read_at(offset, min(_PIECE_BYTES, size - offset))
+            crc = crc32c(piece, crc)
+            tell(len(piece))
+    finally:
+        file.close()
+    return size, f"{crc:08x}"
+
+
+def copy(source: File, target: File, tell: Callable[[int], None], *, keep_bytes: int | None = None) -> tuple[int, str]:
+    """Copy all of *source* and sync it, zeros from *keep_bytes* on; its size and its CRC32C."""
+    size, crc = source.size_bytes(), 0
+    keep = size if keep_bytes is None else keep_bytes
+    for offset in range(0, size, _PIECE_BYTES):
+        wanted = min(_PIECE_BYTES, size - offset)
+        kept = max(0, min(wanted, keep - offset))
+        piece = (source.read_at(offset, kept) if kept else b"").ljust(wanted, b"\0")
+        target.write_at(offset, piece)
+        crc = crc32c(piece, crc)
+        tell(wanted)
+    target.sync()
+    return size, f"{crc:08x}"

@@ -1,0 +1,141 @@
+"""The manifest of a backup: what files it has, how long they are, and their checksums. It is written last.
+
+A backup is a directory with `manifest.json`, `wiring.sqlite`, and `journal/` with the mark and the containers of the
+log, cut at one LSN. In the manifest, a JSON object:
+
+format           1
+version          of the CairnMQ that made it
+store_uuid
+time             when the backup began, in UTC
+container_bytes
+base_lsn         where the log begins
+end_lsn          every record below it is in the backup, and none from there on
+files            a list of objects with `name` (with its directory), `size_bytes` and `crc32c` (8 hexadecimal digits)
+crc32c           of the object without this field, as JSON with sorted keys and no spaces
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import asdict, dataclass, field
+from typing import Any
+from uuid import UUID
+
+from crc32c import crc32c
+from msgspec import Struct
+
+from ...base.disk.real import RealDirectory
+from ...base.errors import ForeignStore
+from ...base.typed_json import decode_json
+from ...journal.format import log_mark as mark
+from ...store.contract.layout import JOURNAL_NAME, MANIFEST_NAME
+from ...store.wiring.wiring import FILE_NAME as WIRING_NAME
+
+FORMAT = 1
+MARK_FILE = f"{JOURNAL_NAME}/{mark.NAME}"
+_FILE = re.compile(rf"{re.escape(WIRING_NAME)}|{re.escape(MARK_FILE)}|{JOURNAL_NAME}/\d{{8}}\.cairn", re.ASCII)
+_MAX_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class BackedUpFile:
+    """A file of a backup."""
+
+    name: str
+    size_bytes: int
+    crc32c: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """See the table above."""
+
+    version: str
+    store_uuid: str
+    time: str
+    container_bytes: int
+    base_lsn: int
+    end_lsn: int
+    files: list[BackedUpFile]
+    format: int = field(default=FORMAT)
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.files)
+
+    def encode(self) -> bytes:
+        fields = asdict(self)
+        return (json.dumps({**fields, "crc32c": _checksum(fields)}, indent=1) + "\n").encode()
+
+
+def write(directory: RealDirectory, manifest: Manifest) -> None:
+    """Write and sync it."""
+    file = directory.create(MANIFEST_NAME)
+    try:
+        file.write_at(0, manifest.encode())
+        file.sync()
+    finally:
+        file.close()
+
+
+def read(directory: RealDirectory) -> Manifest:
+    """The manifest in *directory*; `ForeignStore` if there is none that can be trusted."""
+    place = os.path.join(directory.path, MANIFEST_NAME)
+    if MANIFEST_NAME not in directory.names():
+        raise ForeignStore(
+            directory.path, f"not a backup: {MANIFEST_NAME} is missing", "name what `cairnmq backup` made"
+        )
+    file = directory.open(MANIFEST_NAME)
+    try:
+        data = file.read_at(0, min(file.size_bytes(), _MAX_BYTES))
+    finally:
+        file.close()
+    try:
+        version = decode_json(data, _Head).format
+        if version != FORMAT:
+            raise ForeignStore(
+                place,
+                f"backup format {version} is newer than this program's {FORMAT}",
+                "use the CairnMQ version that wrote it",
+            )
+        stored = decode_json(data, _Stored)
+        UUID(stored.store_uuid)
+    except ValueError as error:
+        raise ForeignStore(place, f"damaged: it can't be read ({error})", "use another backup") from error
+    found = stored.manifest()
+    if stored.crc32c != _checksum(asdict(found)) or not _is_complete({file.name for file in found.files}):
+        raise ForeignStore(place, "damaged: its checksum fails", "use another backup")
+    return found
+
+
+class _Head(Struct):
+    format: int
+
+
+class _Stored(Struct, forbid_unknown_fields=True):
+    """A manifest as it is stored."""
+
+    format: int
+    version: str
+    store_uuid: str
+    time: str
+    container_bytes: int
+    base_lsn: int
+    end_lsn: int
+    files: list[BackedUpFile]
+    crc32c: str
+
+    def manifest(self) -> Manifest:
+        return Manifest(
+            self.version, self.store_uuid, self.time, self.container_bytes, self.base_lsn, self.end_lsn, self.files
+        )
+
+
+def _is_complete(names: set[str]) -> bool:
+    return {WIRING_NAME, MARK_FILE} <= names and all(_FILE.fullmatch(name) for name in names)
+
+
+def _checksum(fields: dict[str, Any]) -> str:
+    return f"{crc32c(json.dumps(fields, sort_keys=True, separators=(',', ':')).encode()):08x}"

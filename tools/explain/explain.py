@@ -1,0 +1,246 @@
+"""The reasons for the length of the log: the pins of its base, by name, and the space that their end would free.
+
+A slot stays in the log while something holds it (`store.holders`). The base is the oldest that is held. Slots behind it
+that nobody holds are given back all the same (holes), so what pins the base costs its own container, and those whose
+only use is to say what became of records in it.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ...amqp.codec import sections
+from ...amqp.codec.primitives import Malformed
+from ...journal.format.holes import most as most_holes
+from ...store.contract.layout import HOLD_NAME, LOCK_NAME
+from ...store.directory.lock import is_locked
+from ...store.message_map.pins import Pins
+from ...store.reclaim.relocation_policy import WORTH_LEVEL, allowed_bytes, level
+from ...store.reclaim.slot_holders import MessageHolds, PurgeHolds, SlotHolders, TransactionHolds
+from ..history.queue_totals import head_at, record_at
+from ..inspect.format_text import size_text
+from ..inspect.journal_check import Progress
+from .last_consumers import last_consumers
+from .overview import StoreOverview, overview_of
+
+_LISTED = 20
+"""So many messages are told one by one."""
+
+
+class Pin(NamedTuple):
+    """One thing that holds the oldest slot."""
+
+    kind: str
+    """message, transaction, purge, ends."""
+    name: str
+    details: dict[str, object]
+    remedies: tuple[str, ...]
+    """Commands that end it."""
+
+    def fields(self) -> dict[str, object]:
+        return {"kind": self.kind, "name": self.name, **self.details, "remedies": list(self.remedies)}
+
+
+@dataclass
+class Explanation:
+    """A holder of the log's oldest slot."""
+
+    store: str
+    base_lsn: int = 0
+    end_lsn: int = 0
+    slot: int = -1
+    file: str = ""
+    pins: list[Pin] = field(default_factory=list)
+    """The first of them; `counts` counts all."""
+    counts: Counter[str] = field(default_factory=Counter)
+    by_queue: dict[str, int] = field(default_factory=dict)
+    """Messages in the oldest slot, by queue."""
+    used_bytes: int = 0
+    live_bytes: int = 0
+    freed_bytes: int = 0
+    """The bytes that would be free if all holders ended."""
+    by_itself: list[str] = field(default_factory=list)
+    """The events that will happen without an operator."""
+    remedies: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    complete: bool = True
+
+    def fields(self) -> dict[str, object]:
+        """For JSON."""
+        return vars(self) | {"pins": [pin.fields() for pin in self.pins], "counts": dict(self.counts)}
+
+
+def explain_tail(
+    path: str, progress: Progress, connect: str | None = None, catalog: str | None = None, listed: int = _LISTED
+) -> Explanation:
+    """The pins of the base of the log of the store at *path*. Raises `CairnError` if that is none."""
+    overview = overview_of(path, progress, connect, catalog)
+    reader, size = overview.reader, overview.container_bytes
+    found = Explanation(path, reader.heads.base_lsn, overview.end_lsn, notes=overview.notes, complete=overview.complete)
+    found.used_bytes, found.live_bytes = len(reader.slots) * size, overview.state.pins.live_bytes
+    if not reader.slots:
+        return found
+    slot = next((slot for slot in reader.slots if overview.state.pins.is_needed(slot)), reader.slots[-1])
+    found.slot, found.file = slot, f"{reader.heads.by_slot[slot].number:08d}.cairn"
+    _fill(found, overview, slot, listed)
+    _name_takers(found, overview, progress)
+    found.freed_bytes = size * len(freed_with(overview.state.pins, slot)) if overview.state.pins.is_needed(slot) else 0
+    found.by_itself = _by_itself(found, overview, slot)
+    return found
+
+
+def _fill(found: Explanation, overview: StoreOverview, slot: int, listed: int) -> None:
+    queues: Counter[str] = Counter()
+    remedies: dict[str, None] = {}
+    for holder in SlotHolders(overview.state, overview.container_bytes).of(slot):
+        pin = None
+        if isinstance(holder, MessageHolds):
+            kind = "message"
+            queues.update(overview.name_of(queue_id) for queue_id in holder.queue_ids)
+            if found.counts[kind] < listed:
+                pin = _message(overview, holder)
+        elif isinstance(holder, TransactionHolds):
+            kind = "transaction"
+            pin = _transaction(overview, holder)
+        elif isinstance(holder, PurgeHolds):
+            kind = "purge"
+            told = "its messages are looked at, a few at a step, while a broker runs"
+            pin = Pin(kind, f"purge of queue {overview.name_of(holder.queue_id)}", {"what": told}, ())
+        else:
+            kind = "ends"
+            pin = Pin(kind, holder.told(overview.queue_names), {"slot": holder.slot, "records": holder.records}, ())
+        found.counts[kind] += 1
+        if pin is not None:
+            found.pins.append(pin)
+            remedies.update(dict.fromkeys(pin.remedies))
+    found.by_queue = dict(queues.most_common())
+    found.remedies = list(remedies)[:10]
+
+
+def _name_takers(found: Explanation, overview: StoreOverview, progress: Progress) -> None:
+    """Which consumers the messages were handed to, where that is written down."""
+    about = {pin.details["persistence_id"]: pin.details for pin in found.pins if pin.kind == "message"}
+    for message_id, taker in last_consumers(overview, [int(str(one)) for one in about], progress).items():
+        about[message_id]["acquired"] = taker._asdict()
+
+
+def _message(overview: StoreOverview, holder: MessageHolds) -> Pin:
+    state, message_id = overview.state, holder.message_id
+    lsn = state.place_of(message_id)
+    record = record_at(overview.reader, lsn)
+    odd = state.detailed.get(message_id)
+    size = sum(state.piece_sizes(message_id)) if odd is None or odd.is_complete else odd.size_bytes
+    names = [overview.name_of(queue_id) for queue_id in holder.queue_ids]
+    details: dict[str, object] = {
+        "persistence_id": message_id, "lsn": lsn, "queues": names, "size_bytes": size,
+        "age_s": None if record is None else round(time.time() - record.head.time_us / 1e6, 3),
+        "relocated": lsn != message_id,
+    }  # fmt: skip
+    if record is not None:
+        details |= _amqp(record.payload)
+    locks = [
+        prepared.xid.hex() for prepared in state.outcomes.prepared.values()
+        if any(message_id == locked for _, locked, _ in prepared.intentions)
+    ]  # fmt: skip
+    if locks:
+        details["locked_by"] = locks
+    remedies: list[str] = []
+    for xid in locks:
+        remedies += _ending(xid)
+    for queue_id in holder.queue_ids:
+        if queue_id in overview.queue_names:
+            name = shlex.quote(overview.queue_names[queue_id])
+            remedies += [f"cairnmq ctl queues peek {name}", f"cairnmq ctl queues purge {name}",
+                         f"cairnmq ctl queues move {name} OTHER --count 1"]  # fmt: skip
+    on = f"on queue {', '.join(names)}" if names else "on no queue yet"
+    return Pin("message", f"message {message_id} {on}", details, tuple(remedies))
+
+
+def _amqp(content: bytes) -> dict[str, object]:
+    """The message-id that the sender gave the message, if it is one of AMQP and the first piece tells."""
+    try:
+        found = sections.index(content, whole=False)
+        if found.properties is None:
+            return {}
+        message_id = sections.properties(content, found.properties.value).message_id
+        return {} if message_id is None else {"message_id": str(message_id)}
+    except (Malformed, ValueError):
+        return {}
+
+
+def _transaction(overview: StoreOverview, holder: TransactionHolds) -> Pin:
+    head = head_at(overview.reader, holder.txn_id)
+    prepared = overview.state.outcomes.prepared.get(holder.txn_id)
+    details: dict[str, object] = {
+        "transaction_id": holder.txn_id, "xid": holder.xid.hex(), "state": holder.state,
+        "operations": 0 if prepared is None else len(prepared.intentions),
+        "age_s": None if head is None else round(time.time() - head.time_us / 1e6, 3),
+    }  # fmt: skip
+    xid = holder.xid.hex()
+    remedies = _ending(xid) if holder.state == "prepared" else [f"cairnmq ctl transactions forget {xid}"]
+    return Pin("transaction", holder.told(overview.queue_names), details, tuple(remedies))
+
+
+def _ending(xid: str) -> list[str]:
+    return [f"cairnmq ctl transactions commit {xid}", f"cairnmq ctl transactions rollback {xid}"]
+
+
+def freed_with(pins: Pins, slot: int) -> set[int]:
+    """The slots that nothing holds any more once nothing holds *slot*: those, too, that only speak of such."""
+    freed, waiting = {slot}, [slot]
+    ended_in: dict[int, list[int]] = defaultdict(list)
+    for other, ends in pins.tombstones.items():
+        for ended in ends:
+            ended_in[ended].append(other)
+    while waiting:
+        for other in ended_in[waiting.pop()]:
+            if other not in freed and other not in pins.live and freed.issuperset(pins.tombstones[other]):
+                freed.add(other)
+                waiting.append(other)
+    return freed
+
+
+def _by_itself(found: Explanation, overview: StoreOverview, slot: int) -> list[str]:
+    pins, size = overview.state.pins, overview.container_bytes
+    told = []
+    if not is_locked(os.path.join(overview.path, LOCK_NAME)):
+        told.append("nothing while no broker runs on the store")
+    if is_locked(os.path.join(overview.path, HOLD_NAME)):
+        told.append("a backup holds the store: no container is used again until it ends")
+    if not pins.is_needed(slot):
+        told.append("nothing pins it: the base moves up when the log goes on to another container, or is idle")
+        return told
+    if slot == max(overview.reader.slots):
+        told.append("the log is still being written there: it is as short as it can be")
+        return told
+    allowed, cost = allowed_bytes(found.live_bytes, size), pins.cost(slot)
+    cheaper = sum(
+        1 for other in overview.reader.slots[:-1]
+        if other != slot and pins.is_needed(other) and (pins.cost(other), other) < (cost, slot)
+    )  # fmt: skip
+    mine = level(cost, size)
+    if found.used_bytes <= allowed:
+        left = allowed - found.used_bytes
+        told.append(
+            f"relocation waits: the log takes {size_text(found.used_bytes)}, and may take {size_text(allowed)}, twice "
+            f"what lives in it and three containers; it begins when the log has grown by {size_text(left)} more"
+        )
+    else:
+        took = size_text(found.used_bytes)
+        told.append(f"relocation is at work: the log takes {took}, more than the {size_text(allowed)} it may take")
+    if len(overview.reader.holes) >= most_holes(size):
+        told.append(
+            f"the log has as many holes as it may have, {len(overview.reader.holes)}: stretches of containers that "
+            "stand beside one, or begin the log, are emptied, first those of which the least has to be copied"
+        )
+    elif mine >= WORTH_LEVEL:
+        told.append(f"but not on this container: nearly all of it lives, {size_text(cost)} would have to be copied")
+    else:
+        order = "it is the next" if not cheaper else f"{cheaper} others are cheaper, and go first"
+        told.append(f"of this container it then copies {size_text(cost)} to the end of the log; {order}")
+    return told

@@ -1,0 +1,73 @@
+"""The last consumers of messages, where a broker records acquisitions (`store.acquisitions`).
+
+The log does not say that a message came back to its queue: who is named may have it still, or had it. A broker that
+starts offers all of them again, so what stands before that counts no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from ...journal.format.block import ACQUISITIONS, Block
+from ...journal.format.record import HEAD_BYTES, RecordType
+from ...store.journaled.acquire_records import decode
+from ..history.heads_only import HeadsReader
+from ..inspect.journal_check import Progress
+from .overview import StoreOverview
+
+
+class LastConsumer(NamedTuple):
+    """A consumer that was handed a message."""
+
+    container: str
+    """The container id of its client."""
+    link: str
+    lsn: int
+    time_us: int
+
+
+def last_consumers(
+    overview: StoreOverview, message_ids: Collection[int], progress: Progress
+) -> dict[int, LastConsumer]:
+    """The last one of each message that has one since the broker started.
+
+    Empty, and quickly so, if the newest block tells that acquisitions are not written down.
+    """
+    slots, size = overview.reader.slots, overview.container_bytes
+    if not message_ids or not slots or not _are_written(overview):
+        return {}
+    found: dict[int, LastConsumer] = {}
+    wanted = set(message_ids)
+    reader = HeadsReader(overview.reader.directory, known=overview.reader.heads, also=(RecordType.ACQUIRE,))
+    total, done = len(slots) * size, 0
+    for block in reader.scan(min(wanted)):
+        if not isinstance(block, Block):
+            continue
+        done += block.end_lsn - block.lsn
+        progress("looking for consumers", min(done, total), total)
+        kinds = bytes(block.body[: HEAD_BYTES * block.head.records : HEAD_BYTES])
+        if RecordType.LOG_OPEN not in kinds and RecordType.ACQUIRE not in kinds:
+            continue
+        for number, head in enumerate(block.heads()):
+            if head.type == RecordType.LOG_OPEN:
+                found.clear()
+            elif head.type == RecordType.ACQUIRE:
+                try:
+                    taken = decode(bytes(block.payload(head)), head.extra)
+                except ValueError:
+                    continue
+                lsn = block.record_lsn(number)
+                taker = LastConsumer(taken.container, taken.link, lsn, head.time_us)
+                found |= dict.fromkeys(wanted.intersection(taken.message_ids), taker)
+    return found
+
+
+def _are_written(overview: StoreOverview) -> bool:
+    reader = HeadsReader(overview.reader.directory, known=overview.reader.heads)
+    last_lsn = max(overview.reader.slots) * overview.container_bytes
+    blocks = (one for one in reader.scan(last_lsn) if isinstance(one, Block))
+    flags = 0
+    for block in blocks:
+        flags = block.head.flags
+    return bool(flags & ACQUISITIONS)

@@ -1,0 +1,152 @@
+"""The live messages of a store, found with little reading: from its checkpoint and later heads, or from all heads.
+
+Nothing is written and nobody is asked, so it is the same whether a broker runs or not; while one does, it is true of
+the moment at which the reading ended. Damage is passed by and told: then the figures are of what is left.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from ...analytics.scan.journal_directory import journal_of
+from ...base.errors import CairnError, JournalError
+from ...journal.format.block import Block
+from ...journal.read.scanner import Damage, LogReader
+from ...recovery.lenient_directory import mended_directory
+from ...recovery.log_identity import identify
+from ...recovery.restore import Restored
+from ...store.checkpoint.checkpoint_file import LmdbFile
+from ...store.contract.layout import CHECKPOINT_NAME, unnamed_queue
+from ...store.message_map.state import State
+from ..history.heads_only import HeadsReader
+from ..inspect.counting_directory import CountingDirectory
+from ..inspect.journal_check import Progress
+from ..inspect.replayed_log import ReplayedLog
+from ..inspect.store_wiring import connected_wiring, missing_names_remark, names_in_file
+
+_STEP_BYTES = 16 << 20
+Visit = Callable[[int, Block], None]
+"""Gets the slot, and a block in it."""
+
+
+@dataclass
+class StoreOverview:
+    """An overview of a store."""
+
+    path: str
+    reader: LogReader
+    """As of the end."""
+    log: ReplayedLog
+    queue_names: dict[int, str]
+    directory: CountingDirectory
+    end_lsn: int = 0
+    checkpoint_lsn: int = 0
+    """0 if there was none to begin with."""
+    checkpoint_time_s: float = 0.0
+    """The time at which it was written."""
+    notes: list[str] = field(default_factory=list)
+    complete: bool = True
+    """True if the whole log could be read and agrees with the state derived from it."""
+
+    @property
+    def state(self) -> State:
+        """The messages that live."""
+        return self.log.state
+
+    @property
+    def read_bytes(self) -> int:
+        """Of containers and mark, until now."""
+        return self.directory.read_bytes
+
+    @property
+    def container_bytes(self) -> int:
+        return self.reader.container_bytes
+
+    def name_of(self, queue_id: int) -> str:
+        return self.queue_names.get(queue_id, unnamed_queue(queue_id))
+
+
+def overview_of(
+    path: str, progress: Progress, connect: str | None = None, catalog: str | None = None, visit: Visit | None = None
+) -> StoreOverview:
+    """The store at *path*. With *visit* all heads are read, and it gets every block; their payloads are left out.
+
+    Raises `CairnError` if it is none, or of a newer version.
+    """
+    journal = journal_of(path)
+    directory = CountingDirectory(journal)
+    identity = identify(directory)
+    mended = mended_directory(directory, identity)
+    reader = HeadsReader(mended)
+    log = ReplayedLog(mended.path, reader.container_bytes)
+    overview = StoreOverview(path, reader, log, _queue_names(path, connect, catalog), directory)
+    if journal != path:
+        _restore(overview, reader, os.path.join(path, CHECKPOINT_NAME))
+    if reader.resumed_lsn and visit is not None:
+        _scan(overview, HeadsReader(mended, known=reader.heads), None, visit, "reading heads", progress)
+    _scan(overview, reader, log, None if reader.resumed_lsn else visit, "reading what lives", progress)
+    now = LogReader(mended)
+    overview.reader = now
+    try:
+        log.reconcile(dict.fromkeys(now.slots, 0))
+    except JournalError as error:
+        overview.notes.append(str(error))
+        overview.complete = False
+    told = [identity.finding, *mended.findings.values()]
+    overview.notes += [f"{finding.place}: {finding.why}" for finding in told if finding is not None]
+    overview.notes += list(dict.fromkeys([*mended.remarks, *now.heads.remarks]))
+    return overview
+
+
+def _queue_names(path: str, connect: str | None, catalog: str | None) -> dict[int, str]:
+    if connect is not None:
+        with connected_wiring(connect, catalog) as wiring:
+            return wiring.queue_names()
+    with suppress(CairnError):  # queues are told by their ids then
+        return names_in_file(path)
+    return {}
+
+
+def _restore(overview: StoreOverview, reader: HeadsReader, path: str) -> None:
+    restored = Restored(overview.state, LmdbFile(path))
+    with suppress(OSError):
+        overview.checkpoint_time_s = os.stat(os.path.join(path, "data.mdb")).st_mtime
+    restored.resume(reader)
+    overview.checkpoint_lsn = reader.resumed_lsn
+    if restored.why_not:
+        overview.notes.append(f"the checkpoint is not used: {restored.why_not}")
+    remark = missing_names_remark(overview.path)
+    if remark and not overview.queue_names:
+        overview.notes.append(remark)
+
+
+def _scan(
+    overview: StoreOverview, reader: HeadsReader, log: ReplayedLog | None, visit: Visit | None, what: str,
+    progress: Progress,
+) -> None:
+    total = sum((slot + 1) * reader.container_bytes > reader.resumed_lsn for slot in reader.slots)
+    total *= reader.container_bytes
+    done, step = 0, 0
+    for found in reader.scan():
+        if isinstance(found, Damage):
+            kind = "torn" if found.torn else "can't be read"
+            overview.notes.append(f"LSN {found.first_lsn} to {found.end_lsn}: {kind} ({found.why})")
+            if found.torn:
+                break
+            overview.complete = False
+            continue
+        if log is not None:
+            log.take(found)
+        if visit is not None:
+            visit(found.lsn // reader.container_bytes, found)
+        done += found.end_lsn - found.lsn
+        if done > step:
+            step = done + _STEP_BYTES
+            progress(what, min(done, total), total)
+    progress(what, total, total)
+    if log is not None:
+        log.apply()
+    overview.end_lsn = reader.end_lsn

@@ -1,0 +1,1 @@
+"""Past states of a store: trace, points in time, queue history."""

@@ -1,0 +1,152 @@
+"""From the paths a user names to a history and the names of its queues, while a broker may be at work on it.
+
+As long as it is looked at, no container that is in the log of a running broker is used again: it is held, as for a
+backup. Where no broker runs nothing is held, and nothing is written. Containers that move to an archive meanwhile are
+found there when they are looked for again. A broker whose disk is full breaks the hold; what can't be read because of
+that is told as such.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from types import TracebackType
+from uuid import UUID
+
+from ...analytics.scan.journal_directory import directory_of_containers
+from ...analytics.scan.read_lease import hold_of
+from ...base.disk.real import RealDirectory
+from ...base.errors import CairnError, HoldBroken
+from ...store.contract.layout import LOCK_NAME, unnamed_queue
+from ...store.contract.wiring_rows import Rows
+from ...store.directory.hold import Hold
+from ...store.wiring.rescue import rescue
+from ..inspect.journal_check import Progress
+from ..inspect.point_in_time import PointInTime
+from ..inspect.store_wiring import check_owner, connected_wiring, file_of, missing_names_remark
+from .as_of import QueuesView, cut_of
+from .history import find_history
+
+_TRIES = 5
+
+
+class HistoryView:
+    """The remaining containers of one log, opened for reading. A context."""
+
+    def __init__(
+        self, paths: Sequence[str], connect: str | None = None, catalog: str | None = None, *, holds: bool = True
+    ) -> None:
+        """*connect* and *catalog* name the server that the wiring is on. Raises `CairnError` for what is no log.
+
+        Without *holds* a broker goes on as ever: for what takes long, and can do with an archive.
+        """
+        for path in paths:
+            if not os.path.isdir(path):
+                why = "not a directory" if os.path.exists(path) else "no such directory"
+                raise CairnError(path, why, "name a store directory, and archives")
+        filled = [path for path in paths if os.listdir(path)] or paths
+        self.directories = [directory_of_containers(path) for path in filled]
+        self.remarks = [f"{path}: nothing is in it yet" for path in paths if path not in filled]
+        self._stores = stores_of(self.directories)
+        self._holds = self._hold() if holds else []
+        try:
+            self.history = find_history(self.directories)
+            self.rows, remarks = rows_of(self._stores, self.history.log_uuid, connect, catalog)
+            self.remarks += remarks
+        except BaseException:
+            self.close()
+            raise
+        self.queue_names = {row.id: row.name for row in (*self.rows.going, *self.rows.queues)}
+
+    def _hold(self) -> list[Hold]:
+        holds = []
+        for store in self._stores:
+            try:
+                hold = hold_of(store)
+            except CairnError as error:
+                self.remarks.append(f"{error}: what the broker uses again meanwhile can't be shown")
+            else:
+                holds += [hold] if hold is not None else []
+        return holds
+
+    def told(self) -> list[str]:
+        """The remarks on the history, each once. Call it before `close`."""
+        broken = []
+        for hold in self._holds:
+            try:
+                hold.check()
+            except HoldBroken as error:
+                broken.append(f"{error}; what is missing may be missing for that")
+        truncated = filter(None, (self.history.truncation(),))
+        return list(dict.fromkeys((*self.remarks, *self.history.notes, *truncated, *broken)))
+
+    def name_of(self, queue_id: int) -> str:
+        """A queue's name; `queue-ID` if none is known any more."""
+        return self.queue_names.get(queue_id, unnamed_queue(queue_id))
+
+    def look_again(self) -> bool:
+        """Return whether containers are elsewhere by now, or others are there: then `history` is a new one."""
+        before = self.history.kept
+        self.history = find_history(self.directories)
+        return self.history.kept != before
+
+    def view(self, moment: PointInTime, progress: Progress, *, partial: bool = False) -> QueuesView:
+        """The queues as of *moment*. Raises `CairnError` as `QueuesView` does."""
+        for left in reversed(range(_TRIES)):
+            try:
+                found = QueuesView(self.history, cut_of(self.history, moment), progress, partial=partial)
+            except CairnError:
+                if left and self.look_again():
+                    continue
+                for hold in self._holds:
+                    hold.check()  # that is what it comes from
+                raise
+            if found.is_whole or not left or not self.look_again():
+                return found
+            found.close()
+        raise AssertionError
+
+    def close(self) -> None:
+        for hold in self._holds:
+            hold.end()
+
+    def __enter__(self) -> HistoryView:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def rows_of(
+    stores: Sequence[str], log_uuid: UUID, connect: str | None, catalog: str | None
+) -> tuple[Rows, list[str]]:
+    """The wiring of the log, in the first of *stores* or on a server, and what is worth knowing beside."""
+    if connect is not None:
+        with connected_wiring(connect, catalog) as wiring:
+            check_owner(wiring, log_uuid)
+            return wiring.rows(), []
+    remarks = []
+    for store in stores:
+        if remark := missing_names_remark(store):
+            remarks.append(remark)
+            continue
+        found = rescue(file_of(store))
+        if found.why:
+            remarks.append(f"{file_of(store)}: {found.why}; queues without a name are shown by number")
+        return found.rows, remarks
+    return Rows(), remarks
+
+
+def stores_of(directories: Sequence[RealDirectory]) -> list[str]:
+    """The store directories that journals' directories are in; archives are in none."""
+    return [store for store in map(_store_of, directories) if store]
+
+
+def _store_of(directory: RealDirectory) -> str:
+    """The store directory that a journal's directory is in; empty for an archive."""
+    store = os.path.dirname(os.path.abspath(directory.path))
+    return store if os.path.exists(os.path.join(store, LOCK_NAME)) or _has_wiring(store) else ""
+
+
+def _has_wiring(store: str) -> bool:
+    return os.path.exists(file_of(store)) or bool(missing_names_remark(store))

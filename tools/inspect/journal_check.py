@@ -1,0 +1,44 @@
+"""Reading a store as recovery would, without changing it: does it open, and what is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ...base.disk.seam import Directory
+from ...base.errors import CorruptJournal
+from ...journal.read.scanner import Damage, LogReader
+from .replayed_log import ReplayedLog
+
+Progress = Callable[[str, int, int], None]
+"""Called now and then with what is being done, the bytes that are done, and the bytes there are."""
+
+
+class JournalCheck(NamedTuple):
+    """The extent of a journal, and its messages."""
+
+    base_lsn: int
+    end_lsn: int
+    messages: int
+
+
+def check_journal(directory: Directory, what: str, progress: Progress) -> JournalCheck:
+    """Read the whole log in *directory*. Raises `CairnError` where recovery would refuse it, or would cut it."""
+    reader = LogReader(directory)
+    log = ReplayedLog(directory.path, reader.container_bytes)
+    total, done = len(reader.slots) * reader.container_bytes, 0
+    for found in reader.scan():
+        if isinstance(found, Damage):
+            raise reader.heads.read_error or CorruptJournal(
+                directory.path, f"LSN {found.first_lsn} to {found.end_lsn} can't be read ({found.why})",
+                "`cairnmq dump` shows what is whole", found.first_lsn, found.end_lsn,
+            )  # fmt: skip
+        log.take(found)
+        done += found.end_lsn - found.lsn
+        progress(what, done, total)
+    if reader.heads.read_error is not None:
+        raise reader.heads.read_error
+    log.apply()
+    log.reconcile({slot: reader.heads.by_slot[slot].prev_lsn for slot in reader.slots})
+    progress(what, total, total)
+    return JournalCheck(reader.heads.base_lsn, reader.end_lsn, log.messages)

@@ -1,0 +1,318 @@
+"""One line per record: for people in columns, for programs as JSON.
+
+A record comes as `Row`: its LSN and its unpacked head, no object in between, because a dump is as fast as the line is
+built. What many records share (the type, the queue, the second) is written once and looked up after that.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Callable, Collection
+from datetime import datetime, timedelta
+from typing import Any, Protocol, TypeVar
+
+from ...amqp.codec.bodies import body_text
+from ...base.printable import printable
+from ...journal.format import holes
+from ...journal.format.block import Block, padded
+from ...journal.format.holes import Hole
+from ...journal.format.record import HEAD_BYTES, Flag, RecordType, type_name
+from ...recovery.salvageable import Finding
+from ...store.contract.dequeue_reason import WHY_BITS, Why, why_of
+from ...store.journaled.acquire_records import Acquired, decode
+
+Row = tuple[int, tuple[Any, ...]]
+"""A record's LSN, and the fields of `journal.record.RecordHead` in its order."""
+Redact = Callable[[tuple[Any, ...], bytes], bytes]
+"""Gets a record's head, as in a `Row`, and its payload; what is shown has the same length."""
+K = TypeVar("K")
+V = TypeVar("V")
+WHOLE_PAYLOAD = 1 << 62
+_MOST_CACHED = 10_000
+_SAYS_WHY = 1 << 5
+_SHOWN_IDS = 8
+_HOLES = int(RecordType.LOG_HOLES)
+_QUEUE_DELETE = int(RecordType.QUEUE_DELETE)
+_ACQUIRE = int(RecordType.ACQUIRE)
+_DEQUEUE = int(RecordType.DEQUEUE)
+_START = int(RecordType.START)
+_COPIED = {
+    type | Flag.MOVED << 8
+    for type in (RecordType.START, RecordType.CHUNK, RecordType.ENQUEUE, RecordType.QUEUE_DELETE)
+}
+"""Type and flag of the records whose `undo_prev` is the LSN they were copied from."""
+_PRINTABLE = {byte: f"\\x{byte:02x}" for byte in (*range(32), *range(127, 256))} | {
+    ord("\\"): "\\\\", ord('"'): '\\"', ord("\n"): "\\n", ord("\r"): "\\r", ord("\t"): "\\t",
+}  # fmt: skip
+
+
+class Cache(dict[K, V]):
+    """A dict that makes what it misses, and starts afresh before it grows large."""
+
+    def __init__(self, make: Callable[[K], V]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, key: K) -> V:
+        if len(self) >= _MOST_CACHED:
+            self.clear()
+        value = self[key] = self._make(key)
+        return value
+
+
+def flag_names(flags: int) -> list[str]:
+    """The set flags by name, the lowest first; a bit without a name is shown as its value."""
+    known = {flag.value: str(flag.name).lower() for flag in Flag}
+    return [known.get(1 << bit, f"flag-{1 << bit}") for bit in range(8) if flags & 1 << bit]
+
+
+def reason(type: int, flags: int) -> str:
+    """The dequeue reason of a record, "" where none is recorded."""
+    why = why_of(flags) if type == _DEQUEUE else Why.NOT_RECORDED
+    return why.words if why else ""
+
+
+def own_flags(type: int, flags: int) -> int:
+    """*flags* without the bits that are no flags, but a Dequeue record's reason."""
+    return flags & ~WHY_BITS if type == _DEQUEUE else flags
+
+
+def label(type: int, flags: int) -> str:
+    """A record's type as people see it, a fused one with both names: `start+enqueue`; without its reason."""
+    return "+".join((type_name(type), *flag_names(own_flags(type, flags))))
+
+
+def label_of_kind(kind: int) -> str:
+    """The label of a type and its flags as one number, which caches and counters like better: `type | flags << 8`."""
+    return label(kind & 0xFF, kind >> 8)
+
+
+def full_label_of_kind(kind: int) -> str:
+    """The label of a kind with its dequeue reason, like `dequeue+delete+accepted`: no two kinds share one."""
+    why = reason(kind & 0xFF, kind >> 8)
+    return f"{label_of_kind(kind)}+{why}" if why else label_of_kind(kind)
+
+
+def second_text(second: int) -> str:
+    """RFC 3339 without the fraction, or the number where no calendar reaches."""
+    try:
+        return (datetime(1970, 1, 1) + timedelta(seconds=second)).isoformat()
+    except OverflowError:
+        return f"@{second}"
+
+
+def holes_in(block: Block, place: int, size: int) -> list[Hole] | None:
+    """The holes in a payload of *block*; None if there can't be any in it."""
+    start = HEAD_BYTES * block.head.records + place
+    return holes.decode(block.body[start : start + size]) if size % holes.HOLE_BYTES == 0 else None
+
+
+def acquired_in(block: Block, place: int, size: int, count: int) -> Acquired | None:
+    """The acquisition of *count* messages that a payload of *block* lists; None if it can't be decoded."""
+    start = HEAD_BYTES * block.head.records + place
+    try:
+        return decode(bytes(block.body[start : start + size]), count)
+    except ValueError:
+        return None
+
+
+def holes_text(found: list[Hole]) -> str:
+    """The slots that are no longer part of the log."""
+    return ", ".join(str(hole.first) if hole.slots == 1 else f"{hole.first} to {hole.end - 1}" for hole in found)
+
+
+class Lines(Protocol):
+    """The format of a dump. Each method gives whole lines, without the last line feed."""
+
+    def records(self, block: Block, container: str, rows: Collection[Row], bad: Collection[int]) -> list[str]:
+        """*bad* holds the LSNs of records whose payload does not match its checksum."""
+        ...
+
+    def block(self, block: Block, container: str) -> str: ...
+
+    def damage(self, finding: Finding) -> str: ...
+
+    def end(self, records: int, corrupt: int, torn: int) -> str:
+        """The line that ends a dump, with the numbers of records and findings; empty in a format without one."""
+        ...
+
+
+class PeopleLines:
+    """Columns in a fixed order: LSN, type, message, queue, time, size; then what is not zero, and the payload."""
+
+    def __init__(self, queue_names: dict[int, str], payload_bytes: int = 32, redact: Redact | None = None) -> None:
+        """*redact* says what is shown in the place of a payload."""
+        self._payload_bytes = payload_bytes
+        self._redact = redact
+        columns = {number: f"queue {number} {printable(name)}" for number, name in queue_names.items()}
+        width = max(8, *(len(column) for column in columns.values() if len(column) <= 40), 0)
+        self._queues = Cache[int, str](
+            lambda queue: (columns.get(queue, f"queue {queue}") if queue else "").ljust(width)
+        )
+        self._kinds = Cache[int, str](lambda number: f"{label_of_kind(number):<14}")
+        self._seconds = Cache[int, str](second_text)
+
+    def records(self, block: Block, container: str, rows: Collection[Row], bad: Collection[int]) -> list[str]:
+        kinds, queues, seconds, shown = self._kinds, self._queues, self._seconds, self._payload_bytes
+        payloads = block.body[HEAD_BYTES * block.head.records :]
+        no_message = " " * 20
+        lines = []
+        for lsn, head in rows:
+            type, flags, _, place, size, _, undo_prev, message, queue, txn, time_us, extra = head
+            line = (
+                f"{lsn:>12}  {kinds[type | flags << 8]}  {f'message {message:<12}' if message else no_message}"
+                f"  {queues[queue]}  {seconds[time_us // 1_000_000]}.{time_us % 1_000_000:06d}Z  {size:>5} B"
+            )
+            if txn:
+                line += f"  txn {txn}"
+            if undo_prev:
+                is_copy = type | (flags & Flag.MOVED) << 8 in _COPIED
+                line += f"  {'copied from' if is_copy else 'continues'} {undo_prev}"
+            if extra:
+                line += f"  extra {extra}"
+            if bad and lsn in bad:
+                line += "  CORRUPT PAYLOAD"
+            if type == _HOLES and (found := holes_in(block, place, size)) is not None:
+                line += f"  without slots {holes_text(found)}"
+            elif type == _ACQUIRE and (taken := acquired_in(block, place, size, extra)) is not None:
+                ids = ", ".join(map(str, taken.message_ids[:_SHOWN_IDS])) + (", ..." if extra > _SHOWN_IDS else "")
+                line += f"  by {printable(f'{taken.container}/{taken.link}')}: {ids}"
+            elif type == _DEQUEUE and flags >= _SAYS_WHY:
+                line += f"  {reason(type, flags)}"
+            elif type == _QUEUE_DELETE and size:
+                line += f"  but for {size // 8} messages"
+            elif size and shown:
+                payload = payloads[place : place + size]
+                if self._redact is not None:
+                    payload = memoryview(self._redact(head, bytes(payload)))
+                line += _shown_payload(payload, type, flags, shown)
+            lines.append(line)
+        return lines
+
+    def block(self, block: Block, container: str) -> str:
+        head = block.head
+        return (
+            f"{head.lsn:>12}  {'block':<14}  {head.records} records  {head.size_bytes} B  in {container}"
+            f"  previous {head.prev_lsn}  durable {head.durable_lsn}  base {head.base_lsn}"
+            f"  incarnation {head.incarnation}"
+        )
+
+    def damage(self, finding: Finding) -> str:
+        return f"{finding.first_lsn:>12}  {f'** {finding.kind} **':<14}  {finding.sentence()}"
+
+    def end(self, records: int, corrupt: int, torn: int) -> str:
+        return ""
+
+
+def _shown_payload(payload: memoryview, type: int, flags: int, shown: int) -> str:
+    """So many bytes of a payload; of a message whose body is text that, and up to so many characters of it."""
+    body = _body_text(bytes(payload), type, flags)
+    if body is not None:
+        return f'  body "{printable(body[:shown])}"' + "..." * (len(body) > shown)
+    text = str(payload[:shown], "latin-1").translate(_PRINTABLE)
+    return f'  "{text}"' + "..." * (len(payload) > shown)
+
+
+def _body_text(payload: bytes, type: int, flags: int) -> str | None:
+    """The text of a message's body, if *payload* is that of its first record."""
+    return body_text(payload, whole=not flags & Flag.MORE) if type == _START else None
+
+
+class JsonLines:
+    """A JSON object per line. A record is one with the key `lsn`; others have one key: `block`, `damage`, `end`, ..."""
+
+    def __init__(
+        self, queue_names: dict[int, str], payload_bytes: int | None = None, redact: Redact | None = None,
+        *, with_text: bool = False,
+    ) -> None:  # fmt: skip
+        """*payload_bytes*: how much of a payload to give; None leaves the key out. *redact*: what to give for it.
+
+        *with_text*: beside payloads also `body_text`, of messages whose body is text.
+        """
+        self._with_text = with_text
+        self._payload_bytes = payload_bytes
+        self._redact = redact
+        self._queues = Cache[int, str](lambda queue: f'{queue},"queue":{json.dumps(queue_names.get(queue))}')
+        self._kinds = Cache[int, str](lambda number: _kind_fields(number & 0xFF, number >> 8))
+
+    def records(self, block: Block, container: str, rows: Collection[Row], bad: Collection[int]) -> list[str]:
+        kinds, queues = self._kinds, self._queues
+        middle = f',"block_lsn":{block.head.lsn},"container":{json.dumps(container)},"type":'
+        lines = [
+            f'{{"lsn":{lsn}{middle}{kinds[type | flags << 8]},"undo_prev":{undo_prev},"message_id":{message}'
+            f',"queue_id":{queues[queue]},"txn_id":{txn},"time_us":{time_us},"extra":{extra},"size_bytes":{size}'
+            ',"crc_ok":true}'
+            for lsn, (type, flags, _, _, size, _, undo_prev, message, queue, txn, time_us, extra) in rows
+        ]
+        if bad:
+            lines = [
+                line.removesuffix("true}") + "false}" if row[0] in bad else line
+                for line, row in zip(lines, rows, strict=True)
+            ]
+        kinds_here = bytes(block.body[: HEAD_BYTES * block.head.records : HEAD_BYTES])
+        if _HOLES in kinds_here or _ACQUIRE in kinds_here:
+            lines = [self._with_lists(block, line, row) for line, row in zip(lines, rows, strict=True)]
+        if self._payload_bytes is not None:
+            payloads, most = self._payloads(block, rows), self._payload_bytes
+            lines = [
+                f'{line[:-1]},"payload_base64":"{b64encode(payloads[row[3] : row[3] + min(row[4], most)]).decode()}"}}'
+                for line, (_, row) in zip(lines, rows, strict=True)
+            ]
+            if self._with_text and most:
+                texts = [_body_text(bytes(payloads[row[3] : row[3] + row[4]]), row[0], row[1]) for _, row in rows]
+                lines = [
+                    line if text is None else f'{line[:-1]},"body_text":{_json(text[:most])}}}'
+                    for line, text in zip(lines, texts, strict=True)
+                ]
+        return lines
+
+    def _payloads(self, block: Block, rows: Collection[Row]) -> memoryview:
+        """Those of the block, with those of *rows* redacted."""
+        payloads = block.body[HEAD_BYTES * block.head.records :]
+        if self._redact is None:
+            return payloads
+        shown = bytearray(payloads)
+        for _, head in rows:
+            place, size = head[3], head[4]
+            if size:
+                shown[place : place + size] = self._redact(head, bytes(payloads[place : place + size]))
+        return memoryview(shown)
+
+    def _with_lists(self, block: Block, line: str, row: Row) -> str:
+        """*line* with what the payload of a record of the log's own, or of a note, says."""
+        type, place, size, extra = row[1][0], row[1][3], row[1][4], row[1][11]
+        if type == _HOLES and (found := holes_in(block, place, size)) is not None:
+            return f'{line[:-1]},"holes":{_json([hole._asdict() for hole in found])}}}'
+        if type == _ACQUIRE and (taken := acquired_in(block, place, size, extra)) is not None:
+            fields = {"message_ids": list(taken.message_ids), "container": taken.container, "link": taken.link}
+            return f'{line[:-1]},"acquired":{_json(fields)}}}'
+        return line
+
+    def block(self, block: Block, container: str) -> str:
+        head = block.head
+        return _json({
+            "block": {
+                "lsn": head.lsn, "container": container, "records": head.records, "size_bytes": head.size_bytes,
+                "padded_bytes": padded(head.size_bytes), "prev_lsn": head.prev_lsn, "durable_lsn": head.durable_lsn,
+                "base_lsn": head.base_lsn, "incarnation": head.incarnation,
+            }
+        })  # fmt: skip
+
+    def damage(self, finding: Finding) -> str:
+        return _json({"damage": finding.fields()})
+
+    def end(self, records: int, corrupt: int, torn: int) -> str:
+        return _json({"end": {"records": records, "corrupt": corrupt, "torn": torn}})
+
+
+def _kind_fields(type: int, flags: int) -> str:
+    """The JSON fields for a record's type and flags, and for its reason where one is recorded."""
+    why = reason(type, flags)
+    return f'"{type_name(type)}","flags":{_json(flag_names(own_flags(type, flags)))}' + (
+        f',"reason":"{why}"' if why else ""
+    )
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))

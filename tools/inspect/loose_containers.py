@@ -1,0 +1,111 @@
+"""Container files that were named by themselves, shown as if they were a log of their own.
+
+`LogReader` wants a mark and whole container heads; a `Directory` in front of the files gives it those. Nothing is
+written anywhere; what was mended is a `Finding`.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+from uuid import UUID
+
+from ...base.disk.real import RealFile
+from ...base.disk.seam import SECTOR_BYTES, File
+from ...base.errors import DiskError, ForeignStore
+from ...journal.format import container
+from ...journal.format import log_mark as mark
+from ...journal.format.block import BLOCK_HEAD_BYTES
+from ...journal.format.container import DATA_OFFSET, ContainerHead
+from ...journal.format.log_mark import Mark
+from ...recovery.lenient_directory import ReadOnlyDirectory, ShownFile
+from ...recovery.salvageable import Finding, head_finding, told_by_blocks, try_head
+
+
+class LooseContainer(NamedTuple):
+    """A container file that was named by itself."""
+
+    path: str
+    head: ContainerHead
+    first_sector: bytes
+    """As it was read when the file was first seen."""
+    size_bytes: int
+    """Of the file."""
+    finding: Finding | None
+
+    def is_recycled(self) -> bool:
+        """Return whether a broker has begun to write another slot of the log into the file since."""
+        try:
+            file = RealFile(self.path, os.O_RDONLY)
+        except DiskError:
+            return True
+        try:
+            return file.read_at(0, SECTOR_BYTES) != self.first_sector
+        except DiskError:
+            return False
+        finally:
+            file.close()
+
+
+class LooseDirectory(ReadOnlyDirectory):
+    """Containers of neighbouring slots, as if they were a whole log that begins with the first of them."""
+
+    def __init__(self, run: list[LooseContainer], durable_lsn: int) -> None:
+        """*durable_lsn* is the mark's claim, 0 without one."""
+        first = run[0].head
+        self.path = os.path.dirname(run[0].path) or "."
+        self._run = run
+        self._log_uuid = first.log_uuid
+        self._mark = mark.encode(Mark(False, 0, first.log_uuid, first.container_bytes, 1, durable_lsn, 0, 0))
+
+    def names(self) -> list[str]:
+        return [mark.NAME, *(container.file_name(number) for number in range(len(self._run)))]
+
+    def open(self, name: str, *, writable: bool = False) -> File:
+        if name == mark.NAME:
+            return ShownFile(name, self._mark, None, SECTOR_BYTES)
+        number = container.file_number(name) or 0
+        given = self._run[number]
+        head = given.head._replace(number=number, base_lsn=0, log_uuid=self._log_uuid)
+        file = RealFile(given.path, os.O_RDONLY)
+        return ShownFile(name, container.encode_head(head), file, head.container_bytes)
+
+
+def read_container(path: str, container_bytes: int | None) -> LooseContainer | None:
+    """The container at *path*, None if it was never used. Raises `ForeignStore` if it is none.
+
+    *container_bytes* is for a head that can't be read; without it the file's size must do.
+    """
+    file = RealFile(path, os.O_RDONLY)
+    try:
+        return read_container_file(file, path, container_bytes)
+    finally:
+        file.close()
+
+
+def read_container_file(file: File, path: str, container_bytes: int | None) -> LooseContainer | None:
+    """The container in an open *file*, None if it was never used. Raises `ForeignStore` if it is none."""
+    sector, why = try_head(file, path)
+    if not why:
+        return LooseContainer(path, container.decode_head(sector, path), sector, file.size_bytes(), None)
+    size = container_bytes or file.size_bytes()
+    found = told_by_blocks(file, size, None) if size >= DATA_OFFSET + BLOCK_HEAD_BYTES else None
+    if found is not None:
+        slot_lsn = found.slot * size
+        uuid = UUID(bytes=found.log_id.to_bytes(8, "little") + bytes(8))
+        finding = head_finding(os.path.basename(path), slot_lsn, why, found.durable_lsn)
+        head = ContainerHead(0, uuid, size, 0, slot_lsn, 0, 0, 0)
+        return LooseContainer(path, head, sector, file.size_bytes(), finding)
+    if file.size_bytes() and not file.read_at(0, file.size_bytes()).strip(b"\0"):
+        return None
+    raise ForeignStore(path, f"not a container of a journal ({why})", "containers have names like 00000001.cairn")
+
+
+def container_bytes_of(path: str) -> int | None:
+    """The container size that the head of *path* tells, None if it can't be read."""
+    file = RealFile(path, os.O_RDONLY)
+    try:
+        sector, why = try_head(file, path)
+    finally:
+        file.close()
+    return None if why else container.decode_head(sector, path).container_bytes

@@ -1,0 +1,52 @@
+"""The wiring that belongs to a log, for tools that show names: read from SQLite or a server, and never written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from uuid import UUID
+
+from ...base.errors import ForeignStore
+from ...recovery.salvageable import log_id_of
+from ...store.wiring.copy import read_queue_names
+from ...store.wiring.database import parse_address
+from ...store.wiring.location import told_place
+from ...store.wiring.read_only import server_wiring
+from ...store.wiring.wiring import FILE_NAME, Wiring
+
+
+@contextmanager
+def connected_wiring(connect: str, catalog: str | None) -> Iterator[Wiring]:
+    """The wiring on the server that *connect* and *catalog* name. Raises `UnusableConnect`, and what SQL means."""
+    with server_wiring(parse_address(connect, catalog)) as wiring:
+        yield wiring
+
+
+def check_owner(wiring: Wiring, log_uuid: UUID) -> None:
+    """Raises `ForeignStore` if *wiring* is not that of log *log_uuid*."""
+    owner = wiring.owner()
+    if owner is None or log_id_of(owner) != log_id_of(log_uuid):
+        whose = f"the wiring is of store {owner}, the journal of store {log_uuid}"
+        raise ForeignStore(wiring.place, whose, wiring.remedy)
+
+
+def file_of(store: str) -> str:
+    """The path of the SQLite file that holds the wiring of *store*, if it is not on a server."""
+    return os.path.join(store, FILE_NAME)
+
+
+def names_in_file(store: str) -> dict[int, str]:
+    """Queue id to name, from the SQLite file of *store*; empty without one. Raises `CairnError` for a damaged one."""
+    return read_queue_names(file_of(store))
+
+
+def missing_names_remark(store: str) -> str:
+    """The remark that the queues of *store* are shown by number, as the wiring is on a server; empty if it is not."""
+    elsewhere = told_place(store)
+    return remark_on(elsewhere) if elsewhere else ""
+
+
+def remark_on(elsewhere: str) -> str:
+    """The remark that the wiring is on the server *elsewhere*, and was not asked."""
+    return f"the wiring is in {elsewhere}: without --connect queues are shown by number"

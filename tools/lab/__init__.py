@@ -1,0 +1,1 @@
+"""A cluster lab in network namespaces."""

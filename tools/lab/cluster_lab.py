@@ -1,0 +1,355 @@
+"""A lab: N corosync daemons on one machine, each in a network namespace of its own, and ways to hurt them.
+
+    namespace NAME-K: eth0 (10.77.0.K) ==== pK on a bridge in namespace NAME-sw      K = 1..N
+
+The machine's own network is not touched, and nothing listens on it. A daemon sees a private /run, for its pid file;
+what programs speak to it with are abstract sockets, which are private to the namespace. A partition moves nodes to
+other bridges; a cut throws away all that one end of a wire is given to send.
+
+All that a lab has is below its directory, and a daemon is one of its own only while the kernel says that this process
+is corosync, run with that directory's configuration. Needs root.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import json
+import os
+import re
+import secrets
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from ...base.errors import CairnError
+from .cluster_lab_conf import MAX_NODES, LabOptions, address, corosync_conf
+
+ROOT = Path("/var/lib/cairnmq-lab")
+PACKAGES = "apt-get install corosync iproute2"
+PATH = f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin"
+FORMING_S = 180.0
+CLONE_NEWNET = 0x40000000
+_NAME = re.compile(r"[a-z][a-z0-9]{0,5}")
+
+
+class LabError(CairnError):
+    """The lab can't do what was asked, or can't be here at all."""
+
+
+def unavailable_reason() -> str | None:
+    """The reason why this machine can't have a lab; None if it can."""
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    for program in ("corosync", "corosync-quorumtool", "ip", "tc"):
+        if shutil.which(program, path=PATH) is None:
+            return f"there is no {program} here; {PACKAGES}"
+    probe = f"cairn{os.getpid()}"
+    made = _run("ip", "netns", "add", probe)
+    if made.returncode:
+        return f"no network namespaces here: {made.stderr.strip()}"
+    _run("ip", "netns", "del", probe)
+    return None
+
+
+def _stopped(pid: int) -> bool:
+    """By a signal: some time after that was sent."""
+    return re.search(r"^State:\s+T", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE) is not None
+
+
+def _run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "PATH": PATH}, stdin=subprocess.DEVNULL
+    )
+
+
+class Lab:
+    """One lab. Several of different names stand beside each other."""
+
+    def __init__(self, name: str = "lab", root: Path = ROOT) -> None:
+        if not _NAME.fullmatch(name):
+            raise LabError(f"lab {name!r}", "a name is a letter and up to five letters and digits, all small")
+        self.name = name
+        self.directory = root / name
+        self._switch = f"{name}-sw"
+
+    # ---- as a whole -------------------------------------------------------------------------------------------------
+
+    def up(self, options: LabOptions) -> None:
+        """Make it, and wait until all nodes are one cluster. What is left of an earlier one is removed first."""
+        reason = unavailable_reason()
+        if reason:
+            raise LabError(f"lab {self.name}", reason)
+        if not 1 <= options.nodes <= MAX_NODES:
+            raise LabError(f"lab {self.name}", f"{options.nodes} nodes, a lab has 1 to {MAX_NODES}")
+        with self._lock():
+            self._down()
+            try:
+                self._make(options)
+                for node in self.nodes:
+                    self._start(node)
+                self.wait_whole()
+            except BaseException:
+                self._down()
+                raise
+
+    def wait_whole(self) -> None:
+        """Until every node sees all of them."""
+        for node in self.nodes:
+            self.wait(lambda node=node: self._votes(node) == len(self.nodes), "the cluster does not form")  # type: ignore[misc]
+
+    def down(self) -> None:
+        """Remove all of it; also what an interrupted `up` left."""
+        self._need_root()
+        with self._lock():
+            self._down()
+        shutil.rmtree(self.directory, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            self.directory.parent.rmdir()
+
+    @property
+    def nodes(self) -> range:
+        return range(1, self.options.nodes + 1)
+
+    @property
+    def options(self) -> LabOptions:
+        try:
+            return LabOptions(**json.loads((self.directory / "options").read_text()))
+        except FileNotFoundError:
+            raise LabError(f"lab {self.name}", "it is not up", "cairnmq cluster-lab up 3") from None
+
+    def status(self) -> list[str]:
+        """A line for each node."""
+        return [f"node {node}: {self._state(node)}" for node in self.nodes]
+
+    # ---- nodes ------------------------------------------------------------------------------------------------------
+
+    def kill(self, node: int) -> None:
+        self._end(self._known(node), signal.SIGKILL)
+
+    def stop(self, node: int) -> None:
+        """As an administrator does: it says goodbye."""
+        self._end(self._known(node), signal.SIGTERM)
+
+    def start(self, node: int) -> None:
+        if self.pid(self._known(node)):
+            raise LabError(f"node {node}", "it runs already")
+        self._start(node)
+
+    def pause(self, node: int) -> None:
+        pid = self._running(node)
+        os.kill(pid, signal.SIGSTOP)
+        self.wait(lambda: _stopped(pid), f"node {node} does not stop")
+
+    def resume(self, node: int) -> None:
+        os.kill(self._running(node), signal.SIGCONT)
+
+    def pid(self, node: int) -> int:
+        """Of its daemon; 0 if it has none."""
+        directory = self.directory / str(node)
+        try:
+            pid = int((directory / "pid").read_text())
+            arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            program = os.readlink(f"/proc/{pid}/exe")
+        except (OSError, ValueError):
+            return 0
+        ours = os.fsencode(directory / "corosync.conf") in arguments
+        return pid if ours and program.split(" ")[0].endswith("/corosync") else 0
+
+    def namespace(self, node: int) -> Path:
+        """The file of its network namespace, for setns."""
+        return Path("/run/netns") / f"{self.name}-{self._known(node)}"
+
+    @contextlib.contextmanager
+    def inside(self, node: int) -> Iterator[None]:
+        """This thread is where it can reach the node's daemon; connections that it makes meanwhile stay there."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        with open("/proc/thread-self/ns/net") as home, open(self.namespace(node)) as there:
+            if libc.setns(there.fileno(), CLONE_NEWNET):
+                raise LabError(f"node {node}", f"its namespace can't be entered: {os.strerror(ctypes.get_errno())}")
+            try:
+                yield
+            finally:
+                if libc.setns(home.fileno(), CLONE_NEWNET):
+                    os.abort()  # everything else of this process would be done in the wrong place
+
+    def command(self, node: int, command: Sequence[str]) -> list[str]:
+        """The command line that runs *command* where it can reach the node's daemon."""
+        return [shutil.which("ip", path=PATH) or "ip", "netns", "exec", f"{self.name}-{self._known(node)}", *command]
+
+    # ---- wires ------------------------------------------------------------------------------------------------------
+
+    def partition(self, *sides: Iterable[int]) -> None:
+        """Nodes reach those of their own side only; all that are not named are one more side."""
+        named = [node for side in sides for node in side]
+        if len(set(named)) != len(named):
+            raise LabError(f"lab {self.name}", "a node is on one side of a partition, not on two")
+        for number, side in enumerate(sides, 1):
+            self._in_switch("link", "add", f"br{number}", "type", "bridge", unless_there=True)
+            self._in_switch("link", "set", f"br{number}", "up")
+            for node in side:
+                self._in_switch("link", "set", f"p{self._known(node)}", "master", f"br{number}")
+
+    def cut(self, node: int, egress: bool = True) -> None:
+        """One way only: nobody hears the node, or, if not *egress*, the node hears nobody."""
+        inside = self.command(node, ["tc", "qdisc", "replace", "dev", "eth0", "root", "blackhole"])
+        outside = ["tc", "-n", self._switch, "qdisc", "replace", "dev", f"p{node}", "root", "blackhole"]
+        self._do(*(inside if egress else outside))
+
+    def heal(self) -> None:
+        """All reach all."""
+        for node in self.nodes:
+            self._in_switch("link", "set", f"p{node}", "master", "br0")
+            _run(*self.command(node, ["tc", "qdisc", "del", "dev", "eth0", "root"]))  # fails where nothing was cut
+            _run("tc", "-n", self._switch, "qdisc", "del", "dev", f"p{node}", "root")
+
+    # ---- how --------------------------------------------------------------------------------------------------------
+
+    def wait(self, condition: Callable[[], bool], what: str, seconds: float = FORMING_S) -> None:
+        """LabError with the end of the logs if it does not become true."""
+        end_s = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > end_s:
+                raise LabError(f"lab {self.name}", f"{what} within {seconds:.0f} s", self._last_words())
+            time.sleep(0.05)
+
+    def _make(self, options: LabOptions) -> None:
+        key_file = self.directory / "authkey"
+        key_file.touch(mode=0o600)
+        key_file.write_bytes(secrets.token_bytes(256))
+        (self.directory / "options").write_text(json.dumps(asdict(options)))
+        self._do("ip", "netns", "add", self._switch)
+        self._in_switch("link", "add", "br0", "type", "bridge")
+        self._in_switch("link", "set", "br0", "up")
+        for node in range(1, options.nodes + 1):
+            directory = self.directory / str(node)
+            (directory / "run").mkdir(parents=True)
+            (directory / "corosync.conf").write_text(corosync_conf(options, str(directory), str(key_file)))
+            space = f"{self.name}-{node}"
+            self._do("ip", "netns", "add", space)
+            self._in_switch("link", "add", f"p{node}", "type", "veth", "peer", "name", "eth0", "netns", space)
+            self._in_switch("link", "set", f"p{node}", "mtu", str(options.mtu), "master", "br0", "up")
+            self._do("ip", "-n", space, "link", "set", "eth0", "mtu", str(options.mtu))
+            self._do("ip", "-n", space, "link", "set", "lo", "up")
+            self._do("ip", "-n", space, "addr", "add", f"{address(node)}/24", "dev", "eth0")
+            self._do("ip", "-n", space, "link", "set", "eth0", "up")
+
+    def _start(self, node: int) -> None:
+        directory = self.directory / str(node)
+        (directory / "run" / "corosync.pid").unlink(missing_ok=True)
+        script = 'mount --bind "$0/run" /run && exec corosync -f -c "$0/corosync.conf"'
+        with (directory / "stderr").open("wb") as errors:
+            begun = subprocess.Popen(
+                self.command(node, ["sh", "-c", script, str(directory)]),
+                stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, start_new_session=True,
+                env={**os.environ, "PATH": PATH},
+            )  # fmt: skip
+        (directory / "pid").write_text(str(begun.pid))
+
+        def answers() -> bool:
+            if begun.poll() is not None:
+                raise LabError(f"node {node}", "corosync ends at once", self._last_words())
+            return self.pid(node) > 0 and self._votes(node) > 0
+
+        self.wait(answers, f"node {node} does not answer")
+
+    def _end(self, node: int, number: int) -> None:
+        pid = self.pid(node)
+        if not pid:
+            return
+        os.kill(pid, number)
+        os.kill(pid, signal.SIGCONT)
+        with contextlib.suppress(LabError):
+            self.wait(lambda: not self.pid(node), "it goes on", 10.0)
+        if self.pid(node):
+            os.kill(pid, signal.SIGKILL)
+            self.wait(lambda: not self.pid(node), f"node {node} can't be ended")
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+        (self.directory / str(node) / "pid").unlink(missing_ok=True)
+        for left in (*Path("/dev/shm").glob(f"qb-{pid}-*"), *Path("/dev/shm").glob(f"qb-corosync-{pid}-*")):
+            shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
+
+    def _down(self) -> None:
+        for directory in self.directory.glob("[0-9]*"):
+            self._end(int(directory.name), signal.SIGKILL)
+        ours = re.compile(rf"{self.name}-(\d+|sw)")
+        for line in _run("ip", "netns", "list").stdout.splitlines():
+            space = line.split()[0] if line.split() else ""
+            if ours.fullmatch(space):
+                _run("ip", "netns", "del", space)
+        for path in self.directory.iterdir() if self.directory.exists() else ():
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name != "lock":
+                path.unlink()
+
+    def _votes(self, node: int) -> int:
+        return self._believes(node)[0]
+
+    def _believes(self, node: int) -> tuple[int, bool]:
+        """The number of votes that it counts, and whether that is a quorum."""
+        try:
+            told = subprocess.run(
+                self.command(node, ["corosync-quorumtool", "-s"]),
+                capture_output=True, text=True, check=False, timeout=5, env={**os.environ, "PATH": PATH},
+            ).stdout  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return 0, False
+        votes = re.search(r"^Total votes:\s+(\d+)", told, re.MULTILINE)
+        return int(votes[1]) if votes else 0, bool(re.search(r"^Quorate:\s+Yes", told, re.MULTILINE))
+
+    def _state(self, node: int) -> str:
+        pid = self.pid(node)
+        if not pid:
+            return "not running"
+        if _stopped(pid):
+            return f"paused, pid {pid}"
+        votes, quorate = self._believes(node)
+        return f"{'' if quorate else 'not '}quorate, sees {votes} of {self.options.nodes}, pid {pid}"
+
+    def _last_words(self) -> str:
+        logs = [path for name in ("stderr", "corosync.log") for path in sorted(self.directory.glob(f"*/{name}"))]
+        lines = [line for path in logs for line in path.read_text(errors="replace").splitlines()[-2:]]
+        return f"the logs end with: {' | '.join(lines)[:1000]}"
+
+    def _known(self, node: int) -> int:
+        if node not in self.nodes:
+            raise LabError(f"lab {self.name}", f"it has no node {node}, but 1 to {self.options.nodes}")
+        return node
+
+    def _running(self, node: int) -> int:
+        pid = self.pid(self._known(node))
+        if not pid:
+            raise LabError(f"node {node}", "its daemon does not run", f"cairnmq cluster-lab start {node}")
+        return pid
+
+    def _need_root(self) -> None:
+        if os.geteuid() != 0:
+            raise LabError(f"lab {self.name}", "network namespaces need root")
+
+    def _in_switch(self, *command: str, unless_there: bool = False) -> None:
+        if unless_there and not _run("ip", "-n", self._switch, "link", "show", command[2]).returncode:
+            return
+        self._do("ip", "-n", self._switch, *command)
+
+    def _do(self, *command: str) -> None:
+        done = _run(*command)
+        if done.returncode:
+            raise LabError(f"lab {self.name}", f"{' '.join(command)}: {(done.stderr or done.stdout).strip()}")
+
+    @contextlib.contextmanager
+    def _lock(self) -> Iterator[None]:
+        """One command at a time makes or removes a lab."""
+        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with (self.directory / "lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise LabError(f"lab {self.name}", "another command is making or removing it") from None
+            yield

@@ -1,0 +1,1 @@
+"""Loading, sending and calibrating."""

@@ -1,0 +1,275 @@
+"""Messages sent to a broker as they are, byte for byte, each confirmed: what a re-send and a replay have in common.
+
+They go out in order, over one connection, a link per address, at their time or as fast as they are taken; so many at
+once may be unconfirmed. Whatever ends it early, what is told is the first message that has no outcome yet: all before
+it have one.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from os import getpid
+from socket import gethostname
+from time import monotonic
+from typing import Any, NamedTuple
+
+from ...amqp.client.links import Outgoing as OutgoingLink
+from ...amqp.client.login import BrokerLogin
+from ...amqp.client.loop import Loop
+from ...amqp.client.wire import LinkRefused, Wire, outcome_of
+from ...amqp.codec.types import Described, Ubyte, Uint
+from ...amqp.frames import performatives as p
+from ...base.clock import now_ns
+from ...base.errors import BrokerError, CairnError
+
+WINDOW_MESSAGES = 1000
+WINDOW_BYTES = 64 << 20
+"""So many messages, or bytes, may be without an outcome; one message may have more."""
+SILENCE_S = 60.0
+"""A broker that says nothing for so long, though it is to, is given up."""
+_LOOK_MS = 200
+"""The longest time until an interruption is noticed."""
+_TELL_S = 1.0
+_AHEAD_BYTES = 1 << 20
+"""No more frames are made while so many bytes wait for the socket."""
+_OUTCOMES = {p.ACCEPTED: "accepted", p.REJECTED: "rejected", p.RELEASED: "released", p.MODIFIED: "modified"}
+
+
+class OutgoingMessage(NamedTuple):
+    """A message to be sent."""
+
+    token: int
+    """The name of its place in the source, rising."""
+    address: str
+    content: bytes
+    due_s: float = 0.0
+    """Since the begin."""
+
+
+@dataclass
+class SendResult:
+    """The outcomes of the messages."""
+
+    outcomes: Counter[str] = field(default_factory=Counter)
+    sent_bytes: int = 0
+    refused: list[tuple[int, str]] = field(default_factory=list)
+    """The tokens of the first of them that were not accepted, and what the broker said."""
+    next_token: int | None = None
+    """The first message without an outcome; None if all have one."""
+    failure: str = ""
+    """The error that ended it early."""
+    seconds: float = 0.0
+    late_s: float = 0.0
+    """The longest delay behind the schedule."""
+    latencies_s: array[float] = field(default_factory=lambda: array("f"))
+
+    @property
+    def accepted(self) -> int:
+        return self.outcomes["accepted"]
+
+    @property
+    def is_complete(self) -> bool:
+        return not self.failure and self.next_token is None and self.outcomes.total() == self.accepted
+
+    def percentile_ms(self, share: float) -> float:
+        """Of the time from sending a message to its outcome."""
+        ordered = sorted(self.latencies_s)
+        return 1000 * ordered[min(len(ordered) - 1, math.ceil(share * len(ordered)) - 1)] if ordered else 0.0
+
+
+class _AddressLink(OutgoingLink):
+    """A link to one address, and the messages on it that have no outcome yet."""
+
+    def __init__(self, wire: Wire, address: str, settled: Callable[[OutgoingMessage, float, Any], None]) -> None:
+        """*settled* gets the message, when it was sent, and its state."""
+        super().__init__(wire, f"cairnmq-sending-{address}", address)
+        self.waiting: dict[int, tuple[OutgoingMessage, float]] = {}
+        self._settled = settled
+        self._count = 0
+
+    def attach_frame(self) -> bytes:
+        target = self.terminus(p.TARGET)
+        fields = self.name, Uint(self.handle), False, Ubyte(0), Ubyte(0), self.terminus(p.SOURCE), target
+        return p.frame(p.ATTACH, *fields, None, None, Uint(0))
+
+    def came_flow(self, delivery_count: int | None, credit: int, *, echo: bool) -> None:
+        self.credit = ((delivery_count or 0) + credit - self.delivery_count) & 0xFFFFFFFF
+
+    def came_outcome(self, first: int, last: int, settled: bool, state: Any) -> None:
+        for number in range(first, last + 1):
+            found = self.waiting.pop(number, None)
+            if found is not None:
+                self._settled(*found, state)
+
+    def is_settled(self, number: int) -> bool:
+        return not self.waiting or number < next(iter(self.waiting))
+
+    def begin(self, message: OutgoingMessage) -> list[bytes]:
+        """The frames of *message*, which counts as sent."""
+        frames = p.transfers(self.handle, self.wire.next_id, message.content, self.wire.max_frame)
+        self.waiting[self._count] = message, monotonic()
+        self._count += 1
+        self.credit -= 1
+        self.delivery_count += 1
+        return frames
+
+    @property
+    def last_number(self) -> int:
+        return self._count - 1
+
+
+class BulkSender:
+    """One run. `run` returns when all messages have an outcome, or something has ended it."""
+
+    def __init__(self, where: BrokerLogin, source: Iterator[OutgoingMessage], tell: Callable[[int], None]) -> None:
+        """*tell* gets, now and then, how many have an outcome."""
+        self.result = SendResult()
+        self._where = where
+        self._source = source
+        self._tell = tell
+        self._next: OutgoingMessage | None = None
+        self._frames: deque[bytes] = deque()
+        """Of the message that is being sent: those that the session's window did not take yet."""
+        self._link: _AddressLink | None = None
+        """That message's."""
+        self._links: dict[str, _AddressLink] = {}
+        self._waiting = self._waiting_bytes = 0
+        self._is_drawn = self._is_interrupted = False
+        self._wire: Wire | None = None
+        self._begun_s = self._heard_s = monotonic()
+
+    def run(self) -> SendResult:
+        try:
+            self._run()
+        except LinkRefused as error:
+            self._fail(f"{error.address}: the broker refuses it: {error.reason}")
+        except BrokerError as error:
+            self._fail(str(error))
+        finally:
+            if self._wire is not None:
+                self._wire.close()
+        self._tell(self.result.outcomes.total())
+        tokens = [message.token for link in self._links.values() for message, _ in link.waiting.values()]
+        if self._next is not None:
+            tokens.append(self._next.token)
+        self.result.next_token = min(tokens, default=None)
+        self.result.seconds = monotonic() - self._begun_s
+        return self.result
+
+    def interrupt(self) -> None:
+        """Send no more, and end when what was sent has its outcome. For signal handlers, and any thread."""
+        self._is_interrupted = True
+
+    def step(self) -> int:
+        """Send what can be sent now (`client_loop.Client`)."""
+        wire = self._wire
+        assert wire is not None
+        self._continue(wire)
+        while not self._frames and not self._is_over and self._waiting < WINDOW_MESSAGES:
+            if wire.waiting_bytes > _AHEAD_BYTES:
+                break
+            if self._next is None:
+                self._next = self._draw()
+            message = self._next
+            if message is None:
+                break
+            now_s = monotonic() - self._begun_s
+            if message.due_s > now_s:
+                return now_ns() + int((message.due_s - now_s) * 1e9)
+            if self._waiting and self._waiting_bytes + len(message.content) > WINDOW_BYTES:
+                break
+            link = self._link_to(wire, message.address)
+            if not link.attached or link.credit <= 0:
+                break
+            if message.due_s:
+                self.result.late_s = max(self.result.late_s, now_s - message.due_s)
+            self._begin(wire, link, message)
+        return 0
+
+    def _run(self) -> None:
+        name = f"cairnmq-sending@{gethostname()}-{getpid()}"
+        wire = self._wire = Wire(self._where, name)
+        loop = Loop()
+        loop.add(wire, [self])
+        self._begun_s = self._heard_s = told_s = monotonic()
+        while not self._is_done:
+            loop.turn(_LOOK_MS)
+            now_s = monotonic()
+            if now_s - told_s > _TELL_S:
+                told_s = now_s
+                self._tell(self.result.outcomes.total())
+            message = self._next
+            is_early = message is not None and message.due_s > now_s - self._begun_s
+            if is_early and not self._waiting:
+                self._heard_s = now_s
+            elif now_s - self._heard_s > SILENCE_S:
+                self._fail(f"the broker says nothing for {SILENCE_S:.0f} s: it takes no more, or is stuck")
+        if self._is_interrupted and (self._next is not None or not self._is_drawn):
+            self._fail("interrupted")
+
+    @property
+    def _is_over(self) -> bool:
+        """No message is begun any more."""
+        return bool(self.result.failure) or self._is_interrupted or (self._is_drawn and self._next is None)
+
+    @property
+    def _is_done(self) -> bool:
+        return bool(self.result.failure) or (self._is_over and not self._waiting)
+
+    def _fail(self, why: str) -> None:
+        self.result.failure = self.result.failure or why
+
+    def _draw(self) -> OutgoingMessage | None:
+        try:
+            found = next(self._source, None)
+        except CairnError as error:
+            self._fail(str(error))
+            return None
+        self._is_drawn = found is None
+        return found
+
+    def _link_to(self, wire: Wire, address: str) -> _AddressLink:
+        link = self._links.get(address)
+        if link is None:
+            link = self._links[address] = _AddressLink(wire, address, self._settled)
+            wire.attach(link)
+            self._heard_s = monotonic()
+        return link
+
+    def _begin(self, wire: Wire, link: _AddressLink, message: OutgoingMessage) -> None:
+        if not self._waiting:
+            self._heard_s = monotonic()
+        self._next = None
+        self._waiting += 1
+        self._waiting_bytes += len(message.content)
+        self._link = link
+        frames = self._frames
+        frames.extend(link.begin(message))
+        wire.send(link, b"", 1, 0, link.last_number)
+        self._continue(wire)
+
+    def _continue(self, wire: Wire) -> None:
+        """Send the rest of a message, as far as the session's window takes it."""
+        frames, link = self._frames, self._link
+        while frames and wire.window > 0 and wire.waiting_bytes <= _AHEAD_BYTES:
+            assert link is not None
+            wire.send(link, frames.popleft(), 0, 1, link.last_number)
+
+    def _settled(self, message: OutgoingMessage, sent_s: float, state: Any) -> None:
+        self._heard_s = now_s = monotonic()
+        self._waiting -= 1
+        self._waiting_bytes -= len(message.content)
+        result = self.result
+        result.sent_bytes += len(message.content)
+        result.latencies_s.append(now_s - sent_s)
+        code, fields = outcome_of(state)
+        outcome = _OUTCOMES.get(code, "unknown")
+        result.outcomes[outcome] += 1
+        if outcome != "accepted" and len(result.refused) < 100:
+            error = fields[0] if code == p.REJECTED and fields else None
+            why = error.value[1] if isinstance(error, Described) and len(error.value) > 1 else ""
+            result.refused.append((message.token, f"{outcome}: {why}" if why else outcome))

@@ -1,0 +1,273 @@
+"""Lines of a dump, read back: each is checked by itself, and an error tells its number.
+
+A line is what `lines.JsonLines` writes. Of a record are needed `lsn`, `type` and the payload, as `payload_base64` or
+as `payload_text` in UTF-8; `flags`, `reason`, `queue` and numbers that are 0 may be left out. `size_bytes`, if it is
+there, must be the payload's size. The last line
+says how many records there were. What a dump says of blocks, containers and totals is passed over.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from dataclasses import asdict
+from typing import Annotated, Any, NamedTuple
+
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from ...base.errors import CairnError
+from ...base.typed_json import NoJson, WrongJson, decode_json
+from ...journal.format.record import MAX_PAYLOAD_BYTES, Flag, RecordType
+from ...store.contract.dequeue_reason import Why
+from ...store.contract.wiring_rows import BindingRow, ConfigRow, ExchangeRow, QueueRow, Rows
+from ...store.journaled.acquire_records import decode
+from ...store.message_map.transaction_log import UNPLACED
+
+MAX_LINE_BYTES = 256 << 20
+_TYPES = {kind.name.lower().replace("_", "-"): kind for kind in RecordType}
+_FLAGS = {str(flag.name).lower(): flag.value for flag in Flag}
+_WHYS = {why.words: why.value for why in Why if why}
+_NUMBERS = ("undo_prev", "message_id", "queue_id", "txn_id", "time_us", "extra")
+_EXTRA_IS_LSN = {
+    RecordType.DELETE, RecordType.ENQUEUE, RecordType.DEQUEUE, RecordType.TX_COMMIT, RecordType.TX_ROLLBACK,
+    RecordType.TX_DELETE, RecordType.QUEUE_DELETE,
+}  # fmt: skip
+OWN = (RecordType.LOG_OPEN, RecordType.LOG_HOLES)
+"""Types of records that a log writes about itself: a loaded log writes its own."""
+_Id = Annotated[int, Meta(gt=0, le=(1 << 63) - 1)]
+
+
+class RecordLine(NamedTuple):
+    """A record as its line says it, with the LSNs of the log it was dumped from."""
+
+    lsn: int
+    type: int
+    flags: int
+    undo_prev: int
+    message_id: int
+    queue_id: int
+    txn_id: int
+    time_us: int
+    extra: int
+    payload: bytes
+    queue: str | None
+
+    @property
+    def lists_messages(self) -> bool:
+        return self.type == RecordType.QUEUE_DELETE
+
+    @property
+    def lists_operations(self) -> bool:
+        return self.type == RecordType.TX_COMMIT and bool(self.flags & Flag.MOVED)
+
+    @property
+    def lists_acquired(self) -> bool:
+        return self.type == RecordType.ACQUIRE
+
+    def references(self) -> list[int]:
+        """The LSNs that it names, but its own."""
+        found = [self.undo_prev, self.message_id, self.txn_id]
+        if self.type in _EXTRA_IS_LSN:
+            found.append(self.extra)
+        if self.lists_messages:
+            found += array("Q", self.payload)
+        elif self.lists_operations:
+            found += [one & ~UNPLACED for one in array("Q", self.payload)]
+        elif self.lists_acquired:
+            found += decode(self.payload, self.extra).message_ids
+        return [one for one in found if one not in (0, self.lsn)]
+
+    @property
+    def extra_is_lsn(self) -> bool:
+        return self.type in _EXTRA_IS_LSN and self.extra > 0
+
+
+class WiringLine(NamedTuple):
+    """The line with the wiring."""
+
+    rows: Rows
+
+
+class EndLine(NamedTuple):
+    """The line that ends a dump."""
+
+    records: int | None
+    """Lines of records before it, as it says; None in what was written by hand."""
+
+
+class IgnoredLine(NamedTuple):
+    """A line that loads nothing: what it tells of, "damage" above all."""
+
+    what: str
+
+
+def wrong(number: int, reason: str, remedy: str = "") -> CairnError:
+    return CairnError(f"line {number}", reason, remedy or "nothing was made")
+
+
+class _End(Struct):
+    records: int | UnsetType = UNSET
+
+
+class _Queue(Struct):
+    id: _Id
+    name: str
+    arguments: dict[str, Any] = {}
+
+
+class _Exchange(Struct):
+    id: _Id
+    name: str
+    type: str
+    arguments: dict[str, Any] = {}
+
+
+class _Binding(Struct):
+    exchange_id: _Id
+    queue_id: _Id
+    key: str
+    arguments: dict[str, Any] = {}
+
+
+class _Config(Struct):
+    name: str
+    settings: dict[str, Any] = {}
+
+
+class _GoingQueue(Struct):
+    id: _Id
+    name: str
+
+
+class _Wiring(Struct):
+    queues: list[_Queue]
+    exchanges: list[_Exchange] = []
+    bindings: list[_Binding] = []
+    configs: list[_Config] = []
+    going: list[_GoingQueue] = []
+    last_id: Annotated[int, Meta(ge=0)] | None = None
+
+    def rows(self) -> Rows:
+        return Rows(
+            queues=[QueueRow(row.id, row.name, row.arguments) for row in self.queues],
+            exchanges=[ExchangeRow(row.id, row.name, row.type, row.arguments) for row in self.exchanges],
+            bindings=[BindingRow(row.exchange_id, row.queue_id, row.key, row.arguments) for row in self.bindings],
+            configs=[ConfigRow(row.name, row.settings) for row in self.configs],
+            going=[QueueRow(row.id, row.name) for row in self.going],
+            last_id=self.last_id or 0,
+        )
+
+
+class _Line(Struct):
+    """A line of any kind. Its keys tell the kind: `lsn` a record, then `wiring`, `end`, `damage` and the others."""
+
+    lsn: int | UnsetType = UNSET
+    wiring: _Wiring | UnsetType = UNSET
+    end: _End | UnsetType = UNSET
+    damage: Raw | UnsetType = UNSET
+    block: Raw | UnsetType = UNSET
+    summary: Raw | UnsetType = UNSET
+    type: str = ""
+    flags: list[str] = []
+    reason: str | None = None
+    undo_prev: int = 0
+    message_id: int = 0
+    queue_id: int = 0
+    txn_id: int = 0
+    time_us: int = 0
+    extra: int = 0
+    queue: str | None = None
+    crc_ok: bool = True
+    payload_base64: bytes | None = None
+    payload_text: str | None = None
+    size_bytes: int | None = None
+
+
+def parse(number: int, line: bytes) -> RecordLine | WiringLine | EndLine | IgnoredLine:
+    """Decodes line *number*. Raises `CairnError` with its number."""
+    try:
+        found = decode_json(line, _Line)
+    except NoJson as error:
+        raise wrong(number, f"it is no JSON ({error})") from None
+    except WrongJson as error:
+        if not error.place:
+            raise wrong(number, "it is no JSON object") from None
+        what = "the wiring is not right: " if error.place.startswith("wiring") else ""
+        raise wrong(number, f"{what}{error}") from None
+    if found.lsn is not UNSET:
+        return _record(number, found, found.lsn)
+    if found.wiring is not UNSET:
+        return WiringLine(found.wiring.rows())
+    if found.end is not UNSET:
+        records = found.end.records
+        return EndLine(None if records is UNSET else records)
+    if found.damage is not UNSET:
+        return IgnoredLine("damage")
+    if found.block is not UNSET or found.summary is not UNSET:
+        return IgnoredLine("")
+    raise wrong(number, "it is neither a record nor a wiring", "lines are those of `cairnmq dump --whole`")
+
+
+def _record(number: int, line: _Line, lsn: int) -> RecordLine:
+    kind = _TYPES.get(line.type)
+    if kind is None:
+        raise wrong(number, f"there is no record type {line.type!r}", f"there are {', '.join(_TYPES)}")
+    for name in ("lsn", *_NUMBERS):
+        if not 0 <= getattr(line, name) < 1 << 64:
+            raise wrong(number, f"{name} is {getattr(line, name)}, which is no whole number of 64 bits")
+    if not lsn:
+        raise wrong(number, "no record has LSN 0")
+    if not line.crc_ok:
+        raise wrong(number, "its payload was damaged when it was dumped", "leave out the line, or its crc_ok")
+    payload = _payload(number, line, kind)
+    found = RecordLine(
+        lsn, int(kind), _flags(number, line, kind), line.undo_prev, line.message_id, line.queue_id, line.txn_id,
+        line.time_us, line.extra, payload, line.queue,
+    )  # fmt: skip
+    if (found.lists_messages or found.lists_operations) and len(payload) % 8:
+        raise wrong(number, "its payload is no list of LSNs: that has 8 bytes for each")
+    if found.lists_acquired:
+        try:
+            decode(payload, found.extra)
+        except ValueError as error:
+            raise wrong(number, f"its payload says nothing of who was handed what: {error}") from None
+    if any(one > lsn for one in found.references()):
+        raise wrong(number, f"it names LSN {max(found.references())}, which is behind its own")
+    if kind in (RecordType.START, RecordType.CHUNK, RecordType.ENQUEUE, RecordType.DEQUEUE) and not found.message_id:
+        raise wrong(number, f"a record of type {line.type} needs a message_id")
+    return found
+
+
+def _flags(number: int, line: _Line, kind: RecordType) -> int:
+    if not all(one in _FLAGS for one in line.flags):
+        raise wrong(number, f"flags are {line.flags!r}", f"they are a list of {', '.join(_FLAGS)}")
+    flags = sum({_FLAGS[one] for one in line.flags})
+    if line.reason is not None:
+        if kind != RecordType.DEQUEUE or line.reason not in _WHYS:
+            raise wrong(number, f"reason is {line.reason!r}", f"a dequeue may have one of {', '.join(_WHYS)}")
+        flags |= _WHYS[line.reason]
+    return flags
+
+
+def _payload(number: int, line: _Line, kind: RecordType) -> bytes:
+    size = line.size_bytes
+    if line.payload_base64 is not None and line.payload_text is not None:
+        raise wrong(number, "it has both a payload_base64 and a payload_text")
+    if line.payload_text is not None:
+        payload = line.payload_text.encode()
+    elif line.payload_base64 is not None:
+        payload = line.payload_base64
+    else:
+        if size and kind not in OWN:
+            raise wrong(number, f"its payload of {size} bytes is not there", "dump with --whole")
+        return b""
+    if size is not None and size != len(payload) and kind not in OWN:
+        raise wrong(number, f"size_bytes is {size}, the payload has {len(payload)}", "leave size_bytes out")
+    if len(payload) > MAX_PAYLOAD_BYTES:
+        raise wrong(number, f"its payload has {len(payload)} bytes, {MAX_PAYLOAD_BYTES} are allowed", "chunks go on")
+    return payload
+
+
+def wiring_line(rows: Rows) -> str:
+    """The line that says all of a wiring."""
+    return json.dumps({"wiring": asdict(rows)}, separators=(",", ":"))

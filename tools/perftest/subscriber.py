@@ -1,0 +1,264 @@
+"""A subscriber: says that it is ready, takes its quota, looks at every message, settles, and reports."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...amqp.client.links import SETTLED, UNSETTLED, Link, Receiver, Sender, data_message, data_of
+from ...amqp.client.wire import Wire
+from ...amqp.codec.types import Ubyte, Uint
+from ...amqp.frames import performatives as p
+from ...amqp.frames.frame_runs import Run, body_of
+from ...base.clock import now_ns
+from .figures import Report, Times
+from .messages import MessageCheck, Numbers
+from .plan import SHARED, Options
+from .publisher import READY
+from .transactions import Coordinator
+
+NEXT = b"next"
+
+
+class Intake(Receiver):
+    """The link that messages come in on."""
+
+    in_runs = True
+
+    def __init__(self, wire: Wire, name: str, address: str, subscriber: Subscriber, *, settled: bool) -> None:
+        super().__init__(wire, name, address, lambda message: None)
+        self._subscriber = subscriber
+        self._mode = SETTLED if settled else UNSETTLED
+
+    def attach_frame(self) -> bytes:
+        source, target = self.terminus(p.SOURCE), p.described(p.TARGET, self.address)
+        return p.frame(p.ATTACH, self.name, Uint(self.handle), True, Ubyte(self._mode), Ubyte(0), source, target)
+
+    def came_run(self, run: Run) -> None:
+        self.took(run.messages)
+        self._subscriber.came(run.first_id, run.messages, run.bodies, settled=run.settled)
+
+    def came(self, delivery_id: int, message: bytes, settled: bool) -> None:
+        self.took(1)
+        begin, end = body_of(message)
+        bodies = np.frombuffer(message, np.uint8)[begin:end].reshape(1, end - begin)
+        self._subscriber.came(delivery_id, 1, bodies, settled=settled)
+
+
+class Subscriber:
+    """One of a test's subscribers, on a wire that it may share. `step` after everything that came."""
+
+    def __init__(self, wire: Wire, options: Options, number: int, address: str, share: Callable[[], float]) -> None:
+        self.name = f"subscriber {number}"
+        self.number = number
+        self.finished = False
+        self.received = self.iteration = self.total = 0
+        self.done: Callable[[Report], None] = lambda report: None
+        self._wire = wire
+        self._options = options
+        self._share = share
+        self._exact = options.mode != SHARED or options.subs == 1
+        """Everything its publishers send comes here."""
+        self._reading = MessageCheck(options.body)
+        name = f"{options.base_name}-sub-{number}-{id(self):x}"
+        self.intake = Intake(wire, name, address, self, settled=not options.sub_ack and not options.sub_tx)
+        self.intake.durability = options.durability(wire.properties)
+        self._ready = Sender(wire, f"{name}-ready", options.control("ready"))
+        self._tell = Sender(wire, f"{name}-done", options.control("sub_done"))
+        self._next = Receiver(wire, f"{name}-next", options.control("sub_iteration"), self._came_next)
+        self._links: list[Link] = [self.intake, self._ready, self._tell]
+        if options.iterations > 1:
+            self._links.append(self._next)
+        self._coordinator: Coordinator | None = None
+        if options.sub_tx:
+            self._coordinator = Coordinator(wire, f"{name}-control")
+            self._links.append(self._coordinator.link)
+        for link in self._links:
+            wire.attach(link)
+        self._running = self._said = False
+        self._owed: list[tuple[int, int]] = []
+        """First and last ids of what is not settled yet."""
+        self._owed_count = 0
+        self._reset()
+
+    # ---- what the loop calls
+
+    def step(self) -> int:
+        """Do what can be done. It never has to be called at a certain time."""
+        if not self._said:
+            if all(link.attached for link in self._links):
+                self._said = True
+                self._begin()
+                self._ready.post(data_message(READY))
+            return 0
+        if self._running:
+            self._acknowledge()
+            if self.received >= self._options.quota and not self._owed_count and self._is_committed():
+                self._end()
+            else:
+                self._replenish()
+        return 0
+
+    def report(self, *, partial: bool = False) -> Report:
+        ended_ns = now_ns() if self._running and partial else self._last_ns
+        lost = 0
+        if self._exact and not partial:
+            lost = sum(int(len(seen) - np.count_nonzero(seen)) for seen in self._seen.values())
+        return Report(
+            "subscriber", self.number, self.iteration, self.received, self._begun_ns, ended_ns,
+            self._share() - self._cpu_s, self._times.encoded(), 0, lost, self._duplicated, self._reordered,
+            self._altered, partial,
+        )  # fmt: skip
+
+    @property
+    def started(self) -> bool:
+        return self._running and self.received > 0
+
+    def is_idle(self) -> bool:
+        return self.finished and self._tell.is_settled(1 << 30)
+
+    # ---- what comes
+
+    def came(self, first_id: int, count: int, bodies: Any, *, settled: bool) -> None:
+        """Messages came."""
+        now = now_ns()
+        numbers, wrong = self._reading.numbers(bodies)
+        if not self.received:
+            self._begun_ns = max(self._since_ns, int(numbers["at_ns"][0]) if len(numbers) else now)
+        self.received += count
+        self._last_ns = now
+        self._altered += wrong
+        if len(numbers):
+            self._times.add(now - numbers["at_ns"].astype(np.int64))
+            self._look(numbers)
+        if not settled:
+            last = first_id + count - 1
+            if self._owed and self._owed[-1][1] == first_id - 1:
+                self._owed[-1] = self._owed[-1][0], last
+            else:
+                self._owed.append((first_id, last))
+            self._owed_count += count
+        if self._options.interval_sub_ms:
+            time.sleep(count * self._options.interval_sub_ms / 1000)
+
+    def _look(self, numbers: Numbers) -> None:
+        """Take note of what came, and whether it came in its turn."""
+        foreign = numbers["iteration"] != self.iteration
+        foreign |= numbers["sequence"] >= self._options.count
+        if foreign.any():
+            self._altered += int(np.count_nonzero(foreign))
+            numbers = numbers[~foreign]
+        publishers = numbers["publisher"]
+        for publisher in (
+            [publishers[0]] if len(numbers) and (publishers == publishers[0]).all() else np.unique(publishers)
+        ):
+            self._follow(int(publisher), numbers["sequence"][publishers == publisher].astype(np.int64))
+
+    def _follow(self, publisher: int, sequences: Any) -> None:
+        seen = self._seen.get(publisher)
+        if seen is None:
+            seen = self._seen[publisher] = np.zeros(self._options.count, bool)
+        before = np.empty_like(sequences)
+        before[0], before[1:] = self._lasts.get(publisher, -1), sequences[:-1]
+        back = int(np.count_nonzero(sequences <= before))
+        again = int(np.count_nonzero(seen[sequences]))
+        if back:
+            again = len(sequences) - int(np.count_nonzero(~seen[np.unique(sequences)]))
+        seen[sequences] = True
+        self._duplicated += again
+        self._reordered += max(0, back - again)
+        self._lasts[publisher] = int(sequences[-1])
+
+    # ---- inside
+
+    def _reset(self) -> None:
+        self.received = self._granted = 0
+        self._times = Times()
+        self._seen: dict[int, Any] = {}
+        self._lasts: dict[int, int] = {}
+        self._duplicated = self._reordered = self._altered = 0
+        self._begun_ns = self._last_ns = self._since_ns = now_ns()
+        self._cpu_s = self._share()
+
+    def _begin(self) -> None:
+        self._reset()
+        self._running = True
+        self._grant(min(self._options.credit, self._options.quota))
+
+    def _grant(self, more: int) -> None:
+        if more > 0:
+            self._granted += more
+            self.intake.allow(more)
+
+    def _replenish(self) -> None:
+        """Credit comes back as messages are settled, so that there are never more in hand, nor beyond the quota."""
+        options = self._options
+        held = self._granted - self.received + self._owed_count
+        missing = min(options.credit - held, options.quota - self._granted)
+        if missing * 4 >= min(options.credit, options.quota - self._granted) or (
+            missing > 0 and self.intake.credit == 0
+        ):
+            self._grant(missing)
+
+    def _acknowledge(self) -> None:
+        options, complete = self._options, self.received >= self._options.quota
+        if self._coordinator is not None:
+            self._retire(self._coordinator, complete=complete)
+        elif self._owed_count and (self._owed_count >= options.sub_ack or complete):
+            for first, last in self._owed:
+                self._wire.put(p.disposition(first, last, True))
+            self._owed.clear()
+            self._owed_count = 0
+
+    def _retire(self, coordinator: Coordinator, *, complete: bool) -> None:
+        options = self._options
+        may = options.async_commit or not coordinator.committing
+        while self._owed_count and (self._owed_count >= options.sub_tx or complete) and may:
+            if coordinator.idle:
+                coordinator.declare(lambda txn_id: None)
+            if not coordinator.txn_id:
+                return
+            ranges = self._take(options.sub_tx)
+            state = p.described(p.TRANSACTIONAL, coordinator.txn_id, p.ACCEPTED_STATE)
+            for first, last in ranges:
+                self._wire.put(p.disposition(first, last, False, state))
+            coordinator.commit(lambda those=ranges: self._settle(those))  # type: ignore[misc]
+            may = options.async_commit
+
+    def _take(self, most: int) -> list[tuple[int, int]]:
+        found: list[tuple[int, int]] = []
+        while self._owed and most:
+            first, last = self._owed.pop(0)
+            some = min(most, last - first + 1)
+            found.append((first, first + some - 1))
+            if first + some <= last:
+                self._owed.insert(0, (first + some, last))
+            most -= some
+            self._owed_count -= some
+        return found
+
+    def _settle(self, ranges: list[tuple[int, int]]) -> None:
+        for first, last in ranges:
+            self._wire.put(p.disposition(first, last, True))
+
+    def _is_committed(self) -> bool:
+        return self._coordinator is None or not self._coordinator.committing
+
+    def _came_next(self, message: bytes) -> None:
+        if data_of(message) == NEXT:
+            self._begin()
+
+    def _end(self) -> None:
+        self._running = False
+        report = self.report()
+        self.total += self.received
+        self.done(report)
+        self.iteration += 1
+        if self.iteration == self._options.iterations:
+            self.finished = True
+        else:  # before the report, so that nobody else takes the next word
+            self._next.allow(1)
+        self._tell.post(data_message(report.to_json()))

@@ -1,0 +1,63 @@
+"""A client's end of the coordinator: one open transaction at a time, while earlier ones may still be committing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...amqp.client.links import Sender
+from ...amqp.client.wire import Wire
+from ...amqp.codec import encode
+from ...amqp.frames import performatives as p
+from ...base.errors import BrokerError
+
+
+class Coordinator:
+    """On a wire; its link is to be attached by whoever made it."""
+
+    def __init__(self, wire: Wire, name: str) -> None:
+        self.link = Sender(wire, name, "the coordinator", coordinator=True)
+        self.txn_id = b""
+        """Of the open one; empty if none is."""
+        self.committing = 0
+        self._declaring = False
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is open, or about to be."""
+        return not self.txn_id and not self._declaring
+
+    def declare(self, then: Callable[[bytes], None]) -> None:
+        self._declaring = True
+
+        def came(state: Any) -> None:
+            code, fields = p.state_of(state)
+            if code != p.DECLARED or not fields:
+                raise BrokerError("declare", f"the coordinator said {_said(code, fields)}")
+            self._declaring = False
+            self.txn_id = bytes(fields[0])
+            then(self.txn_id)
+
+        self.link.post(_request(p.DECLARE), came)
+
+    def commit(self, then: Callable[[], None]) -> None:
+        """Of the open one, which is not open from here on."""
+        txn_id, self.txn_id = self.txn_id, b""
+        self.committing += 1
+
+        def came(state: Any) -> None:
+            code, fields = p.state_of(state)
+            if code != p.ACCEPTED:
+                raise BrokerError("commit", f"the coordinator said {_said(code, fields)}")
+            self.committing -= 1
+            then()
+
+        self.link.post(_request(p.DISCHARGE, txn_id, False), came)
+
+
+def _request(code: int, *fields: Any) -> bytes:
+    return encode.described(0x77, encode.value(p.described(code, *fields)))
+
+
+def _said(code: int, fields: list[Any]) -> str:
+    return p.error_text(fields[0]) if code == p.REJECTED and fields else f"0x{code:02x}"

@@ -1,0 +1,213 @@
+"""Processes of clients, so that they do not wait for each other's interpreter.
+
+A worker connects its clients, runs them, and tells its parent how far they are and what each iteration brought. The
+roles of a test meet through the broker's queues alone; what goes through the pipe is for who looks on, and the only
+word that comes back is to stop.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+import time
+from multiprocessing.connection import Connection, Pipe
+from typing import NamedTuple
+
+from ...amqp.client.login import BrokerLogin
+from ...amqp.client.loop import Loop
+from ...amqp.client.wire import Wire
+from ...base.errors import BrokerError, CairnError
+from .figures import Report
+from .plan import Options
+from .publisher import Publisher
+from .subscriber import Subscriber
+
+PROGRESS_S = 0.5
+STOP = "stop"
+
+
+class Place(NamedTuple):
+    """One client: what it is, its number, and which queue or topic is its."""
+
+    is_publisher: bool
+    number: int
+    queue: int
+
+
+class Progress(NamedTuple):
+    """The progress of a worker."""
+
+    published: int
+    received: int
+
+
+class Trouble(NamedTuple):
+    """A worker can't go on."""
+
+    text: str
+
+
+class Done(NamedTuple):
+    """A worker has done all it was to do."""
+
+    cpu_s: float
+    connected_s: float
+
+
+Word = Report | Progress | Trouble | Done
+
+
+class Worker:
+    """A process, seen from its parent."""
+
+    def __init__(self, where: BrokerLogin, options: Options, places: list[Place]) -> None:
+        self.pipe, theirs = Pipe()
+        self.places = places
+        self.over = False
+        self.progress = Progress(0, 0)
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", f"from {__name__} import main; main({theirs.fileno()})"],
+                stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), start_new_session=True,
+            )  # fmt: skip  # Ctrl-C is for its parent alone
+        self.pipe.send((where, options, places))
+
+    def words(self) -> list[Word]:
+        """The messages of the worker since the last call."""
+        found: list[Word] = []
+        try:
+            while self.pipe.poll():
+                word = self.pipe.recv()
+                if isinstance(word, Progress):
+                    self.progress = word
+                self.over |= isinstance(word, Trouble | Done)
+                found.append(word)
+        except (EOFError, ConnectionError):
+            if not self.over:
+                self.over = True
+                found.append(Trouble(f"a client process died (status {self.process.wait()})"))
+        return found
+
+    def stop(self) -> None:
+        """Ask for what it has so far."""
+        try:
+            self.pipe.send(STOP)
+        except OSError:
+            pass  # it is gone already
+
+    def end(self, timeout_s: float) -> None:
+        try:
+            self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.pipe.close()
+
+
+def shared_out(options: Options, *, publish: bool, subscribe: bool, alone: bool, processes: int) -> list[list[Place]]:
+    """Which clients each process has. *alone*: all of the test's are here; else one for each queue or topic.
+
+    *processes* is for the publishers, and as many again for the subscribers; 0: as many as there are processors.
+    """
+    most = processes or os.cpu_count() or 1
+    found: list[list[Place]] = []
+    for is_publisher, wanted, per_queue in ((False, subscribe, options.subs), (True, publish, options.pubs)):
+        each = (per_queue if alone else min(1, per_queue)) if wanted else 0
+        number = 0 if alone else secrets.randbits(23) << 8
+        places = [
+            Place(is_publisher, number + queue * each + one, queue)
+            for queue in range(options.queues)
+            for one in range(each)
+        ]
+        share = -(-len(places) // most) or 1
+        found += [places[at : at + share] for at in range(0, len(places), share)]
+    if options.single_connection and found:
+        return [[place for places in found for place in places]]
+    return found
+
+
+def main(fd: int) -> None:
+    """The life of a worker process."""
+    with Connection(fd) as pipe:
+        try:
+            where, options, places = pipe.recv()
+            _Clients(where, options, places, pipe).run()
+        except CairnError as error:
+            _say(pipe, Trouble(str(error)))
+        except EOFError:
+            pass  # the parent is gone, and nobody waits
+
+
+def _say(pipe: Connection, word: Word) -> None:
+    try:
+        pipe.send(word)
+    except OSError:
+        raise EOFError from None
+
+
+class _Clients:
+    def __init__(self, where: BrokerLogin, options: Options, places: list[Place], pipe: Connection) -> None:
+        self._pipe = pipe
+        self._loop = Loop()
+        self._clients: list[Publisher | Subscriber] = []
+        self._stopped = False
+        begun_s = time.monotonic()
+        shared: Wire | None = None
+        for place in places:
+            name = f"{options.base_name}-{'pub' if place.is_publisher else 'sub'}-{place.number}-{os.getpid()}"
+            wire = shared or Wire(where, name)
+            make = Publisher if place.is_publisher else Subscriber
+            client = make(wire, options, place.number, options.address(place.queue), self._share)
+            client.done = self._report
+            self._clients.append(client)
+            if not options.single_connection:
+                self._loop.add(wire, [client])
+            shared = wire if options.single_connection else None
+        if shared is not None:
+            self._loop.add(shared, self._clients)
+        self._connected_s = time.monotonic() - begun_s
+        self._loop.watch(pipe.fileno(), self._heard)
+
+    def run(self) -> None:
+        said_s = 0.0
+        try:
+            while not self._stopped and not all(client.is_idle() for client in self._clients):
+                self._loop.turn(int(PROGRESS_S * 1000))
+                now_s = time.monotonic()
+                if now_s - said_s >= PROGRESS_S:
+                    said_s = now_s
+                    _say(self._pipe, self._progress())
+        except BrokerError:
+            self._say_partial()
+            raise
+        if self._stopped:
+            self._say_partial()
+        _say(self._pipe, self._progress())
+        self._loop.close()
+        _say(self._pipe, Done(time.process_time(), self._connected_s))
+
+    def _say_partial(self) -> None:
+        for client in self._clients:
+            if client.started:
+                _say(self._pipe, client.report(partial=True))
+
+    def _heard(self) -> None:
+        self._pipe.recv()  # there is only one word; EOFError if the parent is gone
+        self._stopped = True
+
+    def _report(self, report: Report) -> None:
+        _say(self._pipe, report)
+
+    def _share(self) -> float:
+        return time.process_time() / max(1, len(self._clients))
+
+    def _progress(self) -> Progress:
+        published = received = 0
+        for client in self._clients:
+            if isinstance(client, Publisher):
+                published += client.total + (client.settled if client.started else 0)
+            else:
+                received += client.total + (client.received if client.started else 0)
+        return Progress(published, received)

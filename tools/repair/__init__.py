@@ -1,0 +1,1 @@
+"""Salvage of damaged stores, and quarantine."""

@@ -1,0 +1,108 @@
+"""From a surveyed log into a new store: queue by queue, each in its order, every content verified on the way."""
+
+from __future__ import annotations
+
+from ...base.errors import JournalError
+from ...recovery.damage_survey import LostMessage, Survey
+from ...store.journaled.store import JournalStore
+from ...store.message_map.placement import on_queues
+from ..inspect.contents import Contents
+from ..inspect.journal_check import Progress
+from .quarantine import Quarantine
+from .salvage_report import DoubtfulMessage, SalvageReport
+
+_FLUSH_BYTES = 8 << 20
+
+
+class MessageCopy:
+    """One run from a survey to a store."""
+
+    def __init__(
+        self, survey: Survey, store: JournalStore, report: SalvageReport, quarantine: Quarantine, progress: Progress
+    ) -> None:
+        self._survey = survey
+        self._store = store
+        self._report = report
+        self._quarantine = quarantine
+        self._progress = progress
+        self._contents = Contents(survey)
+        self._new_ids: dict[int, tuple[int, int]] = {}  # of messages that may be on several queues: new id and time
+        self._waiting_bytes = 0
+
+    def run(self) -> None:
+        names = self._report.queue_names  # queues whose deletion is final in SQL have none, and go
+        on_queue = {queue: ids for queue, ids in on_queues(self._survey.state).items() if queue in names}
+        total = sum(map(len, on_queue.values()))
+        done = 0
+        try:
+            for queue_id, ids in on_queue.items():
+                name = names[queue_id]
+                copied = 0
+                for message_id in ids:
+                    copied += self._copy(message_id, queue_id, name)
+                    done += 1
+                    self._progress("writing messages", done, total)
+                self._report.queues[name] = copied
+            self._store.kick()
+            self._report.lost = [*self._survey.lost.values()]
+            self._keep_the_rest()
+        finally:
+            self._contents.close()
+
+    def _copy(self, message_id: int, queue_id: int, name: str) -> bool:
+        """Put a message on a queue; whether it is there now."""
+        survey, store = self._survey, self._store
+        odd = survey.state.detailed.get(message_id)
+        if message_id in survey.lost or (odd is not None and not odd.is_complete):  # or a sender's who broke off
+            return False
+        if (known := self._new_ids.get(message_id)) is not None:
+            store.enqueue(known[0], queue_id, known[1])
+        elif (new_id := self._put(message_id, queue_id)) == 0:
+            return False
+        elif message_id in survey.doubtful:
+            self._report.doubtful.append(DoubtfulMessage(message_id, new_id, name, survey.doubtful[message_id]))
+        return True
+
+    def _put(self, message_id: int, queue_id: int) -> int:
+        """Store the content on the queue; the new id, 0 if it is not whole."""
+        store = self._store
+        odd = self._survey.state.detailed.get(message_id)
+        new_id = time_us = 0
+        try:
+            for number, piece in enumerate(self._contents.pieces(message_id)):
+                time_us = time_us or piece.head.time_us
+                if odd is None or not odd.last:
+                    new_id, _ = store.put(queue_id, piece.payload, time_us)
+                elif not new_id:
+                    new_id = store.stage(piece.payload, time_us)
+                else:
+                    store.append_content(new_id, piece.payload, time_us, last=number == odd.last)
+                self._flush_after(len(piece.payload))
+        except JournalError as error:
+            if new_id:
+                store.destroy(new_id, time_us)
+            queues = (queue_id,) if odd is None else tuple(odd.queues)
+            self._survey.lost[message_id] = LostMessage(message_id, queues, f"{error.place}: {error.reason}", True)
+            return 0
+        if odd is not None:
+            if odd.last:
+                store.enqueue(new_id, queue_id, time_us)
+            self._new_ids[message_id] = new_id, time_us
+        return new_id
+
+    def _flush_after(self, size_bytes: int) -> None:
+        self._waiting_bytes += size_bytes
+        if self._waiting_bytes >= _FLUSH_BYTES:
+            self._waiting_bytes = 0
+            self._store.kick()
+
+    def _keep_the_rest(self) -> None:
+        for message_id in self._survey.lost:
+            self._keep(message_id, "what is left of a message that is lost")
+        for message_id, odd in self._survey.unplaced.items():
+            if odd.start or odd.pieces:
+                self._report.unplaced.append(message_id)
+                self._keep(message_id, "a message whose queue is not known" + ("" if odd.is_complete else ", in part"))
+
+    def _keep(self, message_id: int, what: str) -> None:
+        self._quarantine.keep(f"message-{message_id}.content", self._contents.what_is_left(message_id), what)

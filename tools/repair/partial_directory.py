@@ -1,0 +1,61 @@
+"""Directories that have their name only when they are complete."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Set
+
+from ...base.disk.real import RealDirectory
+from ...base.errors import CairnError
+
+
+class PartialDirectory:
+    """A directory in the making, under a name of its own; removed at the end unless it is finished.
+
+    One process at a time makes it. What a killed process left is removed by the next one.
+    """
+
+    def __init__(self, target: str, suffix: str, own_names: Set[str], what: str) -> None:
+        """Make *target*, which does not exist or is empty, as *target* + *suffix*.
+
+        *own_names* are the names that one which was killed may have left in it. *what* is made, for errors.
+        """
+        self._target = os.path.realpath(target)
+        self.path = self._target + suffix
+        self._own_names = own_names
+        self._what = what
+        self._finished = False
+
+    def __enter__(self) -> PartialDirectory:
+        self.directory = RealDirectory(self.path, create=True)
+        self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._lock)
+            why = f"another {self._what} is being made there"
+            raise CairnError(self.path, why, "name another directory") from error
+        strangers = set(self.directory.names()) - self._own_names
+        if strangers:
+            os.close(self._lock)
+            why = f"in the way, and not a {self._what} (it holds {min(strangers)!r})"
+            raise CairnError(self.path, why, "move it away")
+        for name in self.directory.names():
+            place = os.path.join(self.path, name)
+            shutil.rmtree(place) if os.path.isdir(place) else os.unlink(place)
+        return self
+
+    def finish(self) -> None:
+        """Give the directory its name, durably. All files in it are synced."""
+        self.directory.sync()
+        parent = RealDirectory(os.path.dirname(self._target))
+        parent.rename(os.path.basename(self.path), os.path.basename(self._target))
+        self._finished = True
+        parent.sync()
+
+    def __exit__(self, *_: object) -> None:
+        if not self._finished:
+            shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)

@@ -1,0 +1,87 @@
+"""The salvage: everything that is whole in a damaged store, made into a new one. The damaged store is only read.
+
+The new store is another log, with a UUID and LSNs of its own; its queues have the ids and the names they had. It is
+built beside its place and moved there when it is complete, so that a salvage that is broken off leaves no store that
+looks like all there was.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from uuid import uuid4
+
+from ...base.clock import Clock
+from ...base.disk.real import RealDirectory, disk_error
+from ...base.errors import CairnError
+from ...recovery.recover import open_store
+from ...store.contract.layout import JOURNAL_NAME
+from ...store.contract.options import StoreOptions
+from ...store.contract.wiring_rows import Rows
+from ...store.directory.lock import lock_unchanged
+from ...store.wiring.wiring import FILE_NAME as WIRING_NAME
+from ...store.wiring.wiring import Wiring
+from ..inspect.journal_check import Progress
+from .damaged_store import DamagedStore, check_store, examine
+from .message_copy import MessageCopy
+from .quarantine import QUARANTINE_NAME, Quarantine
+from .salvage_report import SalvageReport
+
+
+def salvage(
+    path: str, target: str, clock: Clock, progress: Progress, connect: str | None = None, catalog: str | None = None
+) -> SalvageReport:
+    """Salvage the store at *path* into a new store at *target*, where nothing may be yet.
+
+    *connect* and *catalog* name the server that the wiring is on; that of the new store is in SQLite.
+    Raises `StoreInUse` while a broker runs on it, `ForeignStore` for what is no store or a newer one, `DiskError`, and
+    what SQL means.
+    """
+    check_store(path)
+    if (os.path.realpath(target) + os.sep).startswith(os.path.realpath(path) + os.sep):
+        raise CairnError(target, "it lies in the damaged store", "name a directory outside of it")
+    building = target.rstrip(os.sep) + ".salvaging"
+    for place, why in ((target, "there is something already"), (building, "left by a salvage that was broken off")):
+        if os.path.lexists(place):
+            raise CairnError(place, why, "name another directory, or remove it")
+    fd = lock_unchanged(path)
+    try:
+        examined = examine(path, progress, connect, catalog)
+        examined.report.salvaged = target
+        build(examined, building, clock, progress)
+        try:
+            os.rename(building, target)
+        except OSError as error:
+            raise disk_error(building, f"rename to {target}", error) from error
+        RealDirectory(os.path.dirname(os.path.abspath(target))).sync()
+    finally:
+        if fd >= 0:
+            os.close(fd)
+    return examined.report
+
+
+def build(examined: DamagedStore, building: str, clock: Clock, progress: Progress) -> None:
+    """Make the new store in the directory *building*, with its quarantine, and fill in the report."""
+    report, found, rows = examined
+    _make_wiring(building, rows)
+    quarantine = Quarantine(os.path.join(building, QUARANTINE_NAME), report)
+    options = StoreOptions() if found is None else StoreOptions(container_bytes=found.mark.container_bytes)
+    store, _ = open_store(building, clock, options)
+    try:
+        if found is not None:
+            MessageCopy(found, store, report, quarantine, progress).run()
+    finally:
+        store.close()
+    if found is not None:
+        quarantine.keep_gaps(found)
+        report.remarks = found.remarks()
+    quarantine.close(json.dumps(report.fields(), indent=1))
+
+
+def _make_wiring(building: str, rows: Rows) -> None:
+    RealDirectory(os.path.join(building, JOURNAL_NAME), create=True)
+    wiring = Wiring.open(os.path.join(building, WIRING_NAME))
+    try:
+        wiring.restore(uuid4(), rows, formatted=False)
+    finally:
+        wiring.close()

@@ -1,0 +1,106 @@
+"""Salvage in place: the salvaged journal and wiring take the place of the damaged ones, which go to a quarantine.
+
+STORE/salvaged-TIME      the new store while it is made
+STORE/quarantine-TIME    the damaged journal and wiring, with the report and what could not be salvaged
+
+Each step is one rename, and at every moment in between the store is either the damaged one, or refuses to start because
+its journal or its wiring is gone, or the salvaged one. The damaged journal is the first to go: from then on
+no broker can have written anything, and a salvage that was broken off goes on where it stood.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from datetime import UTC, datetime
+
+from ...base.clock import Clock
+from ...base.disk.real import RealDirectory, disk_error
+from ...base.errors import CairnError
+from ...store.contract.layout import JOURNAL_NAME
+from ...store.directory.lock import lock_store
+from ...store.wiring.wiring import FILE_NAME as WIRING_NAME
+from ..inspect.journal_check import Progress
+from .damaged_store import check_store, examine
+from .quarantine import QUARANTINE_NAME, REPORT_NAME, is_complete
+from .salvage import build
+from .salvage_report import SalvageReport
+
+_SALVAGED, _QUARANTINE = "salvaged-", "quarantine-"
+_PARTS = (JOURNAL_NAME, WIRING_NAME, WIRING_NAME + "-journal")
+"""The files that are moved, in this order: without a journal nothing starts."""
+
+
+def salvage_in_place(path: str, clock: Clock, progress: Progress) -> SalvageReport | dict[str, object]:
+    """Salvage the store at *path*; nothing is changed if it is sound.
+
+    Of one that was broken off and is completed now, the report as it stands in the quarantine.
+    """
+    if not (os.path.isdir(path) and _begun(path)):
+        check_store(path)
+    fd = lock_store(path)
+    try:
+        time = _begun(path)
+        if time:
+            _swap(path, time)
+            return _read_report(os.path.join(path, _QUARANTINE + time, REPORT_NAME))
+        examined = examine(path, progress)  # refuses a store whose wiring is on a server
+        if examined.is_sound:
+            return examined.report
+        time = datetime.fromtimestamp(clock.wall_us() // 1_000_000, UTC).strftime("%Y%m%dT%H%M%SZ")
+        building = os.path.join(path, _SALVAGED + time)
+        for place in (building, os.path.join(path, _QUARANTINE + time)):
+            if os.path.lexists(place):
+                raise CairnError(place, "it is there already", "try again in a second")
+        examined.report.salvaged = path
+        build(examined, building, clock, progress)
+        _rename(path, os.path.join(_SALVAGED + time, QUARANTINE_NAME), _QUARANTINE + time)
+        _swap(path, time)
+        return examined.report
+    finally:
+        os.close(fd)
+
+
+def _begun(path: str) -> str:
+    """The time of a salvage that has taken the damaged journal away and was broken off then; "" if there is none."""
+    for name in RealDirectory(path).names():
+        time = name.removeprefix(_SALVAGED)
+        waits = os.path.lexists(os.path.join(path, name, JOURNAL_NAME))
+        if time == name or not is_complete(os.path.join(path, _QUARANTINE + time)):
+            continue
+        if not (waits and os.path.lexists(os.path.join(path, JOURNAL_NAME))):
+            return time
+    return ""
+
+
+def _swap(path: str, time: str) -> None:
+    new, quarantine = _SALVAGED + time, _QUARANTINE + time
+    for name in _PARTS:
+        is_damaged = os.path.lexists(os.path.join(path, new, WIRING_NAME))  # the new wiring is the first to move in
+        if is_damaged and os.path.lexists(os.path.join(path, name)):
+            _rename(path, name, os.path.join(quarantine, name))
+    for name in (WIRING_NAME, JOURNAL_NAME):
+        if os.path.lexists(os.path.join(path, new, name)):
+            _rename(path, os.path.join(new, name), name)
+    try:
+        shutil.rmtree(os.path.join(path, new))  # its locks, and its checkpoint, which is made again
+    except OSError as error:
+        raise disk_error(os.path.join(path, new), "remove", error) from error
+    RealDirectory(path).sync()
+
+
+def _rename(path: str, old: str, name: str) -> None:
+    """Move *old* in the store to *name*, durably."""
+    try:
+        os.rename(os.path.join(path, old), os.path.join(path, name))
+    except OSError as error:
+        raise disk_error(os.path.join(path, old), f"rename to {name}", error) from error
+    for place in {os.path.dirname(name), os.path.dirname(old)}:
+        RealDirectory(os.path.join(path, place)).sync()
+
+
+def _read_report(place: str) -> dict[str, object]:
+    with open(place, encoding="utf-8") as file:
+        found: dict[str, object] = json.load(file)
+    return found

@@ -1,0 +1,307 @@
+"""Holds the history of a soak against the promise; knows nothing of the broker but what its clients saw.
+
+Of every message the checker follows what a client can know, life of the broker by life:
+
+    maybe   it may be on the queue or not: sent and not confirmed, or taken and then the broker or the client was killed
+    there   it must be on the queue: confirmed, or shown to somebody once
+    held    a receiver has it
+    taken   that receiver said that it is to be deleted
+    off     the session in which it was taken ended in good order: off the queue until the broker is killed
+    gone    the broker confirmed that
+
+`maybe`, `there` -> Got -> `held` -> Answered -> `there` or `taken` -> Settled -> `gone`. With the session's end `held`
+becomes `there`, and `taken` becomes `off` or `maybe`. With the broker's life `held` becomes `there`, `taken` and `off`
+become `maybe`. A history ends with all queues drained, so that whatever is then still `there` or `held` is lost; of one
+that broke off before that, nothing is called lost.
+
+What is sent in a transaction is confirmed, and what is taken in one settled, with the answer to its commit. Until a
+commit is asked for, what was taken in it is `held`, and what was sent in it must never be seen. Whatever became of a
+commit whose answer never came, all that was in the transaction shows it done, or all not: else it is half.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+
+from .history import (
+    Answered,
+    Asked,
+    Confirmed,
+    Decided,
+    Died,
+    Ended,
+    Event,
+    Got,
+    Refused,
+    Sent,
+    Settled,
+    Stopped,
+    Trouble,
+)
+
+DEFECTS = ("lost", "duplicated", "resurrected", "unmarked", "reordered", "corrupt", "phantom", "unanswered", "half")
+"""The defects that are counted.
+
+* duplicated: two consumers hold the message at once
+* unmarked: delivered again, and not marked as redelivered
+* resurrected: delivered again after its consumption was confirmed
+* phantom: never sent, refused, rolled back, or sent elsewhere
+* unanswered: kept by a broker that stopped in good order, without an outcome for the sender
+* half: only a part of a transaction took effect; a transaction counts once
+"""
+
+Step = Got | Answered | Settled
+_FOREVER = 1 << 63
+
+
+@dataclass
+class Verdict:
+    """The verdict on a history."""
+
+    found: list[tuple[str, str]] = field(default_factory=list)
+    """A defect and the message, or transaction, it befell, once for each."""
+    confirmed: int = 0
+    in_doubt: int = 0
+    """Messages that were sent and neither confirmed nor refused."""
+    consumed: int = 0
+    """Messages that were taken off by a receiver that the broker confirmed this to, or that did not come again."""
+    redelivered: int = 0
+    """Deliveries of a message that had been delivered before."""
+    troubles: list[Trouble] = field(default_factory=list)
+
+    def counts(self) -> Counter[str]:
+        return Counter(kind for kind, _ in self.found)
+
+    def line(self) -> str:
+        counts = self.counts()
+        return (
+            f"{self.confirmed} messages confirmed, {self.in_doubt} in doubt, {self.consumed} consumed, "
+            f"{self.redelivered - counts['unmarked']} redelivered and marked, "
+            + ", ".join(f"{counts[kind]} {kind}" for kind in DEFECTS)
+        )
+
+    def add(self, other: Verdict) -> None:
+        """Sum both up here."""
+        self.found += other.found
+        self.confirmed += other.confirmed
+        self.in_doubt += other.in_doubt
+        self.consumed += other.consumed
+        self.redelivered += other.redelivered
+        self.troubles += other.troubles
+
+
+class _Ends:
+    """The ends of the sessions."""
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        self._sessions: dict[str, Ended] = {}
+        self._clients: dict[str, Died] = {}
+        self._stopped: dict[int, int] = {}
+        for event in events:
+            if isinstance(event, Ended):
+                self._sessions[event.session] = event
+            elif isinstance(event, Died):
+                self._clients[event.client] = event
+            elif isinstance(event, Stopped):
+                self._stopped[event.life] = event.at
+
+    def of(self, session: str, life: int) -> tuple[int, bool]:
+        """The earliest end of *session*, and whether it was lost: its last frames may not have arrived."""
+        ended = self._sessions.get(session)
+        died = self._clients.get(session.partition("/")[0])
+        cut_at = min(died.at if died is not None else _FOREVER, self.stopped(life))
+        if ended is None or ended.at >= cut_at:
+            return cut_at, True
+        return ended.at, ended.lost or cut_at < _FOREVER  # its last words may have crossed with that
+
+    def died(self, client: str) -> bool:
+        return client in self._clients
+
+    def stopped(self, life: int) -> int:
+        """The time when the broker was asked to end in good order; from then on it may end any session."""
+        return self._stopped.get(life, _FOREVER)
+
+
+class _Transactions:
+    """The outcome of each transaction, as far as its client knows, and its operations."""
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        self._asked: set[str] = set()
+        self._rolled_back: set[str] = set()
+        self.sent: dict[str, list[str]] = defaultdict(list)
+        self.taken: dict[str, list[Answered]] = defaultdict(list)
+        for event in events:
+            if isinstance(event, Asked) and event.commit:
+                self._asked.add(event.txn)
+            elif isinstance(event, Decided) and not event.commit:
+                self._rolled_back.add(event.txn)
+            elif isinstance(event, Sent) and event.txn:
+                self.sent[event.txn].append(event.message)
+            elif isinstance(event, Answered) and event.txn:
+                self.taken[event.txn].append(event)
+
+    def is_undone(self, txn: str) -> bool:
+        """Nothing of it may ever be seen."""
+        return txn in self._rolled_back or txn not in self._asked
+
+    def half(self, steps: Mapping[str, list[Step]], *, drained: bool) -> list[str]:
+        """Those of which a part was done and another was not."""
+        gots: dict[str, list[tuple[int, int]]] = {
+            message: [(step.life, step.at) for step in story if isinstance(step, Got)]
+            for message, story in steps.items()
+        }
+        found: list[str] = []
+        for txn in self.sent.keys() | self.taken.keys():
+            if self.is_undone(txn):
+                continue
+            arrived = [bool(gots.get(message)) for message in self.sent[txn]]
+            again = [any(got > (one.life, one.at) for got in gots.get(one.message, ())) for one in self.taken[txn]]
+            done = any(arrived) or (drained and not all(again))
+            not_done = any(again) or (drained and not all(arrived))
+            if done and not_done:
+                found.append(txn)
+        return found
+
+
+def check(history: Sequence[Event], *, drained: bool = True) -> Verdict:
+    """The defects of *history*, in any order; *drained*: it went on until there were no messages left."""
+    verdict = Verdict()
+    sent: dict[str, Sent] = {}
+    confirmed: dict[str, int] = {}
+    refused: set[str] = set()
+    steps: dict[str, list[Step]] = defaultdict(list)
+    transactions = _Transactions(history)
+    for event in history:
+        if isinstance(event, Sent):
+            sent[event.message] = event
+            if event.txn and transactions.is_undone(event.txn):
+                refused.add(event.message)
+        elif isinstance(event, Confirmed):
+            confirmed[event.message] = event.at
+        elif isinstance(event, Refused):
+            refused.add(event.message)
+        elif isinstance(event, Answered) and event.txn and transactions.is_undone(event.txn):
+            continue  # it is still held
+        elif isinstance(event, Got | Answered | Settled):
+            steps[event.message].append(event)
+        elif isinstance(event, Trouble):
+            verdict.troubles.append(event)
+    ends = _Ends(history)
+    found: dict[tuple[str, str], None] = {}
+
+    for message in steps.keys() - sent.keys():
+        found["phantom" if message else "corrupt", message] = None
+    for message, origin in sent.items():
+        story = sorted(steps.get(message, ()), key=attrgetter("life", "at"))
+        gots = [step for step in story if isinstance(step, Got)]
+        if any(got.queue != origin.queue for got in gots) or (gots and message in refused):
+            found["phantom", message] = None
+        if any(got.digest != origin.digest for got in gots):
+            found["corrupt", message] = None
+        if not all(got.marked for got in gots[1:]):
+            found["unmarked", message] = None
+        known = "there" if message in confirmed else "maybe"
+        for defect in _follow(known, story, ends, verdict):
+            if drained or defect != "lost":
+                found[defect, message] = None
+        if message not in confirmed and message not in refused:
+            verdict.in_doubt += 1
+            if gots and ends.stopped(origin.life) < _FOREVER and not ends.died(origin.sender):
+                found["unanswered", message] = None
+        verdict.redelivered += max(0, len(gots) - 1)
+    for message in _reordered(history, sent, confirmed):
+        found["reordered", message] = None
+    for txn in transactions.half(steps, drained=drained):
+        found["half", txn] = None
+    verdict.confirmed = len(confirmed)
+    verdict.found = sorted(found)
+    return verdict
+
+
+def _follow(known: str, story: list[Step], ends: _Ends, verdict: Verdict) -> list[str]:
+    """The message's way through the states of the table above, and what was wrong on it."""
+    wrong: list[str] = []
+    holder, life = "", 0
+    for step in story:
+        if step.life != life:
+            known = _restarted(known)
+            life = step.life
+        elif known in ("held", "taken") and (step.session != holder or isinstance(step, Got)):
+            ended_at, lost = ends.of(holder, life)
+            if ended_at <= step.at:
+                known = "there" if known == "held" else "maybe" if lost else "off"
+        if isinstance(step, Got):
+            if known == "gone":
+                wrong.append("resurrected")
+            elif known not in ("there", "maybe"):
+                wrong.append("duplicated")
+            known, holder = "held", step.session
+        elif isinstance(step, Answered):
+            known = "there" if step.outcome == "returned" else "taken"
+        else:
+            known = "gone"
+    if known in ("there", "held"):
+        wrong.append("lost")
+    if known in ("taken", "off", "gone") or (known == "maybe" and story):
+        verdict.consumed += 1
+    return wrong
+
+
+def _restarted(known: str) -> str:
+    return {"held": "there", "taken": "maybe", "off": "maybe"}.get(known, known)
+
+
+# ---- order --------------------------------------------------------------------------------------------------------
+
+
+def _reordered(history: Iterable[Event], sent: dict[str, Sent], confirmed: dict[str, int]) -> set[str]:
+    """Messages that stood behind one that came later.
+
+    What one session gets comes in the order of the queue, but for messages that somebody gave back: they go out again
+    as soon as somebody wants them. So two kinds of sequences must be in order: the unmarked deliveries of a session,
+    because what was given back is marked; and all deliveries of a session until anything was given back to its queue
+    in that life of the broker. To the latter belongs every session of the drain at the end.
+    """
+    unmarked: dict[str, list[Got]] = defaultdict(list)
+    sessions: dict[str, list[Got]] = defaultdict(list)
+    given_back: dict[tuple[int, str], int] = {}
+    ended_at: dict[int, int] = {}
+    for event in history:
+        if isinstance(event, Got) and event.message in sent:
+            sessions[event.session].append(event)
+            if not event.marked:
+                unmarked[event.session].append(event)
+        elif isinstance(event, Ended) or (isinstance(event, Answered) and event.outcome == "returned"):
+            place = event.life, event.queue
+            given_back[place] = min(event.at, given_back.get(place, _FOREVER))
+        elif isinstance(event, Died | Stopped):
+            ended_at[event.life] = min(event.at, ended_at.get(event.life, _FOREVER))
+    found: set[str] = set()
+    for gots in unmarked.values():
+        gots.sort(key=attrgetter("at"))
+        found |= _out_of_order(gots, sent, confirmed)
+    for gots in sessions.values():
+        gots.sort(key=attrgetter("at"))
+        life = gots[0].life
+        until = min(given_back.get((life, gots[0].queue), _FOREVER), ended_at.get(life, _FOREVER))
+        found |= _out_of_order(gots[: bisect_right(gots, until, key=attrgetter("at"))], sent, confirmed)
+    return found
+
+
+def _out_of_order(gots: Sequence[Got], sent: dict[str, Sent], confirmed: dict[str, int]) -> set[str]:
+    """Those behind which stands a message that its sender sent before, or that was confirmed before they were sent."""
+    found: set[str] = set()
+    lowest: dict[tuple[str, str], int] = {}
+    earliest = _FOREVER
+    for got in reversed(gots):
+        origin = sent[got.message]
+        lane = origin.sender, origin.queue
+        if origin.number > lowest.get(lane, _FOREVER) or origin.at > earliest:
+            found.add(got.message)
+        lowest[lane] = min(origin.number, lowest.get(lane, _FOREVER))
+        earliest = min(confirmed.get(got.message, _FOREVER), earliest)
+    return found

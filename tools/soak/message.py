@@ -1,0 +1,145 @@
+"""Messages of a soak, written and read byte by byte, so that what arrives is compared with what was sent as bytes.
+
+A message has a header that says it is durable and was never acquired before, sometimes annotations, properties with its
+id, sometimes application properties, and data in one or more sections. The broker may change two fields of the header,
+first-acquirer and delivery-count. The digest covers all the rest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from random import Random
+from typing import NamedTuple
+
+from ...amqp.codec import primitives as codec
+from ...amqp.codec import sections
+from ...amqp.codec.header import parse
+
+SECTION_BYTES = 100_000
+"""Longer data is written in several sections."""
+
+
+class Arrived(NamedTuple):
+    """The identity of a message that arrived."""
+
+    message: str
+    """Its id; empty if the bytes are not one whole message."""
+    digest: str
+    marked: bool
+
+
+def encode(
+    message: str, data: bytes, to: str | None, random: Random, *, durable: bool = True
+) -> tuple[bytes, str]:
+    """The bytes of a message, in one of many shapes, and their digest."""
+    priority = random.randrange(10)
+    fields = (b"\x41" if durable else b"\x42") + bytes((0x50, priority)) + b"\x40\x41"  # no ttl, first acquirer
+    if random.random() < 0.3:
+        fields += random.choice((b"\x43", b"\x52\x00", b"\x70\x00\x00\x00\x00"))  # a delivery count of 0
+    count = 4 + (len(fields) > 5)
+    if random.random() < 0.2:
+        header = b"\x00\x53\x70\xd0" + struct.pack(">II", len(fields) + 4, count) + fields
+    else:
+        header = b"\x00\x53\x70\xc0" + bytes((len(fields) + 1, count)) + fields
+    rest = b""
+    if random.random() < 0.2:
+        rest += _section(0x72, 0xC1, b"\x02" + _short(0xA3, b"x-opt-place") + _short(0xA1, message[::-1].encode()))
+    address = b"\x40" if to is None else _short(0xA1, to.encode())
+    rest += _section(0x73, 0xC0, b"\x03" + _short(0xA1, message.encode()) + b"\x40" + address)
+    if random.random() < 0.2:
+        rest += _section(0x74, 0xC1, b"\x02" + _short(0xA1, b"number") + b"\x70" + random.randbytes(4))
+    for at in range(0, max(len(data), 1), SECTION_BYTES):
+        rest += _section(0x75, 0xB0, data[at : at + SECTION_BYTES])
+    return header + rest, _digest(durable, priority, rest)
+
+
+def encode_plain(
+    message: str, data: bytes, to: str | None, random: Random, *, durable: bool = True
+) -> tuple[bytes, str]:
+    """The bytes of a message that any broker keeps the meaning of, and the digest of that."""
+    body = message.encode() + b"\0" + data
+    header = _section(0x70, 0xC0, b"\x01" + (b"\x41" if durable else b"\x42"))
+    return header + _section(0x75, 0xB0, body), _digest(durable, 0, body)
+
+
+def decode(raw: bytes) -> Arrived:
+    """Decodes *raw*; never raises, because anything may arrive."""
+    try:
+        durable, priority, first_acquirer, delivery_count, at = _header(raw)
+        message = _message_id(raw, at)
+    except (IndexError, ValueError, struct.error):
+        return Arrived("", _digest(False, 0, raw), False)
+    return Arrived(message, _digest(durable, priority, raw[at:]), not first_acquirer or delivery_count > 0)
+
+
+def decode_plain(raw: bytes) -> Arrived:
+    """Decodes a message that was rewritten on its way, from its header and its data alone; never raises."""
+    try:
+        header, body = parse(raw), b""
+        for section in sections.index(raw).body:
+            body += bytes(codec.read(raw, section.value)[0])  # type: ignore[arg-type]
+        message, mark, _ = body.partition(b"\0")
+        name = message.decode("ascii") if mark else ""
+    except (codec.Malformed, UnicodeDecodeError, TypeError, ValueError):
+        return Arrived("", _digest(False, 0, raw), False)
+    return Arrived(name, _digest(header.durable, 0, body), not header.first_acquirer or header.delivery_count > 0)
+
+
+def _digest(durable: bool, priority: int, rest: bytes) -> str:
+    return hashlib.blake2b(bytes((durable, priority)) + rest, digest_size=12).hexdigest()
+
+
+def _short(kind: int, value: bytes) -> bytes:
+    return bytes((kind, len(value))) + value
+
+
+def _section(code: int, kind: int, value: bytes) -> bytes:
+    size = struct.pack(">I", len(value)) if kind & 0x10 else bytes((len(value),))
+    return bytes((0x00, 0x53, code, kind)) + size + value
+
+
+def _header(raw: bytes) -> tuple[bool, int, bool, int, int]:
+    """durable, priority, first-acquirer, delivery-count, and where the header ends."""
+    kind = raw[3]
+    if raw[:3] != b"\x00\x53\x70" or kind not in (0xC0, 0xD0):
+        raise ValueError("no header")
+    at, count, end = (6, raw[5], 5 + raw[4]) if kind == 0xC0 else (12, raw[11], 8 + _number(raw, 4))
+    values: list[int | None] = []
+    for _ in range(count):
+        value, at = _field(raw, at)
+        values.append(value)
+    if at != end:
+        raise ValueError("the header's size")
+    values += [None] * (5 - len(values))
+    durable, priority, _, first, deliveries = values
+    return bool(durable), 4 if priority is None else priority, bool(first), deliveries or 0, at
+
+
+def _field(raw: bytes, at: int) -> tuple[int | None, int]:
+    kind = raw[at]
+    if kind in (0x50, 0x52, 0x53, 0x56):
+        return raw[at + 1], at + 2
+    if kind == 0x70:
+        return _number(raw, at + 1), at + 5
+    return {0x40: None, 0x41: 1, 0x42: 0, 0x43: 0}.get(kind, 0xFF), at + 1
+
+
+def _number(raw: bytes, at: int) -> int:
+    return int(struct.unpack_from(">I", raw, at)[0])
+
+
+def _message_id(raw: bytes, at: int) -> str:
+    """The id, if the sections from *at* on are well-formed to the last byte."""
+    message = ""
+    while at < len(raw):
+        if raw[at : at + 2] != b"\x00\x53":
+            raise ValueError("no section")
+        code, kind = raw[at + 2], raw[at + 3]
+        begin, size = (at + 8, _number(raw, at + 4)) if kind & 0x10 else (at + 5, raw[at + 4])
+        if code == 0x73:
+            message = raw[begin + 3 : begin + 3 + raw[begin + 2]].decode("ascii")
+        at = begin + size
+    if at != len(raw):
+        raise ValueError("cut short")
+    return message

@@ -1,0 +1,99 @@
+"""The check that a checkpoint and the log behind it yield the state of the whole log, as a start assumes."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from ...base.errors import JournalError
+from ...journal.format.block import Block
+from ...journal.read.scanner import LogReader
+from ...recovery.replay import Replay
+from ...store.checkpoint import checkpoint
+from ...store.checkpoint.checkpoint_file import BadCheckpoint, CheckpointFile, DamagedCheckpoint
+from ...store.message_map.reconciliation import reconcile
+from ...store.message_map.state import State
+from .verdicts import Verdict
+
+PLACE = "checkpoint"
+_REMEDY = "stop the broker and remove the directory checkpoint: the next start reads the whole log and makes it anew"
+_NAMED = 3
+
+
+class CheckpointComparison:
+    """The state that a start would derive from the checkpoint. `take` gets the blocks of the log in order."""
+
+    def __init__(self, file: CheckpointFile, reader: LogReader) -> None:
+        self._found: list[Verdict] = []
+        self._state: State | None = None
+        self._replay: Replay | None = None
+        self._size = reader.container_bytes
+        self._path = reader.directory.path
+        try:
+            entries = file.load()
+            self._meta = checkpoint.meta_of(entries)
+            if self._meta.log_uuid != reader.log_uuid or self._meta.container_bytes != reader.container_bytes:
+                raise BadCheckpoint("it is of another log")
+            known = State(reader.container_bytes)
+            checkpoint.restore(known, entries)
+        except DamagedCheckpoint as error:
+            self._found.append(Verdict("corrupt", PLACE, str(error), "nothing", "the next start makes it anew"))
+        except (BadCheckpoint, ValueError, KeyError, TypeError) as error:
+            what = f"not used: {error}; the next start reads the whole log"
+            self._found.append(Verdict("note", PLACE, what))
+        else:
+            self._state = known
+
+    def take(self, block: Block) -> None:
+        if self._replay is not None:
+            self._replay.take(block)
+        elif self._state is not None and block.lsn == self._meta.block_lsn:
+            if block.head.crc32c == self._meta.block_crc:
+                self._replay = Replay(self._state, self._path, self._size)
+            else:
+                self._state = None
+                what = f"the block at LSN {block.lsn} is not the one that it goes on behind; the next start reads all"
+                self._found.append(Verdict("note", PLACE, what))
+
+    def verdicts(self, state: State, slots: dict[int, int], reader: LogReader, *, is_whole: bool) -> list[Verdict]:
+        """The log says *state*. *is_whole*: nothing of it is missing."""
+        if self._state is None:
+            return self._found
+        skipped = any(end > self._meta.block_lsn for _, end in reader.recycled)
+        if self._replay is None or skipped or not is_whole:
+            why = "what it goes on behind was not read" if is_whole else "the log can't be read through"
+            return [*self._found, Verdict("note", PLACE, f"not compared with the log: {why}")]
+        self._replay.apply()
+        try:
+            reconcile(self._state, slots)
+        except JournalError as error:
+            return [*self._found, Verdict("corrupt", PLACE, str(error), remedy=_REMEDY)]
+        differences = _differences(self._state, state)
+        if differences:
+            what = f"it does not agree with the log: {'; '.join(differences)}"
+            self._found.append(Verdict("corrupt", PLACE, what, remedy=_REMEDY))
+        return self._found
+
+
+def _differences(known: State, true: State) -> list[str]:
+    told = []
+    pages = {slot for slot in {*known.pages, *true.pages} if known.pages.get(slot) != true.pages.get(slot)}
+    ids = {
+        message_id
+        for slot in pages
+        for message_id, _ in known.pages.get(slot, {}).items() ^ true.pages.get(slot, {}).items()
+    }
+    ids |= {one for one in {*known.detailed, *true.detailed} if _particulars(known, one) != _particulars(true, one)}
+    ids |= {message_id for message_id, _ in known.moved.items() ^ true.moved.items()}
+    if ids:
+        named = ", ".join(map(str, islice(sorted(ids), _NAMED))) + (", ..." if len(ids) > _NAMED else "")
+        told.append(f"{len(ids)} messages differ ({named})")
+    for name in ("prepared", "decided"):
+        one, other = set(getattr(known.outcomes, name)), set(getattr(true.outcomes, name))
+        if one != other:
+            told.append(f"transactions that are {name}: {sorted(one ^ other)[:_NAMED]}")
+    return told
+
+
+def _particulars(state: State, message_id: int) -> object:
+    odd = state.detailed.get(message_id)
+    return None if odd is None else (odd.start, odd.size_bytes, odd.pieces, odd.last, odd.queues)

@@ -1,0 +1,103 @@
+"""The check that the payloads of intact blocks have the checksums of their records, without reading a payload.
+
+A block's checksum is known to be valid. It covers the record headers and the payloads, one behind the other. So the
+checksums of the headers and of the records combine to it only if the latter are those of the payloads. This is done
+for many blocks at once.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from crc32c import crc32c
+
+from ...journal.format.block import CRC, HEAD, Block
+from ...journal.format.record import HEAD_BYTES
+from .checked_reader import CheckedReader
+from .joined_crc import MAX_BYTES, Words, joined
+from .verdicts import SALVAGE, Verdict
+
+_WORDS = HEAD_BYTES // 4
+_PLACE, _SIZE, _CRC = 1, 2, 3
+"""Words of a record head: place, size and checksum of the payload."""
+_MANY = 1 << 13
+"""The minimum number of records with a payload that are checked together."""
+_NO_HEAD = np.zeros((1, 3), np.uint32)
+
+
+class PayloadSums:
+    """Takes blocks in order; `check` ends it."""
+
+    def __init__(self) -> None:
+        self.doubtful: list[int] = []
+        """The LSNs of blocks for which that is not so: `bad_records` tells more."""
+        self._lsns: list[int] = []
+        self._wanted: list[int] = []
+        self._of_heads: list[int] = []
+        self._pieces: list[Words] = []  # place, size and checksum of the heads, and of each payload
+        self._waiting = 0
+
+    def take(self, block: Block) -> None:
+        """Gather *block*."""
+        count, body = block.head.records, block.body
+        first = HEAD_BYTES * count
+        words = np.frombuffer(body, "<u4", count * _WORDS).reshape(count, _WORDS)
+        pieces = words[np.flatnonzero(words[:, _SIZE]), _PLACE : _CRC + 1]
+        payload_bytes = len(body) - first
+        if payload_bytes >= MAX_BYTES or int(pieces[:, 1].sum()) != payload_bytes:
+            self.doubtful.append(block.lsn)
+            return
+        self._lsns.append(block.lsn)
+        self._wanted.append(block.head.crc32c)
+        self._of_heads.append(crc32c(body[:first], crc32c(HEAD.pack(*block.head)[CRC.size :])))
+        self._pieces += (_NO_HEAD, pieces)
+        self._waiting += len(pieces)
+        if self._waiting >= _MANY:
+            self.check()
+
+    def check(self) -> None:
+        """Look at what was gathered."""
+        if not self._lsns:
+            return
+        counts = np.array([len(pieces) + 1 for pieces in self._pieces[1::2]])
+        begins = np.cumsum(counts) - counts
+        places, sizes, crcs = np.concatenate(self._pieces).T
+        sizes, crcs = sizes.astype(np.int64), crcs.copy()
+        crcs[begins] = self._of_heads
+        before = np.cumsum(sizes) - sizes
+        are_apart = before - np.repeat(before[begins], counts) != places
+        differ = joined(crcs, sizes, begins) != np.array(self._wanted, np.uint32)
+        if are_apart.any():
+            differ |= np.logical_or.reduceat(are_apart, begins)
+        self.doubtful += [self._lsns[at] for at in np.flatnonzero(differ)]
+        self._lsns, self._wanted, self._of_heads, self._pieces, self._waiting = [], [], [], [], 0
+
+
+def bad_records(block: Block) -> list[int]:
+    """The numbers of the records whose payloads don't match their checksums, by a look at each of them."""
+    count, body = block.head.records, block.body
+    words = np.frombuffer(body, "<u4", count * _WORDS).reshape(count, _WORDS)
+    payloads = body[HEAD_BYTES * count :]
+    numbers = np.flatnonzero(words[:, _SIZE])
+    places, sizes, wanted = words[numbers, _PLACE : _CRC + 1].T.tolist()
+    crcs = [crc32c(payloads[at : at + size]) for at, size in zip(places, sizes, strict=True)]
+    return [number for number, crc, right in zip(numbers.tolist(), crcs, wanted, strict=True) if crc != right]
+
+
+def payload_verdicts(sums: PayloadSums, reader: CheckedReader) -> list[Verdict]:
+    """A verdict for each damaged payload in the blocks that *sums* doubts by now.
+
+    A payload's checksum was made when the record was appended, before the block was.
+    """
+    doubtful, sums.doubtful = sums.doubtful, []
+    found = []
+    for block_lsn in doubtful:
+        block = reader.block_at(block_lsn)
+        if block is None:  # it has left the log meanwhile
+            continue
+        for number in bad_records(block):
+            lsn = block.record_lsn(number)
+            message_id = block.heads()[number].message_id
+            what = f"the payload of the record at LSN {lsn} does not match its checksum, though its block is whole"
+            lost = f"message {message_id}" if message_id else ""
+            found.append(Verdict("corrupt", reader.file_name_of(lsn), what, lost, SALVAGE, lsn, lsn + HEAD_BYTES))
+    return found

@@ -1,0 +1,143 @@
+"""The verification of a store: every byte that a checksum covers, and every reference from one part to another.
+
+The journal is read once, as recovery reads it, also while a broker writes it, and nothing is ever written. The checks:
+
+* each block: its checksum, its place in the chain, and zeros in its padding
+* each payload: its own checksum
+* references between records: see `references`
+* the resulting state: compared with the checkpoint and with SQL
+
+The broker may recycle containers that are about to be read. Records that left the log are not reported as missing, and
+properties that the log no longer shows are not judged.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from ...base.disk.seam import SECTOR_BYTES, Directory
+from ...base.errors import JournalError
+from ...journal.read.scanner import Damage
+from ...store.checkpoint.checkpoint_file import CheckpointFile
+from ...store.wiring.rescue import Rescued
+from ..inspect.journal_check import Progress
+from ..inspect.replayed_log import ReplayedLog
+from .checked_reader import CheckedReader, open_checked
+from .checkpoint_check import CheckpointComparison
+from .container_check import container_verdicts, first_block_verdicts, mark_verdicts
+from .gap_check import gap_verdicts
+from .payload_check import PayloadSums, payload_verdicts
+from .references import References, reference_verdicts
+from .verdicts import SALVAGE, Verdict, VerifyReport
+from .wiring_check import judge_sql
+
+_STEP_BYTES = 4 << 20
+
+
+class Verify:
+    """One look at a store, in *report*, which holds what is known by now also if `run` is broken off."""
+
+    def __init__(
+        self,
+        report: VerifyReport,
+        directory: Directory,
+        read_sql: Callable[[], Rescued] | None,
+        checkpoint: CheckpointFile | None,
+        progress: Progress,
+    ) -> None:
+        """*directory*: the journal's. *read_sql* and *checkpoint*: None to leave them out."""
+        self.report = report
+        self._directory = directory
+        self._read_sql = read_sql
+        self._checkpoint = checkpoint
+        self._progress = progress
+        self._gaps: list[Damage] = []
+        self._tell = report.verdicts.append
+
+    def run(self) -> None:
+        """Raises `CairnError` if there is nothing that could be verified."""
+        begun_s = time.monotonic()
+        rescued = None if self._read_sql is None else self._read_sql()
+        identity, mended, reader = open_checked(self._directory, None if rescued is None else rescued.uuid)
+        self.report.verdicts += mark_verdicts(identity)
+        log = ReplayedLog(self._directory.path, reader.container_bytes)
+        compared = CheckpointComparison(self._checkpoint, reader) if self._checkpoint is not None else None
+        heads = reader.heads
+        references = References(reader.container_bytes, lambda slot: slot in heads.by_slot and reader.holds(slot))
+        try:
+            self._scan(reader, log, references, compared)
+        finally:
+            self.report.seconds = time.monotonic() - begun_s
+        # at its end the reader has looked at all heads once more: what is the log by now
+        slots = dict.fromkeys([slot for slot in reader.slots if reader.holds(slot)], 0)
+        count, verdicts = container_verdicts(self._directory, mended, reader, slots)
+        self.report.containers += count
+        self.report.verdicts += verdicts
+        self.report.verdicts += reference_verdicts(references, slots, self._gaps, reader)
+        if self._gaps:
+            self.report.verdicts += gap_verdicts(self._directory, self._gaps, rescued, reader, self._progress)
+        try:
+            log.reconcile(slots)
+        except JournalError as error:
+            self._tell(Verdict("corrupt", error.place, error.reason, remedy=SALVAGE))
+        else:
+            self.report.messages = log.messages
+            if compared is not None:
+                self.report.verdicts += compared.verdicts(log.state, slots, reader, is_whole=not self._gaps)
+                self.report.checked.append("checkpoint")
+            if self._read_sql is not None and rescued is not None:
+                counts = log.count_by_queue()
+                self.report.verdicts += judge_sql(rescued, self._read_sql(), identity.mark.log_uuid, counts)
+                self.report.checked.append("SQL")
+        for first, end in reader.recycled:
+            what = "it left the log while it was about to be read"
+            self._tell(Verdict("note", "the log", what, first_lsn=first, end_lsn=end))
+        self.report.seconds = time.monotonic() - begun_s
+
+    def _scan(
+        self, reader: CheckedReader, log: ReplayedLog, references: References, compared: CheckpointComparison | None
+    ) -> None:
+        report, size = self.report, reader.container_bytes
+        sums = PayloadSums()
+        total = len(reader.slots) * size
+        last, next_step = 0, 0
+        report.base_lsn = reader.heads.base_lsn
+        report.checked += ["blocks", "chain", "records", "references", "containers"]
+        for found in reader.scan():
+            if isinstance(found, Damage):
+                report.end_lsn = reader.end_lsn
+                if found.torn:
+                    what = f"a torn end: {found.why}; nothing in it was ever confirmed"
+                    self._tell(Verdict("torn", reader.file_name_of(found.first_lsn), what, "", "the next start cuts it",
+                                       found.first_lsn, found.end_lsn))  # fmt: skip
+                    break
+                self._gaps.append(found)
+                continue
+            lsn = found.lsn
+            if lsn // size != last // size and last and reader.last is found:
+                report.verdicts += first_block_verdicts(reader, found)
+            last = lsn
+            sums.take(found)
+            if sums.doubtful:
+                report.verdicts += payload_verdicts(sums, reader)
+            references.take(found)
+            log.take(found)
+            if compared is not None:
+                compared.take(found)
+            report.blocks += 1
+            report.records += found.head.records
+            report.bytes += found.end_lsn - lsn
+            if report.bytes >= next_step:
+                next_step = report.bytes + _STEP_BYTES
+                self._progress("reading the journal", min(report.bytes, total), total)
+        report.end_lsn = reader.end_lsn
+        sums.check()
+        report.verdicts += payload_verdicts(sums, reader)
+        references.finish()
+        log.apply()
+        self._progress("reading the journal", total, total)
+        for lsn, end in sorted(reader.ragged.items()):
+            what = f"the block at LSN {lsn} is whole, and what fills its last sector is not zeros"
+            remedy = "nothing needs it; look after the disk"
+            self._tell(Verdict("corrupt", reader.file_name_of(lsn), what, "nothing", remedy, end - SECTOR_BYTES, end))

@@ -1,0 +1,60 @@
+"""SQL against the journal: whose store it is, and whether each queue with messages has a name."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Mapping
+from contextlib import closing
+from urllib.parse import quote
+from uuid import UUID
+
+from ...store.wiring.rescue import Rescued, rescue
+from ...store.wiring.wiring import FILE_NAME
+from .verdicts import SALVAGE, Verdict
+
+
+def read_wiring(path: str) -> Rescued:
+    """The contents of the wiring file at *path*, which may be in use. Raises `ForeignStore` for a newer one."""
+    if not os.path.isfile(path):
+        return rescue(path)
+    place = tempfile.mkdtemp(prefix="cairnmq-")
+    try:
+        copy = os.path.join(place, FILE_NAME)
+        try:
+            with (
+                closing(sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True)) as live,
+                closing(sqlite3.connect(copy)) as taken,
+            ):
+                live.backup(taken)
+        except sqlite3.Error:
+            return rescue(path)  # a commit was interrupted, or it is damaged
+        return rescue(copy)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def judge_sql(before: Rescued, after: Rescued, log_uuid: UUID, counts: Mapping[int, int]) -> list[Verdict]:
+    """Compares SQL *before* and *after* the log was read with it; *counts*: messages in the log by queue id."""
+    if after.why:
+        return [Verdict("corrupt", FILE_NAME, after.why, remedy=SALVAGE)]
+    found = []
+    if after.uuid != log_uuid:
+        what = f"it is of store {after.uuid}, the journal of store {log_uuid}"
+        return [Verdict("corrupt", FILE_NAME, what, remedy="put back the files that belong together")]
+    known = {row.id: row.name for rows in (before.rows, after.rows) for row in (*rows.queues, *rows.going)}
+    for queue_id, count in sorted(counts.items()):
+        if queue_id in known or before.rows.used_id < queue_id <= after.rows.used_id:
+            continue
+        what = f"{count} messages are on the queue with id {queue_id}, which SQL does not know"
+        if queue_id > after.rows.used_id:
+            what += f", nor has it given any id above {after.rows.used_id}: an older copy was put back"
+        lost = f"{count} messages are delivered to nobody; the broker keeps them"
+        remedy = "put back the wiring of the journal; or `cairnmq salvage` puts them on a queue of their own"
+        found.append(Verdict("corrupt", FILE_NAME, what, lost, remedy))
+    for row in after.rows.going:
+        what = f"queue {row.name!r} is being deleted, with {counts.get(row.id, 0)} messages"
+        found.append(Verdict("note", FILE_NAME, f"{what}; the next start ends that if the broker does not"))
+    return found
