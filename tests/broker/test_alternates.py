@@ -103,8 +103,10 @@ class Routed(Policed):
 
     def answered(self) -> None:
         """As management answers a request."""
-        place = ExchangeTarget(self.world.broker.nodes.exchanges["x0"], KEY)
-        self.world.do(replies.put, self.world.broker, place, bytes(Message(body="m").encode()))
+        broker = self.world.broker
+        place = ExchangeTarget(broker.nodes.exchanges["x0"], KEY)
+        content = bytes(Message(body="m").encode())
+        self.world.do(replies.put, broker.nodes.exchanges, broker.core.commits, place, content)
 
 
 WAYS = ["whole", "by_subject", "relayed", "long", "dead", "dead_in_a_transaction", "expired", "moved", "answered"]
