@@ -74,11 +74,15 @@ def test_packages_are_small() -> None:
 def test_fan_out() -> None:
     graph = file_graph()
     parts = {module: len(targets) for module, targets in graph.items() if module not in COMPOSITION_ROOTS}
-    assert {module: count for module, count in parts.items() if count > MOST_IMPORTS} == STILL_MORE
+    beyond = {module: count for module, count in parts.items() if count > STILL_MORE.get(module, MOST_IMPORTS)}
+    assert beyond == {}, "a file that needs so many others has more than one responsibility"
 
 
 def test_fan_in() -> None:
-    assert widely_imported(file_graph()) == KNOWN_FAN_IN, "lower it; if a count became lower, take that into the list"
+    known = {module: int(count) for module, count in map(str.split, KNOWN_FAN_IN)}
+    found = {module: int(count) for module, count in map(str.split, widely_imported(file_graph()))}
+    beyond = {module: count for module, count in found.items() if count > known.get(module, 0)}
+    assert beyond == {}, "lower it: depend on a port or a value instead of the whole class"
 
 
 def test_every_subpackage_is_listed() -> None:
