@@ -35,7 +35,7 @@ from .nodes import lifetimes
 from .nodes.access_control import Access
 from .nodes.exchanges import Exchange
 from .nodes.registry import Arguments, MakeQueue, NodeDeleted, NodeRegistry
-from .nodes.replication_port import Cluster, Members
+from .nodes.replication_port import Members
 from .nodes.resolver import Resolver
 from .nodes.retired_totals import RetiredTotals
 from .nodes.subscriptions import Subscriptions, selector_of, subscribers
@@ -53,7 +53,7 @@ from .queues.queue import Queue, QueueServices
 from .queues.sorted_queue import SortedQueue
 from .resume.registry import LinkEndpoints
 from .selector.background_compiler import DEFAULT_SIZE_BYTES, Compiler
-from .standalone import Standalone
+from .standalone import StandaloneAssembly
 from .transactions.context import TransactionLimits
 from .transactions.coordinator import open_coordinator
 from .transactions.dead_letters import Returns
@@ -67,7 +67,16 @@ DEFAULT_TRANSACTION_LIMITS = TransactionLimits()
 
 
 class BrokerMembers(Members, ReplicatedUpstreams, Protocol):
-    """The members of a cluster; none for a broker that is being built."""
+    """The members of a cluster; none for a standalone broker."""
+
+
+class MemberAssembly(Protocol):
+    """Builds the parts of a broker that differ between a member of a cluster and a standalone broker."""
+
+    @property
+    def members(self) -> BrokerMembers:
+        """Return the port to the other members."""
+        ...
 
     def nodes(self, core: CoreContext, make_queue: MakeQueue, gone: NodeDeleted) -> NodeRegistry:
         """Build the nodes of the broker: changes of replicated ones are ordered (D58)."""
@@ -84,10 +93,6 @@ class BrokerMembers(Members, ReplicatedUpstreams, Protocol):
     def attach(self, broker: Broker) -> None:
         """Join: the broker is complete and recovered."""
         ...
-
-
-class ClusterMember(BrokerMembers, Cluster, Protocol):
-    """The cluster that the broker is to be a member of."""
 
 
 class Broker:
@@ -110,7 +115,7 @@ class Broker:
         anycast: Sequence[str] = (),
         multicast: Sequence[str] = (),
         container_id: str = "cairnmq",
-        cluster: ClusterMember | None = None,
+        cluster: MemberAssembly | None = None,
         notes: Notes | None = None,
         compile_on: Submit | None = None,
         max_selector_bytes: int = DEFAULT_SIZE_BYTES,
@@ -125,7 +130,8 @@ class Broker:
         *cluster*: the one that it is a member of; *notes*: where acquisitions are written down, None for nowhere;
         *compile_on*: the thread that compiles selectors, None for the reader's; *max_selector_bytes*: the longest one.
         """
-        self.members: BrokerMembers = cluster or Standalone()
+        assembly: MemberAssembly = cluster or StandaloneAssembly()
+        self.members = assembly.members
         self._shares_queues = self.members.shares_queues
         self.core = core = CoreContext.build(
             store, clock, post, submit, memory_limit_bytes=memory_limit_bytes, quotas=quotas, notes=notes
@@ -142,10 +148,10 @@ class Broker:
         self.memory = core.memory
         self.acquisitions = core.acquisitions
         self.post = post
-        self.nodes = self.members.nodes(core, self._queue, self._gone)
+        self.nodes = assembly.nodes(core, self._queue, self._gone)
         self.direct = PassthroughTable(anycast, multicast)
         self.resolver = Resolver(self.nodes, core.users, access, self.direct, auto_create)
-        self.returns = Returns(core, self.resolver, self.members.moves(core))
+        self.returns = Returns(core, self.resolver, assembly.moves(core))
         self.subscriptions = Subscriptions(
             core, self.nodes, self.resolver, self._make_consumer, self._open_resumable
         )
@@ -177,7 +183,7 @@ class Broker:
         )
         self.federated_queues = FederatedQueues(core, self.nodes, self.connectors, self.members, container_id)
         self._queue_services = QueueServices(self.nodes, self.returns.bury, self._local_order, self.check_lifetime)
-        self.members.build(self)
+        assembly.build(self)
         self.nodes.recover()
         queues = self.nodes.queues.values()
         counting = {queue.name: queue.delivery_counts for queue in queues if queue.delivery_counts is not None}
@@ -187,7 +193,7 @@ class Broker:
         self.federated_queues.recover()
         self.later(forget_orphans, self.nodes)
         self.later(self.subscriptions.forget_orphans)
-        self.later(self.members.attach, self)
+        self.later(assembly.attach, self)
 
     def _open_links(self, credit: int) -> None:
         """Build the features that open links; *credit* is that of a sender."""

@@ -21,18 +21,6 @@ class Standalone:
     holds = False
     shares_queues = False
 
-    def nodes(self, core: CoreContext, make_queue: MakeQueue, gone: NodeDeleted) -> NodeRegistry:
-        return NodeRegistry(core.store, core.post, make_queue, gone)
-
-    def moves(self, core: CoreContext) -> Moves:
-        return LocalMoves(core)
-
-    def build(self, broker: object) -> None:
-        """Do nothing: a standalone broker has no parts of a member to build."""
-
-    def attach(self, broker: object) -> None:
-        """Do nothing: a standalone broker joins no cluster."""
-
     def put(self, queues: Sequence[Queue], kept: Kept, then: Then, refused: Then) -> None:
         raise AssertionError("no queue has other members")
 
@@ -68,3 +56,22 @@ class Standalone:
 
     def gather(self, asked: Report, limit_s: float, done: Callable[[Gathered], None]) -> None:
         raise AssertionError("there are no other members to ask")
+
+
+class StandaloneAssembly:
+    """Builds the parts of a broker that is no member of a cluster."""
+
+    def __init__(self) -> None:
+        self.members = Standalone()
+
+    def nodes(self, core: CoreContext, make_queue: MakeQueue, gone: NodeDeleted) -> NodeRegistry:
+        return NodeRegistry(core.store, core.post, make_queue, gone)
+
+    def moves(self, core: CoreContext) -> Moves:
+        return LocalMoves(core)
+
+    def build(self, broker: object) -> None:
+        """Do nothing: a standalone broker has no parts of a member to build."""
+
+    def attach(self, broker: object) -> None:
+        """Do nothing: a standalone broker joins no cluster."""

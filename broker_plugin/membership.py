@@ -9,7 +9,7 @@ from typing import Any
 
 from ..base.clock import Clock
 from ..base.errors import CairnError
-from ..cluster.broker_handler import BrokerHandler
+from ..cluster.assembly import ClusterAssembly
 from ..cluster.core import Core, MemberOptions
 from ..cluster.group.config_check import agreement
 from ..cluster.group.corosync import CorosyncBus
@@ -71,7 +71,7 @@ class Membership:
             self.core = Core(group, options.name, lambda: bus.configured, clock, fail, settings)
         else:  # alone, all of it happens in the broker's own steps
             self.core = Core(SingleMemberGroup(), options.name, lambda: 1, clock, fail, settings)
-        self.handler = BrokerHandler(self.core)
+        self.assembly = ClusterAssembly(self.core)
         self._listening: Poller | None = None
 
     def start(self, watch: Watch, post: Callable[..., None]) -> None:

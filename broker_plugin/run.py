@@ -107,7 +107,7 @@ class RunningBroker:
             anycast=options.anycast,
             multicast=options.multicast,
             container_id=options.container_id,
-            cluster=None if self._membership is None else self._membership.handler,
+            cluster=None if self._membership is None else self._membership.assembly,
             compile_on=self._compiler.submit,
             max_selector_bytes=options.max_selector_bytes,
             notes=self._store if options.store.acquisitions and isinstance(self._store, JournalStore) else None,

@@ -10,23 +10,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..base.errors import StoreError
-from ..broker.broker import Broker
 from ..broker.federation.upstream_link import ReplicaPosition
-from ..broker.kernel.context import CoreContext
 from ..broker.messages.entry import ARRIVAL_MASK, Entry
-from ..broker.nodes.registry import MakeQueue, NodeDeleted
 from ..broker.nodes.replication_port import Gathered, Kept, Report, Then, Work
 from ..broker.queues.policy import Policy
 from ..broker.queues.queue import Queue
-from ..broker.transactions.moves import Moves
-from ..broker.transactions.replicated_moves import ReplicatedMoves
 from ..channel.ports import TerminalEnd
 from ..store.contract.dequeue_reason import Why
 from .core import Core
 from .kernel import events
 from .kernel.events import Dequeue, Enqueue, Move, Release, Transaction
 from .kernel.local_messages import NOTHING, LocalEvent
-from .nodes.cluster_nodes import Answered, ClusterNodes
+from .nodes.cluster_nodes import Answered
 from .replicated_order import ReplicatedOrder, ReplicatedReturns
 from .replication.enqueue_batches import count_arrivals, split
 from .replication.replica import Replica
@@ -37,26 +32,13 @@ MOST_REMEMBERED = 1 << 16
 
 
 class BrokerHandler:
-    """A `broker.cluster.Cluster`."""
+    """The port of a broker to its cluster (`broker.nodes.replication_port.Cluster`)."""
 
-    _returns: ReplicatedReturns
+    returns: ReplicatedReturns
+    """Set when the parts of the member are built."""
 
     def __init__(self, core: Core) -> None:
         self.core = core
-
-    def attach(self, broker: Broker) -> None:
-        self.core.attach()
-
-    def nodes(self, core: CoreContext, make_queue: MakeQueue, gone: NodeDeleted) -> ClusterNodes:
-        self.core.nodes = ClusterNodes(self, core.store, core.post, make_queue, gone)
-        return self.core.nodes
-
-    def moves(self, core: CoreContext) -> Moves:
-        return ReplicatedMoves(core, self)
-
-    def build(self, broker: Broker) -> None:
-        self._returns = ReplicatedReturns(broker.core.post, self)
-        self.core.build(broker, self._returns.order)
 
     # ---- queues ---------------------------------------------------------------------------------------------------
 
@@ -76,7 +58,7 @@ class BrokerHandler:
 
     def made(self, queue: Queue) -> None:
         queue.replicated = True
-        queue.order = ReplicatedOrder(queue, self._returns)
+        queue.order = ReplicatedOrder(queue, self.returns)
         self.core.owners.made(Replica(queue))
 
     def gone(self, queue: Queue) -> None:

@@ -18,7 +18,7 @@ from cairnmq.base.errors import CairnError
 from cairnmq.broker.broker import Broker
 from cairnmq.broker.messages.entry import ARRIVAL_MASK
 from cairnmq.channel.ports import Delivery, Forward, Open, Outcome, Terminus
-from cairnmq.cluster.broker_handler import BrokerHandler
+from cairnmq.cluster.assembly import ClusterAssembly
 from cairnmq.cluster.core import Core, MemberOptions
 from cairnmq.cluster.group.memory_bus import MemoryNetwork
 from cairnmq.cluster.group.memory_group import on_bus
@@ -117,7 +117,7 @@ class Member:
             self.clock,
             lambda action, *args: actions.append((action, args)),
             lambda work, *args: readings.append((work, args)),
-            cluster=BrokerHandler(self.core),
+            cluster=ClusterAssembly(self.core),
         )
         self.running = True
         self.waits_until_s = 0.0
