@@ -21,7 +21,7 @@ class Standalone:
     holds = False
     shares_queues = False
 
-    def put(self, queues: Sequence[Queue], kept: Kept, then: Then, refused: Then) -> None:
+    def enqueue(self, queues: Sequence[Queue], kept: Kept, then: Then, refused: Then) -> None:
         raise AssertionError("no queue has other members")
 
     def follow(self, queue: Queue, said: ReplicaPosition, terminal: TerminalEnd) -> None:

@@ -5,9 +5,17 @@ All words but `lookup` are asynchronous (F20): a terminal's words reach the driv
 words reach the terminal as work of its connection, each in the order they were said. Nothing is copied (F24): a
 fragment is passed on as the bytes it was read into.
 
-RFC005's names, and the words here: open `Drivers.open` / `TerminalEnd.opened`; post `DriverEnd.post`; request
-`DriverEnd.request`; forward `TerminalEnd.forward`; confirm `TerminalEnd.confirm` and `DriverEnd.outcomes`; failure
-`TerminalEnd.failure`; close `DriverEnd.close`.
+RFC005's words, and the methods here:
+
+| RFC005 | at the terminal (`TerminalEnd`) | at the driver (`DriverEnd`) |
+|---|---|---|
+| open | `opened` | `Drivers.open` |
+| post | `confirm`, `release`, `reject` answer it | `receive`, `receive_in`, `receive_resuming` |
+| request | `drained` answers it | `request`, `acquire_in` |
+| forward | `forward`, `forward_in` | |
+| confirm | `settle` answers it | `outcomes`, `outcomes_in` |
+| failure | `failure` | |
+| close | | `close` |
 """
 
 from __future__ import annotations
@@ -74,11 +82,11 @@ class Open(NamedTuple):
 class DriverEnd(Protocol):
     """The core's end of a channel. Called on the core only."""
 
-    def post(self, fragments: Sequence[Fragment]) -> None:
-        """Messages, or pieces of them, came from the client (F6 to F9)."""
+    def receive(self, fragments: Sequence[Fragment]) -> None:
+        """Receive messages, or pieces of them, from the client: RFC005 calls this *post* (F6 to F9)."""
         ...
 
-    def post_in(self, connection: object, txn_id: bytes, fragments: Sequence[Fragment]) -> None:
+    def receive_in(self, connection: object, txn_id: bytes, fragments: Sequence[Fragment]) -> None:
         """Enqueue messages in the transaction that the client of *connection* knows as *txn_id*."""
         ...
 
@@ -115,12 +123,12 @@ class AcquiringEnd(DriverEnd, Protocol):
 class ResumingEnd(Protocol):
     """The additional interface of a driver whose channel was opened with `Kept` state. Called on the core only."""
 
-    def post_resuming(self, arrivals: Sequence[Arrival]) -> None:
-        """Post messages as `post` does, with their tags and resumption."""
+    def receive_resuming(self, arrivals: Sequence[Arrival]) -> None:
+        """Receive messages as `receive` does, with their tags and resumption."""
         ...
 
-    def post_resuming_in(self, connection: object, txn_id: bytes, arrivals: Sequence[Arrival]) -> None:
-        """Post messages as `post_in` does, with their tags and resumption."""
+    def receive_resuming_in(self, connection: object, txn_id: bytes, arrivals: Sequence[Arrival]) -> None:
+        """Receive messages as `receive_in` does, with their tags and resumption."""
         ...
 
     def forget(self, tag: bytes) -> None:

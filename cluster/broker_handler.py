@@ -99,7 +99,7 @@ class BrokerHandler:
 
     # ---- messages -------------------------------------------------------------------------------------------------
 
-    def put(self, queues: Sequence[Queue], kept: Kept, then: Then, refused: Then) -> None:
+    def enqueue(self, queues: Sequence[Queue], kept: Kept, then: Then, refused: Then) -> None:
         names = [queue.name for queue in queues]
         batches = [kept.messages] if self.core.state.is_alone else split(kept.messages)
         for number, batch in enumerate(batches, 1):

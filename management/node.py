@@ -94,7 +94,7 @@ class Management:
             there[receiver] = wish.target or ""
             terminal.opened(receiver, None, 0)
 
-    def post(self, fragments: Sequence[Fragment], terminal: TerminalEnd) -> None:
+    def handle(self, fragments: Sequence[Fragment], terminal: TerminalEnd) -> None:
         """Requests, whole messages. Each gives its credit back when it is answered."""
         for delivery, content, flags in fragments:
             refusal = self._take(content, terminal, bool(flags & SETTLED), delivery)
@@ -166,7 +166,7 @@ class Requests:
         self._pieces: list[bytes] = []
         self._size_bytes = 0
 
-    def post(self, fragments: Sequence[Fragment]) -> None:
+    def receive(self, fragments: Sequence[Fragment]) -> None:
         is_waiting = bool(self._waiting)
         self._waiting.extend(fragments)
         if not is_waiting:
@@ -198,9 +198,9 @@ class Requests:
         if size_bytes > MAX_REQUEST_BYTES:
             self.terminal.reject((delivery,), 1, *TOO_LONG)
         else:
-            self._node.post([(delivery, b"".join(pieces), flags)], self.terminal)
+            self._node.handle([(delivery, b"".join(pieces), flags)], self.terminal)
 
-    def post_in(self, connection: object, txn_id: bytes, fragments: Sequence[Fragment]) -> None:
+    def receive_in(self, connection: object, txn_id: bytes, fragments: Sequence[Fragment]) -> None:
         self.terminal.failure("amqp:not-allowed", "requests take part in no transaction")
 
     def request(self, limit: int, drain: bool) -> None:

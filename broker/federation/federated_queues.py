@@ -89,7 +89,7 @@ class UpstreamReceiver(IdleDriver):
         self._pieces: list[bytes] = []
         self._size_bytes = 0
 
-    def post(self, fragments: Sequence[Fragment]) -> None:
+    def receive(self, fragments: Sequence[Fragment]) -> None:
         for delivery, data, flags in fragments:
             if self._following.channel is not self.terminal:
                 return

@@ -11,10 +11,10 @@ from ...channel.ports import Fragment, Outcome
 class IdleDriver:
     """A driver that overrides only what its peer may do (`channel.ports.DriverEnd`)."""
 
-    def post(self, fragments: Sequence[Fragment]) -> None:
+    def receive(self, fragments: Sequence[Fragment]) -> None:
         """Ignore messages of a peer that receives."""
 
-    def post_in(self, connection: object, txn_id: bytes, fragments: Sequence[Fragment]) -> None:
+    def receive_in(self, connection: object, txn_id: bytes, fragments: Sequence[Fragment]) -> None:
         """Ignore messages in a transaction of a peer that receives."""
 
     def request(self, limit: int, drain: bool) -> None:

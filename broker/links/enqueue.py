@@ -54,7 +54,7 @@ class Enqueuer:
     def _record(self, queues: Queues, fragments: Sequence[Fragment]) -> None:
         """Record whole messages, and confirm and show them once all of them are durable."""
         if self._transaction is not None:
-            self._transaction.post(queues, fragments)
+            self._transaction.stage_all(queues, fragments)
             self._answer_in(self._transaction, queues, fragments)
             return
         store, alone = self._store, len(queues) == 1
@@ -122,7 +122,7 @@ class Enqueuer:
             if others:  # the last of the two to be done tells
                 answer = refused = once_more(answer)
                 self._keep(others, kept, timed, now_us, answer)
-            self._members.put(ordered, Kept(kept, timed), answer, refused)
+            self._members.enqueue(ordered, Kept(kept, timed), answer, refused)
             return
         self._keep(queues, kept, timed, now_us, self._answer, queues, confirmed, unwanted)
 

@@ -30,7 +30,7 @@ class Producer(Enqueuer, IdleDriver):
         """Messages may not say that they are from somebody else."""
         self._partial: PartialMessage | None = None
 
-    def post(self, fragments: Sequence[Fragment]) -> None:
+    def receive(self, fragments: Sequence[Fragment]) -> None:
         whole: list[Fragment] = []
         for fragment in fragments:
             if not fragment[2] & (MORE | ABORTED) and self._partial is None:
@@ -43,9 +43,9 @@ class Producer(Enqueuer, IdleDriver):
         if whole:
             self._take(whole)
 
-    def post_in(self, connection: object, txn_id: bytes, fragments: Sequence[Fragment]) -> None:
+    def receive_in(self, connection: object, txn_id: bytes, fragments: Sequence[Fragment]) -> None:
         self._transaction = self._links.transactions.find(connection, txn_id)
-        self.post(fragments)
+        self.receive(fragments)
         self._transaction = None
 
     def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:

@@ -215,7 +215,7 @@ class ControlReceiver(IdleDriver):
         self._pieces: list[bytes] = []
         self._size_bytes = 0
 
-    def post(self, fragments: Sequence[Fragment]) -> None:
+    def receive(self, fragments: Sequence[Fragment]) -> None:
         for delivery, data, flags in fragments:
             self._pieces.append(data)
             self._size_bytes += len(data)
@@ -230,7 +230,7 @@ class ControlReceiver(IdleDriver):
             if not flags & ABORTED:
                 self._heard(content)
 
-    def post_in(self, connection: object, txn_id: bytes, fragments: Sequence[Fragment]) -> None:
+    def receive_in(self, connection: object, txn_id: bytes, fragments: Sequence[Fragment]) -> None:
         self._ended("brokers have no transactions with each other")
 
     def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:

@@ -183,7 +183,7 @@ class _Port:
     def open(self, wish: Open, terminal: TerminalEnd) -> None:
         self._attached(wish, terminal)
 
-    def post(self, fragments: Sequence[Fragment], terminal: TerminalEnd) -> None:
+    def handle(self, fragments: Sequence[Fragment], terminal: TerminalEnd) -> None:
         deliveries = [delivery for delivery, _, _ in fragments]
         terminal.reject(deliveries, len(deliveries), "amqp:not-allowed", "that is for brokers")
 

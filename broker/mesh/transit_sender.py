@@ -49,7 +49,7 @@ class TransitSender(StreamingSender, IdleDriver):
         self._wrong: Error | None = None
         """Why the one that is coming in is refused at its end."""
 
-    def post(self, fragments: Sequence[Fragment]) -> None:
+    def receive(self, fragments: Sequence[Fragment]) -> None:
         place: PassthroughAddress | None = None
         run: list[tuple[TransitDelivery, AnnotatedMessage]] = []
         for delivery, content, flags in fragments:
@@ -92,7 +92,7 @@ class TransitSender(StreamingSender, IdleDriver):
             self.terminal.reject(deliveries, len(run), "amqp:resource-limit-exceeded", NO_MEMORY)
         else:
             self._memory.used_bytes += sum(passage.size_bytes for passage, _ in run)
-            place.put(run)
+            place.distribute(run)
         place.look_whether_over()
 
     # ---- messages in pieces -----------------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ class TransitSender(StreamingSender, IdleDriver):
 
     # ---- the rest of a driver ---------------------------------------------------------------------------------------
 
-    def post_in(self, connection: object, txn_id: bytes, fragments: Sequence[Fragment]) -> None:
+    def receive_in(self, connection: object, txn_id: bytes, fragments: Sequence[Fragment]) -> None:
         self.terminal.failure("amqp:not-allowed", "brokers have no transactions with each other")
 
     def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:

@@ -114,7 +114,7 @@ class Members(Protocol):
         """
         ...
 
-    def put(self, queues: Sequence[Queue], kept: Kept, then: Then, refused: Then) -> None:
+    def enqueue(self, queues: Sequence[Queue], kept: Kept, then: Then, refused: Then) -> None:
         """Enqueue messages; *refused* is called if none of the queues exists any more when the event is applied."""
         ...
 

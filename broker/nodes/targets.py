@@ -43,6 +43,6 @@ class Endpoint(Protocol):
         """Open a client's link to or from the endpoint; answer with `opened` or `failure`."""
         ...
 
-    def post(self, fragments: Sequence[Fragment], terminal: TerminalEnd) -> None:
+    def handle(self, fragments: Sequence[Fragment], terminal: TerminalEnd) -> None:
         """Process complete messages that another way delivered; settle each, and return its credit, by *terminal*."""
         ...

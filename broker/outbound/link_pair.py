@@ -67,7 +67,7 @@ class LinkHalf:
 
     # ---- what its peer does as a sender ---------------------------------------------------------------------------
 
-    def post(self, fragments: Sequence[Fragment]) -> None:
+    def receive(self, fragments: Sequence[Fragment]) -> None:
         if self.other.gone:
             return
         forward: list[Forward] = []
@@ -131,7 +131,7 @@ class LinkHalf:
         cursor.abort()
         self.other.terminal.more()
 
-    def post_in(self, connection: object, txn_id: bytes, fragments: Sequence[Fragment]) -> None:
+    def receive_in(self, connection: object, txn_id: bytes, fragments: Sequence[Fragment]) -> None:
         transaction = self._transactions.find(connection, txn_id)
         for delivery, _, flags in fragments:
             if flags & ABORTED:

@@ -153,12 +153,12 @@ class PassthroughAddress:
         if self.over is not None and idle:
             self.over()
 
-    def put(self, passages: Sequence[tuple[ForwardedDelivery, bytes | AnnotatedMessage | None]]) -> None:
-        """Messages came, whole, or the beginning of one that still comes in (None)."""
+    def distribute(self, passages: Sequence[tuple[ForwardedDelivery, bytes | AnnotatedMessage | None]]) -> None:
+        """Give complete messages, or the beginning of one that still comes in (None), to the receivers."""
         if not self.receivers and not self.next_hops:
             finish([passage for passage, _ in passages])
         elif self.multicast and (self.next_hops or isinstance(passages[0][0], TransitDelivery)):
-            self._put_across(passages)
+            self._distribute_across(passages)
         elif self.multicast:
             for passage, content in passages:
                 passage.legs = len(self.receivers)
@@ -172,7 +172,7 @@ class PassthroughAddress:
                 self.waiting.append((passage, _copy(passage, content)))
             self.hand_out()
 
-    def _put_across(self, passages: Sequence[tuple[ForwardedDelivery, bytes | AnnotatedMessage | None]]) -> None:
+    def _distribute_across(self, passages: Sequence[tuple[ForwardedDelivery, bytes | AnnotatedMessage | None]]) -> None:
         """Multicast: to all receivers here, and to all brokers that have some; of those that it is for."""
         finished: list[ForwardedDelivery] = []
         for passage, content in passages:

@@ -109,7 +109,7 @@ class AnonymousProducer(RoutingProducer):
             return
         fragment = self._take_first()
         if self._transaction is None:
-            endpoint.post((fragment,), self.terminal)
+            endpoint.handle((fragment,), self.terminal)
         else:
             self._reject((fragment[0],), 1, "amqp:not-allowed", "requests take part in no transaction")
         self._told()
@@ -123,7 +123,7 @@ class AnonymousProducer(RoutingProducer):
             self._direct.terminal = self.terminal
         if place.next_hops:
             self._addresses.hold(place)
-        self._direct.put(place, (fragment,))
+        self._direct.forward_to(place, (fragment,))
 
     def _refuse_first(self, condition: str, why: str) -> None:
         delivery, _, flags = self._take_first()

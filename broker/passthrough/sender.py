@@ -41,8 +41,8 @@ class PassthroughSender:
     def routable_again(self) -> None:
         """The address has a receiver again."""
 
-    def put(self, place: PassthroughAddress, fragments: Sequence[Fragment]) -> None:
-        """Forward these, which came whole."""
+    def forward_to(self, place: PassthroughAddress, fragments: Sequence[Fragment]) -> None:
+        """Forward complete messages to the receivers of *place*."""
         if self._memory.free_bytes <= 0:
             deliveries = [fragment[0] for fragment in fragments]
             credit = self._credit(len(deliveries))
@@ -55,7 +55,7 @@ class PassthroughSender:
             taken_bytes += size_bytes
             passages.append((ForwardedDelivery(self, delivery, size_bytes, settled=bool(flags & SETTLED)), content))
         self._memory.used_bytes += taken_bytes
-        place.put(passages)
+        place.distribute(passages)
 
     def finish(self, passages: Sequence[ForwardedDelivery]) -> None:
         """Report the outcomes of *passages*, which are final now."""
@@ -115,7 +115,7 @@ class StreamingSender(PassthroughSender):
         arriving = passage.arriving = StreamingMessage(place, lambda: self._post(self._look))
         self._memory.used_bytes += ENTRY_BYTES
         self._streams.append(arriving)
-        place.put([(passage, None)])
+        place.distribute([(passage, None)])
         return arriving
 
     def _end_current(self) -> None:
@@ -207,7 +207,7 @@ class PassthroughProducer(StreamingSender, IdleDriver):
         place.senders[self] = None
         self.first_credit = self._credit(credit)
 
-    def post(self, fragments: Sequence[Fragment]) -> None:
+    def receive(self, fragments: Sequence[Fragment]) -> None:
         whole: list[Fragment] = []
         for fragment in fragments:
             if not fragment[2] & (MORE | ABORTED) and self._current is None:
@@ -222,7 +222,7 @@ class PassthroughProducer(StreamingSender, IdleDriver):
         if self._streams:
             self._look()
 
-    def post_in(self, connection: object, txn_id: bytes, fragments: Sequence[Fragment]) -> None:
+    def receive_in(self, connection: object, txn_id: bytes, fragments: Sequence[Fragment]) -> None:
         transaction = self._transactions.find(connection, txn_id)
         for delivery, _, flags in fragments:
             if flags & ABORTED:
@@ -255,7 +255,7 @@ class PassthroughProducer(StreamingSender, IdleDriver):
         if self._vouch:
             fragments = [fragment for fragment in fragments if self._is_from_user(fragment)]
         if fragments:
-            self.put(self._place, fragments)
+            self.forward_to(self._place, fragments)
 
     def _is_from_user(self, fragment: Fragment) -> bool:
         try:

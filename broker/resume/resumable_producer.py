@@ -100,7 +100,7 @@ class ResumableProducer(Producer):
     """The tag of the delivery that is being handled."""
     _refused = False
 
-    def post_resuming(self, arrivals: Sequence[Arrival]) -> None:
+    def receive_resuming(self, arrivals: Sequence[Arrival]) -> None:
         for fragment, tag, resumed in arrivals:
             if self.is_stolen:
                 return
@@ -108,17 +108,17 @@ class ResumableProducer(Producer):
                 self._resume(fragment, tag)
             else:
                 self._tag = None if fragment[2] & SETTLED else tag
-                self.post((fragment,))
+                self.receive((fragment,))
                 self._tag = None
 
-    def post_resuming_in(self, connection: object, txn_id: bytes, arrivals: Sequence[Arrival]) -> None:
+    def receive_resuming_in(self, connection: object, txn_id: bytes, arrivals: Sequence[Arrival]) -> None:
         for fragment, tag, resumed in arrivals:
             if self.is_stolen:
                 return
             if resumed or (self._partial is None and tag in self.end.tags):
                 self._resume(fragment, tag)
                 continue
-            self.post_in(connection, txn_id, (fragment,))
+            self.receive_in(connection, txn_id, (fragment,))
             if not fragment[2] & (MORE | SETTLED | ABORTED):
                 self.end.take_in(self._links.transactions.find(connection, txn_id), tag)
 

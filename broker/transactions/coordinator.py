@@ -28,7 +28,7 @@ class Coordinator:
         self._request = b""
         self._closed = False
 
-    def post(self, fragments: Sequence[Fragment]) -> None:
+    def receive(self, fragments: Sequence[Fragment]) -> None:
         for delivery, data, flags in fragments:
             if self._closed:
                 return
@@ -45,7 +45,7 @@ class Coordinator:
                 request, self._request = self._request, b""
                 self._answer(delivery, request)
 
-    def post_in(self, connection: object, txn_id: bytes, fragments: Sequence[Fragment]) -> None:
+    def receive_in(self, connection: object, txn_id: bytes, fragments: Sequence[Fragment]) -> None:
         self._fail("amqp:not-allowed", "requests to a coordinator are in no transaction")
 
     def request(self, limit: int, drain: bool) -> None:

@@ -48,9 +48,9 @@ class OrderedTransaction(Transaction):
 
     # ---- work -----------------------------------------------------------------------------------------------------
 
-    def post(self, queues: Sequence[Queue], fragments: Sequence[Fragment]) -> None:
+    def stage_all(self, queues: Sequence[Queue], fragments: Sequence[Fragment]) -> None:
         if others := own(queues):
-            super().post(others, fragments)
+            super().stage_all(others, fragments)
         if ordered := shared(queues):
             self._gather(tuple(ordered), fragments)
 

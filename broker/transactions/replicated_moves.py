@@ -58,7 +58,7 @@ class ReplicatedMoves:
                 self._core.schedule_dispatch(queue)
             refused()
 
-        cluster.put(ordered, Kept([(content, bool(entry.message_id))], True), there, nowhere)
+        cluster.enqueue(ordered, Kept([(content, bool(entry.message_id))], True), there, nowhere)
 
     def _keep_here(self, targets: Sequence[Queue], content: bytes, lasts: bool) -> tuple[int, Shown]:
         """Put a message on queues that only this member has, before it is off one that all have."""

@@ -84,8 +84,8 @@ class Posting:
         if self.failure is None:
             limits.stage(self._staged.setdefault(limits, Staged()), content, size_bytes)
 
-    def post(self, queues: Sequence[Queue], fragments: Sequence[Fragment]) -> None:
-        """Whole messages, each for all of *queues*."""
+    def stage_all(self, queues: Sequence[Queue], fragments: Sequence[Fragment]) -> None:
+        """Stage complete messages, each for all of *queues*."""
         durable = [queue for queue in queues if queue.queue_id]
         lives = any(queue.policy.message_ttl_ms for queue in queues)
         now_us = self._core.clock.wall_us()

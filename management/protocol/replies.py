@@ -48,10 +48,10 @@ class Receiver:
 
     # ---- the client -----------------------------------------------------------------------------------------------
 
-    def post(self, fragments: Sequence[Fragment]) -> None:
+    def receive(self, fragments: Sequence[Fragment]) -> None:
         """A client that receives sends nothing."""
 
-    def post_in(self, connection: object, txn_id: bytes, fragments: Sequence[Fragment]) -> None:
+    def receive_in(self, connection: object, txn_id: bytes, fragments: Sequence[Fragment]) -> None:
         """Ignored, as `post`."""
 
     def request(self, limit: int, drain: bool) -> None:

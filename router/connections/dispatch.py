@@ -21,7 +21,7 @@ def hand_over(host: LinkHost, link: Link) -> None:
             if link.resuming is not None:
                 _hand_over_resuming(host, link, link.resuming, fragments)
             elif not link.runs:
-                host.core.post(channel.driver.post, fragments)
+                host.core.post(channel.driver.receive, fragments)
             else:
                 _hand_over_runs(host, link, channel.driver, fragments)
     if link.acquiring and channel is not None and channel.driver is not None:  # else they wait for the channel to open
@@ -54,14 +54,14 @@ def _hand_over_resuming(host: LinkHost, link: Link, resuming: ResumeState, fragm
     arrivals = [(fragment, *about) for fragment, about in zip(fragments, told, strict=False)]
     for txn_id, run in transaction_state.runs(link, arrivals) if link.runs else ((b"", arrivals),):
         if txn_id:
-            host.core.post(resuming.keeper.post_resuming_in, host, txn_id, run)
+            host.core.post(resuming.keeper.receive_resuming_in, host, txn_id, run)
         else:
-            host.core.post(resuming.keeper.post_resuming, run)
+            host.core.post(resuming.keeper.receive_resuming, run)
 
 
 def _hand_over_runs(host: LinkHost, link: Link, driver: DriverEnd, fragments: Sequence[Fragment]) -> None:
     for txn_id, run in transaction_state.runs(link, fragments):
         if txn_id:
-            host.core.post(driver.post_in, host, txn_id, run)
+            host.core.post(driver.receive_in, host, txn_id, run)
         else:
-            host.core.post(driver.post, run)
+            host.core.post(driver.receive, run)

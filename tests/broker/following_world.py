@@ -177,7 +177,7 @@ class Sites(FollowerSide):
         if taker.forwarded:
             source.do(taker.driver.outcomes_in, connection, [(txn_id, Outcome(None, taker.forwarded[0][0], ACCEPTED))])
         contents = [message(one, size_bytes, True) for one in range(number, number + count)]
-        source.do(self.sender.driver.post_in, connection, txn_id, [(0, content, 0) for content in contents])
+        source.do(self.sender.driver.receive_in, connection, txn_id, [(0, content, 0) for content in contents])
         source.send(control, (0, discharge(txn_id, fail=False), 0))
         self.look()
         source.do(taker.driver.close, (), False, True)
@@ -254,7 +254,7 @@ class Sites(FollowerSide):
             return False
         tag, content = terminal.forwarded.pop(0)
         attached.credit -= 1
-        self.follower.do(attached.driver.post, [(tag, content, 0)])
+        self.follower.do(attached.driver.receive, [(tag, content, 0)])
         self.heard += attached.confirmed[self._confirmed :]
         self._confirmed = len(attached.confirmed)
         return True

@@ -29,7 +29,7 @@ def numbered(number: int, *, durable: bool = True) -> bytes:
 
 def post(policed: Policed, terminal: FakeTerminal, number: int) -> None:
     """A message comes; the core has not come to the end of its step, and so to no flush of its own, yet."""
-    terminal.driver.post([(number, numbered(number), 0)])
+    terminal.driver.receive([(number, numbered(number), 0)])
 
 
 def write_full_blocks(policed: Policed) -> None:
@@ -82,7 +82,7 @@ def test_ids_are_kept_from_the_first_message_on(policed: Policed) -> None:
 
     def made(queue: Any) -> None:
         sender.append(policed.world.open(to_client=False))
-        sender[0].driver.post([(1, numbered(1), 0)])
+        sender[0].driver.receive([(1, numbered(1), 0)])
 
     policed.world.broker.nodes.create_queue("q", {"duplicate-window": 5}, made)
     while not sender or 1 not in sender[0].confirmed:

@@ -47,7 +47,7 @@ class Limited(Transacting):
             (self.number, content[at : at + PIECE_BYTES], MORE if at + PIECE_BYTES < len(content) else 0) for at in ends
         ]
         if txn_id:
-            self.world.do(terminal.driver.post_in, self.connection, txn_id, pieces)
+            self.world.do(terminal.driver.receive_in, self.connection, txn_id, pieces)
         else:
             self.world.send(terminal, *pieces)
         told = {one for _, one in terminal.accepted_in} if txn_id else {*terminal.confirmed}
@@ -115,7 +115,7 @@ def test_ring_is_trimmed_after_a_crash_between_a_message_and_what_it_displaces(
     content = queue.encoded(ROOM, True)
     pieces = [content[at : at + PIECE_BYTES] for at in range(0, len(content), PIECE_BYTES)]
     fragments = [(99, piece, MORE if piece is not pieces[-1] else 0) for piece in pieces]
-    world.begin_step(sender.driver.post, fragments, until=lambda: len(sender.confirmed) > confirmed)
+    world.begin_step(sender.driver.receive, fragments, until=lambda: len(sender.confirmed) > confirmed)
     assert queue.world.queue().messages == ROOM, "the message is durable, and its displaced one is taken off"
     for _ in range(2):
         queue.restart()

@@ -55,7 +55,7 @@ class Client:
         if len(pieces) > 1 and draw.random() < 0.2:
             pieces[-1:] = [] if is_left else [(number, b"", ABORTED)]
         if self.transactions and draw.random() < 0.6:
-            world.do(sender.driver.post_in, self.connection, draw.choice(self.transactions), pieces)
+            world.do(sender.driver.receive_in, self.connection, draw.choice(self.transactions), pieces)
         else:
             world.send(sender, *pieces)
         if is_left:

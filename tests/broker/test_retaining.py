@@ -463,7 +463,7 @@ def test_a_link_that_is_attached_without_resuming_gives_up_what_was_kept(to_clie
     world = world_with(2)
     (before,) = attach_all(world, wished(object(), to_client=to_client))
     if not to_client:
-        world.do(before.driver.post_resuming, [((b"tag", message(9, 10, True), 0), b"tag", False)])
+        world.do(before.driver.receive_resuming, [((b"tag", message(9, 10, True), 0), b"tag", False)])
     (other,) = attach_all(world, wished(object(), resumes=False, to_client=to_client))
     assert before.failures == [], "as long as it is there nothing is taken away from it"
     world.do(other.driver.close, (), True, False)

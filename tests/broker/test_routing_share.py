@@ -124,7 +124,7 @@ def test_discharge_waits_for_the_messages_that_wait(busy: Policed, way: str, fai
     busy.world.send(control, (0, declare(), 0))
     txn_id = control.declared_ids[0]
     fragments = [(number, encoded(number, way), 0) for number in range(MANY)]
-    busy.world.do(terminal.driver.post_in, connection, txn_id, fragments)
+    busy.world.do(terminal.driver.receive_in, connection, txn_id, fragments)
     busy.world.send(control, (1, discharge(txn_id, fail=fail), 0))
     assert fail or 1 not in control.confirmed
     assert not queue.messages

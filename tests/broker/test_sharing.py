@@ -58,7 +58,7 @@ class Turns:
         found: list[bool] = []
 
         def turn() -> None:
-            self.long.driver.post([(1, bytes(64 << 10), MORE)] * (size_bytes >> 16))
+            self.long.driver.receive([(1, bytes(64 << 10), MORE)] * (size_bytes >> 16))
             found.append(self.world.broker.held_up(self._relieve))
 
         before = self.relieved

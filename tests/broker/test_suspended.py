@@ -63,11 +63,11 @@ class Sender:
         if flushed:
             self._say(arrivals)
         elif self.terminal is not None and self.terminal.driver is not None:
-            self.terminal.driver.post_resuming(arrivals)
+            self.terminal.driver.receive_resuming(arrivals)
 
     def _say(self, arrivals: list[Any]) -> None:
         if self.terminal is not None and self.terminal.driver is not None:
-            self.world.do(self.terminal.driver.post_resuming, arrivals)
+            self.world.do(self.terminal.driver.receive_resuming, arrivals)
 
     def settle_oldest(self) -> None:
         """It hears of an outcome, and settles."""
@@ -163,7 +163,7 @@ def test_a_delivery_in_a_transaction_is_remembered_with_the_commit(sender: Sende
     assert sender.terminal is not None
     transaction = world.broker.transactions.declare("connection", b"")
     arrivals = [((f"t{n}", message(n, 10, n != 2), 0), b"t%d" % n, False) for n in (1, 2)]
-    world.do(sender.terminal.driver.post_resuming_in, "connection", transaction.id, arrivals)
+    world.do(sender.terminal.driver.receive_resuming_in, "connection", transaction.id, arrivals)
     if settled:
         world.do(sender.terminal.driver.forget, b"t1")
     if end.startswith("commit"):
@@ -244,14 +244,14 @@ def test_a_delivery_that_is_aborted_is_settled(sender: Sender) -> None:
     sender.leave()
     sender.attach()
     assert sender.terminal is not None
-    sender.world.do(sender.terminal.driver.post_resuming, [((b"", b"", ABORTED | SETTLED), b"", True)])
+    sender.world.do(sender.terminal.driver.receive_resuming, [((b"", b"", ABORTED | SETTLED), b"", True)])
     assert not sender.terminal.driver.end.tags
 
 
 def test_a_refused_message_is_not_remembered(sender: Sender) -> None:
     assert sender.terminal is not None
     broken = b"\x00\x53\x70\xc0\x03\x01\x50"
-    sender.world.do(sender.terminal.driver.post_resuming, [((b"t", broken, 0), b"t", False)])
+    sender.world.do(sender.terminal.driver.receive_resuming, [((b"t", broken, 0), b"t", False)])
     assert sender.terminal.rejected == {b"t": "amqp:decode-error"}
     assert not sender.terminal.driver.end.tags
 

@@ -153,11 +153,11 @@ class History:
             if durable:
                 self.lasting.add(number)
         if txn_id:
-            self.world.do(sender.driver.post_in, self.connection, txn_id, fragments)
+            self.world.do(sender.driver.receive_in, self.connection, txn_id, fragments)
             assert sender.accepted_in[-len(sent) :] == [(txn_id, number) for number in sent]
             self.open[txn_id].puts += [(name, number) for number in sent]
         else:
-            self.world.do(sender.driver.post, fragments)
+            self.world.do(sender.driver.receive, fragments)
             assert {*sent} <= {*sender.confirmed}
             for number in sent:
                 self.appear(name, number)

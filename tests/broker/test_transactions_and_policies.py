@@ -46,7 +46,7 @@ class Transacting(Policed):
         terminal = self.senders[address]
         self.number += 1
         message = bytes(Message(body=body, durable=durable, **fields).encode())
-        self.world.do(terminal.driver.post_in, self.connection, txn_id, [(self.number, message, 0)])
+        self.world.do(terminal.driver.receive_in, self.connection, txn_id, [(self.number, message, 0)])
         if self.number in terminal.rejected:
             return terminal.rejected[self.number]
         assert terminal.accepted_in[-1] == (txn_id, self.number)

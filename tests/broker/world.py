@@ -280,7 +280,7 @@ class World:
         return self.broker.nodes.queues[name]
 
     def send(self, terminal: FakeTerminal, *fragments: Fragment) -> None:
-        self.do(terminal.driver.post, fragments)
+        self.do(terminal.driver.receive, fragments)
 
     def settle(self, terminal: FakeTerminal, tag: Any, state: int) -> None:
         self.do(terminal.driver.outcomes, [Outcome(None, tag, state, False, False)])

@@ -125,7 +125,7 @@ class Sites(FollowerSide):
             return False
         _, terminal, attached = self.link
         tag, content = terminal.forwarded.pop(0)
-        self.follower.do(attached.driver.post, [(tag, content, 0)])
+        self.follower.do(attached.driver.receive, [(tag, content, 0)])
         self.heard += attached.confirmed[self._confirmed :]
         self._confirmed = len(attached.confirmed)
         return True

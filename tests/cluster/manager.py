@@ -47,7 +47,7 @@ class Manager:
 
     def _post(self, request: bytes) -> None:
         if self._requests.driver is not None:  # a member that does not serve has no link for it
-            self._requests.driver.post([(1, request, 0)])
+            self._requests.driver.receive([(1, request, 0)])
 
     @property
     def answers(self) -> list[Answer]:

@@ -212,7 +212,7 @@ def test_a_transaction_puts_no_message_id_again() -> None:
     client.declare()
     assert world.until(lambda: bool(client.control.declared_ids))
     messages = [(number, content(number, id=f"m{number}"), 0) for number in (1, 0, 2)]
-    world[2].do(client.senders["q"].driver.post_in, client.connection, client.txn_id, messages)
+    world[2].do(client.senders["q"].driver.receive_in, client.connection, client.txn_id, messages)
     request = client.discharge()
     assert world.until(lambda: request in client.control.confirmed), client.control.rejected
     world.run(0.3)

@@ -86,7 +86,7 @@ class Transactor:
     def ask(self, request: bytes) -> int:
         """The number of the request, which its answer has."""
         number = next(self._requests)
-        self.do(self.control.driver.post, [(number, request, 0)])
+        self.do(self.control.driver.receive, [(number, request, 0)])
         return number
 
     def declare(self, xid: bytes = b"") -> int:
@@ -99,7 +99,7 @@ class Transactor:
 
     def send(self, name: str, numbers: Sequence[int], *, size_bytes: int = 10, durable: bool = True) -> None:
         fragments = [(number, self.write(number, size_bytes, durable), 0) for number in numbers]
-        self.do(self.senders[name].driver.post_in, self.connection, self.txn_id, fragments)
+        self.do(self.senders[name].driver.receive_in, self.connection, self.txn_id, fragments)
 
     def request(self, name: str, credit: int) -> None:
         self._limits[name] += credit

@@ -290,7 +290,7 @@ class Sender(Client):
         if self.driver is None or self.is_dead:
             return
         self.sent += messages
-        self.member.do(self.driver.post, [(number, content, 0) for number, content in messages.items()])
+        self.member.do(self.driver.receive, [(number, content, 0) for number, content in messages.items()])
 
 
 class Receiver(Client):
