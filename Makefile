@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 RUN = $(VENV)/bin/
 
-.PHONY: test setup dist lint check laws interop bench kills stream-kills powercuts explore simulate cluster-runs fuzz guided clean
+.PHONY: test setup dist docs lint check laws interop bench kills stream-kills powercuts explore simulate cluster-runs fuzz guided clean
 
 test: setup lint check
 
@@ -23,6 +23,10 @@ dist: setup
 	rm -rf dist
 	$(RUN)python -m build --outdir dist
 
+# the documentation site, in build/site; a broken link is an error, in `make check` as well (tests/docs/test_site.py)
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(RUN)mkdocs build --strict --quiet
+
 lint: setup
 	$(RUN)ruff check .
 	$(RUN)mypy
@@ -36,7 +40,7 @@ check: setup
 interop: setup
 	$(RUN)pytest -m interop
 
-# the tables of docs/BENCHMARKS.md; takes a few minutes on a quiet machine
+# the tables of docs/explanation/benchmarks.md; takes a few minutes on a quiet machine
 bench: setup
 	$(RUN)python -m bench
 

@@ -1,7 +1,7 @@
 """The journal's figures in the terms of Prometheus: one table of families, and a collector over it.
 
 Names follow Prometheus' conventions: base units (seconds, bytes, ratio) at the end, `_total` on counters, `_info` on
-what carries its meaning in a label. docs/METRICS.md is this table for people; a test keeps them the same.
+what carries its meaning in a label. docs/reference/metrics.md is this table for people; a test keeps them the same.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+DOCS = ROOT / "docs"
+PAGES = (ROOT / "README.md", *sorted(page for page in DOCS.rglob("*.md") if page.parent.name != "decisions"))
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
 _HEADING = re.compile(r"^#+ (.+)$", re.M)
 
@@ -16,6 +17,7 @@ class Block(NamedTuple):
     """A fenced block."""
 
     page: str
+    """Its path, from docs, such as "tutorials/topics.md"; or README.md."""
     section: str
     """The heading above it."""
     language: str
@@ -32,7 +34,8 @@ def blocks_of(page: Path) -> list[Block]:
     for match in _BLOCK.finditer(text):
         above = _BLOCK.sub("", text[: match.start()])
         headings = _HEADING.findall(above)
-        found.append(Block(page.name, headings[-1] if headings else "", match[1], match[2]))
+        name = str(page.relative_to(DOCS if DOCS in page.parents else ROOT))
+        found.append(Block(name, headings[-1] if headings else "", match[1], match[2]))
     return found
 
 

@@ -29,7 +29,7 @@ def test_every_decision_is_in_the_index() -> None:
 
 
 def test_modules_that_the_reclaim_page_names_exist() -> None:
-    named = re.findall(r"`((?:store|journal)/[\w/]+\.py)`", (ROOT / "docs" / "RECLAIM.md").read_text())
+    named = re.findall(r"`((?:store|journal)/[\w/]+\.py)`", (ROOT / "docs" / "explanation/reclaim.md").read_text())
     assert len(named) >= 6
     assert [name for name in named if not (ROOT / name).exists()] == []
 

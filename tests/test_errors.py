@@ -24,7 +24,7 @@ def test_errors_can_be_pickled(error: CairnError) -> None:
 def test_nobody_is_told_to_install_an_unpublished_name() -> None:  # usability 3
     """The name is not ours on any index: whoever takes it would be installed."""
     root = Path(__file__).parent.parent
-    pages = [root / "README.md", root / "CONTRIBUTING.md", *(root / "docs").glob("*.md"), *root.glob("docs/*/*.ipynb")]
+    pages = [root / "README.md", root / "CONTRIBUTING.md", *(root / "docs").rglob("*.md"), *root.glob("docs/*/*.ipynb")]
     sources = list((root / "typings/cairnmq").glob("*/**/*.py"))
     assert len(pages) > 15
     assert len(sources) > 200

@@ -104,7 +104,7 @@ class ServerHandshake(Handshake):
     def _refuse_without_mechanism(self, why: str) -> None:
         """The two sides have no SASL mechanism in common."""
         self._reason = MECHANISM
-        self._refuse(f"{why} (offered: {', '.join(self._offered)}); see docs/CLIENTS.md")
+        self._refuse(f"{why} (offered: {', '.join(self._offered)}); see docs/reference/clients.md")
 
     def _respond(self, exchange: Exchange, data: Value) -> bytes:
         if data is not None and not isinstance(data, bytes):
@@ -139,7 +139,7 @@ def _what_came(held: bytes) -> str:
     if held.startswith(_OTHER_AMQP):
         return (
             "this client speaks AMQP 0-9-1 (as pika, Celery and aio-pika do); CairnMQ speaks AMQP 1.0 only; "
-            "see docs/CLIENTS.md"
+            "see docs/reference/clients.md"
         )
     return f"not an AMQP 1.0 protocol header: {held!r}"
 

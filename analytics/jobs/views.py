@@ -90,7 +90,7 @@ class Views:
             frame.unpersist()
 
     def view(self, name: str, **options: object) -> DataFrame:
-        """A view of the journal as of the moment at which this was made, see docs/SPARK.md. Checksums are checked."""
+        """A view of the journal as it was when this was made, see docs/reference/spark.md. Checksums are checked."""
         asked = self.asked
         given: dict[str, object] = {
             "verify": "full", "archive": asked.archive, "connect": asked.connect, "catalog": asked.catalog,
@@ -149,7 +149,7 @@ class Views:
 
     @cached_property
     def living(self) -> DataFrame:
-        """The view `living`: the part of each container that is on queues or in doubt, see docs/SPARK.md."""
+        """The view `living`: the part of each container that is on queues or in doubt, see docs/reference/spark.md."""
         return self._keep_for_more(self.view("living"))
 
     def wiring(self) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The options of the data source `journal`, as users write them: all text, names in any case; see docs/SPARK.md."""
+"""The options of the data source `journal`, as texts with names in any case; see docs/reference/spark.md."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _SCHEMAS = {
     "places": PLACES, "strays": ORPHANS, "transactions": TRANSACTIONS, "containers": CONTAINERS, "living": LIVE_SET,
     "queues": QUEUES, "wiring": WIRING,
 }  # fmt: skip
-_DOCS = "see docs/SPARK.md"
+_DOCS = "see docs/reference/spark.md"
 _CRITERIA = {
     "startingLsn": "start", "startingTimestamp": "start", "endingLsn": "end", "endingTimestamp": "end",
     "queues": "queues",

@@ -64,7 +64,7 @@ def _is_registered(spark: SparkSession) -> bool:
 
 
 def journal(spark: SparkSession, path: str, **options: object) -> DataFrame:
-    """The journal at *path* as a DataFrame; *options* as in docs/SPARK.md, with Python's True and numbers allowed.
+    """The journal at *path* as a DataFrame; *options* as in docs/reference/spark.md, with True and numbers allowed.
 
     Where sidecars serve for records, they are read in place of containers (`useSidecar`, see `united`).
     """

@@ -21,7 +21,7 @@ from .workers import settle
 
 
 class JournalSource(DataSource):
-    """`spark.read.format("journal").load(store)`, and `spark.readStream` likewise; the options are in docs/SPARK.md."""
+    """`spark.read.format("journal").load(store)`, and `spark.readStream`; docs/reference/spark.md has the options."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)

@@ -5,7 +5,7 @@ lsn             int64             where the record stands
 container       int64             the LSN of its container's first byte
 block           int64             the LSN of its block
 incarnation     int32             how many times the log had been opened for writing
-type            string            as in docs/FORMAT.md: start, chunk, delete, enqueue, dequeue, tx-start, ...
+type            string            as in docs/reference/format.md: start, chunk, delete, enqueue, dequeue, tx-start, ...
 flags           int32             1 enqueue, 2 delete, 4 more, 8 moved, 16 prepared
 why             string            of a dequeue why: accepted, rejected, expired, ...; null if it was not recorded
 moved           bool              it was copied forward by relocation: another record said the same before

@@ -66,7 +66,7 @@ def analyze(
       trace-join    what became of what a producer has sent (--producer-log)
       compare       where the queues of two stores differ (--with)
 
-    docs/ANALYSIS.md says what the columns mean. What left the log is counted with --archive-dir only.
+    docs/reference/analysis.md says what the columns mean. What left the log is counted with --archive-dir only.
     """
     try:
         from ...analytics.jobs import job_run as running

@@ -43,7 +43,7 @@ def export(
 
     SOURCE is a store, an archive, or a directory of sidecars. TARGET is a directory: of Parquet files by day and
     queue, or a table of Delta Lake or Apache Iceberg. Exporting again adds what is new, and each record is there
-    exactly once, wherever an export was cut off. docs/EXPORT.md tells more.
+    exactly once, wherever an export was cut off. docs/reference/export.md tells more.
     """
     try:
         from ...analytics.export import exporter as exporting

@@ -77,7 +77,8 @@ class CommitDelays:
             log.warning(
                 "cluster %s: events have waited for %.1f s to be acknowledged by a majority (%d wait, %d bytes are in "
                 "flight): a member or its disk is slow, or the network loses packets. See cairnmq_cluster_lag_bytes of "
-                "all members, and corosync's log for 'Retransmit List' and 'token' (docs/CLUSTER.md, Packet loss)",
+                "all members, and corosync's log for 'Retransmit List' and 'token' (see "
+                "docs/explanation/cluster.md, Packet loss)",
                 self._state.name, age_s, self._commits.backlog, self._group.in_flight_bytes,
             )  # fmt: skip
         elif self._is_late and not is_late:

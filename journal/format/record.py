@@ -14,7 +14,7 @@ offset  size  field
     32     8  queue_id    from the wiring; 0 if no queue is meant
     40     8  txn_id      LSN of the transaction's first record; 0 outside a transaction
     48     8  time_us     wall clock, microseconds since 1970
-    56     8  extra       depends on the type, see docs/FORMAT.md
+    56     8  extra       depends on the type, see docs/reference/format.md
 
 A record's LSN is the address of its head. Heads of one block stand side by side, so a block's heads are a table that
 `struct.iter_unpack` or `numpy.frombuffer` (with `TABLE`) reads without a step per field.

@@ -1,6 +1,6 @@
 """Types of what is managed: a table of attributes and a table of operations each, from which all else follows.
 
-docs/MANAGEMENT.md is these tables for people; a test keeps them the same.
+docs/reference/management.md is these tables for people; a test keeps them the same.
 """
 
 from __future__ import annotations

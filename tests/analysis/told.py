@@ -1,4 +1,4 @@
-"""What the records of a log tell of its clients, if some are gone: docs/FORMAT.md as plain loops, record by record.
+"""What the records of a log tell of its clients, if some are gone: docs/reference/format.md as plain loops.
 
 With all of them it is what the clients noted. It knows what `Clients` do: a message comes to a queue once, queues are
 purged and never deleted, and nobody decides on a transaction without its coordinator.

@@ -1,4 +1,4 @@
-"""A log read record by record with `struct`, as docs/FORMAT.md has it: no line of ours has a part in it.
+"""A log read record by record with `struct`, as docs/reference/format.md has it: no line of ours has a part in it.
 
 For logs that were closed, or laid out when all of it was durable.
 """

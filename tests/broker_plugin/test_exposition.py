@@ -1,4 +1,4 @@
-"""The table of metrics follows Prometheus' conventions, and docs/METRICS.md is that table."""
+"""The table of metrics follows Prometheus' conventions, and docs/reference/metrics.md is that table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cairnmq.store.journaled.metrics import JournalMetrics, measure
 from ..broker.world import World, message
 from ..store.test_metrics import create_queue, open_store
 
-PAGE = Path(__file__).parents[2] / "docs" / "METRICS.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference/metrics.md"
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_the_page_is_the_table(measured: JournalMetrics) -> None:
         labels = ", ".join(f"`{label}`" for label in getattr(of_broker.value(figures), "labels", ()))
         rows.append(f"| `{of_broker.full_name}` | {of_broker.kind} | {labels} | {of_broker.help} |")
     found = [line for line in PAGE.read_text().splitlines() if line.startswith("| `cairnmq_")]
-    assert found == rows, "docs/METRICS.md should have:\n" + "\n".join(rows)
+    assert found == rows, "docs/reference/metrics.md should have:\n" + "\n".join(rows)
 
 
 def test_the_page_names_only_metrics_there_are() -> None:

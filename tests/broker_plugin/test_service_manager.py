@@ -26,7 +26,7 @@ from cairnmq.cli.run.broker import broker as command_of_broker
 from tests.process import DEADLINE_S, BrokerProcess
 from tests.router.test_threads import core_held_up
 
-PAGE = Path(__file__).parents[2] / "docs" / "SYSTEMD.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to/systemd.md"
 WATCHDOG_S = 0.4
 """A keep-alive is due each 0.1 s."""
 SILENT_S = 3 * WATCHDOG_S

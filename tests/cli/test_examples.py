@@ -30,9 +30,9 @@ EXECUTED = {
     ("README.md", "When files were damaged"): "test_readme.py",
     ("README.md", "Load, and proof"): "test_readme.py",
     ("README.md", "Test"): ".ci/run",
-    ("CLIENTS.md", "Python: Qpid Proton"): "here, tests/fresh_machine",
-    ("CLIENTS.md", "Rejected messages"): "here",
-    ("MANAGEMENT.md", "Asking"): "here",
+    ("reference/clients.md", "Python: Qpid Proton"): "here, tests/fresh_machine",
+    ("reference/clients.md", "Rejected messages"): "here",
+    ("reference/management.md", "Asking"): "here",
 }
 """Where the sh and python blocks of a section are executed."""
 _OTHER_HOSTS = "it names brokers on other hosts; test_pages.py checks its options"
@@ -40,31 +40,31 @@ _LATER = "it depends on a store and an archive of the reader; test_pages.py chec
 NOT_EXECUTED = {
     ("README.md", "The wiring on a server"): "it needs a PostgreSQL server; tests/cli/test_wiring_on_server.py",
     ("README.md", "Several brokers"): "it needs corosync; tests/cluster",
-    ("ANALYSIS.md", "Questions to a journal, by Spark"): "it names an archive and a Spark master; tests/analysis",
-    ("CLUSTER.md", "Starting one"): "it needs corosync; tests/cluster",
-    ("CLUSTER.md", "The group"): "an excerpt with an ellipsis; tests/cluster uses the class",
-    ("CLUSTER.md", "The lab"): "it needs corosync on several addresses; tests/cluster/test_lab.py",
-    ("EXPORT.md", "Exporting records to data lakes"): f"{_LATER}; tests/export",
-    ("EXPORT.md", "Where it is written"): "one line per reader, for other programs; tests/export reads with each",
-    ("FORWARDING.md", "Messages that pass through"): f"{_LATER}; tests/router",
-    ("FORWARDING.md", "Connections to other containers"): _OTHER_HOSTS,
-    ("FORWARDING.md", "Auto-links"): _OTHER_HOSTS,
-    ("FORWARDING.md", "Brokers that are joined"): "two brokers in two terminals; tests/router/test_between_brokers.py",
-    ("HISTORY.md", "trace: the life of a message"): _LATER,
-    ("HISTORY.md", "as-of: the queues as they were"): _LATER,
-    ("HISTORY.md", "replay: what arrived, again"): _LATER,
-    ("HISTORY.md", "dump, load: a journal as lines"): _LATER,
-    ("PERFTEST.md", "perftest: a load, and a soak"): "ten minutes long; tests/perftest runs both with less",
-    ("PERFTEST.md", "Other brokers"): "for a RabbitMQ; tests/perftest/test_load.py runs it with one",
-    ("PERFTEST.md", "Another broker's promise"): "for a RabbitMQ; tests/perftest/test_soak.py runs it with one",
-    ("SITES.md", "A queue at another site"): _OTHER_HOSTS,
-    ("SITES.md", "Queues of a cluster"): _OTHER_HOSTS,
-    ("SPARK.md", "Journals in Spark"): "an excerpt for a session that exists; tests/spark",
-    ("SPARK.md", "Streams"): "a query that does not end; tests/spark/test_exactly_once.py",
-    ("SPARK.md", "Sidecars"): "an excerpt for a session that exists; tests/sidecars",
-    ("STORES.md", "All in SQL"): "it needs a PostgreSQL server; tests/cli/test_stores.py",
-    ("STORES.md", "A store of your own"): "a skeleton for another package; tests/store derives the class",
-    ("TOOLS.md", "sql"): f"{_LATER}; tests/tools/test_sql.py",
+    ("reference/analysis.md", "Questions to a journal, by Spark"): "it names a Spark master; tests/analysis",
+    ("explanation/cluster.md", "Starting one"): "it needs corosync; tests/cluster",
+    ("explanation/cluster.md", "The group"): "an excerpt with an ellipsis; tests/cluster uses the class",
+    ("explanation/cluster.md", "The lab"): "it needs corosync on several addresses; tests/cluster/test_lab.py",
+    ("reference/export.md", "Exporting records to data lakes"): f"{_LATER}; tests/export",
+    ("reference/export.md", "Where it is written"): "for other programs; tests/export reads with each",
+    ("reference/routing.md", "Messages that pass through"): f"{_LATER}; tests/router",
+    ("reference/routing.md", "Connections to other containers"): _OTHER_HOSTS,
+    ("reference/routing.md", "Auto-links"): _OTHER_HOSTS,
+    ("reference/routing.md", "Brokers that are joined"): "two brokers; tests/router/test_between_brokers.py",
+    ("reference/history.md", "trace: the life of a message"): _LATER,
+    ("reference/history.md", "as-of: the queues as they were"): _LATER,
+    ("reference/history.md", "replay: what arrived, again"): _LATER,
+    ("reference/history.md", "dump, load: a journal as lines"): _LATER,
+    ("reference/perftest.md", "perftest: a load, and a soak"): "ten minutes long; tests/perftest runs both with less",
+    ("reference/perftest.md", "Other brokers"): "for a RabbitMQ; tests/perftest/test_load.py runs it with one",
+    ("reference/perftest.md", "Another broker's promise"): "for a RabbitMQ; tests/perftest/test_soak.py has one",
+    ("reference/federation.md", "A queue at another site"): _OTHER_HOSTS,
+    ("reference/federation.md", "Queues of a cluster"): _OTHER_HOSTS,
+    ("reference/spark.md", "Journals in Spark"): "an excerpt for a session that exists; tests/spark",
+    ("reference/spark.md", "Streams"): "a query that does not end; tests/spark/test_exactly_once.py",
+    ("reference/spark.md", "Sidecars"): "an excerpt for a session that exists; tests/sidecars",
+    ("reference/stores.md", "All in SQL"): "it needs a PostgreSQL server; tests/cli/test_stores.py",
+    ("reference/stores.md", "A store of your own"): "a skeleton for another package; tests/store derives the class",
+    ("reference/store-tools.md", "sql"): f"{_LATER}; tests/tools/test_sql.py",
 }
 """Why the blocks of a section are not executed as they are."""
 _COMMAND = re.compile(r"(?:venv/bin/)?(?:cairnmq|pip) ", re.M)
@@ -103,7 +103,7 @@ def test_every_example_is_executed_or_says_why_not() -> None:
 
 
 def test_management_example_can_be_repeated(tmp_path: Path) -> None:  # usability 5: it failed where the queue existed
-    [program] = page("MANAGEMENT.md")
+    [program] = page("reference/management.md")
     with broker(tmp_path / "data") as running:
         first, again = (python(program.text, running.port, tmp_path) for _ in range(2))
         assert first.splitlines()[0].startswith("201 ")
@@ -114,7 +114,7 @@ def test_management_example_can_be_repeated(tmp_path: Path) -> None:  # usabilit
 
 
 def test_python_clients_log_in(tmp_path: Path, login: Mapping[str, str]) -> None:
-    plain, secured, _ = page("CLIENTS.md")
+    plain, secured, _ = page("reference/clients.md")
     for line in (line for block in readme("Users, TLS and access") for line in block.commands if "cairnmq" not in line):
         subprocess.run(line, shell=True, check=True, timeout=DEADLINE_S, cwd=tmp_path, capture_output=True)
     options = ("--users-file", str(tmp_path / "users"), "--tls-port", "0", "--tls-cert", str(tmp_path / "broker.pem"))
@@ -127,7 +127,7 @@ def test_python_clients_log_in(tmp_path: Path, login: Mapping[str, str]) -> None
 
 
 def test_python_clients_see_why_a_message_is_rejected(tmp_path: Path) -> None:  # usability 13: they saw only 37
-    program = page("CLIENTS.md")[2].text
+    program = page("reference/clients.md")[2].text
     with broker(tmp_path / "data") as running:
         create = [CAIRNMQ, "ctl", "queues", "create", "greetings", "-a", "max-bytes=1000000", "-a", "overflow=reject"]
         ask = [*create, "--url", f"127.0.0.1:{running.port}", "--timeout", "60"]  # usability 18: behind the command

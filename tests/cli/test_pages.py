@@ -43,7 +43,7 @@ def test_calls_have_options_that_there_are() -> None:
 
 
 def test_every_command_of_ctl_is_on_the_page() -> None:
-    page = (ROOT / "docs" / "MANAGEMENT.md").read_text()
+    page = (ROOT / "docs" / "reference/management.md").read_text()
     told: dict[str, set[str]] = {}
     for groups, commands in re.findall(r"^\| ((?:`[a-z-]+`(?:, )?)+) \| (.*) \|$", page.partition("## Types")[0], re.M):
         for group in re.findall("`(.+?)`", groups):

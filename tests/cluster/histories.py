@@ -222,7 +222,7 @@ class Histories:
             raise Broken(wrong)
 
     def _check_order_of(self, queue: str, numbers: Iterable[int]) -> None:
-        """Each sender's stand in the order of its enqueues, as docs/CLUSTER.md has it."""
+        """Each sender's stand in the order of its enqueues, as docs/explanation/cluster.md has it."""
         last: dict[Sender, int] = {}
         for number in numbers:
             sender = self.sent_by.get(number)

@@ -9,7 +9,7 @@ Afterwards all is mended, and the histories of the clients are held against what
   its queue (`simulated_management`);
 * of all deliveries of a message at most one says that nobody had it before (D2, D6);
 * one sender's messages come to one receiver in their order, as long as they come for the first time, and stand so on
-  their queue, but where docs/CLUSTER.md says otherwise;
+  their queue, but where docs/explanation/cluster.md says otherwise;
 * what comes, and what is there, is what was sent, byte by byte;
 * all members have the same on every queue, at the same positions and with the same marks, and the same wiring (D15,
   `alike`);

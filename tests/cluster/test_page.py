@@ -1,4 +1,4 @@
-"""docs/CLUSTER.md has the table of the metrics."""
+"""docs/explanation/cluster.md has the table of the metrics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cairnmq.broker_plugin.cluster_exposition import CLUSTER_FAMILIES, ClusterCo
 
 from .world import World
 
-PAGE = Path(__file__).parents[2] / "docs" / "CLUSTER.md"
+PAGE = Path(__file__).parents[2] / "docs" / "explanation/cluster.md"
 
 
 def test_the_page_is_the_table() -> None:
@@ -19,4 +19,4 @@ def test_the_page_is_the_table() -> None:
         labels = ", ".join(f"`{label}`" for label in getattr(family.value(core), "labels", ()))
         rows.append(f"| `{family.full_name}` | {family.kind} | {labels} | {family.help} |")
     found = [line for line in PAGE.read_text().splitlines() if line.startswith("| `cairnmq_")]
-    assert found == rows, "docs/CLUSTER.md should have:\n" + "\n".join(rows)
+    assert found == rows, "docs/explanation/cluster.md should have:\n" + "\n".join(rows)

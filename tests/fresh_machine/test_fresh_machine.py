@@ -57,6 +57,7 @@ EXTRAS = {
     "interop": program("import azure.servicebus, rabbitmq_amqp_python_client"),
     "fuzz": program("import atheris"),
     "bench": f"{program('import rocksdict')} && venv/bin/py-spy --version",
+    "docs": "venv/bin/mkdocs --version",
     "dev": f"{program('import build, ipykernel, nbclient, pytest_timeout, trustme, xdist')} && venv/bin/ruff --version"
     " && venv/bin/mypy --version",
 }

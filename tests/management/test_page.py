@@ -1,4 +1,4 @@
-"""docs/MANAGEMENT.md is the tables that the node works by."""
+"""docs/reference/management.md is the tables that the node works by."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cairnmq.management.operations.operations import NODE_OPERATIONS
 from cairnmq.management.serve import make_types
 from tests.broker.world import World
 
-PAGE = (Path(__file__).parents[2] / "docs" / "MANAGEMENT.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "reference/management.md").read_text()
 
 
 def tables() -> str:
@@ -29,7 +29,7 @@ def tables() -> str:
 
 def test_the_page_has_the_tables() -> None:
     found = PAGE.partition("## Types\n\n")[2]
-    assert found == tables(), "docs/MANAGEMENT.md should end with:\n" + tables()
+    assert found == tables(), "docs/reference/management.md should end with:\n" + tables()
 
 
 def test_the_page_names_what_the_node_does() -> None:

@@ -86,7 +86,7 @@ def test_every_table_can_be_asked(lived: Path, command: Dump) -> None:
 
 @pytest.mark.parametrize(
     ("text", "beginning", "end"),
-    [("--help", "The tables are ", ";"), ("TOOLS.md", "The tables are those that Spark sees: ", ";")],
+    [("--help", "The tables are ", ";"), ("reference/store-tools.md", "The tables are those that Spark sees: ", ";")],
 )
 def test_tables_in_help_and_docs_are_those_there_are(command: Dump, text: str, beginning: str, end: str) -> None:
     told = command("sql", "--help").out if text == "--help" else (ROOT / "docs" / text).read_text()
@@ -95,7 +95,7 @@ def test_tables_in_help_and_docs_are_those_there_are(command: Dump, text: str, b
 
 
 def test_tables_in_the_page_about_spark_are_those_there_are() -> None:
-    page = (ROOT / "docs/SPARK.md").read_text().partition("## Views")[2].partition("##")[0]
+    page = (ROOT / "docs/reference/spark.md").read_text().partition("## Views")[2].partition("##")[0]
     assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == set(VIEWS)
 
 

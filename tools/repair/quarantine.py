@@ -1,6 +1,6 @@
 """The quarantine: what could not be salvaged, byte for byte, and the report that says what it is.
 
-quarantine/report.json                      see docs/RECOVERY.md; written last
+quarantine/report.json                      see docs/explanation/recovery.md; written last
 quarantine/lsn-FIRST-END.raw                the bytes of a gap in the log, as they stand in its container
 quarantine/message-ID.content               what is left of a message that is not whole, or of which no queue is known
 """

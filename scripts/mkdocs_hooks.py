@@ -1,0 +1,56 @@
+"""Hooks of MkDocs: pages of the repository's root in the site, and links that lead out of docs/.
+
+The sources stay readable in the repository, where links lead from file to file. In the site, ARCHITECTURE.md,
+CHANGELOG.md and CONTRIBUTING.md are pages, README.md is the home page, and links to other files of the repository are
+shown as text.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from posixpath import dirname, join, normpath, relpath
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[1]
+PAGES_OF_ROOT = {
+    "ARCHITECTURE.md": "explanation/architecture.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+}
+"""Files of the repository's root, and their pages."""
+_PLACES = {**PAGES_OF_ROOT, "README.md": "index.md"}
+_LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)#\s:]+)(#[^)\s]*)?\)")
+_CODE = re.compile(r"(```.*?^ *```|`[^`\n]*`)", re.M | re.S)
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds the pages of the repository's root."""
+    for name, place in PAGES_OF_ROOT.items():
+        files.append(File.generated(config, place, content=(ROOT / name).read_text()))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Makes links lead to pages of the site."""
+    place = page.file.src_uri
+    source = next((name for name, own in PAGES_OF_ROOT.items() if own == place), join("docs", place))
+
+    def relink(match: re.Match[str]) -> str:
+        text, target, anchor = match[1], normpath(join(dirname(source), match[2])), match[3] or ""
+        inside = _PLACES.get(target) or (relpath(target, "docs") if target.startswith("docs/") else None)
+        if inside is None:
+            return text
+        if inside == "decisions":
+            inside = "decisions/README.md"
+        return f"[{text}]({relpath(inside, dirname(place) or '.')}{anchor})"
+
+    parts = _CODE.split(markdown)
+    return "".join(part if number % 2 else _relinked(part, relink) for number, part in enumerate(parts))
+
+
+def _relinked(text: str, relink) -> str:  # type: ignore[no-untyped-def]
+    return _LINK.sub(relink, text)
