@@ -39,7 +39,7 @@ class DeltaSink:
         except ValueError as error:
             raise CairnError(self._path, f"its transactions say no runs of LSNs: {error}", "export anew") from error
 
-    def put(self, part: ExportPart, rows: Rows) -> None:
+    def write_batch(self, part: ExportPart, rows: Rows) -> None:
         """Write *rows*, which are those of *part*; all or nothing."""
         after = part.added_to(self.exported)
         properties = CommitProperties(

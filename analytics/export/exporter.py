@@ -80,7 +80,7 @@ class Sink(Protocol):
 
     exported: Ranges
 
-    def put(self, part: ExportPart, rows: Rows) -> None: ...
+    def write_batch(self, part: ExportPart, rows: Rows) -> None: ...
 
     def close(self) -> None: ...
 
@@ -178,20 +178,20 @@ def _copy(
     total = sum(part.log_bytes for part in parts)
     records = done = 0
 
-    def put(part: ExportPart) -> None:
+    def write(part: ExportPart) -> None:
         nonlocal records, done
         rows = Rows(shape, _checked(source.rows(part, shape.needed, names), check))
-        sink.put(part, rows)
+        sink.write_batch(part, rows)
         records += rows.count
         done += part.log_bytes
         progress("exporting", done, total)
 
     for part in parts:
         try:
-            put(part)
+            write(part)
         except CorruptJournal as error:
             if (whole := part.before(error.first_lsn)) is not None:
-                put(whole)
+                write(whole)
             raise
     exported = sink.exported
     missing = tuple(

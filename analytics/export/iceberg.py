@@ -58,7 +58,7 @@ class IcebergSink:
         except (TypeError, ValueError) as error:
             raise unreadable(f"{self._path}: property {_EXPORTED}", repr(error)) from error
 
-    def put(self, part: ExportPart, rows: Rows) -> None:
+    def write_batch(self, part: ExportPart, rows: Rows) -> None:
         """Write *rows*, which are those of *part*; all or nothing."""
         after = part.added_to(self.exported)
         try:

@@ -52,7 +52,7 @@ class ParquetSink:
             self._move(moving)
             self._sweep()
 
-    def put(self, part: ExportPart, rows: Rows) -> None:
+    def write_batch(self, part: ExportPart, rows: Rows) -> None:
         """Write *rows*, which are those of *part*; all or nothing."""
         if not self._is_writing:
             self._is_writing = True

@@ -17,7 +17,7 @@ _KEYS = ("message_id", "message-id", "amqp_message_id", "id")
 
 
 def trace_join(spark: SparkSession, views: Views) -> DataFrame:
-    """What became of the messages that a producer says it has sent; those that never arrived come first.
+    """Show the fate of the messages in the log of a producer; messages that never arrived come first.
 
     message_id   as the producer names it: the AMQP message-id
     sent         how often its log has it
@@ -101,7 +101,7 @@ def _first_line(path: str) -> list[str]:
 
 
 def compare(spark: SparkSession, views: Views) -> DataFrame:
-    """Where the queues of two stores differ, message by message; no row if they hold the same.
+    """List the differences between the queues of two stores, message by message; no row if there are none.
 
     queue        its name, or its id where there is no name
     place        of the message in its queue, counted from 0 at the head

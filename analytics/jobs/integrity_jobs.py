@@ -18,7 +18,7 @@ _Rows = list[dict[str, Any]]
 
 
 def integrity(spark: SparkSession, views: Views) -> DataFrame:
-    """What is not as it should be, one row per finding; no row if all is well. All checksums are checked.
+    """List integrity errors, one row per finding; no row if there are none. All checksums are checked.
 
     kind      damaged     stretches of a container can't be read
               lost        a container is missing that the log has not given back

@@ -23,7 +23,7 @@ def _carried(spark: SparkSession, views: Views) -> DataFrame:
 
 
 def transactions(spark: SparkSession, views: Views) -> DataFrame:
-    """How transactions of more than one operation went from prepare to outcome, per kind and hour in which they began.
+    """Show transactions of more than one operation from prepare to outcome, per kind and hour in which they began.
 
     kind             local or distributed, of clients; copy, of the broker: a dead letter, an expiry or a move. A
                      transaction with an xid that was committed in one phase is written as a local one

@@ -17,7 +17,7 @@ def bucket_of(column: str) -> str:
 
 
 def depth(spark: SparkSession, views: Views) -> DataFrame:
-    """How many messages were on each queue, one row for each step of time in which that changed.
+    """Show the number of messages on each queue over time: one row for each time step in which it changed.
 
     queue_id, queue
     time     when the step began
@@ -105,7 +105,7 @@ def _ends_alone(spark: SparkSession, views: Views, since: int) -> DataFrame:
 
 
 def lifetimes(spark: SparkSession, views: Views) -> DataFrame:
-    """How long messages stayed on queues, one row per queue and hour in which they left by a dequeue.
+    """Show how long messages stayed on queues: one row per queue and hour in which messages were dequeued.
 
     queue_id, queue
     hour     when it began
@@ -134,7 +134,7 @@ def lifetimes(spark: SparkSession, views: Views) -> DataFrame:
 
 
 def throughput(spark: SparkSession, views: Views) -> DataFrame:
-    """What came to each queue and left it, one row per queue and step of time in which something did.
+    """Show the arrivals and departures of each queue: one row per queue and time step with any.
 
     queue_id, queue
     time           when the step began
@@ -161,7 +161,7 @@ def throughput(spark: SparkSession, views: Views) -> DataFrame:
 
 
 def fan_out(spark: SparkSession, views: Views) -> DataFrame:
-    """How many queues messages were put on.
+    """Show the number of queues that messages were enqueued on.
 
     queues       so many different ones
     messages

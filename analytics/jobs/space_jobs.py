@@ -8,7 +8,7 @@ from .views import HEAD_BYTES, Views
 
 
 def dead_stock(spark: SparkSession, views: Views) -> DataFrame:
-    """What lies on each queue, and how much of the log it keeps; the oldest first.
+    """Show the messages on each queue and the part of the log that they retain, the oldest first.
 
     queue_id, queue
     messages, bytes   what is on it
@@ -45,7 +45,7 @@ def dead_stock(spark: SparkSession, views: Views) -> DataFrame:
 
 
 def liveness(spark: SparkSession, views: Views) -> DataFrame:
-    """How much of each container of the log is living, the emptiest first.
+    """Show the live part of each container of the log, the emptiest first.
 
     container   the LSN of its first byte
     file
@@ -68,7 +68,7 @@ def liveness(spark: SparkSession, views: Views) -> DataFrame:
 
 
 def space(spark: SparkSession, views: Views) -> DataFrame:
-    """What was written, one row per hour in which containers were begun; and the last row, without hour, of all.
+    """Show the amount written: one row per hour in which containers were begun, and a last row, without hour, of all.
 
     hour
     containers           that were begun
@@ -107,7 +107,7 @@ def space(spark: SparkSession, views: Views) -> DataFrame:
 
 
 def groups(spark: SparkSession, views: Views) -> DataFrame:
-    """How well records share blocks, which are what is written and synced at once; one row per step of time.
+    """Show the number of records per block, the unit of writing and syncing: one row per time step.
 
     time               when the step began, by the earliest record of a block that is no copy; null: of copies alone
     blocks

@@ -19,7 +19,7 @@ _NAMES = "The PostgreSQL server that knows the queues' names"
 
 @click.group("explain")
 def explain() -> None:
-    """Say why a store is as large as it is, and what can be done about it. Nothing is ever written."""
+    """Explain the size of a store, and how to reduce it. Nothing is written."""
 
 
 @explain.command("tail")
@@ -29,9 +29,9 @@ def explain() -> None:
 @click.option("--json", "as_json", is_flag=True, help="All of it as JSON.")
 @answering
 def tail(store: str, limit: int, connect: str | None, catalog: str | None, as_json: bool) -> int:
-    """What pins the oldest part of the log: queue, message, transaction, by name; and how to let it go.
+    """Show what pins the oldest part of the log: queues, messages and transactions by name, and how to release it.
 
-    Also while a broker runs on it. The exit status is 1 if something can't be read.
+    A broker may be running on the store. The exit status is 1 if something can't be read.
     """
     with bars() as progress:
         found = explain_tail(store, progress, connect, catalog, limit)
@@ -93,9 +93,9 @@ def _row(pin: Pin) -> list[str]:
 @click.option("--json", "as_json", is_flag=True, help="All of it as JSON.")
 @answering
 def space(store: str, queues_shown: int, connect: str | None, catalog: str | None, as_json: bool) -> int:
-    """What fills the disk: the parts of a store, and the queues by bytes.
+    """Show the disk usage of a store: its parts, and its queues by bytes.
 
-    Also while a broker runs on it. The exit status is 1 if something can't be read.
+    A broker may be running on the store. The exit status is 1 if something can't be read.
     """
     with bars() as progress:
         found = explain_space(store, progress, connect, catalog)

@@ -1,4 +1,4 @@
-"""How the wiring's schema came to be: one Alembic revision per version, each the step from the one before.
+"""Migrations of the wiring schema: one Alembic revision per version, each the step from the previous one.
 
 What was released is never changed again; a new version is a new file here and a new `VERSION` in
 `store/wiring/schema.py`.

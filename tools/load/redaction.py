@@ -141,7 +141,7 @@ class Redaction:
             return _FILLER * len(payload)
         if flags & Flag.MORE:
             self._long[message_id] = content
-        shown = content.feed(payload)
+        shown = content.redact(payload)
         self.opaque += content.is_opaque
         return shown
 
@@ -157,7 +157,7 @@ class _Content:
         self._left = self._step.size
         self._got = b""
 
-    def feed(self, piece: bytes) -> bytes:
+    def redact(self, piece: bytes) -> bytes:
         """The next piece, hidden."""
         out: list[bytes] = []
         at = 0
