@@ -58,7 +58,7 @@ _ROLE, _RCV_MODE, _SOURCE, _TARGET, _INITIAL_COUNT = 2, 4, 5, 6, 9
 """Places of these fields in an attach."""
 _TAG, _FORMAT, _SETTLED, _MORE, _MODE, _RESUME, _ABORTED = 2, 3, 4, 5, 6, 8, 9
 """Places of these fields in a transfer."""
-_FLOW_HANDLE, _COUNT, _CREDIT, _ECHO = 4, 5, 6, 9
+_FLOW_HANDLE, _COUNT, _CREDIT, _DRAIN, _ECHO = 4, 5, 6, 8, 9
 """Places of these fields in a flow."""
 _SCOPED = slice(0, 3)
 """The fields of an attach without which there is no link that an error could be reported on."""
@@ -445,7 +445,9 @@ class FrameCheck:
         check(FLOW, fields.raw)
         handle = fields.number(_FLOW_HANDLE)
         half = None if handle is None else self._half(channel, handle, "flow")
-        is_echo = fields.is_set(_ECHO)
+        # a drain without credit has nothing to give back, so proton would not answer it (2.6.7)
+        is_empty_drain = half is not None and not half.sends and fields.is_set(_DRAIN) and not fields.number(_CREDIT)
+        is_echo = fields.is_set(_ECHO) or is_empty_drain
         if half is not None and (is_echo or half.limit is not None):
             half.limit = (fields.number(_COUNT) or 0) + (fields.number(_CREDIT) or 0)
         if is_echo:

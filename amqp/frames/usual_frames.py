@@ -33,8 +33,9 @@ _DISPOSITION = _pattern(DISPOSITION, [_BOOLEAN, _UINT], [_UINT, _BOOLEAN, _OUTCO
 _FLOW = _pattern(
     FLOW, [_UINT + _NULL, _UINT, _UINT, _UINT], [_UINT, _UINT, _UINT, _UINT, _BOOLEAN, _BOOLEAN]
 )
-_FIRST, _LAST, _HANDLE, _ECHO = 2, 3, 5, 10
+_FIRST, _LAST, _HANDLE, _DRAIN, _ECHO = 2, 3, 5, 9, 10
 """Groups."""
+_TRUE = (b"\x41", b"\x56\x01")
 NO_HANDLE = -1
 
 
@@ -50,9 +51,14 @@ def is_valid_disposition(data: bytes | memoryview, at: int, stop: int) -> bool:
 
 
 def handle_of_flow(data: bytes | memoryview, at: int, stop: int) -> int | None:
-    """Return the handle of a usual flow without echo, `NO_HANDLE` if it is the session's; None for any other frame."""
+    """Return the handle of a usual flow, `NO_HANDLE` if it is the session's; None for any other frame.
+
+    A flow with `echo` or `drain` is not usual: it may need an answer.
+    """
     found = _FLOW.match(data, at + _HEAD_BYTES, stop)
-    if found is None or not _is_complete(data, at, stop, found) or found.group(_ECHO) in (b"\x41", b"\x56\x01"):
+    if found is None or not _is_complete(data, at, stop, found):
+        return None
+    if found.group(_ECHO) in _TRUE or found.group(_DRAIN) in _TRUE:
         return None
     handle = found.group(_HANDLE)
     return NO_HANDLE if not handle or handle == b"\x40" else int.from_bytes(handle[1:])

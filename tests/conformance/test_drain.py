@@ -98,3 +98,20 @@ def test_settled_messages_are_not_limited_by_unsettled_ones(broker: RunningBroke
         one.say(settles, frame(raw.FLOW, *fields))
         for _ in range(3 * MOST_UNSETTLED):
             assert one.until("transfer").fields[4] is True
+
+
+@pytest.mark.parametrize("count", [0, 3])
+@pytest.mark.parametrize("granted", [0, 5])
+def test_drain_without_credit_is_answered(broker: RunningBroker, count: int, granted: int) -> None:  # V2
+    """A client that takes its credit back and drains waits for a flow, as go-amqp's DrainCredit does (2.6.7)."""
+    with filled(broker, f"empty-{count}-{granted}", count) as one:
+        if granted:
+            one.say(flow(0, granted))
+            for _ in range(count):
+                one.until("transfer")
+        came = min(count, granted)
+        one.say(flow(came, 0, drain=True))
+        fields = one.until("flow").fields
+        while len(fields) <= 8 or not fields[8]:
+            fields = one.until("flow").fields
+        assert fields[5:7] == [came, 0], "the delivery-count of the client, and no credit"

@@ -29,8 +29,9 @@ TESTS = (
     "ReceiverModeFirst",
     "SenderExactlyOnce",
     "MultipleSendersSharedSession",
+    "DrainingLink",
 )
-"""All that need a broker, except TestDrainingLink, whose drain is not answered yet, and one of great load."""
+"""The tests that need a broker, except TestReceivingLotsOfSettledMessages, which is a load test."""
 
 pytestmark = pytest.mark.interop
 
