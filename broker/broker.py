@@ -414,7 +414,7 @@ class Broker:
         self.members.when_answered(partial(self.commits.when_durable, 0, action))
 
     def held_up(self, then: Callable[[], None]) -> bool:
-        return self.commits.held_up(then) or self.members.held_up(then)
+        return self.commits.held_up(then) or (self._shares_queues and self.members.held_up(then))
 
     def durable(self) -> None:
         """The store's durable LSN has moved."""
@@ -440,6 +440,8 @@ class Broker:
             for queue in dirty:
                 if not queue.is_deleted:
                     queue.dispatch()
+                    if queue.has_lifetime:
+                        queue.check_lifetime()
         self.background.end_step()
         if self.memory.waiting:
             self.memory.release()

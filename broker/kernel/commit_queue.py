@@ -58,7 +58,11 @@ class CommitQueue:
         if waits or lsn:
             for queue, _ in shown:
                 queue.waiting += 1
-            self.when_durable(lsn, self._show, 1, shown, then, args)
+            if lsn < self._store.durable_lsn and not self._waiting:
+                self._show(1, shown, then, args)
+            else:  # `when_durable`, without a call
+                self._waiting.append((lsn, self._show, (1, shown, then, args)))
+                self._awaited_lsn = lsn or self._awaited_lsn
         else:
             self._show(0, shown, then, args)
 
@@ -79,15 +83,15 @@ class CommitQueue:
 
     def held_up(self, then: Callable[[], None]) -> bool:
         """Return whether small messages would wait long for the disk; if so, *then* is called when that ends."""
-        if not self._is_long():
+        if self._store.next_lsn - self._store.durable_lsn <= LEAST_BYTES or not self._is_long():
             return False
         self._held_up.append(then)
         return True
 
     def _is_long(self) -> bool:
-        store = self._store
-        ahead_bytes = store.next_lsn - store.durable_lsn
-        return ahead_bytes > LEAST_BYTES and ahead_bytes > self._most_bytes(store.next_lsn)
+        next_lsn = self._store.next_lsn
+        ahead_bytes = next_lsn - self._store.durable_lsn
+        return ahead_bytes > LEAST_BYTES and ahead_bytes > self._most_bytes(next_lsn)
 
     def _most_bytes(self, next_lsn: int) -> int:
         if next_lsn - self._awaited_lsn > RECENT_BYTES:

@@ -26,9 +26,15 @@ class Dispatchable(Protocol):
     """A queue that dispatches messages at the end of a step."""
 
     is_deleted: bool
+    has_lifetime: bool
+    """The queue is deleted automatically."""
 
     def dispatch(self) -> None:
-        """Hand out messages to consumers."""
+        """Dispatch messages to consumers."""
+        ...
+
+    def check_lifetime(self) -> None:
+        """Delete the queue if its lifetime is over."""
         ...
 
 

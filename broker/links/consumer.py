@@ -113,9 +113,9 @@ class Consumer(ReceivingDriver):
     def _drain(self) -> None:
         """Dispatch available messages; when these are sent, return the rest of the credit."""
         self._queue.draining[self] = None
-        self._queue.hand_out()
+        self._queue.dispatch()
 
-    def handed_out(self) -> None:
+    def dispatched(self) -> None:
         if self._taking or self._queue.is_reading_for(self):
             return
         del self._queue.draining[self]
@@ -127,17 +127,20 @@ class Consumer(ReceivingDriver):
             self._take_for_good(entries)
             return
         store = self._core.store
-        self.unsettled.update(dict.fromkeys(entries))
-        self._note(entries)
-        messages: list[Forward] = [
-            (entry, content if content is not None and not entry.previously_delivered else entry.outgoing(store))
-            for entry in entries
-            for content in (entry.content,)
-        ]
+        unsettled = self.unsettled
+        messages: list[Forward] = []
+        for entry in entries:
+            unsettled[entry] = None
+            content = entry.content
+            if content is None or entry.previously_delivered:
+                content = entry.outgoing(store)
+            messages.append((entry, content))
+        if self._core.acquisitions is not None:
+            self._note(entries)
+        self._forwarded += len(messages)
         if self.acquires is None:
-            self._forward(messages)
+            self.terminal.forward(messages)
         else:
-            self._forwarded += len(messages)
             self.acquires.acquire(self, entries)
             self.terminal.forward_in(self.acquires.id, messages)
 
@@ -149,7 +152,7 @@ class Consumer(ReceivingDriver):
     def room(self) -> int:
         if self._taking or self._is_refused or (self.acquires is not None and self.acquires.failure is not None):
             return 0
-        room = super().room()
+        room = self._limit - self._forwarded
         return min(room, TAKE_AT_ONCE) if self._presettled else room
 
     def _take_for_good(self, entries: list[Entry]) -> None:

@@ -243,10 +243,26 @@ class QueueContents:
 
     def add(self, entries: Sequence[Entry]) -> None:
         """Add new messages, which are durable now if they are stored."""
-        if self.is_purged(entries[0]):
+        if entries[0].position < self._purged_below:
             return
-        if transient_bytes := sum([entry.held_bytes for entry in entries if not entry.message_id]):
+        held_bytes = transient_bytes = 0
+        for entry in entries:
+            held_bytes += entry.held_bytes
+            if not entry.message_id:
+                transient_bytes += entry.held_bytes
+        if transient_bytes:
             self._count_transient(transient_bytes)
+        memory = self._memory
+        if self.expiry is None and not self.backlog.count and (
+            self.held_bytes < memory.limit_bytes - memory.used_bytes or self._allowance_bytes > 0  # `has_room`
+        ):
+            self.ready.extend(entries)
+            self.hold(held_bytes)
+        else:
+            self._add_behind(entries)
+
+    def _add_behind(self, entries: Sequence[Entry]) -> None:
+        """Add new messages behind the backlog, or those that may have times."""
         backlog, expiry = self.backlog, self.expiry
         early: dict[Entry, None] = {}
         if expiry is not None:

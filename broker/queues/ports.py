@@ -36,7 +36,7 @@ class QueueConsumer(Protocol):
         """Acquire messages."""
         ...
 
-    def handed_out(self) -> None:
+    def dispatched(self) -> None:
         """Note that all messages are dispatched or being read; called for consumers in `Queue.draining`."""
         ...
 

@@ -1,6 +1,6 @@
-"""A queue: messages in order, and consumers who take turns.
+"""A queue: messages in order, and consumers that take turns.
 
-The messages are in `contents`; here they are handed out. Consumers take from `ready` only; while they take one batch,
+The messages are in `contents`; here they are dispatched. Consumers take from `ready` only; while they take one batch,
 the next one is read ahead of them from the backlog.
 """
 
@@ -49,6 +49,9 @@ class QueueServices:
 class Queue(QueueContents):
     """One queue. Core only."""
 
+    is_sorted = False
+    """Its messages, or their consumers, are chosen by what is in the messages."""
+
     def __init__(
         self, core: CoreContext, services: QueueServices, name: str, queue_id: int, arguments: Mapping[str, Any]
     ) -> None:
@@ -56,6 +59,8 @@ class Queue(QueueContents):
         super().__init__(core, name, queue_id, arguments)
         self._services = services
         self.order = services.local_order(self)
+        self.has_lifetime = bool(self.policy.auto_delete)
+        """The queue is deleted automatically; that does not change."""
         if self.policy.has_limits:
             self.limits = self._make_limits()
 
@@ -121,46 +126,50 @@ class Queue(QueueContents):
         self.is_paused = False
         self._core.schedule_dispatch(self)
 
-    # ---- handing out ----------------------------------------------------------------------------------------------
+    def check_lifetime(self) -> None:
+        """Delete the queue if its lifetime is over."""
+        self._services.check_lifetime(self)
+
+    # ---- dispatch -------------------------------------------------------------------------------------------------
 
     def dispatch(self) -> None:
-        """Hand out messages at the end of a step; delete the queue if its lifetime is over."""
-        self.hand_out()
-        if self.policy.auto_delete:
-            self._services.check_lifetime(self)
-
-    def hand_out(self) -> None:
-        """Hand out messages to consumers, in turns."""
+        """Dispatch messages to consumers, which take turns, and read ahead."""
         if self.expiry is not None and not self.expiry.expire():
-            return  # what has expired may not be handed out; a later step, put off by now, calls this again
+            return  # expired messages must not be dispatched; a later step, scheduled by now, calls this again
         if self.policy.paused or (self.is_paused and not self.depth):
-            for consumer in list(self.draining):
-                consumer.handed_out()
-        elif self.consumers and not self.is_paused and self.late_selector is not None:
-            self._dispatch_sifted(self.late_selector)
+            self._end_drains()
         elif self.consumers and not self.is_paused:
-            self._dispatch()
+            if self.late_selector is not None:
+                self._dispatch_selected(self.late_selector)
+            else:
+                if self.returned or self.is_sorted:
+                    self._dispatch_returned()
+                if self.ready and not self.returned:
+                    self._dispatch_ready()
+                if self.backlog.count:
+                    self._read_ahead()
+                if self.draining:
+                    self._end_drains()
         for browser in self.browsers:
             browser.look()
 
-    def _dispatch_sifted(self, sieve: LateSelector) -> None:
+    def _dispatch_selected(self, selector: LateSelector) -> None:
         """Dispatch the messages that the selector matches, as far as it was applied."""
-        behind, behind_returned, waits = sieve.sift()
-        self._dispatch(is_all=not (behind or behind_returned), waits=waits)
-        sieve.put_back(behind, behind_returned)
-
-    def _dispatch(self, *, is_all: bool = True, waits: bool = False) -> None:
-        """Dispatch messages from memory and read ahead.
-
-        *is_all*: `ready` and `returned` have all messages in memory; *waits*: more of them follow by themselves."""
-        if self.returned or self.policy.is_sorted:
+        behind, behind_returned, waits = selector.sift()
+        if self.returned or self.is_sorted:
             self._dispatch_returned()
         if self.ready and not self.returned:
             self._dispatch_ready()
-        if self.backlog.count and is_all:
+        if self.backlog.count and not (behind or behind_returned):
             self._read_ahead()
-        for consumer in list(() if waits else self.draining):
-            consumer.handed_out()
+        if not waits:
+            self._end_drains()
+        selector.put_back(behind, behind_returned)
+
+    def _end_drains(self) -> None:
+        """Return the rest of their credit to consumers that drain, and for which no message is being read."""
+        for consumer in list(self.draining):
+            consumer.dispatched()
 
     def is_reading_for(self, taker: QueueConsumer) -> bool:
         """Return whether *taker* may get more messages, from a batch that is being read."""
@@ -271,7 +280,7 @@ class Queue(QueueContents):
         self.ready.extend(entries)
         self.ready.extend(self.backlog.take_held())
         self._mark = max(1, len(entries))
-        self.hand_out()
+        self.dispatch()
 
     def _dispatch_ready(self) -> None:
         ready = self.ready

@@ -38,6 +38,8 @@ HIGHEST = 9
 class SortedQueue(Queue):
     """A queue that sorts its messages, or chooses their consumers, by what is in them."""
 
+    is_sorted = True
+
     def __init__(
         self, core: CoreContext, services: QueueServices, name: str, queue_id: int, arguments: Mapping[str, Any]
     ) -> None:
@@ -257,7 +259,7 @@ class SortedQueue(Queue):
         }
         disposal.add(value_of, group_of, stale, values, user=user)
 
-    # ---- handing out ----------------------------------------------------------------------------------------------
+    # ---- dispatch -------------------------------------------------------------------------------------------------
 
     def is_reading_for(self, taker: QueueConsumer) -> bool:
         return self.backlog.count > 0 and taker.room() > 0

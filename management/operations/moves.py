@@ -118,7 +118,7 @@ class _Mover:
         self._left -= len(entries)
         self._turn()
 
-    def handed_out(self) -> None:
+    def dispatched(self) -> None:
         if self._queue.is_reading_for(self):
             return
         self._queue.draining.pop(self, None)
