@@ -424,12 +424,6 @@ class Broker:
         if self._shares_queues:
             self.members.durable()
 
-    def due_s(self) -> float:
-        return self.scheduler.due_s
-
-    def on_time(self) -> None:
-        self.scheduler.run()
-
     def finish_step(self) -> None:
         if self.memory.starved:
             for relieved in self.memory.take_relieved():

@@ -335,8 +335,24 @@ class AttachedEnd(TerminalEnd, Protocol):
     handed back, and this gets its credit: to grant it at once would bring the same message again. The core's."""
 
 
+class Timer(Protocol):
+    """Actions of the core at a time."""
+
+    @property
+    def due_s(self) -> float:
+        """When `run` is to be called, in the clock's monotonic seconds. Any thread."""
+        ...
+
+    def run(self) -> None:
+        """Do the due actions. On the core."""
+        ...
+
+
 class Drivers(Protocol):
     """The source of drivers for terminals (F1). Called on the core, but for `why_not_in`."""
+
+    @property
+    def scheduler(self) -> Timer: ...
 
     def is_manager(self, user: str) -> bool:
         """Return whether connections are reserved for *user*, who may make changes by management. Any thread."""
@@ -396,14 +412,6 @@ class Drivers(Protocol):
 
     def when_answered(self, action: Callable[[], None]) -> None:
         """Do *action* once all that was posted so far is durable and its confirmation noted down."""
-        ...
-
-    def due_s(self) -> float:
-        """When `on_time` is to be called, in the clock's monotonic seconds. Any thread."""
-        ...
-
-    def on_time(self) -> None:
-        """Handle that the time returned by `due_s` has come."""
         ...
 
     def held_up(self, then: Callable[[], None]) -> bool:

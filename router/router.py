@@ -116,7 +116,7 @@ class Router:
             if listener is not None:
                 listener.listen(512)
                 self._workers[0].listen(listener.fileno(), accept)
-        self._workers[0].keep_time(drivers)
+        self._workers[0].keep_time(drivers.scheduler)
         for worker in self._workers:
             worker.thread.start()
 

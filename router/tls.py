@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import logging
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
+from ..amqp.engine.engine import ALL_CONTROLS
 from ..base.accounts.users import why_no_name
 from ..base.errors import CairnError
 from ..channel.connector_target import Target
@@ -144,7 +145,6 @@ class SecuredTerminal:
         self._said_goodbye = False
         self._why = ""
         self._chatter_bytes = 0
-        self._allowed = 0
         self._cipher = memoryview(b"")
         self._plain = bytearray()
 
@@ -170,7 +170,12 @@ class SecuredTerminal:
 
     # ---- bytes ----------------------------------------------------------------------------------------------------
 
-    def feed(self, data: bytes | memoryview) -> None:
+    @property
+    def holding(self) -> Sized:
+        return () if self._terminal is None else self._terminal.holding
+
+    def receive(self, data: bytes | memoryview, controls: int = ALL_CONTROLS) -> Turn:
+        turn = Turn(controls, False, False, False)
         self._incoming.write(data)
         try:
             if self._terminal is None:
@@ -180,11 +185,10 @@ class SecuredTerminal:
                 if why and self._refused is not None:
                     self._refused(claimed, why)
                 self._terminal = self._make(user, self._tls.getpeercert(True) or b"", lambda terminal: self._wake(self))
-                self._terminal.allow(self._allowed)
                 self._plain = bytearray(READ_BYTES)
             else:
                 self._chatter_bytes += len(data)
-            self._pass_on(self._terminal)
+            turn = self._pass_on(self._terminal, turn)
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLError as error:
@@ -194,9 +198,10 @@ class SecuredTerminal:
         if self._chatter_bytes > MOST_CHATTER_BYTES:
             log.info("%s: TLS records without data", self.name)
             self._fail()
+        return turn
 
-    def _pass_on(self, terminal: Terminal) -> None:
-        """Hand what was decrypted to the terminal, as much as there is at once."""
+    def _pass_on(self, terminal: Terminal, turn: Turn) -> Turn:
+        """Hand what was decrypted to the terminal, as much as there is at once; return the effect of the last part."""
         view = memoryview(self._plain)
         while not terminal.closed:
             size = 0
@@ -204,28 +209,29 @@ class SecuredTerminal:
                 while size < READ_BYTES:
                     more = cast(int, self._tls.read(READ_BYTES - size, view[size:]))  # typed as if there were no buffer
                     if not more:
-                        terminal.feed(view[:size])
-                        terminal.feed_end()
-                        return
+                        turn = terminal.receive(view[:size], turn.controls_left)
+                        terminal.end_input()
+                        break
                     size += more
             except ssl.SSLWantReadError:
                 if size:
                     self._chatter_bytes = 0
-                    terminal.feed(view[:size])
-                return
+                    turn = terminal.receive(view[:size], turn.controls_left)
+                break
             except ssl.SSLZeroReturnError:  # it said goodbye
                 if size:
-                    terminal.feed(view[:size])
-                terminal.feed_end()
-                return
+                    turn = terminal.receive(view[:size], turn.controls_left)
+                terminal.end_input()
+                break
             self._chatter_bytes = 0
-            terminal.feed(view[:size])
+            turn = terminal.receive(view[:size], turn.controls_left)
+        return turn
 
-    def feed_end(self) -> None:
+    def end_input(self) -> None:
         if self._terminal is None:
             self._over = True
         else:
-            self._terminal.feed_end()
+            self._terminal.end_input()
 
     def output(self) -> bytes | memoryview:
         if not self._cipher:
@@ -239,8 +245,9 @@ class SecuredTerminal:
             self._cipher = memoryview(self._outgoing.read())
         return self._cipher
 
-    def sent(self, size_bytes: int) -> None:
+    def sent(self, size_bytes: int) -> bytes | memoryview:
         self._cipher = self._cipher[size_bytes:]
+        return self.output()
 
     def finished(self) -> bool:
         if self._cipher or self._outgoing.pending:
@@ -266,17 +273,10 @@ class SecuredTerminal:
     def takes_long(self) -> bool:
         return self._terminal is not None and self._terminal.takes_long()
 
-    def allow(self, controls: int) -> None:
-        self._allowed = controls
-        if self._terminal is not None:
-            self._terminal.allow(controls)
-
-    def go_on(self) -> None:
-        if self._terminal is not None:
-            self._terminal.go_on()
-
-    def turn(self) -> Turn:
-        return Turn(self._allowed, False, False, False) if self._terminal is None else self._terminal.turn()
+    def go_on(self, controls: int) -> Turn:
+        if self._terminal is None:
+            return Turn(controls, False, False, False)
+        return self._terminal.go_on(controls)
 
     def is_full(self) -> bool:
         return self._terminal is not None and self._terminal.is_full()
@@ -326,8 +326,8 @@ class SecuredClientTerminal(SecuredTerminal):
         with suppress(ssl.SSLWantReadError):
             self._tls.do_handshake()  # it speaks first
 
-    def feed_end(self) -> None:
-        super().feed_end()
+    def end_input(self) -> None:
+        super().end_input()
         self._end("it ended the connection before TLS was agreed on")
 
     def give_up(self) -> None:

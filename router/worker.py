@@ -22,18 +22,20 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from math import inf
 from time import perf_counter
 
 from ..amqp.native.buffer_pool import Buckets
 from ..amqp.native.scratch_buffer import ScratchBuffer
 from ..amqp.sasl.handshake import MAX_AHEAD_BYTES
 from ..base.clock import Clock
-from ..channel.ports import Drivers
+from ..channel.ports import Drivers, Timer
 from .admission.openings import Openings
 from .admission.user_shares import UserShares
 from .connections.connection import Conversation as Conversation
 from .connections.connection import Turn
 from .kernel.core import TURN_S, Core
+from .worker_socket import READ, WRITE, WorkerSocket
 
 log = logging.getLogger(__name__)
 
@@ -46,12 +48,10 @@ MOST_UNANSWERED = 4096
 CONTROLS_OF_ONE, CONTROLS_OF_ALL = 16, 32
 """Control frames (begin, end, attach, detach, flow) that are digested in one turn: of one connection, and of those
 together that sent many in their last turn. What is read beyond that waits, and its connection is not read meanwhile."""
-FIRST_READ_BYTES = 16 << 10
-"""The first read size of a connection; doubled after each read that was filled and contained messages."""
 LEAST_READ_BYTES = 4 << 10
 """Bytes per read of a connection that caused much work with few messages or none."""
-MOST_FEED_S = 0.002
-"""Seconds above which a feed that brings no message counts as much work."""
+MOST_DIGEST_S = 0.002
+"""Seconds above which a read that brings no message counts as much work."""
 CONTROL_S = 50e-6
 """Approximate seconds per control frame: other work is counted in units of it."""
 TICK_S = 1.0
@@ -60,40 +60,17 @@ SHORTEST_TICK_S = 0.05
 GOODBYE_S = 2.0
 """Seconds in which a client has to answer when its connection is closed."""
 
-_READ, _WRITE = select.EPOLLIN, select.EPOLLOUT
 _ENDED = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 _ONCE = select.EPOLLIN | select.EPOLLONESHOT
 
 
-class _Socket:
-    __slots__ = (
-        "behind", "blocked", "closed_s", "ended", "events", "full", "more", "opened_s", "passed_over", "read_bytes",
-        "sock", "terminal", "waiting",
-    )  # fmt: skip
+class _NoTimer:
+    """Of the workers that do not keep the time."""
 
-    def __init__(self, sock: socket.socket, terminal: Conversation, now_s: float) -> None:
-        self.sock = sock
-        self.terminal = terminal
-        self.opened_s = now_s
-        self.closed_s = 0.0
-        self.blocked = False
-        """The peer takes nothing just now."""
-        self.passed_over = False
-        """True if the socket is read first in the next turn: its user's share of this turn is used up."""
-        self.ended = False
-        """True if all output was written."""
-        self.more = False
-        """True if more output is to be written in the next turn."""
-        self.waiting = False
-        """True if the socket is to be read, and no bucket is free for it."""
-        self.behind = False
-        """True while a part of the bytes that were read is not processed."""
-        self.full = False
-        """Too much waits on its held links. It is read only when its client has closed it."""
-        self.read_bytes = FIRST_READ_BYTES
-        """Bytes that one read of the socket takes at most."""
-        self.events = _READ
-        """The epoll events that the socket is registered for."""
+    due_s = inf
+
+    def run(self) -> None:
+        raise NotImplementedError
 
 
 class Worker:
@@ -123,28 +100,30 @@ class Worker:
         self._epoll = select.epoll()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         weakref.finalize(self, os.close, self._bell)  # not when the thread ends: others may still ring
-        self._epoll.register(self._bell, _READ)
-        self._sockets: dict[int, _Socket] = {}
-        self._by_terminal: dict[Conversation, _Socket] = {}
+        self._epoll.register(self._bell, READ)
+        self._sockets: dict[int, WorkerSocket] = {}
+        self._by_terminal: dict[Conversation, WorkerSocket] = {}
         self._pending: deque[Conversation] = deque()
         self._adopted: deque[tuple[socket.socket, Conversation, str]] = deque()
         self._acceptors: dict[int, Callable[[], None]] = {}
         self._watched: dict[int, Callable[[], None]] = {}
         self._buffer = bytearray(READ_BYTES)
         self._view = memoryview(self._buffer)
-        self._waiting: deque[_Socket] = deque()
-        self._behind: deque[_Socket] = deque()
+        self._waiting: deque[WorkerSocket] = deque()
+        self._behind: deque[WorkerSocket] = deque()
         """Sockets with unprocessed bytes, in the order of their turns."""
         self._controls_left = 0
         """Control frames that may still be processed in this turn, of connections that sent many."""
         self._read_bytes = 0
         """Bytes in the buckets that were read in this turn."""
+        self._brings_long = False
+        """Some of them are part of a long message."""
         self._shares = UserShares(drivers.core_share)
-        self._passed_over: list[_Socket] = []
+        self._passed_over: list[WorkerSocket] = []
         self._held_up = False
         """Long messages wait for the disk. Only the core writes it."""
         self._taken_over: deque[int] = deque()
-        """Bytes of content that the core has taken over from the buckets; appended by the core."""
+        """Bytes of content that the core has taken over from the buckets since; appended by the core."""
         self._now_s = 0.0
         """When the last turn began, about."""
         self._others_s = -OTHERS_S
@@ -152,7 +131,7 @@ class Worker:
         self._crowded = False
         """That was a moment ago."""
         self._next_tick_s = 0.0
-        self._timed: Drivers | None = None
+        self._timer: Timer = _NoTimer()
         self._stopping = False
         self._give_up_s = 0.0
         self.thread = threading.Thread(target=self._run, name=f"cairnmq-worker-{number}", daemon=True)
@@ -172,7 +151,7 @@ class Worker:
     def listen(self, fd: int, accept: Callable[[], None]) -> None:
         """Call *accept* on this worker whenever *fd* is readable. Before the thread starts."""
         self._acceptors[fd] = accept
-        self._epoll.register(fd, _READ)
+        self._epoll.register(fd, READ)
 
     def watch(self, fd: int, ready: Callable[[], None]) -> None:
         """Call *ready* on this worker as soon as *fd* is readable, once; then see what is to be done on the core.
@@ -186,9 +165,9 @@ class Worker:
             except FileNotFoundError:  # it is watched for the first time
                 self._epoll.register(fd, _ONCE)
 
-    def keep_time(self, drivers: Drivers) -> None:
-        """Have the drivers' timers run in time. Before the thread starts."""
-        self._timed = drivers
+    def keep_time(self, timer: Timer) -> None:
+        """Have the core run *timer* in time. Before the thread starts."""
+        self._timer = timer
 
     def adopt(self, sock: socket.socket, terminal: Conversation, address: str = "") -> None:
         """Take over a new connection; *address*: the peer's, of one that is to be authenticated."""
@@ -198,7 +177,8 @@ class Worker:
     def wake(self, terminal: Conversation) -> None:
         """The core noted work down for *terminal*."""
         self._pending.append(terminal)
-        self.ring()
+        if threading.get_ident() != self.thread.ident:
+            os.eventfd_write(self._bell, 1)
 
     def ring(self) -> None:
         """Have the loop turn once more."""
@@ -215,7 +195,7 @@ class Worker:
     def _run(self) -> None:
         try:
             while not (self._stopping and self._ended()):
-                self._step(min(TICK_S, max(0.0, self._next_due_s() - self._clock.monotonic_s())))
+                self._step()
             for held in list(self._sockets.values()):
                 self._drop(held)
             self._settle(set())
@@ -224,9 +204,6 @@ class Worker:
             self._core.fail(error)
         finally:
             self._epoll.close()
-
-    def _next_due_s(self) -> float:
-        return self._next_tick_s if self._timed is None else min(self._next_tick_s, self._timed.due_s())
 
     def _ended(self) -> bool:
         now_s = self._clock.monotonic_s()
@@ -244,56 +221,59 @@ class Worker:
             self._settle(set())
         return not self._sockets or now_s >= self._give_up_s
 
-    def _step(self, timeout_s: float) -> None:
-        active: set[_Socket] = set()
+    def _step(self) -> None:
+        active: set[WorkerSocket] = set()
         if self._taken_over:
             self._give_back(active)
-        ready = self._epoll.poll(0 if active or self._behind or self._pending or self._core.waiting else timeout_s)
+        timeout_s, timer = 0.0, self._timer
+        if not (active or self._behind or self._pending or self._core.waiting):
+            due_s = min(self._next_tick_s, timer.due_s)
+            timeout_s = min(TICK_S, max(0.0, due_s - self._clock.monotonic_s()))
+        ready = self._epoll.poll(timeout_s)
         begun_s = perf_counter()
         self._controls_left = CONTROLS_OF_ALL
         if self._behind:
             self._catch_up(active)
-        self._shares.begin_turn()
-        passed_over, self._passed_over = self._passed_over, []
-        for one in passed_over:
-            one.passed_over = False
-            if one.sock.fileno() >= 0:
-                active.add(one)
-                self._read(one)
+        if self._shares.sole_user is None:
+            self._shares.begin_turn()
+        if self._passed_over:
+            self._read_passed_over(active)
         for fd, mask in ready:
             held = self._sockets.get(fd)
-            if held is not None:
-                active.add(held)
-                if mask & _WRITE:
-                    held.blocked = False
-                if mask & ~_WRITE:
-                    self._read(held, is_ended=bool(mask & _ENDED))
-            elif fd == self._bell:
-                with suppress(BlockingIOError):
-                    os.eventfd_read(self._bell)
-            elif fd in self._acceptors:
-                self._acceptors[fd]()
-            elif fd in self._watched:
-                self._watched[fd]()
-        while self._adopted:
-            sock, terminal, address = self._adopted.popleft()
-            held = self._begin(sock, terminal)
+            if held is None:
+                self._look_at(fd)
+                continue
             active.add(held)
-            if address:
-                self._make_room(held, address, active)
+            if mask & WRITE:
+                held.blocked = False
+            if mask & ~WRITE:
+                self._read(held, is_ended=bool(mask & _ENDED))
+        if self._adopted:
+            self._begin_adopted(active)
         self._now_s = now_s = self._clock.monotonic_s()
         self._crowded = now_s - self._others_s < OTHERS_S
-        if self._timed is not None and now_s >= self._timed.due_s():
-            self._core.post(self._timed.on_time)
+        if now_s >= timer.due_s:
+            self._core.post(timer.run)
         if now_s >= self._next_tick_s:
             self._shares.refresh()
             self._next_tick_s = max(self._tick(now_s), now_s + SHORTEST_TICK_S)
             active.update(self._sockets.values())
         self._settle(active)
-        ended_s = perf_counter()
-        self._core.longest_of_workers.note(ended_s - begun_s, ended_s)
+        ended_s, longest = perf_counter(), self._core.longest_of_workers
+        if ended_s - begun_s > longest.maximum_s or ended_s >= longest.window_end_s:
+            longest.note(ended_s - begun_s, ended_s)
 
-    def _settle(self, active: set[_Socket]) -> None:
+    def _look_at(self, fd: int) -> None:
+        """Handle a descriptor that is ready and belongs to no connection."""
+        if fd == self._bell:
+            with suppress(BlockingIOError):
+                os.eventfd_read(self._bell)
+        elif fd in self._acceptors:
+            self._acceptors[fd]()
+        elif fd in self._watched:
+            self._watched[fd]()
+
+    def _settle(self, active: set[WorkerSocket]) -> None:
         """Let the core decide, do the work, and write, until nothing is left to do here, or the turn is over.
 
         Others' tasks may give the core work for ever; sockets are to be read meanwhile.
@@ -302,7 +282,7 @@ class Worker:
         until_s = perf_counter() + TURN_S
         is_over = False
         if self._read_bytes:
-            core.post(self._note_taken_over, self._read_bytes)
+            self._have_taken_over(self._read_bytes)
             self._read_bytes = 0
         while True:
             if core.waiting:
@@ -311,25 +291,45 @@ class Worker:
                 while pending:
                     terminal = pending.popleft()
                     held = by_terminal.get(terminal)
-                    if held is not None:
-                        self._guard(held, terminal.do_work)
-                        if self._openings:
-                            self._note_open(held)
-                        active.add(held)
-                    else:
+                    if held is None:
                         terminal.do_work()  # its socket is gone: messages on their way to it go back
+                        continue
+                    try:
+                        terminal.do_work()
+                    except Exception:  # a defect that one connection's input finds must not take the others along
+                        self._break_off(held)
+                    if held.is_counted and not terminal.is_opening:
+                        self._stop_counting(held)
+                    active.add(held)
                 is_over = perf_counter() >= until_s and not self._stopping
             elif active:
                 for held in active:
-                    self._guard(held, self._write, held)
+                    try:
+                        self._write(held)
+                    except Exception:
+                        self._break_off(held)
                 active.clear()
             else:
                 return
 
-    def _note_taken_over(self, size_bytes: int) -> None:
+    def _have_taken_over(self, size_bytes: int) -> None:
+        """Have the core handle what this turn has read, after which its buckets are free again.
+
+        If this thread plays the core to the end of what was read, it frees them itself. Long messages always leave it
+        to the core, which knows whether they have to wait for the disk.
+        """
+        if self._brings_long or not self._core.run():
+            self._core.post(self._note_taken_over, size_bytes, self._brings_long)
+            self._brings_long = False
+        else:
+            self.incoming.free_bytes += size_bytes
+            if self._waiting:
+                self._taken_over.append(0)
+
+    def _note_taken_over(self, size_bytes: int, is_long: bool) -> None:
         """On the core: all that this worker read in one turn has been handled."""
         self._taken_over.append(size_bytes)
-        if not self._held_up:
+        if is_long and not self._held_up:
             self._held_up = self._drivers.held_up(self._go_on)
         if self._waiting:
             self.ring()
@@ -340,10 +340,10 @@ class Worker:
         self._taken_over.append(0)
         self.ring()
 
-    def _give_back(self, active: set[_Socket]) -> None:
+    def _give_back(self, active: set[WorkerSocket]) -> None:
         """Buckets came back: read those that wait, in order, as far as these go."""
         while self._taken_over:
-            self.incoming.give_back(self._taken_over.popleft())
+            self.incoming.free_bytes += self._taken_over.popleft()
         waiting, self._waiting = self._waiting, deque()
         for held in waiting:
             held.waiting = False
@@ -351,7 +351,7 @@ class Worker:
                 active.add(held)
                 self._read(held)
 
-    def _catch_up(self, active: set[_Socket]) -> None:
+    def _catch_up(self, active: set[WorkerSocket]) -> None:
         """Digest what waits since an earlier turn, one connection after the other, as far as this turn's share goes."""
         for _ in range(len(self._behind)):
             if self._controls_left <= 0:
@@ -360,14 +360,25 @@ class Worker:
             if held.sock.fileno() < 0:
                 continue
             held.behind = False
-            held.terminal.allow(CONTROLS_OF_ONE)
-            self._guard(held, held.terminal.go_on)
-            if held.sock.fileno() >= 0:
-                self._note_controls(held, held.terminal.turn())
-                active.add(held)
+            try:
+                turn = held.terminal.go_on(CONTROLS_OF_ONE)
+            except Exception:
+                self._break_off(held)
+                continue
+            self._note_controls(held, turn)
+            active.add(held)
 
-    def _note_controls(self, held: _Socket, turn: Turn, took_s: float = 0.0) -> int:
-        """Return the number of control frames that were processed of those that `allow` allowed."""
+    def _read_passed_over(self, active: set[WorkerSocket]) -> None:
+        """Read the sockets that the turn before has passed over."""
+        passed_over, self._passed_over = self._passed_over, []
+        for held in passed_over:
+            held.passed_over = False
+            if held.sock.fileno() >= 0:
+                active.add(held)
+                self._read(held)
+
+    def _note_controls(self, held: WorkerSocket, turn: Turn, took_s: float = 0.0) -> int:
+        """Return the number of control frames that were processed of the `CONTROLS_OF_ONE` that were allowed."""
         done = CONTROLS_OF_ONE - turn.controls_left
         if held.read_bytes == LEAST_READ_BYTES:
             self._controls_left -= max(done, int(took_s / CONTROL_S))
@@ -376,111 +387,143 @@ class Worker:
             self._behind.append(held)
         return done
 
-    def _begin(self, sock: socket.socket, terminal: Conversation) -> _Socket:
-        held = _Socket(sock, terminal, self._clock.monotonic_s())
+    def _begin_adopted(self, active: set[WorkerSocket]) -> None:
+        """Take over the connections that other threads have handed over."""
+        while self._adopted:
+            sock, terminal, address = self._adopted.popleft()
+            held = self._begin(sock, terminal)
+            active.add(held)
+            if address:
+                self._make_room(held, address, active)
+
+    def _begin(self, sock: socket.socket, terminal: Conversation) -> WorkerSocket:
+        held = WorkerSocket(sock, terminal, self._clock.monotonic_s())
         self._sockets[sock.fileno()] = held
         self._by_terminal[terminal] = held
-        self._epoll.register(sock.fileno(), _READ)
+        self._epoll.register(sock.fileno(), READ)
         return held
 
-    def _make_room(self, held: _Socket, address: str, active: set[_Socket]) -> None:
+    def _make_room(self, held: WorkerSocket, address: str, active: set[WorkerSocket]) -> None:
         """Count a connection that is to be authenticated; where there are too many, another one goes."""
+        held.is_counted = True
         oldest = self._openings.add(held, address)
-        if isinstance(oldest, _Socket):
+        if isinstance(oldest, WorkerSocket):
             log.info("%s: closed before its login: silent for longest when others came", oldest.terminal.name)
             active.discard(oldest)
             self._drop(oldest)
 
-    def _note_open(self, held: _Socket) -> None:
-        if held in self._openings and not held.terminal.is_opening:
-            self._openings.remove(held)
+    def _stop_counting(self, held: WorkerSocket) -> None:
+        """Remove a connection from those that are not authenticated."""
+        held.is_counted = False
+        self._openings.remove(held)
 
-    def _read(self, held: _Socket, *, is_ended: bool = False) -> None:
-        if held.full and not is_ended:
-            return
-        if held.waiting or held.behind or (held.read_bytes == LEAST_READ_BYTES and self._controls_left <= 0):
-            return
-        room = self.incoming.free_bytes
-        if room <= 0 or (self._held_up and held.terminal.brings_long):
+    def _room(self, held: WorkerSocket, is_ended: bool) -> int:
+        """Return the number of bytes to read of a socket now; 0 if it waits."""
+        if held.waiting or held.behind or (held.full and not is_ended):
+            return 0
+        if held.read_bytes == LEAST_READ_BYTES and self._controls_left <= 0:
+            return 0
+        terminal, room = held.terminal, self.incoming.free_bytes
+        brings_long = terminal.brings_long
+        if room <= 0 or (self._held_up and brings_long):
             held.waiting = True
             self._waiting.append(held)
+            return 0
+        if terminal.user != self._shares.sole_user:
+            left = self._shares.room(terminal.user)
+            if left == 0:
+                self._pass_over(held)
+                return 0
+            if left is not None:
+                room = min(room, left)
+        if terminal.is_opening:
+            return min(room, MAX_AHEAD_BYTES)
+        return min(room, SHARE_BYTES if self._crowded and brings_long else READ_BYTES, held.read_bytes)
+
+    def _pass_over(self, held: WorkerSocket) -> None:
+        """Leave a socket to the next turn, because its user has read its share of this one."""
+        self._shares.wants(held.terminal.user)
+        if not held.passed_over:
+            held.passed_over = True
+            self._passed_over.append(held)
+
+    def _read(self, held: WorkerSocket, *, is_ended: bool = False) -> None:
+        room = self._room(held, is_ended)
+        if not room:
             return
-        user = held.terminal.user
-        left = self._shares.room(user)
-        if left == 0:
-            self._shares.wants(user)
-            if not held.passed_over:
-                held.passed_over = True
-                self._passed_over.append(held)
-            return
-        if left is not None:
-            room = min(room, left)
-        if held.terminal.is_opening:
-            room = min(room, MAX_AHEAD_BYTES)
-        else:
-            most = SHARE_BYTES if self._crowded and held.terminal.brings_long else READ_BYTES
-            room = min(room, most, held.read_bytes)
         try:
             size = held.sock.recv_into(self._buffer, room)
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
             size = 0
-        if held.terminal.closed:
+        terminal = held.terminal
+        if terminal.closed:
             if not size:
                 self._drop(held)
-        elif size:
-            self.incoming.take(size)
-            self._read_bytes += size
-            self._shares.spend(user, size)
-            opening = held.terminal.is_opening
-            begun_s = perf_counter()
-            held.terminal.allow(CONTROLS_OF_ONE)
-            self._guard(held, held.terminal.feed, self._view[:size])
-            if held.sock.fileno() < 0:
+            return
+        user, is_opening, begun_s = terminal.user, terminal.is_opening, perf_counter()
+        try:
+            if not size:
+                terminal.end_input()
                 return
-            turn = held.terminal.turn()
-            self._adapt(held, turn, size == room, perf_counter() - begun_s)
-            if turn.is_small:
-                self._others_s = self._now_s
-            if opening and held.terminal.is_opening:
-                self._openings.heard(held)
-            elif opening:  # now it is known how often it wants to hear something
-                self._openings.remove(held)
-                self._next_tick_s = min(self._next_tick_s, self._tick_one(held, self._clock.monotonic_s()))
-        else:
-            self._guard(held, held.terminal.feed_end)
+            self.incoming.free_bytes -= size
+            self._read_bytes += size
+            if user != self._shares.sole_user:
+                self._shares.spend(user, size)
+            turn = terminal.receive(self._view[:size], CONTROLS_OF_ONE)
+        except Exception:
+            self._break_off(held)
+            return
+        took_s = perf_counter() - begun_s
+        is_unusual = turn.is_behind or turn.controls_left <= 0 or took_s > MOST_DIGEST_S
+        if is_unusual or size == room or held.read_bytes == LEAST_READ_BYTES:
+            self._adapt(held, turn, size == room, took_s)
+        if turn.is_small:
+            self._others_s = self._now_s
+        elif terminal.brings_long:
+            self._brings_long = True
+        if is_opening:
+            self._note_opening(held)
 
-    def _adapt(self, held: _Socket, turn: Turn, is_full: bool, took_s: float) -> None:
+    def _adapt(self, held: WorkerSocket, turn: Turn, is_full: bool, took_s: float) -> None:
         """Have the connection read more at once if it sends messages, and less if it sends work."""
         done = self._note_controls(held, turn, took_s)
-        if done >= CONTROLS_OF_ONE or (took_s > MOST_FEED_S and not turn.has_messages):
+        if done >= CONTROLS_OF_ONE or (took_s > MOST_DIGEST_S and not turn.has_messages):
             held.read_bytes = LEAST_READ_BYTES
         elif turn.has_messages and (is_full or held.read_bytes == LEAST_READ_BYTES):
             held.read_bytes = min(READ_BYTES, held.read_bytes * 2)
 
-    def _guard(self, held: _Socket, action: Callable[..., None], *args: object) -> None:
-        """A defect that one connection's input finds must not take the others along."""
-        try:
-            action(*args)
-        except Exception:
-            log.exception("%s: internal error, the connection is closed", held.terminal.name)
-            held.terminal.give_up()
-            self._drop(held)
+    def _note_opening(self, held: WorkerSocket) -> None:
+        """A connection that was not open has sent something. Once it is, its ticks are known."""
+        if held.terminal.is_opening:
+            self._openings.heard(held)
+        else:
+            self._stop_counting(held)
+            self._next_tick_s = min(self._next_tick_s, self._tick_one(held, self._clock.monotonic_s()))
 
-    def _write(self, held: _Socket) -> None:
+    def _break_off(self, held: WorkerSocket) -> None:
+        """Close a connection whose input has found a defect; call it with the exception at hand."""
+        log.exception("%s: internal error, the connection is closed", held.terminal.name)
+        held.terminal.give_up()
+        self._drop(held)
+
+    def _write(self, held: WorkerSocket) -> None:
         if held.sock.fileno() < 0:
             return
-        terminal, sock = held.terminal, held.sock
+        terminal = held.terminal
         held.more = False
         if not held.blocked and not held.ended:
-            left = SHARE_BYTES if self._crowded and terminal.takes_long() else WRITE_BYTES
+            written_bytes = 0
             try:
-                while left > 0 and (data := terminal.output()):
-                    size = sock.send(data)
-                    terminal.sent(size)
-                    left -= size
-                held.more = left <= 0
+                data = terminal.output()
+                while data:
+                    size = held.sock.send(data)
+                    data = terminal.sent(size)
+                    written_bytes += size
+                    if written_bytes >= SHARE_BYTES and self._has_written(terminal, written_bytes):
+                        held.more = True
+                        break
             except (BlockingIOError, InterruptedError):
                 held.blocked = True
             except OSError:
@@ -489,9 +532,14 @@ class Worker:
             if terminal.closed and terminal.finished():
                 self._finish(held)
                 return
-        self._watch(held)
+        if held.events != READ or held.blocked or held.more or held.waiting or held.behind or terminal.holding:
+            self._watch(held)
 
-    def _finish(self, held: _Socket) -> None:
+    def _has_written(self, terminal: Conversation, written_bytes: int) -> bool:
+        """Return whether a connection has written its share of this turn."""
+        return written_bytes >= WRITE_BYTES or (self._crowded and terminal.takes_long())
+
+    def _finish(self, held: WorkerSocket) -> None:
         """All was said. What the client is still sending would, unread, have its system throw away our last words."""
         if held.terminal.client_is_done() or self._stopping:
             self._drop(held)
@@ -501,14 +549,14 @@ class Worker:
         held.ended = True
         self._watch(held)
 
-    def _watch(self, held: _Socket) -> None:
+    def _watch(self, held: WorkerSocket) -> None:
         """Register the epoll events that are of use now."""
-        events = _WRITE if held.blocked or held.more else 0
+        events = WRITE if held.blocked or held.more else 0
         held.full = held.terminal.is_full()
         if held.full:
             events |= select.EPOLLRDHUP
         elif not (held.waiting or held.behind or (held.blocked and held.terminal.unanswered() > MOST_UNANSWERED)):
-            events |= _READ
+            events |= READ
         if events != held.events:
             held.events = events
             self._epoll.modify(held.sock.fileno(), events)
@@ -517,7 +565,7 @@ class Worker:
         """Let time pass for all connections; when to do so again."""
         return min((self._tick_one(held, now_s) for held in list(self._sockets.values())), default=now_s + TICK_S)
 
-    def _tick_one(self, held: _Socket, now_s: float) -> float:
+    def _tick_one(self, held: WorkerSocket, now_s: float) -> float:
         terminal = held.terminal
         if terminal.closed:
             held.closed_s = held.closed_s or now_s
@@ -531,12 +579,12 @@ class Worker:
         due_ms = terminal.tick(int(now_s * 1000))
         return min(now_s + TICK_S, due_ms / 1000) if due_ms else now_s + TICK_S
 
-    def _drop(self, held: _Socket) -> None:
+    def _drop(self, held: WorkerSocket) -> None:
         """Close the socket. What the terminal held is given back by the actions it posts."""
         fd = held.sock.fileno()
         if fd < 0:
             return
-        self._openings.remove(held)
+        self._stop_counting(held)
         held.terminal.give_up()
         del self._sockets[fd]
         del self._by_terminal[held.terminal]

@@ -75,13 +75,13 @@ def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _mark_steps() -> None:
-    step = Core._step
+    run = Core.run
 
-    def marked(core: Core) -> None:
+    def marked(core: Core) -> bool:
         _playing.depth = 1
         try:
-            step(core)
+            return run(core)
         finally:
             _playing.depth = 0
 
-    setattr(Core, "_step", marked)  # noqa: B010  # mypy knows it for a method
+    setattr(Core, "run", marked)  # noqa: B010  # mypy knows it for a method

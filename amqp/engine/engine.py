@@ -150,14 +150,20 @@ class Engine(Endpoints):
         size = lib.pn_transport_peek(self._transport, self._scratch.outgoing_pointer, min(pending, len(out)))
         return memoryview(out)[: max(size, 0)]
 
-    def consumed(self, size_bytes: int) -> None:
-        """So much of `output` was sent."""
+    def consumed(self, size_bytes: int) -> bool:
+        """Remove *size_bytes* of `output`, which were sent; return whether there may be more."""
         if self._taken.ready:
             self._taken.consumed(size_bytes)
         else:
             lib.pn_transport_pop(self._transport, size_bytes)
         if self.outgoing.held_bytes:
             self.outgoing.taken(size_bytes)
+        if self._taken.ready or self._taken.frames is not None or self._echoes.due:
+            return True
+        if lib.pn_transport_pending(self._transport) > 0:
+            return True
+        self.asked = 0
+        return False
 
     def _go_along(self) -> None:
         """There are links that resume on this connection: from now on what proton leaves out is read and written."""

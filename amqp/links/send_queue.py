@@ -265,13 +265,13 @@ class SendQueue:
 
     def _take(self, size_bytes: int) -> None:
         self.held_bytes += size_bytes
-        self._buckets.take(size_bytes)
+        self._buckets.free_bytes -= size_bytes
 
     def taken(self, size_bytes: int) -> None:
         """Note that *size_bytes* have left proton; some of them were not content."""
         freed_bytes = min(size_bytes, self.held_bytes)
         self.held_bytes -= freed_bytes
-        self._buckets.give_back(freed_bytes)
+        self._buckets.free_bytes += freed_bytes
 
     def recount(self) -> bool:
         """Proton has nothing to send: what it still holds waits for closed windows. Whether there is more room now."""

@@ -21,14 +21,11 @@ class Buckets:
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.free_bytes = limit_bytes
-        """Negative if the last taker took more than was left: a message on its way out is not cut."""
+        """Who fills buckets subtracts their bytes, who is done with them adds them.
+
+        Negative if the last one took more than was left: a message on its way out is not cut.
+        """
 
     @property
     def used_bytes(self) -> int:
         return self.limit_bytes - self.free_bytes
-
-    def take(self, size_bytes: int) -> None:
-        self.free_bytes -= size_bytes
-
-    def give_back(self, size_bytes: int) -> None:
-        self.free_bytes += size_bytes

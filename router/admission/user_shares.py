@@ -22,11 +22,20 @@ class UserShares:
         self._weights: dict[str, int] = {}
         self._spent: dict[str, int] = {}
         self._others: set[str] = set()
+        """Users that have read in the turn before."""
+        self.sole_user: str | None = None
+        """The only user that reads: it has no limit, and its reads are not counted.
+
+        None while there are others. As long as it is set, no turn needs to begin, and `room` tells of another user.
+        """
 
     def begin_turn(self) -> None:
-        """Begin a turn: each user has a full quantum again."""
-        self._others = {*self._spent}
-        self._spent.clear()
+        """Begin a turn: each user has a full quantum again. The only user of two turns is the sole user."""
+        spent = self._spent
+        if len(spent) == 1 and self._others <= spent.keys():
+            self.sole_user = next(iter(spent))
+        self._others = {*spent}
+        spent.clear()
 
     def refresh(self) -> None:
         """Ask for the weights again: the quotas may have changed."""
@@ -34,6 +43,9 @@ class UserShares:
 
     def room(self, user: str) -> int | None:
         """Return the bytes that *user* may still read in this turn; None for any number, while no other user sends."""
+        if self.sole_user is not None and user != self.sole_user:
+            self._others.add(self.sole_user)
+            self.sole_user = None
         if not (self._others | self._spent.keys()) - {user}:
             return None
         weight = self._weights.get(user)

@@ -11,6 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from threading import get_ident
 from typing import Any
 
 from ...amqp.engine.engine import ALL_CONTROLS, Engine
@@ -87,6 +88,8 @@ class Terminal:
         self.core = core
         self.closed = False
         self.engine = Engine(admission.container_id, limits, buckets, scratch, client=self.dials)
+        self.holding = self.engine.holding
+        """Links that are held. While there are some, `is_full` may be true."""
         self._admission = admission
         self._drivers = drivers
         self.engine.resumes = self._resumes
@@ -121,19 +124,27 @@ class Terminal:
 
     # ---- bytes ----------------------------------------------------------------------------------------------------
 
-    def feed(self, data: bytes | memoryview) -> None:
-        """Bytes came from the client."""
-        front = self._front
+    def receive(self, data: bytes | memoryview, controls: int = ALL_CONTROLS) -> Turn:
+        """Digest bytes from the client, *controls* control frames among them at most; the rest waits for `go_on`."""
+        engine, front = self.engine, self._front
+        engine.controls_left = controls
         if front is not None:
             waiting = front.check
             answer, rest = front.feed(bytes(data))
             self._go_in(front, answer, rest, waiting)
-            return
-        if data:
-            self.engine.push(data)
-        self._digest()
-        if self.engine.holding:
-            self._limit_held()
+        else:
+            if data:
+                engine.push(data)
+            self._digest()
+            if engine.holding:
+                self._limit_held()
+        outgoing = engine.outgoing
+        return Turn(
+            engine.controls_left,
+            engine.is_behind and not self.closed,
+            self._brought,
+            self._heard and not self.brings_long and not (outgoing.blocked and outgoing.sends_long()),
+        )
 
     def _go_in(self, front: Handshake, answer: bytes, rest: bytes, waiting: object) -> None:
         """The front has come as far as it could; *waiting*: the check that was asked for before."""
@@ -173,25 +184,13 @@ class Terminal:
             answer, rest = front.checked(found)
             self._go_in(front, answer, rest, None)
 
-    def turn(self) -> Turn:
-        """Return the effect of what was digested last."""
+    def go_on(self, controls: int) -> Turn:
+        """Digest what waits since `receive`, *controls* control frames at most."""
         engine = self.engine
-        outgoing = engine.outgoing
-        return Turn(
-            engine.controls_left,
-            engine.is_behind and not self.closed,
-            self._brought,
-            self._heard and not self.brings_long and not (outgoing.blocked and outgoing.sends_long()),
-        )
-
-    def allow(self, controls: int) -> None:
-        """Process at most that many control frames until the next call; the rest waits."""
-        self.engine.controls_left = controls
-
-    def go_on(self) -> None:
-        """Digest what waits, as far as `allow` allows."""
+        engine.controls_left = controls
         if self._front is None and not self.closed:
             self._digest()
+        return Turn(engine.controls_left, engine.is_behind and not self.closed, self._brought, False)
 
     def is_full(self) -> bool:
         """Return whether held links keep too many bytes to read more. Called after each read."""
@@ -211,15 +210,15 @@ class Terminal:
             self.engine.refuse("amqp:resource-limit-exceeded", why)
             self._digest()
 
-    def feed_end(self) -> None:
-        """The client closed its side, or the connection broke."""
+    def end_input(self) -> None:
+        """Digest what is left: the client closed its side, or the connection broke."""
         if isinstance(self._front, ServerHandshake) and not self.closed:
             if self._front.left():
                 self._gate.login_failed(self._front.failure(self.name))
             self.why = self._front.why
             self.give_up()
             return
-        self.allow(ALL_CONTROLS)
+        self.engine.controls_left = ALL_CONTROLS
         self.engine.push_end()
         self._digest()
         self.give_up()
@@ -238,17 +237,19 @@ class Terminal:
                 data = self.engine.output()
         return data
 
-    def sent(self, size_bytes: int) -> None:
-        """Remove *size_bytes* of `output`, which were sent."""
+    def sent(self, size_bytes: int) -> bytes | memoryview:
+        """Remove *size_bytes* of `output`, which were sent; return what to send next."""
         if self._prelude:
             self._prelude = self._prelude[size_bytes:]
-            return
-        self.engine.consumed(size_bytes)
-        outgoing = self.engine.outgoing
+            return self.output()
+        is_more, outgoing = self.engine.consumed(size_bytes), self.engine.outgoing
         if outgoing.blocked:
             self._pump_blocked()
+        elif not is_more and not outgoing.answered and not outgoing.held_bytes:
+            return b""
         if outgoing.answered:
             self._digest()
+        return self.output()
 
     def takes_long(self) -> bool:
         """Return whether a long message is being sent."""
@@ -456,7 +457,7 @@ class Terminal:
 
     def note(self, action: Callable[..., None], *args: Any) -> None:
         """Note work down for the worker. On the core (C9)."""
-        assert self.core.is_current()
+        assert self.core.player == get_ident()
         self._work.append((action, args))
         if not self._scheduled:
             self._scheduled = True

@@ -31,10 +31,9 @@ class Core:
         """*finish_step* ends each batch of actions; *on_failure* hears of an error after which nothing may go on."""
         self.waiting: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         """Actions to be done: `run` is to be called, after what else is to be done."""
+        self.player = 0
+        """The identifier of the thread that is the core now; 0 for none."""
         self._role = threading.Lock()
-        self._player = 0
-        self._until_s = 0.0
-        """When the turn is over."""
         self._finish_step = finish_step
         self._on_failure = on_failure
         self.failed = False
@@ -52,49 +51,52 @@ class Core:
 
     def is_current(self) -> bool:
         """Return whether the calling thread is the core now (C9)."""
-        return self._player == threading.get_ident()
+        return self.player == threading.get_ident()
 
-    def run(self) -> None:
-        """Work off actions for one turn, or leave them to the thread that is at it. Any thread but the core."""
+    def run(self) -> bool:
+        """Work off actions for one turn, or leave them to the thread that is at it. Any thread but the core.
+
+        Returns True if this thread has worked off all that was posted before the call. Otherwise some of it may be
+        left, or another thread may be at it.
+        """
         until_s = perf_counter() + TURN_S
-        while self.waiting and self._role.acquire(blocking=False):
-            self._player = threading.get_ident()
+        actions, is_done = self.waiting, False
+        while actions and self._role.acquire(blocking=False):
+            self.player = threading.get_ident()
+            begun_s = perf_counter()
             try:
-                self._until_s = until_s
-                self._step()
+                if self.failed:
+                    actions.clear()
+                    return True
+                while actions:
+                    action, args = actions.popleft()
+                    action(*args)
+                    if perf_counter() >= until_s:
+                        break
+                is_done = not actions
+                self._finish_step()
+            except JournalError as error:
+                self.fail(error)
+            except Exception as error:  # the state may be half changed: going on could break a promise
+                log.exception("internal error on the core")
+                self.fail(error)
             finally:
-                self._player = 0
+                self.player = 0
                 self._role.release()  # an action posted before this line is seen by the loop above
-            if perf_counter() >= until_s:
-                return
+            ended_s = perf_counter()
+            self.steps += 1
+            self.busy_s += ended_s - begun_s
+            longest = self.longest
+            if ended_s - begun_s > longest.maximum_s or ended_s >= longest.window_end_s:
+                longest.note(ended_s - begun_s, ended_s)
+            if ended_s >= until_s:
+                break
+        return is_done
 
     def run_all(self) -> None:
         """Work off actions until none is left, where nothing else is to be done any more."""
         while self.waiting:
             self.run()
-
-    def _step(self) -> None:
-        actions, until_s = self.waiting, self._until_s
-        if self.failed:
-            actions.clear()
-            return
-        begun_s = perf_counter()
-        try:
-            while actions:
-                action, args = actions.popleft()
-                action(*args)
-                if perf_counter() >= until_s:
-                    break
-            self._finish_step()
-        except JournalError as error:
-            self.fail(error)
-        except Exception as error:  # the state may be half changed: going on could break a promise
-            log.exception("internal error on the core")
-            self.fail(error)
-        self.steps += 1
-        ended_s = perf_counter()
-        self.busy_s += ended_s - begun_s
-        self.longest.note(ended_s - begun_s, ended_s)
 
     def fail(self, error: BaseException) -> None:
         """Stop all actions after *error*. Any thread."""

@@ -253,8 +253,8 @@ class World:
     def advance(self, seconds: float) -> None:
         """Let time pass, and the core do what is due then."""
         self.clock.advance(seconds)
-        if self.broker.due_s() <= self.clock.monotonic_s():
-            self.do(self.broker.on_time)
+        if self.broker.scheduler.due_s <= self.clock.monotonic_s():
+            self.do(self.broker.scheduler.run)
 
     def read_one(self) -> None:
         """The reader's thread does what it was told first."""

@@ -180,7 +180,7 @@ class Member:
         if self.running:
             wait_s = self.core.group.wait_s()
             group_s = math.inf if wait_s is None else self.clock.monotonic_s() + wait_s
-            self.waits_until_s = min(group_s, self.broker.due_s())
+            self.waits_until_s = min(group_s, self.broker.scheduler.due_s)
 
     def _step(self) -> None:
         self.broker.finish_step()
@@ -194,8 +194,8 @@ class Member:
         for _ in range(0 if self.is_reader_slow else len(self.readings)):
             work, args = self.readings.popleft()
             work(*args)
-        if self.broker.due_s() <= self.clock.monotonic_s():
-            self.do(self.broker.on_time)
+        if self.broker.scheduler.due_s <= self.clock.monotonic_s():
+            self.do(self.broker.scheduler.run)
 
     def settle(self) -> None:
         for _ in range(20):

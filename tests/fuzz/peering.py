@@ -120,11 +120,11 @@ def _record(target: Target) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
             heard = bytearray()
             near.settle_down(dialled, heard.extend)
             said_here.extend(heard)
-            answering.feed(bytes(heard))
+            answering.receive(bytes(heard))
             heard = bytearray()
             far.settle_down(answering, heard.extend)
             said_there.extend(heard)
-            dialled.feed(bytes(heard))
+            dialled.receive(bytes(heard))
             if len(said_here) + len(said_there) == before:
                 return
 
@@ -177,7 +177,7 @@ def peers() -> Generator[None, bytes, None]:
 def _hear(site: Site, terminal: ClientTerminal, data: bytes, clients: _Clients, piece_bytes: int) -> None:
     site.settle_down(terminal)
     for at in range(0, len(data), piece_bytes):
-        terminal.feed(data[at : at + piece_bytes])
+        terminal.receive(data[at : at + piece_bytes])
         site.settle_down(terminal)
         clients.client.talk()
         if terminal.finished():

@@ -98,7 +98,7 @@ class Site:
         """A client says *data*, and leaves."""
         terminal = self.terminal()
         for at in range(0, len(data), piece_bytes):
-            terminal.feed(data[at : at + piece_bytes])
+            terminal.receive(data[at : at + piece_bytes])
             self.settle_down(terminal)
             if terminal.finished():
                 break
@@ -107,13 +107,13 @@ class Site:
     def advance(self, seconds: float) -> None:
         """Let time pass."""
         self.world.clock.advance(seconds)
-        if self.broker.due_s() <= self.world.clock.monotonic_s():
-            self.core.post(self.broker.on_time)
+        if self.broker.scheduler.due_s <= self.world.clock.monotonic_s():
+            self.core.post(self.broker.scheduler.run)
             self.core.run_all()
 
     def hang_up(self, terminal: Terminal) -> None:
         """The client of *terminal* is gone."""
-        terminal.feed_end()
+        terminal.end_input()
         self.settle_down(terminal)
         terminal.free()
         self.settle_down_without(terminal)
@@ -168,7 +168,7 @@ class Client:
             data = self.transport.peek(size)
             self.transport.pop(len(data))
             self.said.append(bytes(data))
-            self.terminal.feed(data)
+            self.terminal.receive(data)
 
     def _hear(self, data: bytes) -> None:
         while data:

@@ -21,10 +21,10 @@ def test_a_long_message_is_on_its_way_from_its_first_part_to_its_last(sizes: lis
     """Also where a read ends no frame, and so tells nothing."""
     site = Site()
     terminal = site.terminal()
-    terminal.feed(AMQP + opening() + begin() + attach("s", 0, "q"))
+    terminal.receive(AMQP + opening() + begin() + attach("s", 0, "q"))
     site.settle_down(terminal)
-    terminal.feed(transfer(0, 0, message()))
-    assert terminal.turn().is_small
+    turn = terminal.receive(transfer(0, 0, message()))
+    assert turn.is_small
     content = message("x" * 5 * PART_BYTES)
     parts = [content[at : at + PART_BYTES] for at in range(0, len(content), PART_BYTES)]
     frames = [transfer(0, 1, part, more=part is not parts[-1]) for part in parts]
@@ -35,11 +35,11 @@ def test_a_long_message_is_on_its_way_from_its_first_part_to_its_last(sizes: lis
         read = coming[done : done + size]
         if not read:
             break
-        terminal.feed(read)
+        turn = terminal.receive(read)
         done += len(read)
         site.settle_down(terminal)
         assert terminal.brings_long == (first_bytes <= done < len(coming))
         if first_bytes <= done < len(coming):
-            assert not terminal.turn().is_small
+            assert not turn.is_small
     assert done == len(coming)
     assert site.world.queue().messages == 2

@@ -69,7 +69,7 @@ class End:
         """Pass on what is on its way to the broker, up to so many frames."""
         data = b"".join(self.said.popleft() for _ in range(min(most, len(self.said))))
         if data:
-            self.terminal.feed(data)
+            self.terminal.receive(data)
 
     def hear(self, most: int) -> None:
         for _ in range(min(most, len(self.heard))):
@@ -228,7 +228,7 @@ class TwoEnds:
 
     def __exit__(self, *error: object) -> None:
         for end in (self.client, self.far):
-            end.terminal.feed_end()
+            end.terminal.end_input()
             self.site.settle_down_without(end.terminal)
             end.terminal.free()
             self.site.settle_down_without(end.terminal)
