@@ -18,6 +18,7 @@ from .common.statuses import UNREADABLE, WrongCall
 
 COMMANDS = {
     "broker": ("run.broker",),
+    "config": ("run.config",),
     "perftest": ("test.perftest",),
     "dump": ("store.dump",),
     "load": ("store.load",),

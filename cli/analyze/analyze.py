@@ -19,7 +19,7 @@ from ...base.private_files import open_private
 from ..common.connect import connect_options
 from ..common.output import answering, console, remark, store_argument
 from ..common.row_writers import CsvWriter, JsonWriter, RowWriter, TableWriter
-from ..common.units import AGE, SIZE
+from ..common.units import SIZE, Duration
 from ..store.archives import archive_option
 
 
@@ -29,7 +29,7 @@ from ..store.archives import archive_option
 @archive_option
 @click.option("--master", default="local[*]", show_default=True, help="The Spark that works, like spark://host:7077.")
 @click.option("--memory", type=SIZE, default="2G", show_default=True, help="For Spark's own process.")
-@click.option("--every", type=AGE, default="1m", show_default=True, help="The step of what is told over time.")
+@click.option("--every", type=Duration(1), default="1m", show_default=True, help="The step of what is told over time.")
 @click.option("--with", "other", type=click.Path(), help="The other store, for compare.")
 @click.option("--producer-log", type=click.Path(dir_okay=False), help="CSV or JSON lines, for trace-join.")
 @click.option("--skip-damaged", is_flag=True, help="Leave out what can't be read.")
@@ -41,7 +41,7 @@ from ..store.archives import archive_option
 @connect_options("The PostgreSQL server that the store's wiring is on")
 @answering
 def analyze(
-    job: str, store: str, archive_dir: str | None, master: str, memory: int, every: int, other: str | None,
+    job: str, store: str, archive_dir: str | None, master: str, memory: int, every: float, other: str | None,
     producer_log: str | None, skip_damaged: bool, json_file: str | None, csv_file: str | None, html_file: str | None,
     spark_log: str, connect: str | None, catalog: str | None,
 ) -> None:  # fmt: skip
@@ -78,7 +78,7 @@ def analyze(
         raise _missing(error) from error
     if json_file is not None and csv_file is not None:
         raise CairnError("cairnmq analyze", "rows can be written in one way", "give one of --json and --csv")
-    asked = views.ViewsRequest(archive_dir, connect, catalog, skip_damaged, every, other, producer_log)
+    asked = views.ViewsRequest(archive_dir, connect, catalog, skip_damaged, int(every), other, producer_log)
     jobs = running.chosen(job, asked)
     if job == "all" and csv_file is not None:
         raise CairnError("--csv", "the rows of different jobs have different columns", "name one job; or use --html")

@@ -13,7 +13,7 @@ from ...base.extras import install_hint
 from ..common.connect import connect_options
 from ..common.output import answering, bars, console, print_json, remark
 from ..common.statuses import FOUND
-from ..common.units import BYTES
+from ..common.units import SIZE
 from ..store.archives import archive_option
 
 
@@ -30,7 +30,7 @@ from ..store.archives import archive_option
 @click.option("--names-of", type=click.Path(), metavar="STORE", help="The store that knows how the queues are called.")
 @click.option("--sealed", is_flag=True, help="Leave out the container that the log is writing.")
 @click.option("--skip-damaged", is_flag=True, help="Leave out what can't be read.")
-@click.option("--commit-size", type=BYTES, default="256M", show_default=True, help="So much of the log in one commit.")
+@click.option("--commit-size", type=SIZE, default="256M", show_default=True, help="So much of the log in one commit.")
 @click.option("--json", "as_json", is_flag=True, help="Tell the result as one JSON object.")
 @connect_options("The PostgreSQL server that the store's wiring is on")
 @answering

@@ -15,7 +15,7 @@ from ..common.connect import connect_options
 from ..common.output import answering, console, print_json, remark, store_argument
 from ..common.row_writers import ArrowWriter, CsvWriter, JsonWriter, RowWriter, TableWriter
 from ..common.signals import interrupting
-from ..common.units import BYTES
+from ..common.units import SIZE
 from ..store.archives import archive_option
 
 
@@ -31,7 +31,7 @@ from ..store.archives import archive_option
 @click.option("--arrow", type=click.Path(dir_okay=False), metavar="FILE", help="Write an Arrow stream.")
 @archive_option
 @click.option("--skip-damaged", is_flag=True, help="Leave out what can't be read.")
-@click.option("--memory-limit", type=BYTES, default="1G", show_default=True, help="For sorting and joining.")
+@click.option("--memory-limit", type=SIZE, default="1G", show_default=True, help="For sorting and joining.")
 @connect_options("The PostgreSQL server that the store's wiring is on")
 @answering
 def sql(

@@ -1,4 +1,4 @@
-"""Sizes and times as a person writes them: 64M, 64MiB, 2GB, 12h, 7d."""
+"""Sizes and durations in options: 64M, 64MiB, 2GB, 500ms, 12h, 7d."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any
 import click
 
 from ...base.errors import CairnError
+from .statuses import WrongCall
 
 _SIZES = {"": 1, "B": 1}
 for _power, _prefix in enumerate("KMGT", 1):
     _SIZES |= {_prefix: 1024**_power, f"{_prefix}iB": 1024**_power, f"{_prefix}B": 1000**_power}
-_TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_TIMES = {"": 1, "ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 class Quantity(click.ParamType[int]):
@@ -26,33 +27,32 @@ class Quantity(click.ParamType[int]):
         self._example = example
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
         found = re.fullmatch(r"(\d{1,18}) ?([a-z]{0,3})", str(value).lower(), re.ASCII)
         if found is None or found[2] not in self._units or int(found[1]) < self._least:
-            option = param.opts[0] if param is not None else self.name
-            raise CairnError(f"{option} {value}", f"invalid {self.name}", self._example)
+            raise WrongCall(_place(self.name, value, param), f"invalid {self.name}", self._example)
         return int(found[1]) * self._units[found[2]]
+
+
+def _place(kind: str, value: object, param: click.Parameter | None) -> str:
+    return f"{kind if param is None else param.opts[-1]} {value}"
 
 
 _A_SIZE = "give bytes, or a number with a unit, like 512K, 64MiB or 1GB (K and KiB are 1024 bytes, KB is 1000)"
 SIZE = Quantity("size", _SIZES, _A_SIZE)
 SIZE_OR_NONE = Quantity("size", _SIZES, f"{_A_SIZE}; or 0", least=0)
-AGE = Quantity("age", _TIMES, "give a number with s, m, h, d or w, like 7d")
 
 
-class Said(Quantity):
-    """A quantity of a command whose exit status tells wrong calls (2) from what it found (1)."""
+class Duration(click.FloatRange):
+    """A duration within bounds, as seconds: a number with a unit, like 500ms, 30s, 2h or 7d; seconds without one."""
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            return super().convert(value, param, ctx)
-        except CairnError as error:
-            raise click.UsageError(str(error), ctx) from error
+    name = "duration"
 
-
-BYTES = Said("size", _SIZES, _A_SIZE)
-TIME = Said("time", _TIMES, "give a number with s, m, h, d or w, like 10m")
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        found = re.fullmatch(r"(\d{1,12}(?:\.\d{1,9})?) ?([a-z]{0,2})", str(value).lower(), re.ASCII)
+        if found is None or found[2] not in _TIMES:
+            place = _place(self.name, value, param)
+            raise WrongCall(place, "invalid duration", "give a number with a unit, like 500ms, 30s, 2h or 7d")
+        return float(super().convert(float(found[1]) * _TIMES[found[2]], param, ctx))
 
 
 class SizeRange(click.IntRange):

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from ..common.login_options import PASSWORD, checked_url, login_of
-from ..common.units import Finite
+from ..common.units import Duration
 from .ctl_client import ManagementClient, SilentMembers
 from .ctl_tables import Printer
 
@@ -92,7 +92,7 @@ class _Group(click.Group):
 @click.option("--url", default="amqp://127.0.0.1:5672", show_default=True, envvar="CAIRNMQ_URL", help="The broker.")
 @click.option("--user", help=f"Log in as that; the password is {PASSWORD} in the environment, or asked for.")
 @click.option("--ca", type=click.Path(exists=True, dir_okay=False), help="Whose certificates to trust, with amqps.")
-@click.option("--timeout", "timeout_s", default=10.0, show_default=True, type=Finite(0.1), help="Seconds.")
+@click.option("--timeout", "timeout_s", default="10s", show_default=True, type=Duration(0.1), help="Of a request.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.pass_context
 def ctl(

@@ -45,10 +45,11 @@ def reporting_errors(command: Callable[..., None]) -> Callable[..., None]:
 
     def wrapped(*, log_format: str, verbose: bool, **options: Any) -> None:
         begin_log(log_format, verbose=verbose)
+        options |= {"log_format": log_format, "verbose": verbose}
         if log_format == "json":
-            _run_logged(lambda: command(log_format=log_format, **options))
+            _run_logged(lambda: command(**options))
         else:
-            command(log_format=log_format, **options)
+            command(**options)
 
     return update_wrapper(wrapped, command)
 

@@ -11,14 +11,14 @@ from ...tools.load.loader import load as run_load
 from ..common.local_directory import LocalDirectory
 from ..common.output import answering, remark
 from ..common.shown_rows import Bars, line
-from ..common.units import BYTES
+from ..common.units import SIZE
 
 
 @click.command("load")
 @click.argument("target", metavar="DIR", type=LocalDirectory())
 @click.argument("source", metavar="[FILE]", type=click.File("rb"), default="-")
 @click.option("--plain", is_flag=True, help="Make the directory of a journal, without a wiring.")
-@click.option("--container-size", type=BYTES, default="1M", show_default=True, metavar="SIZE",
+@click.option("--container-size", type=SIZE, default="1M", show_default=True, metavar="SIZE",
               help="Of the new log's containers, at least 512K.")  # fmt: skip
 @click.option("--without-end", is_flag=True,
               help="The lines are by hand, or an older version's, or all that is left of a dump.")  # fmt: skip

@@ -16,7 +16,7 @@ from ...tools.perftest.run import Roles, TestRun
 from ...tools.perftest.setup import set_up
 from ..common.login_options import PASSWORD, login_of, password_of
 from ..common.signals import status_of, terminable
-from ..common.units import BYTES, Finite
+from ..common.units import SIZE, Duration, Finite
 from .perftest_screen import Screen, check_writable, write_out
 from .soak import DEFAULTS, SoakOptions, soak, soak_options
 
@@ -55,7 +55,7 @@ where_options = _several(
     click.option("--url", default="amqp://127.0.0.1:5672", show_default=True, envvar="CAIRNMQ_URL", help="The broker."),
     click.option("--user", help=f"Log in as that; the password is {PASSWORD} in the environment, or asked for."),
     click.option("--ca", type=click.Path(exists=True, dir_okay=False), help="Whose certificates to trust, with amqps."),
-    click.option("--timeout", "timeout_s", default=10.0, show_default=True, type=Finite(0.1),
+    click.option("--timeout", "timeout_s", default="10s", show_default=True, type=Duration(0.1),
                  help="Seconds that the broker may take to answer a request."),
 )  # fmt: skip
 role_options = _several(
@@ -69,7 +69,7 @@ load_options = _several(
                  help="shared: --qt queues, --npubs and --nsubs on each; topic: so by topic; fanout: all get it."),
     _number("--npubs", default=1, most=_MOST_CLIENTS, text="Publishers (of each queue or topic)."),
     _number("--count", default=500_000, least=1, text="Messages of each publisher."),
-    click.option("--size", default="1024", show_default=True, type=BYTES, metavar="BYTES", help="Of a message's body."),
+    click.option("--size", default="1024", show_default=True, type=SIZE, metavar="BYTES", help="Of a message's body."),
     _number("--headers", default=0, most=10_000, text="Application properties of each message."),
     _flag("--pub-confirms", "--pub-confirm", "confirms", default=True, text="Messages are sent unsettled."),
     _flag("--durable", default=False, text="Messages are durable, and queues."),
@@ -104,8 +104,8 @@ load_options = _several(
     click.option("--fanout-address", default=Addresses().fanout, show_default=True, help="Its fanout exchange."),
     click.option("--setup-command", default="", metavar="TEMPLATE",
                  help="A shell command that makes a queue: {name}, {durable}, {max_count}, {max_size}."),
-    click.option("--patience", "patience_s", default=60.0, show_default=True, type=Finite(0),
-                 help="Seconds without any progress that end the test; 0: any time."),
+    click.option("--patience", "patience_s", default="60s", show_default=True, type=Duration(0),
+                 help="End the test after this time without progress; 0: never."),
 )  # fmt: skip
 output_options = _several(
     click.option("--json", "as_json", is_flag=True, help="Print one JSON document."),

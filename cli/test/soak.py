@@ -30,7 +30,7 @@ from ...tools.soak.wire import Settings
 from ..common.local_directory import LocalDirectory
 from ..common.output import OutputConsole, printable
 from ..common.signals import status_of, terminable
-from ..common.units import TIME, host_port
+from ..common.units import Duration, host_port
 from .perftest_screen import WIDTH_IN_PIPES, check_writable, put, write_out
 
 _DISK_BYTES = 512 * MIB
@@ -43,8 +43,8 @@ DEFAULTS = {"npubs": 2, "nsubs": 2, "qt": 3, "size": 20_000, "rate_per_s": 1000.
 class SoakOptions(NamedTuple):
     """The options of a soak."""
 
-    seconds: int
-    kill_every_s: int
+    seconds: float
+    kill_every_s: float
     power_cut: bool
     store_dir: str | None
     broker_options: str
@@ -59,9 +59,9 @@ class SoakOptions(NamedTuple):
 
 def soak_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed((
-        click.option("--soak", "seconds", type=TIME, help="Start a broker, kill it again and again for so long "
+        click.option("--soak", "seconds", type=Duration(1), help="Start a broker, kill it again and again for so long "
                      "(10m), and check what it keeps. It takes --npubs --nsubs --qt --size --rate --tx, too."),
-        click.option("--kill-every", "kill_every_s", type=TIME, default="5s", show_default=True,
+        click.option("--kill-every", "kill_every_s", type=Duration(1), default="5s", show_default=True,
                      help="On an average."),
         click.option("--power-cut", is_flag=True, help="Cut the power, too (ext4 on a loop device, as root)."),
         click.option("--store-dir", type=LocalDirectory(file_okay=False), help="The broker's; else a temporary one."),

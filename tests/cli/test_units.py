@@ -6,7 +6,8 @@ import click
 import pytest
 
 from cairnmq.base.errors import CairnError
-from cairnmq.cli.common.units import AGE, SIZE, SizeRange
+from cairnmq.cli.common.statuses import WrongCall
+from cairnmq.cli.common.units import SIZE, Duration, SizeRange
 
 SIZES = {
     "512": 512, "512B": 512, "4K": 4096, "4KiB": 4096, "4kb": 4000, "64M": 64 << 20, "64MiB": 64 << 20,
@@ -25,10 +26,23 @@ def test_size_that_is_invalid_is_refused_with_examples(text: str) -> None:
         SIZE.convert(text, None, None)
 
 
-def test_age_has_no_units_of_sizes() -> None:
-    assert AGE.convert("7d", None, None) == 7 * 86_400
-    with pytest.raises(CairnError, match="invalid age"):
-        AGE.convert("7MB", None, None)
+DURATIONS = {"30": 30, "500ms": 0.5, "1.5s": 1.5, "30s": 30, "10 m": 600, "2H": 7200, "7d": 7 * 86_400, "1w": 604_800}
+
+
+@pytest.mark.parametrize("text", DURATIONS)
+def test_duration_has_units_and_is_seconds_without_one(text: str) -> None:
+    assert Duration(0).convert(text, None, None) == DURATIONS[text]
+
+
+@pytest.mark.parametrize("text", ["", "7MB", "7y", "-1s", "nan", "inf", "s", "1h30m", "1e3"])
+def test_duration_that_is_invalid_is_refused_with_examples(text: str) -> None:
+    with pytest.raises(WrongCall, match=f"duration {text}: invalid duration; give a number with a unit, like 500ms"):
+        Duration(0).convert(text, None, None)
+
+
+def test_duration_has_bounds() -> None:
+    with pytest.raises(click.BadParameter, match="is not in the range"):
+        Duration(3, 3600).convert("2s", None, None)
 
 
 def test_size_with_bounds_has_units() -> None:

@@ -1,0 +1,71 @@
+"""The configuration file of a command: TOML whose keys are the names of its options."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from ...base.errors import CairnError
+from .described_options import ConfigFile, DescribedOption
+from .units import Quantity, SizeRange
+
+_REASON = re.compile(r" - at `\$.*`$")
+
+
+def read_config(path: str, options: Mapping[str, DescribedOption]) -> ConfigFile:
+    """Read a configuration file whose keys are those of *options*. Raises `CairnError`."""
+    try:
+        text = Path(path).read_bytes().decode()
+        values = tomllib.loads(text)
+    except OSError as error:
+        raise CairnError(f"--config {path}", f"can't be read: {error.strerror}", "name a readable file") from error
+    except UnicodeDecodeError as error:
+        raise CairnError(path, f"not UTF-8: {error}", "save the file as UTF-8") from error
+    except tomllib.TOMLDecodeError as error:
+        raise CairnError(path, f"invalid TOML: {error}", "correct the line; see https://toml.io") from error
+    file = ConfigFile(path, values, _lines(text, values))
+    for key, value in values.items():
+        if key not in options:
+            raise CairnError(file.place(key), "unknown key", _nearest(key, options))
+        shown = "" if options[key].is_secret else f" = {value!r}"
+        try:
+            msgspec.convert(value, _toml_type(options[key]))
+        except msgspec.ValidationError as error:
+            reason = _REASON.sub("", str(error))
+            reason = reason[:1].lower() + reason[1:]
+            raise CairnError(f"{file.place(key)}{shown}", reason, "change the type of the value") from None
+    return file
+
+
+def _lines(text: str, keys: Mapping[str, Any]) -> dict[str, int]:
+    """Return the line of each key; keys in other spellings than the plain one are missing."""
+    found: dict[str, int] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        name = re.match(r"\s*\[*\s*[\"']?([\w-]+)[\"']?\s*[]=.]", line)
+        if name is not None and name[1] in keys:
+            found.setdefault(name[1], number)
+    return found
+
+
+def _nearest(key: str, options: Mapping[str, DescribedOption]) -> str:
+    near = get_close_matches(key.replace("_", "-"), options, 1)
+    return f"did you mean {near[0]!r}?" if near else "`cairnmq config show` lists all keys"
+
+
+def _toml_type(option: DescribedOption) -> Any:
+    if option.is_flag:
+        return bool
+    if option.multiple:
+        return list[str]
+    if isinstance(option.type, Quantity | SizeRange):
+        return int | str
+    if isinstance(option.type, click.IntRange):
+        return int
+    return float | str if isinstance(option.type, click.FloatRange) else str

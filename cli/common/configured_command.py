@@ -1,0 +1,94 @@
+"""Commands with described options: help by subject, and values from a configuration file and the environment."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from .config_file import read_config
+from .described_options import FILE, ConfigFile, DescribedOption
+
+DEFAULT_FILE = "cairnmq.toml"
+"""In the working directory; read if it exists and no other file is named."""
+_ARGUMENTS = "cairnmq.arguments"
+_PASSWORD = re.compile(r"(://[^:/@?#]*):[^@/]*@")
+_SOURCES = {
+    ParameterSource.COMMANDLINE: "command line",
+    ParameterSource.ENVIRONMENT: "environment",
+    ParameterSource.DEFAULT_MAP: "file",
+}
+
+
+class ConfiguredCommand(click.Command):
+    """A command whose options are also keys of a configuration file."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[_ARGUMENTS] = list(args)
+        return super().parse_args(ctx, args)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write a section per subject, and a last one for the options without a subject."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        general: list[tuple[str, str]] = []
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None:
+                own = sections.setdefault(param.subject, []) if isinstance(param, DescribedOption) else general
+                own.append(record)
+        for subject, records in (*sections.items(), ("General", general)):
+            with formatter.section(subject):
+                formatter.write_dl(records)
+
+    def described(self) -> dict[str, DescribedOption]:
+        """Return the described options by their keys."""
+        return {param.key: param for param in self.params if isinstance(param, DescribedOption)}
+
+    def parsed_again(self, ctx: click.Context) -> click.Context:
+        """Return the context of the same arguments with the present file and environment. Raises `CairnError`."""
+        return self.make_context(ctx.info_name, list(ctx.meta[_ARGUMENTS]))
+
+
+def _read(ctx: click.Context, param: click.Parameter, path: str | None) -> None:
+    assert isinstance(ctx.command, ConfiguredCommand)
+    path = path or (DEFAULT_FILE if os.path.isfile(DEFAULT_FILE) else None)
+    if path is None or ctx.resilient_parsing:
+        return
+    options = ctx.command.described()
+    file = ctx.meta[FILE] = read_config(path, options)
+    ctx.default_map = {str(options[key].name): value for key, value in file.values.items()}
+
+
+def config_option() -> click.Option:
+    """Return `--config`, which is read before the other options."""
+    return click.Option(
+        ["--config"], type=click.Path(dir_okay=False), envvar="CAIRNMQ_CONFIG", is_eager=True, expose_value=False,
+        callback=_read, metavar="FILE", help=f"TOML file with values of these options.  [default: {DEFAULT_FILE} if it "
+        "exists]",
+    )  # fmt: skip
+
+
+def sources(ctx: click.Context) -> Iterator[tuple[DescribedOption, Any, str]]:
+    """Return each described option of a parsed context with its value and the source of the value."""
+    assert isinstance(ctx.command, ConfiguredCommand)
+    file: ConfigFile | None = ctx.meta.get(FILE)
+    for key, option in ctx.command.described().items():
+        source = ctx.get_parameter_source(str(option.name))
+        text = _SOURCES.get(source, "default") if source is not None else "default"
+        if source is ParameterSource.DEFAULT_MAP and file is not None:
+            text = f"{file.path}:{file.lines.get(key, 1)}"
+        elif source is ParameterSource.ENVIRONMENT:
+            text = str(option.envvar)
+        yield option, ctx.params[str(option.name)], text
+
+
+def without_secrets(option: DescribedOption, value: Any) -> Any:
+    """Return the value with passwords of URLs replaced by `***`."""
+    if not option.is_secret or value is None:
+        return value
+    hidden = [_PASSWORD.sub(r"\1:***@", text) for text in ([value] if isinstance(value, str) else value)]
+    return hidden[0] if isinstance(value, str) else hidden

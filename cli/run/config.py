@@ -1,0 +1,95 @@
+"""`cairnmq config`: check and show the configuration of the broker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from ...base.errors import CairnError
+from ..common.config_file import read_config
+from ..common.configured_command import DEFAULT_FILE, ConfiguredCommand, config_option, sources, without_secrets
+from ..common.described_options import options_of
+from ..common.output import console, print_json, printable
+from .broker import broker
+from .broker_options import broker_options
+from .settings import BrokerSettings
+
+
+@click.group("config", short_help="Check and show the configuration")
+def config() -> None:
+    """Check and show the configuration of the broker.
+
+    Values come from the command line, environment variables (CAIRNMQ_*), a configuration file and defaults, in this
+    order of precedence.
+    """
+
+
+@config.command("check", short_help="Check a configuration file")
+@click.argument("file", default=DEFAULT_FILE, type=click.Path(dir_okay=False))
+def check(file: str) -> None:
+    """Check the keys, values and combinations of a configuration file, together with the environment.
+
+    \b
+    Example:
+      cairnmq config check /etc/cairnmq.toml
+    """
+    found = read_config(file, broker.described())
+    try:
+        context = broker.make_context("broker", ["--config", file])
+        broker_options(BrokerSettings(**context.params))
+    except click.ClickException as error:
+        raise CairnError(file, error.format_message()) from error
+    click.echo(f"{printable(file)}: OK, {len(found.values)} {'option' if len(found.values) == 1 else 'options'}")
+
+
+def _show(as_json: bool, is_changed: bool, **values: Any) -> None:
+    """Show the values of all options of `cairnmq broker`, and where each comes from.
+
+    It accepts the options of `cairnmq broker`. Passwords are not shown. The column "reload" tells whether a reload
+    applies a changed value.
+
+    \b
+    Example:
+      cairnmq config show --config cairnmq.toml --changed
+    """
+    rows = [
+        {"option": option.key, "value": without_secrets(option, value), "source": source, "reload": option.can_reload}
+        for option, value, source in sources(click.get_current_context())
+        if source != "default" or not is_changed
+    ]
+    if as_json:
+        print_json(rows)
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("option", "value", "source", "reload"):
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(_shown(row[name])) for name in ("option", "value", "source", "reload")))
+    console().print(table)
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return printable(" ".join(value) if isinstance(value, list | tuple) else str(value))
+
+
+config.add_command(
+    ConfiguredCommand(
+        "show",
+        callback=_show,
+        params=[
+            click.Option(["--json", "as_json"], is_flag=True, help="Print JSON."),
+            click.Option(["--changed", "is_changed"], is_flag=True, help="Leave out defaults."),
+            config_option(),
+            *options_of(BrokerSettings),
+        ],
+        help=_show.__doc__,
+        short_help="Show all values and their sources",
+    )
+)

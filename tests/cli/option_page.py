@@ -1,0 +1,104 @@
+"""The reference page of the broker's options, made of their definitions.
+
+`python -m tests.cli.option_page` writes it.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cairnmq.cli.common.configured_command import DEFAULT_FILE
+from cairnmq.cli.common.described_options import DescribedOption
+from cairnmq.cli.common.units import Duration, Quantity, SizeRange
+from cairnmq.cli.run.broker import broker
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "configuration.md"
+BEGIN = f"""\
+# Configuration
+
+Each option of `cairnmq broker` has a name on the command line (`--store-dir`), in the environment
+(`CAIRNMQ_STORE_DIR`), and in the configuration file (`store-dir`). A value comes from the first of these sources that
+has it:
+
+1. the command line
+2. the environment
+3. the configuration file: `--config FILE`, or `CAIRNMQ_CONFIG`, or `{DEFAULT_FILE}` in the working directory
+4. the default
+
+```toml
+# {DEFAULT_FILE}
+store-dir = "/var/lib/cairnmq"
+listen = "::"
+users-file = "/etc/cairnmq/users"
+idle-timeout = "30s"
+memory-limit = "1GiB"
+auto-create = ["orders.*", "events.*"]
+```
+
+Options that may be given many times are arrays in the file, and are separated by spaces in the environment. Flags are
+`true` or `false`.
+
+* **Sizes** are numbers with a unit: `512K`, `64MiB`, `1GB`. K and KiB are 1024 bytes, KB is 1000 bytes. A number
+  without a unit is bytes.
+* **Durations** are numbers with a unit: `500ms`, `30s`, `10m`, `2h`, `7d`, `1w`. A number without a unit is seconds.
+
+`cairnmq config check FILE` checks a file. `cairnmq config show` prints all values and where they come from, without
+passwords, and accepts the options of `cairnmq broker`. Unknown keys and invalid values are errors.
+
+!!! note "Kubernetes"
+    For a service with the name `cairnmq`, Kubernetes sets variables like `CAIRNMQ_PORT=tcp://10.0.0.1:5672` in all
+    containers. Set `enableServiceLinks: false` in the specification of the pod.
+
+## Reload
+
+SIGHUP and `cairnmq ctl reload` read these files again: users, access rules, certificates and revocation lists.
+"""
+
+
+def kind_of(option: click.Option) -> str:
+    """The type of the values, for people."""
+    if option.is_flag:
+        return "flag"
+    if option.count:
+        return "number of times"
+    if isinstance(option.type, click.Choice):
+        return ", ".join(f"`{one}`" for one in option.type.choices)
+    if isinstance(option.type, Quantity | SizeRange):
+        return "size"
+    if isinstance(option.type, Duration):
+        return "duration"
+    kind = {"integer range": "number", "float range": "number", "text": "text"}.get(option.type.name, "path")
+    return f"{kind}, many" if option.multiple else kind
+
+
+def default_of(option: click.Option) -> str:
+    """The default, for people; empty for none."""
+    stated = re.search(r"\[default: (.*)\]", option.help or "")
+    if stated is not None:
+        return stated[1].replace("*", "\\*")
+    default: Any = option.to_info_dict()["default"]
+    return f"`{default}`" if default is not None and not option.is_flag and not option.count else ""
+
+
+def page() -> str:
+    """The whole page."""
+    sections: dict[str, list[DescribedOption]] = {}
+    for option in broker.described().values():
+        sections.setdefault(option.subject, []).append(option)
+    lines = [BEGIN]
+    for subject, options in sections.items():
+        lines += [f"## {subject}", "", "| Option | Type | Default | Description |", "|---|---|---|---|"]
+        for option in options:
+            text = re.sub(r"\s*\[default: .*\]", "", option.help or "").replace("|", "\\|").replace("*", "\\*")
+            text = re.sub(r"(amqp\[s\]://\S+[^.\s])", r"`\1`", text)
+            lines.append(f"| `--{option.key}` | {kind_of(option)} | {default_of(option)} | {text} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

@@ -1,0 +1,175 @@
+"""The configuration of a broker: command line, environment, file, defaults; `cairnmq config`; and its errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from cairnmq.base.errors import CairnError
+from cairnmq.cli.run.broker import broker as broker_command
+from cairnmq.cli.run.config import config
+from tests.process import CAIRNMQ, DEADLINE_S, BrokerProcess
+
+from .option_page import PAGE, page
+
+OPTIONS = broker_command.described()
+
+
+def run(
+    *arguments: str, cwd: Path | None = None, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [CAIRNMQ, *arguments], capture_output=True, text=True, timeout=DEADLINE_S, cwd=cwd,
+        env={**os.environ, **(environment or {})},
+    )  # fmt: skip
+
+
+def shown(*arguments: str, environment: Mapping[str, str] | None = None) -> dict[str, dict[str, Any]]:
+    """The rows of `config show --json`, by option."""
+    found = CliRunner().invoke(config, ["show", "--json", *arguments], env=environment, catch_exceptions=False)
+    assert found.exit_code == 0, found.output
+    return {row["option"]: row for row in json.loads(found.output)}
+
+
+def file_of(directory: Path, text: str) -> str:
+    path = directory / "broker.toml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_value_comes_from_the_first_source_that_has_it(tmp_path: Path) -> None:
+    path = file_of(tmp_path, '# comment\nport = 1\nlisten = "::1"\ncredit = 7\nmemory-limit = "1GB"\n')
+    rows = shown("--config", path, "--port", "3", environment={"CAIRNMQ_PORT": "2", "CAIRNMQ_CREDIT": "8"})
+    assert [(rows[key]["value"], rows[key]["source"]) for key in ("port", "credit", "listen", "memory-limit")] == [
+        (3, "command line"), (8, "CAIRNMQ_CREDIT"), ("::1", f"{path}:3"), (10**9, f"{path}:5"),
+    ]  # fmt: skip
+    assert (rows["max-links"]["value"], rows["max-links"]["source"]) == (1024, "default")
+    assert set(rows) == set(OPTIONS)
+
+
+def other_value(option: click.Option) -> tuple[Any, str]:
+    """A valid value that is not the default, as in TOML and as in the environment."""
+    if option.is_flag:
+        return True, "1"
+    if isinstance(option.type, click.Choice):
+        return option.type.choices[-1], option.type.choices[-1]
+    if option.multiple:
+        return ["a", "b"], "a b"
+    if option.count or isinstance(option.type, click.IntRange):
+        least = getattr(option.type, "min", None) or 0
+        return least + 3, str(least + 3)
+    if isinstance(option.type, click.FloatRange):
+        return "6m", "360s"
+    return ("2M", "2097152") if option.type.name == "size" else ("text", "text")
+
+
+@pytest.mark.parametrize("key", OPTIONS)
+def test_every_option_is_read_from_the_file_and_from_the_environment_alike(key: str, tmp_path: Path) -> None:
+    value, text = other_value(OPTIONS[key])
+    path = file_of(tmp_path, f"{key} = {json.dumps(value)}\n")
+    of_file, variable = shown("--config", path)[key], f"CAIRNMQ_{key.replace('-', '_').upper()}"
+    of_environment = shown(environment={variable: text})[key]
+    assert (of_file["source"], of_environment["source"]) == (f"{path}:1", variable)
+    assert of_file["value"] == of_environment["value"] != shown()[key]["value"]
+
+
+WRONG = {
+    "prot = 1": ":1: prot: unknown key; did you mean 'port'?",
+    "store_dir = 'x'": ":1: store_dir: unknown key; did you mean 'store-dir'?",
+    "zzz = 1": ":1: zzz: unknown key; `cairnmq config show` lists all keys",
+    "[network]\nport = 1": ":1: network: unknown key",
+    "\nport = '5672'": ":2: port = '5672': expected `int`, got `str`; change the type of the value",
+    "anycast = 'a'": ":1: anycast = 'a': expected `array`, got `str`",
+    "tls-only = 1": ":1: tls-only = 1: expected `bool`, got `int`",
+    "\n\nport = 70000": ":3: port = 70000: 70000 is not in the range 0<=x<=65535",
+    "memory-limit = '1GBx'": ":1: memory-limit = '1GBx': invalid size; give bytes",
+    "idle-timeout = '1y'": ":1: idle-timeout = '1y': invalid duration; give a number with a unit",
+    "log-format = 'xml'": ":1: log-format = 'xml': 'xml' is not one of 'text', 'json'",
+    "port = 1\nport = 2": ": invalid TOML: Cannot overwrite a value (at line 2, column 9)",
+    "port = ": ": invalid TOML: Invalid value (at line 1, column 8)",
+    "archive-max-size = '1G'": "--archive-max-size, --archive-max-age: there is no archive",
+    "tls-only = true": "--tls-...: TLS is to be spoken, and at no port",
+}
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_error_of_the_file_is_one_line_with_place_value_reason_and_remedy(text: str, tmp_path: Path) -> None:
+    path = file_of(tmp_path, f"{text}\nstore = 'memory'\n" if "[" not in text else text)
+    found = CliRunner().invoke(config, ["check", path])
+    assert isinstance(found.exception, CairnError)
+    line = str(found.exception)
+    assert "\n" not in line
+    assert line.startswith(WRONG[text] if WRONG[text].startswith("--") else path + WRONG[text])
+
+
+def test_error_of_the_environment_names_the_variable() -> None:
+    done = run("broker", "--store", "memory", environment={"CAIRNMQ_PORT": "tcp://10.0.0.1:5672"})
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "cairnmq: CAIRNMQ_PORT in the environment = 'tcp://10.0.0.1:5672': 'tcp://10.0.0.1:5672' is not a valid "
+        "integer range\n"
+    )
+
+
+def test_file_that_is_missing_or_not_text_is_one_line(tmp_path: Path) -> None:
+    missing = run("broker", "--config", str(tmp_path / "nope.toml"))
+    assert missing.stderr == (
+        f"cairnmq: --config {tmp_path}/nope.toml: can't be read: No such file or directory; name a readable file\n"
+    )
+    (tmp_path / "latin.toml").write_bytes(b'listen = "\xe4"\n')
+    latin = run("config", "check", str(tmp_path / "latin.toml"))
+    assert latin.returncode == 1
+    assert "not UTF-8" in latin.stderr
+
+
+def test_check_accepts_a_complete_file(tmp_path: Path) -> None:
+    path = file_of(tmp_path, 'store-dir = "data"\nport = 0\nauto-create = ["a*", "b*"]\nidle-timeout = 30\n')
+    done = run("config", "check", path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{path}: OK, 4 options\n", "")
+    assert list(tmp_path.iterdir()) == [Path(path)], "a check creates nothing"
+
+
+@pytest.mark.parametrize("is_named", [False, True])
+def test_broker_runs_from_a_file_alone(tmp_path: Path, is_named: bool) -> None:
+    """From --config, and from cairnmq.toml in the working directory."""
+    name = "other.toml" if is_named else "cairnmq.toml"
+    (tmp_path / name).write_text('store = "memory"\nport = 0\n')
+    more = {"CAIRNMQ_CONFIG": name} if is_named else {}
+    running = BrokerProcess(
+        tmp_path / "unused", within=lambda command: ["env", "-C", str(tmp_path), *command[:2]], environment=more
+    )
+    try:
+        assert running.port
+        running.wait_for("storing in memory")
+        running.wait_for(f"configuration from {name}")
+    finally:
+        assert running.stop() == 0
+
+
+def test_passwords_are_never_shown() -> None:
+    environment = {
+        "CAIRNMQ_CONNECT": "postgresql+psycopg://u:s3cret@host/db",
+        "CAIRNMQ_CONNECT_TO": "amqp://a:s3cret@host amqps://b:s3cret@host?name=x",
+    }
+    rows = shown(environment=environment)
+    assert rows["connect"]["value"] == "postgresql+psycopg://u:***@host/db"
+    assert rows["connect-to"]["value"] == ["amqp://a:***@host", "amqps://b:***@host?name=x"]
+    table = CliRunner().invoke(config, ["show"], env=environment)
+    assert table.exit_code == 0
+    assert "s3cret" not in table.output
+
+
+def test_changed_leaves_out_defaults() -> None:
+    assert set(shown("--changed", "--port", "1")) == {"port"}
+
+
+def test_reference_page_lists_every_option_as_defined() -> None:
+    assert PAGE.read_text() == page(), "run `python -m tests.cli.option_page`"
