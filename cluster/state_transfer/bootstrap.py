@@ -18,8 +18,6 @@ Core only.
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from typing import NamedTuple
 
 from ..group.member_id import MemberId
 from ..health.clock_skew import ClockSkew
@@ -30,21 +28,13 @@ from ..kernel.phases import FOUNDING, PhaseEvent
 from ..kernel.progress_record import ProgressRecord, Standing
 from ..nodes.cluster_nodes import ClusterNodes
 from ..replication.ownership_handler import QueueOwnerHandler
+from .election import Decision, StoreState, clusters, elect
 from .receiver import FOREIGN, TransferReceiver
 from .sender import TransferSender
 
 log = logging.getLogger(__name__)
 
 AGAIN = "start it again, with --cluster-force: it has what was there and what was brought, some messages perhaps twice"
-
-
-class StoreState(NamedTuple):
-    """The state of a store, as its member multicasts it."""
-
-    standing: Standing
-    cluster: str
-    empty: bool
-    """There is nothing replicated in it."""
 
 
 class Bootstrap:
@@ -113,78 +103,48 @@ class Bootstrap:
         self._decide()
 
     def _decide(self) -> None:
-        state, states, record = self._state, self._states, self._record
-        if state.me not in states or not all(member in states for member in state.members):
+        """Acts on the election, once all members of the view have reported."""
+        state, record, me = self._state, self._record, self._state.me
+        if me is None:
             return
-        ours = self._of_one_cluster()
-        if not ours:
-            return
-        winner = max(ours, key=lambda member: (ours[member].standing, not ours[member].empty, -member.node))
-        best = ours[winner]
-        self._waits_for_missing = bool(best.cluster) and not state.is_forced and self._is_missed(best.standing, ours)
-        if self._waits_for_missing:
-            return
-        me = state.me
-        assert me is not None
-        if self._is_foreign(states[me], best, is_winner=me == winner):
-            return
-        same = {member for member, one in ours.items() if member == winner or (one.empty and one == best)}
-        epoch = max(one.standing.epoch for one in ours.values()) + 1
-        state.epoch = epoch
-        state.synced = set(same)
-        self._sender.begin()
-        if not best.cluster:
-            record.cluster = f"{state.name}-{winner}"
-        if me in same:
-            record.cluster = best.cluster or record.cluster
-            self._receiver.become_synced(PhaseEvent.WON, Standing(True, epoch, state.view, 0))
-            self._owners.past = 0  # nobody hears again what was said before; newcomers get it from here
-            for replica in self._owners.replicas.values():
-                replica.owner = None
-                if state.is_forced:  # messages may be lost, and their positions given again: nobody goes on with that
-                    replica.line = ""
-                if replica.base:  # what was brought until an operator said that it is enough
-                    if self._receiver.kept_messages.has_more(replica):
-                        self._fail("what it had itself is not compared with what the others had", AGAIN)
-                        return
-                    replica.integrate()
-                replica.were_delivered()
-                self._owners.decide(replica)
-        else:
-            self._receiver.wipe(best.cluster or record.cluster)
-
-    def _of_one_cluster(self) -> dict[MemberId, StoreState]:
-        """The states of the cluster that most stores are of, and of stores of none; nobody's if no cluster has most."""
-        if self._state.is_forced:
-            return self._states
-        ids = Counter(state.cluster for state in self._states.values() if state.cluster).most_common()
-        if len(ids) < 2:
-            return self._states
-        (first, count), (second, others) = ids[:2]
-        if count == others:
+        election = elect(self._states, me, state.members, state.size, is_forced=state.is_forced)
+        decision, best = election.decision, election.best
+        self._waits_for_missing = decision is Decision.WAIT_FOR_MEMBER
+        if decision is Decision.WAIT_FOR_OPERATOR:
+            (first, _), (second, _), *_ = clusters(self._states)
             log.error(
                 "cluster %s: as many stores are of the cluster %s as of %s: stop the wrong ones, and move their store "
-                "directories away", self._state.name, first, second,
+                "directories away", state.name, first, second,
             )  # fmt: skip
-            return {}
-        return {member: state for member, state in self._states.items() if state.cluster in ("", first)}
-
-    def _is_missed(self, best: Standing, ours: dict[MemberId, StoreState]) -> bool:
-        """Returns whether a missing member may have more than the best store here."""
-        if not best.synced:
-            return True
-        followed = [state.standing for state in ours.values() if not state.standing.synced]
-        ahead = any(one._replace(synced=True) > best for one in followed)
-        return ahead and len(self._states) < self._state.size
-
-    def _is_foreign(self, mine: StoreState, best: StoreState, *, is_winner: bool) -> bool:
-        """Returns whether this store is of another cluster; then this member leaves."""
-        if is_winner:
-            return False
-        if mine.cluster and best.cluster and mine.cluster != best.cluster:
-            self._fail(f"this store is of another cluster, {mine.cluster}, the others are of {best.cluster}", FOREIGN)
-            return True
-        if not mine.cluster and not mine.empty:
+        elif decision is Decision.LEAVE_OTHER_CLUSTER:
+            mine = self._states[me].cluster
+            self._fail(f"this store is of another cluster, {mine}, the others are of {best.cluster}", FOREIGN)
+        elif decision is Decision.LEAVE_OWN_QUEUES:
             self._fail("this store has queues of its own, and the cluster has others", FOREIGN)
-            return True
-        return False
+        elif decision in (Decision.SERVE, Decision.TRANSFER):
+            state.epoch = election.epoch
+            state.synced = {*election.synced}
+            self._sender.begin()
+            cluster = best.cluster or f"{state.name}-{election.winner}"
+            if decision is Decision.TRANSFER:
+                self._receiver.wipe(cluster)
+            else:
+                record.cluster = cluster
+                self._serve(election.epoch)
+
+    def _serve(self, epoch: int) -> None:
+        """Serves with the messages of this store."""
+        state = self._state
+        self._receiver.become_synced(PhaseEvent.WON, Standing(True, epoch, state.view, 0))
+        self._owners.past = 0  # nobody hears again what was said before; newcomers get it from here
+        for replica in self._owners.replicas.values():
+            replica.owner = None
+            if state.is_forced:  # messages may be lost, and their positions given again: nobody goes on with that
+                replica.line = ""
+            if replica.base:  # what was brought until an operator said that it is enough
+                if self._receiver.kept_messages.has_more(replica):
+                    self._fail("what it had itself is not compared with what the others had", AGAIN)
+                    return
+                replica.integrate()
+            replica.were_delivered()
+            self._owners.decide(replica)

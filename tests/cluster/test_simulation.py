@@ -23,7 +23,7 @@ from cairnmq.cluster.replication.message_handler import MessageHandler
 from cairnmq.cluster.replication.ownership_handler import QueueOwnerHandler
 from cairnmq.cluster.replication.queue_ownership import QueueOwnership
 from cairnmq.cluster.replication.replica import Replica
-from cairnmq.cluster.state_transfer import bootstrap as founding
+from cairnmq.cluster.state_transfer import election
 
 from ..thorough import amount
 from . import test_bad_input as bad_laws
@@ -100,21 +100,21 @@ def forgets_tombstones(patch: pytest.MonkeyPatch) -> None:
 
 
 def takes_the_first_store(patch: pytest.MonkeyPatch) -> None:
-    def least(states: dict[MemberId, founding.StoreState], key: object) -> MemberId:
+    def least(states: dict[MemberId, election.StoreState], key: object) -> MemberId:
         return min(states, key=lambda member: member.node)
 
     def chosen(*among: object, **how: object) -> object:
         return least(*among, **how) if "key" in how else max(*among, **how)  # type: ignore
 
-    patch.setattr(founding, "max", chosen, raising=False)
+    patch.setattr(election, "max", chosen, raising=False)
 
 
 def trusts_any_store(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(founding.Bootstrap, "_is_missed", lambda self, best, ours: False)
+    patch.setattr(election, "is_source_missing", lambda best, ours, states, size: False)
 
 
 def takes_the_store_that_is_furthest(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(founding.Bootstrap, "_of_one_cluster", lambda self: self._states)
+    patch.setattr(election, "of_one_cluster", lambda states: states)
 
 
 def serves_until_a_write_fails(patch: pytest.MonkeyPatch) -> None:
