@@ -71,7 +71,7 @@ class ApplyLoop:
         commits.hears(sender, number, is_last)
         commits.at = position
         mine = sender == state.me and not kept
-        mine_counts = mine and (state.phase == SYNCED or state.phase not in (ASKING, KEEPING))
+        mine_counts = mine and state.phase not in (ASKING, KEEPING)
         if mine_counts and payload[0] not in (events.PART, events.ACK, events.CONTROL):
             self._own(position, payload[0])
             return
@@ -86,10 +86,7 @@ class ApplyLoop:
                     return
                 event, received = events.decode(whole), received._replace(payload=whole)
         except events.BadEvent as error:
-            self.bad_events += 1
-            self._bad_of[sender] += 1
-            if not (count := self._bad_of[sender]) & (count - 1):  # a flood of them is not to fill the log
-                log.error("cluster %s: event %d of %s that is passed by: %s", state.name, count, sender, error)
+            self._count_bad(sender, error)
             if mine:
                 self._locals.heard()
             return
@@ -107,6 +104,13 @@ class ApplyLoop:
             self._do(sender, position, event, local)
         elif local is not None:
             abandon(local)
+
+    def _count_bad(self, sender: MemberId, error: events.BadEvent) -> None:
+        """Counts an invalid event, and logs it unless there are many."""
+        self.bad_events += 1
+        self._bad_of[sender] += 1
+        if not (count := self._bad_of[sender]) & (count - 1):  # a flood of them is not to fill the log
+            log.error("cluster %s: event %d of %s that is passed by: %s", self._state.name, count, sender, error)
 
     def _own(self, position: int, kind: int) -> None:
         """Applies an event of this member: nothing is decoded, unless it names messages by position."""

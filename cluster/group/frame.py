@@ -33,9 +33,10 @@ nothing. Decoding is pure; `BadFrame` says what is wrong.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import NamedTuple
 
 from crc32c import crc32c
 
@@ -198,44 +199,91 @@ def _sealed(kind: int, count: int, incarnation: int, seq: int, heard: int, view:
     return crc32c(rest).to_bytes(4, "little") + rest
 
 
+class _Header(NamedTuple):
+    """The fields of the header behind the fixed ones."""
+
+    kind: int
+    parts: int
+    incarnation: int
+    seq: int
+    heard: int
+    view: int
+    state: int
+
+
+class _Format(NamedTuple):
+    """The format of one kind of frame."""
+
+    fields: tuple[str, ...]
+    """The header fields that it uses besides `incarnation`; the others are 0."""
+    counts: range
+    """The values that `count` can have."""
+    fixed_bytes: int
+    """The size of the body without what is counted."""
+    counted_bytes: int
+    """The size of each of what is counted."""
+    is_open: bool
+    """More bytes follow: a text, or payloads."""
+    read: Callable[[_Header, bytes], Frame]
+
+
 def decode(data: bytes) -> Frame:
-    """The frame that *data* is, whole; BadFrame if it is none."""
+    """Returns the frame that *data* is; raises `BadFrame` if it is none."""
+    header = _header(data)
+    form = _FORMATS.get(header.kind)
+    extra_bytes = len(data) - HEAD_BYTES
+    if form is not None:
+        extra_bytes -= form.fixed_bytes + header.parts * form.counted_bytes
+    if form is None or header.parts not in form.counts or extra_bytes < 0 or (extra_bytes and not form.is_open):
+        raise BadFrame(f"kind {header.kind} with {header.parts} parts and {len(data) - HEAD_BYTES} bytes")
+    if any(getattr(header, name) for name in _FIELDS if name not in form.fields):
+        raise BadFrame(f"kind {header.kind} with fields of another kind")
+    return form.read(header, data)
+
+
+def _header(data: bytes) -> _Header:
     if len(data) < HEAD_BYTES:
         raise BadFrame(f"{len(data)} bytes, a head takes {HEAD_BYTES}")
-    crc, magic, version, kind, zero, count, incarnation, seq, heard, view, state = _HEAD.unpack_from(data)
+    crc, magic, version, kind, zero, *fields = _HEAD.unpack_from(data)
     if magic != MAGIC:
         raise BadFrame("it is not CairnMQ's")
     if version != VERSION:
         raise OtherVersion(version)
     if crc != crc32c(memoryview(data)[4:]):
         raise BadFrame(f"checksum fails over {len(data)} bytes")
-    if zero or not incarnation or max(seq, heard, view) > LARGEST:
+    header = _Header(kind, *fields)
+    if zero or not header.incarnation or max(header.seq, header.heard, header.view) > LARGEST:
         raise BadFrame("a field has a value that it can't have")
-    size = len(data) - HEAD_BYTES
-    if kind == EVENTS:
-        return Events(incarnation, seq, heard, view, state, _payloads(data, count, size))
-    if heard or (seq and kind != LOST) or ((view or state) and kind != WELCOME):
-        raise BadFrame(f"kind {kind} with fields of another kind")
-    if kind == LOST and not size and not count:
-        return Lost(incarnation, seq)
-    if kind == REFUSAL and size >= _TARGET.size and not count:
-        target = MemberId(*_TARGET.unpack_from(data, HEAD_BYTES))
-        return Refusal(incarnation, target, _read_text(data, HEAD_BYTES + _TARGET.size))
-    if kind == EXPULSION and size == _ENTRY.size and not count:
-        *fields, next_seq = _ENTRY.unpack_from(data, HEAD_BYTES)
-        if next_seq > LARGEST:
-            raise BadFrame("an expulsion beyond all counting")
-        return Expulsion(incarnation, MemberId(*fields), next_seq)
-    if kind == HELLO and size >= _HELLO.size and not count:
-        ring_node, ring_seq, members, last_view, configured, flags = _HELLO.unpack_from(data, HEAD_BYTES)
-        if flags & ~FORCED or not configured or last_view > LARGEST:
-            raise BadFrame("a hello with unknown flags, for no members, or beyond all counting")
-        agreed = _read_text(data, HEAD_BYTES + _HELLO.size)
-        ring = RingId(ring_node, ring_seq)
-        return Hello(incarnation, ring, members, last_view, configured, bool(flags), agreed)
-    if kind == WELCOME and 0 < count <= MAX_MEMBERS and size == _WELCOME.size + count * _ENTRY.size:
-        return _welcome(data, incarnation, view, state)
-    raise BadFrame(f"kind {kind} with {count} parts and {size} bytes")
+    return header
+
+
+def _events(header: _Header, data: bytes) -> Events:
+    _, count, incarnation, seq, heard, view, state = header
+    return Events(incarnation, seq, heard, view, state, _payloads(data, count, len(data) - HEAD_BYTES))
+
+
+def _lost(header: _Header, data: bytes) -> Lost:
+    return Lost(header.incarnation, header.seq)
+
+
+def _refusal(header: _Header, data: bytes) -> Refusal:
+    target = MemberId(*_TARGET.unpack_from(data, HEAD_BYTES))
+    return Refusal(header.incarnation, target, _read_text(data, HEAD_BYTES + _TARGET.size))
+
+
+def _expulsion(header: _Header, data: bytes) -> Expulsion:
+    *fields, next_seq = _ENTRY.unpack_from(data, HEAD_BYTES)
+    if next_seq > LARGEST:
+        raise BadFrame("an expulsion beyond all counting")
+    return Expulsion(header.incarnation, MemberId(*fields), next_seq)
+
+
+def _hello(header: _Header, data: bytes) -> Hello:
+    ring_node, ring_seq, members, last_view, configured, flags = _HELLO.unpack_from(data, HEAD_BYTES)
+    if flags & ~FORCED or not configured or last_view > LARGEST:
+        raise BadFrame("a hello with unknown flags, for no members, or beyond all counting")
+    agreed = _read_text(data, HEAD_BYTES + _HELLO.size)
+    return Hello(header.incarnation, RingId(ring_node, ring_seq), members, last_view, configured, bool(flags), agreed)
 
 
 def _text(text: str) -> bytes:
@@ -252,8 +300,6 @@ def _read_text(data: bytes, at: int) -> str:
 
 
 def _payloads(data: bytes, count: int, size: int) -> list[bytes]:
-    if size < 4 * count:
-        raise BadFrame(f"{count} events in {size} bytes")
     sizes = struct.unpack_from(f"<{count}I", data, HEAD_BYTES)
     if 4 * count + sum(sizes) != size:
         raise BadFrame(f"{count} events of {sum(sizes)} bytes in {size}")
@@ -267,7 +313,7 @@ def _payloads(data: bytes, count: int, size: int) -> list[bytes]:
     return payloads
 
 
-def _welcome(data: bytes, incarnation: int, view: int, state: int) -> Welcome:
+def _welcome(header: _Header, data: bytes) -> Welcome:
     node, pid, target, position, flags = _WELCOME.unpack_from(data, HEAD_BYTES)
     if flags & ~FORCED:
         raise BadFrame("a welcome with unknown flags")
@@ -277,4 +323,18 @@ def _welcome(data: bytes, incarnation: int, view: int, state: int) -> Welcome:
     )
     if position > LARGEST or any(entry.next_seq > LARGEST for entry in entries):
         raise BadFrame("a welcome beyond all counting")
-    return Welcome(incarnation, MemberId(node, pid, target), view, state, position, bool(flags), entries)
+    target_id = MemberId(node, pid, target)
+    return Welcome(header.incarnation, target_id, header.view, header.state, position, bool(flags), entries)
+
+
+_NONE = range(1)
+_FIELDS = ("seq", "heard", "view", "state")
+_FORMATS = {
+    HELLO: _Format((), _NONE, _HELLO.size, 0, True, _hello),
+    WELCOME: _Format(("view", "state"), range(1, MAX_MEMBERS + 1), _WELCOME.size, _ENTRY.size, False, _welcome),
+    EVENTS: _Format(_FIELDS, range(MAX_EVENTS + 1), 0, 4, True, _events),
+    LOST: _Format(("seq",), _NONE, 0, 0, False, _lost),
+    REFUSAL: _Format((), _NONE, _TARGET.size, 0, True, _refusal),
+    EXPULSION: _Format((), _NONE, _ENTRY.size, 0, False, _expulsion),
+}
+"""By kind."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ...base.errors import StoreError
 from ...broker.nodes.exchanges import Exchange
@@ -173,29 +173,19 @@ class ClusterNodes(NodeRegistry):
         if what in ("queue", "exchange"):
             self._make(about, done)
             return
+        change = _CHANGES.get(what)
+        if change is None:
+            done(None)
+            return
         exchange, queue = self.exchanges.get(about.get("exchange", name)), self.queues.get(about.get("queue", name))
         if queue is not None and not queue.replicated:
             queue = None  # what it is about has gone
         if exchange is not None and _is_own(exchange):
             exchange = None
-        if what == "template":
-            super().set_template(name, about["arguments"], done)
-        elif what == "no-template":
-            super().delete_template(name, done)
-        elif what == "new-arguments" and queue is not None:
-            super().change_queue(queue, about["changes"], done)
-        elif what == "new-arguments":
-            done(StoreError(f"queue {about['queue']!r}", "it is gone"))
-        elif what == "no-queue" and queue is not None:
-            super().delete_queue(queue, done, about["why"])
-        elif what == "no-exchange" and exchange is not None:
-            super().delete_exchange(exchange, done, about["why"])
-        elif what == "binding" and exchange is not None and queue is not None:
-            super().bind(exchange, queue, about["key"], about["arguments"], done)
-        elif what == "no-binding" and exchange is not None and queue is not None:
-            super().unbind(exchange, queue, about["key"], done)
+        if (change.of_queue and queue is None) or (change.of_exchange and exchange is None):
+            done(StoreError(f"queue {about['queue']!r}", "it is gone") if what == "new-arguments" else None)
         else:
-            done(None)
+            change.apply(self, about, queue, exchange, done)
 
     def _make(self, about: dict[str, Any], done: Answered) -> None:
         """A queue or an exchange; what is called like it and only here makes room, or is in the way."""
@@ -304,6 +294,33 @@ class ClusterNodes(NodeRegistry):
             one for one in self.exchanges.values()
             if one.exchange_id and not _is_own(one) and one.name not in PREDECLARED
         ]  # fmt: skip
+
+
+class _Change(NamedTuple):
+    """A kind of change that is applied to nodes that exist, or to templates."""
+
+    of_queue: bool
+    """It needs a replicated queue."""
+    of_exchange: bool
+    """It needs a replicated exchange."""
+    apply: Callable[[NodeRegistry, dict[str, Any], Any, Any, Answered], None]
+    """Gets the change, the queue and the exchange; makes it on this member only."""
+
+
+_CHANGES = {
+    "template": _Change(
+        False, False, lambda n, c, q, e, done: NodeRegistry.set_template(n, c["name"], c["arguments"], done)
+    ),
+    "no-template": _Change(False, False, lambda n, c, q, e, done: NodeRegistry.delete_template(n, c["name"], done)),
+    "new-arguments": _Change(True, False, lambda n, c, q, e, done: NodeRegistry.change_queue(n, q, c["changes"], done)),
+    "no-queue": _Change(True, False, lambda n, c, q, e, done: NodeRegistry.delete_queue(n, q, done, c["why"])),
+    "no-exchange": _Change(False, True, lambda n, c, q, e, done: NodeRegistry.delete_exchange(n, e, done, c["why"])),
+    "binding": _Change(
+        True, True, lambda n, c, q, e, done: NodeRegistry.bind(n, e, q, c["key"], c["arguments"], done)
+    ),
+    "no-binding": _Change(True, True, lambda n, c, q, e, done: NodeRegistry.unbind(n, e, q, c["key"], done)),
+}
+"""By kind; the lambdas get the nodes, the change, the queue and the exchange."""
 
 
 def _is_own(exchange: Exchange) -> bool:

@@ -14,7 +14,7 @@ A message that an update is still to bring is remembered as a tombstone, or a no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from functools import partial
 from itertools import count
 
@@ -269,35 +269,28 @@ class MessageHandler:
         handed out after the purge was said, and its settlement changes nothing.
         """
         queue, kept = replica.queue, frozenset((*keep, *replica.acquired))
-        replica.purged_below, replica.kept = replica.last + 1, kept
-        for watch in replica.watches:
-            watch.purged(replica.last, kept)
-        replica.tombstones |= {one for one in range(replica.first, replica.base + 1) if one not in kept}
+        replica.purge_below(replica.last + 1, kept)
         wanted = [position for position in keep if position not in replica.held]  # consumers elsewhere have those
         stays = [entry for entry in map(replica.find, wanted) if entry is not None]
-        settled: list[Entry] = []
-        late: list[Entry] = []
-        for entry in unheard:
-            if not entry.gone:
-                (settled if entry.position & ARRIVAL_MASK in kept else late).append(entry)
+        settled, late = _split([entry for entry in unheard if not entry.gone], kept)
         held = {*stays, *replica.held.values(), *settled}
-        here = [entry for entry in queue.with_consumers() if not entry.gone]
-        gone = [entry for entry in here if entry.position & ARRIVAL_MASK not in kept]
+        _, gone = _split([entry for entry in queue.with_consumers() if not entry.gone], kept)
         queue.forget(gone)
         mine = dict.fromkeys(queue.with_consumers())
-        ids = [one.message_id for one in (*held, *mine) if one.message_id]
-        front = [entry for position, entry in replica.front.items() if position not in kept]
-        replica.front = {position: entry for position, entry in replica.front.items() if position in kept}
-        ids += [entry.message_id for entry in replica.front.values() if entry.message_id]
-        self._store.purge(queue.queue_id, self._clock.wall_us(), keep=ids)
+        front = replica.purge_front(kept)
+        stored = [*held, *mine, *replica.front.values()]
+        self._store.purge(
+            queue.queue_id, self._clock.wall_us(), keep=[one.message_id for one in stored if one.message_id]
+        )
         replica.drop_pending()
         before = queue.messages
         queue.took(gone)
         queue.clear()
-        others = len(held - mine.keys()) + len(replica.front)
+        elsewhere = held - mine.keys()
+        others = len(elsewhere) + len(replica.front)
         queue.messages += others
         queue.taken -= others
-        queue.hold(sum([entry.held_bytes for entry in held - mine.keys()]))
+        queue.hold(sum([entry.held_bytes for entry in elsewhere]))
         for entry in (*front, *late):
             entry.gone = True
         for entry in stays:
@@ -336,20 +329,31 @@ class MessageHandler:
         own = {} if local is None else {entry.position & ARRIVAL_MASK: entry for entry in local.entries}
         for position in positions:
             if not self.has(replica, sender, position):
-                entry = own.get(position)
-                if entry is not None and not entry.gone:
-                    replica.queue.delayed.pop(entry, None)
-                    self._owners.give_back(replica, entry)
+                self._restore(replica, own.get(position))
                 continue
             replica.acquired.pop(position, None)
             found = own.get(position) or replica.find(position)
             if found is not None and not found.gone:
-                if found in replica.queue.delayed:
-                    del replica.queue.delayed[found]
+                replica.queue.delayed.pop(found, None)
                 entries.append(found)
             elif found is None and position <= replica.base and bury:
                 replica.tombstones.add(position)
         return entries
+
+    def _restore(self, replica: Replica, entry: Entry | None) -> None:
+        """Requeues an entry of this member, which does not decide about it any more."""
+        if entry is not None and not entry.gone:
+            replica.queue.delayed.pop(entry, None)
+            self._owners.give_back(replica, entry)
+
+
+def _split(entries: Iterable[Entry], kept: Container[int]) -> tuple[list[Entry], list[Entry]]:
+    """Returns the entries at *kept* positions, and the others."""
+    inside: list[Entry] = []
+    outside: list[Entry] = []
+    for entry in entries:
+        (inside if entry.position & ARRIVAL_MASK in kept else outside).append(entry)
+    return inside, outside
 
 
 def _forget(entry: Entry, held_bytes: int, looks_inside: bool) -> None:

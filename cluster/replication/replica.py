@@ -216,6 +216,19 @@ class Replica:
         self._back.clear()
         return gone
 
+    def purge_below(self, end: int, kept: frozenset[int]) -> None:
+        """Notes that all messages at positions below *end* went with a purge, except those that are *kept*."""
+        self.purged_below, self.kept = end, kept
+        for watch in self.watches:
+            watch.purged(end - 1, kept)
+        self.tombstones |= {one for one in range(self.first, self.base + 1) if one not in kept}
+
+    def purge_front(self, kept: frozenset[int]) -> list[Entry]:
+        """Removes the messages that a transfer brought, except those that are *kept*; returns the removed ones."""
+        gone = [entry for position, entry in self.front.items() if position not in kept]
+        self.front = {position: entry for position, entry in self.front.items() if position in kept}
+        return gone
+
     def take_back(self) -> None:
         """Requeues the messages that consumers of this member have."""
         queue = self.queue

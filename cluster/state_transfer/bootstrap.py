@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import logging
 
-from ..group.member_id import MemberId
 from ..health.clock_skew import ClockSkew
 from ..kernel import events
 from ..kernel.context import MemberContext
@@ -28,7 +27,7 @@ from ..kernel.phases import FOUNDING, PhaseEvent
 from ..kernel.progress_record import ProgressRecord, Standing
 from ..nodes.cluster_nodes import ClusterNodes
 from ..replication.ownership_handler import QueueOwnerHandler
-from .election import Decision, StoreState, clusters, elect
+from .election import Decision, StoreState, StoreStates, clusters, elect
 from .receiver import FOREIGN, TransferReceiver
 from .sender import TransferSender
 
@@ -58,7 +57,7 @@ class Bootstrap:
         self._receiver = receiver
         self._sender = sender
         self._clock_skew = clock_skew
-        self._states: dict[MemberId, StoreState] = {}
+        self._states: StoreStates = {}
         self._waits_for_missing = False
 
     def foreign_name(self) -> str:

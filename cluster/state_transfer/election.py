@@ -19,7 +19,7 @@ An empty cell: the fact does not matter.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -34,6 +34,10 @@ class StoreState(NamedTuple):
     cluster: str
     empty: bool
     """There is nothing replicated in it."""
+
+
+StoreStates = dict[MemberId, StoreState]
+"""The reported states by member."""
 
 
 class Facts(NamedTuple):
@@ -103,7 +107,7 @@ def decide(facts: Facts) -> Decision:
 
 
 def elect(
-    states: Mapping[MemberId, StoreState], me: MemberId, members: Iterable[MemberId], size: int, *, is_forced: bool
+    states: StoreStates, me: MemberId, members: Iterable[MemberId], size: int, *, is_forced: bool
 ) -> Election:
     """Returns the election by the reported *states*, as *me*, one of *members* of a cluster of *size*, decides it."""
     unknown = Facts(True, False, False, False, False, False)
@@ -127,7 +131,7 @@ def elect(
     return Election(decide(facts), winner, best, synced, epoch)
 
 
-def of_one_cluster(states: Mapping[MemberId, StoreState]) -> Mapping[MemberId, StoreState]:
+def of_one_cluster(states: StoreStates) -> StoreStates:
     """Returns the states of the cluster that most stores are of, and of stores of none; none if no cluster has most."""
     found = clusters(states)
     if len(found) < 2:
@@ -138,13 +142,13 @@ def of_one_cluster(states: Mapping[MemberId, StoreState]) -> Mapping[MemberId, S
     return {member: state for member, state in states.items() if state.cluster in ("", first)}
 
 
-def clusters(states: Mapping[MemberId, StoreState]) -> list[tuple[str, int]]:
+def clusters(states: StoreStates) -> list[tuple[str, int]]:
     """Returns the clusters that the stores are of, each with its number of stores, the most frequent first."""
     return Counter(state.cluster for state in states.values() if state.cluster).most_common()
 
 
 def is_source_missing(
-    best: Standing, ours: Mapping[MemberId, StoreState], states: Mapping[MemberId, StoreState], size: int
+    best: Standing, ours: StoreStates, states: StoreStates, size: int
 ) -> bool:
     """Returns whether an absent member may have more than the *best* store here."""
     if not best.synced:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +13,7 @@ from cairnmq.cluster.group.frame import (
     BadFrame,
     Entry,
     Events,
+    Expulsion,
     Frame,
     Hello,
     Lost,
@@ -38,6 +40,7 @@ FRAMES: st.SearchStrategy[Frame] = st.one_of(
     ),
     st.builds(Lost, SOME, COUNT),
     st.builds(Refusal, SOME, MEMBER, TEXT),
+    st.builds(Expulsion, SOME, MEMBER, COUNT),
 )  # fmt: skip
 
 
@@ -52,6 +55,36 @@ def test_a_flipped_bit_is_noticed(frame: Frame, at: int, bit: int) -> None:
     good[at % len(good)] ^= 1 << bit
     with pytest.raises(BadFrame):
         decode(bytes(good))
+
+
+USED = {1: "", 2: "view state", 3: "seq heard view state", 4: "seq", 5: "", 6: ""}
+"""By kind, the header fields that it uses, as the table of the module says."""
+OFFSETS = {"seq": 20, "heard": 28, "view": 36, "state": 44}
+
+
+@pytest.mark.parametrize("field", OFFSETS)
+@given(frame=FRAMES)
+def test_field_that_a_kind_does_not_use_is_refused(frame: Frame, field: str) -> None:
+    data = bytearray(encode(frame))
+    data[OFFSETS[field] : OFFSETS[field] + 8] = (7).to_bytes(8, "little")
+    data[:4] = crc32c(bytes(data[4:])).to_bytes(4, "little")
+    if field in USED[data[8]].split():
+        assert encode(decode(bytes(data))) == data
+    else:
+        with pytest.raises(BadFrame, match="fields of another kind"):
+            decode(bytes(data))
+
+
+@given(frame=FRAMES, count=st.integers(0, 3), extra=st.binary(max_size=40))
+def test_body_of_another_size_is_refused_or_another_frame(frame: Frame, count: int, extra: bytes) -> None:
+    data = bytearray(encode(frame) + extra)
+    data[10:12] = count.to_bytes(2, "little")
+    data[:4] = crc32c(bytes(data[4:])).to_bytes(4, "little")
+    try:
+        found = decode(bytes(data))
+    except BadFrame:
+        return
+    assert encode(found) == data
 
 
 @given(data=st.binary(max_size=300))
