@@ -23,11 +23,11 @@ from cairnmq.cluster.group.frame import HEAD_BYTES
 from cairnmq.cluster.group.group import Group
 from cairnmq.cluster.group.group_events import Messages
 from cairnmq.cluster.group.member import GroupMember
-from cairnmq.cluster.group.memory_bus import MemoryNetwork
-from cairnmq.cluster.group.memory_group import memory_member
 from cairnmq.cluster.group.single_member import SingleMemberGroup
 from cairnmq.tools.lab.cluster_lab import Lab, unavailable_reason
 from cairnmq.tools.lab.cluster_lab_conf import LabOptions
+from tests.harness.cluster.memory_bus import MemoryNetwork
+from tests.harness.cluster.memory_group import memory_member
 
 from .table import BenchError, Row, row
 

@@ -106,9 +106,7 @@ def decide(facts: Facts) -> Decision:
     )
 
 
-def elect(
-    states: StoreStates, me: MemberId, members: Iterable[MemberId], size: int, *, is_forced: bool
-) -> Election:
+def elect(states: StoreStates, me: MemberId, members: Iterable[MemberId], size: int, *, is_forced: bool) -> Election:
     """Returns the election by the reported *states*, as *me*, one of *members* of a cluster of *size*, decides it."""
     unknown = Facts(True, False, False, False, False, False)
     if me not in states or not all(member in states for member in members):
@@ -147,9 +145,7 @@ def clusters(states: StoreStates) -> list[tuple[str, int]]:
     return Counter(state.cluster for state in states.values() if state.cluster).most_common()
 
 
-def is_source_missing(
-    best: Standing, ours: StoreStates, states: StoreStates, size: int
-) -> bool:
+def is_source_missing(best: Standing, ours: StoreStates, states: StoreStates, size: int) -> bool:
     """Returns whether an absent member may have more than the *best* store here."""
     if not best.synced:
         return True

@@ -15,9 +15,9 @@ from cairnmq.broker.messages.entry import ARRIVAL_MASK
 from cairnmq.channel.ports import Forward
 from cairnmq.cluster.group.group import MAX_PAYLOAD_BYTES
 from cairnmq.cluster.group.member import GroupMember
-from cairnmq.cluster.group.memory_group import memory_member
 from cairnmq.cluster.kernel import events
 from cairnmq.store.contract.dequeue_reason import Why
+from tests.harness.cluster.memory_group import memory_member
 
 from ..broker.world import message
 from ..thorough import amount

@@ -20,12 +20,12 @@ from cairnmq.broker.messages.entry import ARRIVAL_MASK
 from cairnmq.channel.ports import Delivery, Forward, Open, Outcome, Terminus
 from cairnmq.cluster.assembly import ClusterAssembly
 from cairnmq.cluster.core import Core, MemberOptions
-from cairnmq.cluster.group.memory_bus import MemoryNetwork
-from cairnmq.cluster.group.memory_group import on_bus
 from cairnmq.cluster.health.liveness import SILENCE_S
 from cairnmq.cluster.nodes.failover_addresses import Places
 from cairnmq.cluster.replication.flow_control import LIMIT_BYTES
 from cairnmq.recovery.recover import recover
+from tests.harness.cluster.memory_bus import MemoryNetwork
+from tests.harness.cluster.memory_group import on_bus
 
 from ..broker.world import FakeTerminal, message, number_of
 from ..recovery.world import OPTIONS, MemoryWiring

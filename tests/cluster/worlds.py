@@ -14,8 +14,8 @@ from cairnmq.cluster.group.corosync import ANSWER_S, CorosyncBus
 from cairnmq.cluster.group.group import WINDOW_BYTES
 from cairnmq.cluster.group.group_events import Configuration, Event, Messages
 from cairnmq.cluster.group.member import GroupMember
-from cairnmq.cluster.group.memory_bus import MemoryNetwork
 from cairnmq.tools.lab.cluster_lab import Lab
+from tests.harness.cluster.memory_bus import MemoryNetwork
 
 NODES = (1, 2, 3)
 

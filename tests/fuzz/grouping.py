@@ -10,8 +10,8 @@ from cairnmq.cluster.group.bus import RingId
 from cairnmq.cluster.group.frame import VERSION, BadFrame, Entry, Events, Hello, Lost, Refusal, Welcome, decode, encode
 from cairnmq.cluster.group.group_events import Refused
 from cairnmq.cluster.group.member_id import MemberId
-from cairnmq.cluster.group.memory_bus import MemoryNetwork
-from cairnmq.cluster.group.memory_group import memory_member
+from tests.harness.cluster.memory_bus import MemoryNetwork
+from tests.harness.cluster.memory_group import memory_member
 
 from ..cluster import order
 

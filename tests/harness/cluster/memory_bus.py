@@ -18,9 +18,9 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ...base.clock import ManualClock
-from .bus import Address, BusChange, BusDied, BusEvent, BusMessage, BusQuorum, RingId
-from .group import GroupError
+from cairnmq.base.clock import ManualClock
+from cairnmq.cluster.group.bus import Address, BusChange, BusDied, BusEvent, BusMessage, BusQuorum, RingId
+from cairnmq.cluster.group.group import GroupError
 
 PENDING_FRAMES = 64
 """So much a daemon keeps that can't be sent now; beyond that it says try again."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from .group import WINDOW_BYTES
-from .member import GroupMember
+from cairnmq.cluster.group.group import WINDOW_BYTES
+from cairnmq.cluster.group.member import GroupMember
+
 from .memory_bus import MemoryBus, MemoryNetwork
 
 
