@@ -1,9 +1,9 @@
 """The writer's thread: it flushes as soon as the last flush is done, and takes whatever has gathered meanwhile.
 
 Natural batching, without a timer: under load a block holds what arrived during one sync. When nothing has come for a
-while it writes the mark, so that rot in the last blocks is noticed too. Once a second it looks whether the files are
-still in place: what goes to a removed one is confirmed and lost. A second thread makes containers ahead of need; the
-archiver, if there is one, has a third.
+while it writes the mark, so that rot in the last blocks is noticed too. Ten times a second it checks that the files are
+still in place, because what goes to a removed file is confirmed and lost, and how much space the disk has. A second
+thread makes containers ahead of need; the archiver, if there is one, has a third.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from .journal import Journal
 
 IDLE_MARK_S = 0.2
 """The mark is written when the log has been idle this long."""
-IN_PLACE_S = 1.0
-"""How often the files are looked for."""
+CHECK_S = 0.1
+"""The interval of checks of the files and of the free space, which would cost a flush 10 us each time."""
 FULL_RETRY_S = 0.5
 """How often a full disk is tried again."""
 
@@ -43,7 +43,8 @@ class Flusher:
             threading.Thread(target=self._run, name="cairnmq-flusher", daemon=True),
             threading.Thread(target=self._keep_spares, name="cairnmq-containers", daemon=True),
         ]
-        self._looked_s = time.monotonic()
+        self._check_due_s = 0.0
+        self._sealed = journal.writer.sealed
         journal.wait_for_writer = self._wait_for_room
         if journal.pool.archiver is not None:
             journal.pool.archiver.start()
@@ -93,8 +94,6 @@ class Flusher:
                 return
             if durable:
                 self._room.set()
-                self._look_at_room()
-                self._look_at_spares()
                 self._at_rest = True  # before the call: what it makes the appender append may be sealed at once
                 self._on_durable(durable)
 
@@ -104,22 +103,24 @@ class Flusher:
         try:
             self._bell.get(timeout=IDLE_MARK_S)
         except Empty:
-            self._look_in_place()
+            self._check()
             self._mark()
             self._look_at_spares()  # what the mark let go, and what the archiver gave back, may be held
             return 0
-        if not journal.waiting:  # a bell for room had it written before the kick's own bell was heard
+        if not self._sealed:  # a bell for room had it written before the kick's own bell was heard
             self._at_rest = True
             return 0
         durable = journal.writer.write_out()
-        self._look_in_place()
+        if time.monotonic() >= self._check_due_s:
+            self._check()
         return durable
 
-    def _look_in_place(self) -> None:
-        now_s = time.monotonic()
-        if now_s - self._looked_s >= IN_PLACE_S:
-            self._looked_s = now_s
-            self._journal.writer.look_in_place()
+    def _check(self) -> None:
+        """Look after what changes without the journal: its files, the space on the disk, and the spares."""
+        self._journal.writer.look_in_place()
+        self._look_at_room()
+        self._look_at_spares()
+        self._check_due_s = time.monotonic() + CHECK_S
 
     def _look_at_spares(self) -> None:
         """Have the other thread look after containers; while the disk is full or some are held it does so by itself."""

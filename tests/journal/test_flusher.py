@@ -136,7 +136,7 @@ def test_no_more_than_max_write_buffers_wait() -> None:
         def tell(full: Callable[[], bool]) -> None:
             waits.set()
             inner(full)
-            assert own.journal.waiting <= 2
+            assert len(own.journal.writer.sealed) <= 2
 
         own.journal.wait_for_writer = tell
         lsns: list[int] = []
@@ -145,7 +145,7 @@ def test_no_more_than_max_write_buffers_wait() -> None:
         try:
             assert waits.wait(SOON_S)
             assert appender.is_alive()
-            assert own.journal.waiting <= 2
+            assert len(own.journal.writer.sealed) <= 2
             assert len(lsns) < 60
         finally:
             go_on.set()
@@ -162,7 +162,7 @@ def test_a_bell_for_room_does_not_leave_a_later_kick_unserved() -> None:
 
         def seal_and_be_overtaken() -> bool:
             sealed = seal()
-            own.flusher._wait_for_room(lambda: own.journal.waiting > 0)
+            own.flusher._wait_for_room(lambda: len(own.journal.writer.sealed) > 0)
             own.durable.get(timeout=SOON_S)
             return sealed
 
@@ -377,7 +377,7 @@ def test_a_disk_that_is_nearly_full_is_told_and_works_on(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("hurt", ["mark", "container"])
 def test_files_that_are_taken_away_end_the_journal(monkeypatch: pytest.MonkeyPatch, hurt: str) -> None:
     """Also an idle one: what would go to them is not confirmed."""
-    monkeypatch.setattr(flusher_module, "IN_PLACE_S", 0.01)
+    monkeypatch.setattr(flusher_module, "CHECK_S", 0.01)
     directory = MemoryDirectory()
     with owner(directory) as own:
         own.until_durable(put(own.journal, b"x"))
