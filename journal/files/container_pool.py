@@ -70,8 +70,12 @@ class ContainerPool:
         """Set while the containers that are wanted can't be made because the disk is full."""
         self.low: DiskFull | None = None
         """Set while the disk is nearly full."""
+        self.has_room = False
+        """True while messages are certain to be stored without a call of `find_room`, up to `batch_bytes` at once."""
+        self.batch_bytes = reserve_bytes // room.BATCHES
+        """The bytes of a batch of messages that the reserve has room for."""
         self.reserved_bytes = 0
-        """What was promised to be writable, beside the reserve."""
+        """The bytes that were promised to be writable, beside the reserve. See `reserve_bytes`."""
         self.made = 0
         """Containers made since the log was opened."""
         self.released = 0
@@ -83,7 +87,6 @@ class ContainerPool:
         """Called when messages can be stored again."""
         self._keep = keep
         self._reserve_bytes = reserve_bytes
-        self._batch_bytes = reserve_bytes // room.BATCHES
         self._claimed = 0
         self._refused = False
         self._suspects: set[int] = set()  # numbers of containers whose sectors are in doubt
@@ -160,20 +163,35 @@ class ContainerPool:
         """Note that a slot is begun, and will need a container."""
         with self._lock:
             self._claimed += 1
+        self.has_room = False
         if self.ring is not None and self.lacks_spare():
             self.ring()
 
+    def reserve_bytes(self, size_bytes: int) -> None:
+        """Keep *size_bytes* writable beside the reserve, instead of what was kept so far."""
+        self.reserved_bytes = size_bytes
+        self.has_room = False
+
     def find_room(self, size_bytes: int = 0) -> DiskFull | None:
-        """Return the reason why no message can be stored now; None if one can. Called before each batch of messages.
+        """Return the reason why no message can be stored now; None if one can.
+
+        Called before each batch of messages for which `has_room` and `batch_bytes` do not answer.
 
         While the reserve is in use a container is made here and now, in the thread that asks, so that what is let in
         never lives on it; and so are those that a batch of *size_bytes* in the log takes beyond what the reserve has
         for one. That is so only where traffic fills containers faster than `prepare` makes them beside it: what is to
         be stored waits for the disk then. The only other answer would be to refuse it, on a disk that has room.
         """
+        self.has_room = True  # before the look: another thread that takes room during it resets this
+        refusal = self._find_room(size_bytes)
+        if refusal is not None or self.spare < 0 or self.is_full:
+            self.has_room = False
+        return refusal
+
+    def _find_room(self, size_bytes: int) -> DiskFull | None:
         wanted = 0
-        if size_bytes > self._batch_bytes:
-            wanted = -(-(size_bytes - self._batch_bytes) // self.container_bytes)
+        if size_bytes > self.batch_bytes:
+            wanted = -(-(size_bytes - self.batch_bytes) // self.container_bytes)
         if self.spare < wanted and self.full is None:
             try:
                 if wanted:
@@ -240,6 +258,7 @@ class ContainerPool:
             raise
         with self._lock:
             self._used[slot] = number
+        self.has_room = False
         return file
 
     def begin(self) -> None:
@@ -286,6 +305,7 @@ class ContainerPool:
         """Record *error* in `full`; return whether the disk was not known to be full before."""
         is_news = self.full is None
         self.full = error
+        self.has_room = False
         self._refused = True
         return is_news
 
@@ -312,6 +332,7 @@ class ContainerPool:
         if left < room.low_water(self.container_bytes):
             self._say(f"{left >> 20} MiB are left on the disk: nothing more is stored", self.low is None)
             self.low = DiskFull(self.directory.path, f"{left >> 20} MiB are left on the disk", "free some space")
+            self.has_room = False
             self._refused = True
         elif self.low is not None and left >= room.high_water(self.container_bytes):
             self._say("there is room on the disk again", True)
@@ -385,7 +406,9 @@ class ContainerPool:
 
     def fresh(self) -> int:
         """Return the number of a free or new container to copy a slot into."""
-        return self._free_or_made(0)
+        number = self._free_or_made(0)
+        self.has_room = False
+        return number
 
     def retire(self, number: int) -> None:
         """Remove a container whose sectors are in doubt from the directory, so that they are never used again.
@@ -400,6 +423,7 @@ class ContainerPool:
                 return  # `release` will have it
             if number in self._free:
                 self._free.remove(number)
+        self.has_room = False
         if self._limbo.is_held(in_need=self.in_need):
             self.give_back(Left(NO_SLOT_HELD, number))
         else:

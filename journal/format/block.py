@@ -121,7 +121,7 @@ def encode(
     head = HEAD.pack(
         0, MAGIC, FORMAT, flags, count, size, incarnation, lsn, prev_lsn, durable_lsn, base_lsn, log_id
     )
-    data = bytearray().join((head, heads, *payloads, bytes(padded(size) - size)))
+    data = bytearray().join((head, heads, *payloads, bytes(-size % SECTOR_BYTES)))
     CRC.pack_into(data, 0, crc32c(memoryview(data)[4:size]))
     return data
 

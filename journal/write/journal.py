@@ -21,12 +21,13 @@ from itertools import accumulate, repeat
 from crc32c import crc32c
 
 from ...base.clock import Clock
+from ...base.disk.seam import SECTOR_BYTES
 from ...base.errors import JournalError
 from ..files.container_pool import ContainerPool
 from ..files.durable_reads import DurableReads
 from ..files.space_reserve import FOR_OPENINGS
 from ..format import holes
-from ..format.block import BLOCK_HEAD_BYTES, MAX_RECORDS, padded
+from ..format.block import BLOCK_HEAD_BYTES, MAX_RECORDS
 from ..format.container import DATA_OFFSET
 from ..format.holes import Hole
 from ..format.log_mark import MarkFile
@@ -93,10 +94,13 @@ class Journal:
         self._sealed = self.writer.sealed
         self._heads: list[bytes] = []
         self._payloads: list[bytes] = []
-        self._moved_bytes = self._own_bytes = self._notes = 0  # in the block that gathers
+        self._moved_bytes = self._own_bytes = 0  # in the unsealed block
+        self.head_bytes = self.note_bytes = 0
+        """Bytes of the record heads in the unsealed block, and those of notes among them. Records are awaited if there
+        are more heads than notes."""
         self._flags = self._block_flags = block_flags
         self._begin = self._first_head = self._prev_lsn = 0
-        self._limit = self._at = self._place = 0
+        self._limit = self._place = 0
         self._begin_slot(slot, prev_lsn)
 
     # ---- the appender's side --------------------------------------------------------------------------------------
@@ -127,17 +131,17 @@ class Journal:
     ) -> int:  # fmt: skip
         """Add a record from positional arguments, like `append` but faster: for operations done once per message."""
         size = len(payload)
-        at, place = self._at, self._place
+        at, place = self.head_bytes, self._place
         if at + place + size > self._limit or size > MAX_PAYLOAD_BYTES:
             self._make_room(size)
-            at, place = self._at, self._place
+            at, place = self.head_bytes, self._place
         lsn = self._first_head + at
         head = _pack_head(
             type, flags, at // HEAD_BYTES, place, size, crc32c(payload) if size else 0, undo_prev,
             lsn if message_id < 0 else message_id, queue_id, lsn if txn_id < 0 else txn_id, time_us, extra,
         )  # fmt: skip
         self._heads.append(head)
-        self._at = at + HEAD_BYTES
+        self.head_bytes = at + HEAD_BYTES
         if size:
             self._payloads.append(payload)
             self._place = place + size
@@ -162,7 +166,7 @@ class Journal:
         kind, shared = type | flags << 8, _pack_shared(queue_id, txn_id, time_us, 0)
         done = 0
         while done < len(sizes):
-            at, limit = self._at, self._limit
+            at, limit = self.head_bytes, self._limit
             places = list(accumulate(sizes[done:], initial=self._place))
             fit = len(places) - 1
             if at + HEAD_BYTES * (fit - 1) + places[-1] > limit:
@@ -179,7 +183,7 @@ class Journal:
                 repeat(shared),
             )  # fmt: skip
             self._payloads += some
-            self._at = at + HEAD_BYTES * fit
+            self.head_bytes = at + HEAD_BYTES * fit
             self._place = places[fit]
             lsns += fresh
             done += fit
@@ -195,7 +199,7 @@ class Journal:
         lsns: list[int] = []
         kind, shared = type | flags << 8, _pack_shared_last(queue_id, 0, time_us)
         while len(lsns) < len(message_ids):
-            at, place = self._at, self._place
+            at, place = self.head_bytes, self._place
             fit = min(len(message_ids) - len(lsns), (self._limit - at - place) // HEAD_BYTES + 1)
             if fit <= 0:
                 self._make_room(0)
@@ -204,14 +208,14 @@ class Journal:
             some = message_ids[len(lsns) : len(lsns) + fit]
             numbers = range(number, number + fit)
             self._heads += map(_pack_last, repeat(kind), numbers, repeat(place), some, some, repeat(shared), some)
-            self._at = at + HEAD_BYTES * fit
+            self.head_bytes = at + HEAD_BYTES * fit
             lsns += range(first, first + HEAD_BYTES * fit, HEAD_BYTES)
         return lsns
 
     def append_hint(self, type: int, payload: bytes, *, time_us: int, queue_id: int, extra: int) -> int:
         """Add a note, which no operation waits for (see `has_awaited`); return its LSN."""
         lsn = self.append_record(type, payload, time_us, 0, 0, 0, queue_id, 0, extra)
-        self._notes += 1
+        self.note_bytes += HEAD_BYTES
         return lsn
 
     def clear_flags(self) -> None:
@@ -221,7 +225,10 @@ class Journal:
     @property
     def next_lsn(self) -> int:
         """Lowest LSN at which the next block can begin: every record appended so far lies below."""
-        return self._begin + (padded(BLOCK_HEAD_BYTES + self._at + self._place) if self._at else 0)
+        if not self.head_bytes:
+            return self._begin
+        end_lsn = self._first_head + self.head_bytes + self._place
+        return end_lsn + -end_lsn % SECTOR_BYTES
 
     @property
     def left_bytes(self) -> int:
@@ -232,39 +239,38 @@ class Journal:
     @property
     def next_awaited_lsn(self) -> int:
         """Lowest LSN that all awaited records lie below: `next_lsn`, or the start of a block that has only notes."""
-        return self.next_lsn if self.has_awaited else self._begin
+        if self.head_bytes == self.note_bytes:
+            return self._begin
+        end_lsn = self._first_head + self.head_bytes + self._place
+        return end_lsn + -end_lsn % SECTOR_BYTES  # `next_lsn`, without a call
 
     @property
     def has_awaited(self) -> bool:
         """Return whether the unsealed block contains a record that is not a note."""
-        return self._at > HEAD_BYTES * self._notes
+        return self.head_bytes > self.note_bytes
 
     @property
     def cut_lsn(self) -> int:
         """Every record so far but notes lies below, and every later one there or behind. The appender's thread."""
-        return self._begin + (BLOCK_HEAD_BYTES + self._at if self.has_awaited else 0)
+        return self._begin + (BLOCK_HEAD_BYTES + self.head_bytes if self.has_awaited else 0)
 
     @property
     def has_unsealed(self) -> bool:
-        return self._at > 0
-
-    @property
-    def waiting(self) -> int:
-        """Number of sealed blocks that wait for the writer."""
-        return len(self._sealed)
+        return self.head_bytes > 0
 
     def seal(self) -> bool:
         """Pass the unsealed block to the writer; return whether it had records."""
-        if not self._at:
+        if not self.head_bytes:
             return False
         if self.writer.failure is not None:
             raise self.writer.failure
+        lsn, end_lsn = self._begin, self.next_lsn
         sealed = SealedBlock(
-            self._begin, self._prev_lsn, self._heads, self._payloads, self._place, self.extent.base_lsn,
+            lsn, self._prev_lsn, end_lsn, self._heads, self._payloads, self._place, self.extent.base_lsn,
             self._moved_bytes, self._own_bytes, self._flags,
         )  # fmt: skip
         self._sealed.append(sealed)
-        self._begin_block(sealed.end_lsn, sealed.lsn)
+        self._begin_block(end_lsn, lsn)
         return True
 
     def append_control(self, type: RecordType, payload: bytes = b"", *, extra: int = 0) -> int:
@@ -321,8 +327,8 @@ class Journal:
         self._begin = lsn
         self._prev_lsn = prev_lsn
         self._first_head = lsn + BLOCK_HEAD_BYTES
-        self._at = self._place = 0
-        self._moved_bytes = self._own_bytes = self._notes = 0
+        self.head_bytes = self._place = 0
+        self._moved_bytes = self._own_bytes = self.note_bytes = 0
         self._flags = self._block_flags
         self._heads = []
         self._payloads = []
@@ -334,11 +340,11 @@ class Journal:
         """Seal the block, and go on to the next container if the record does not fit behind it."""
         if payload_bytes > MAX_PAYLOAD_BYTES:
             raise _too_long(payload_bytes, MAX_PAYLOAD_BYTES)
-        if self._at and self.seal():
+        if self.head_bytes and self.seal():
             self._wait_for_room()
-        if self._at + self._place + payload_bytes > self._limit:
+        if self.head_bytes + self._place + payload_bytes > self._limit:
             self._begin_slot(-(-self._begin // self.container_bytes), self._prev_lsn)
-            if self._at + self._place + payload_bytes > self._limit:
+            if self.head_bytes + self._place + payload_bytes > self._limit:
                 raise _too_long(payload_bytes, self.most_payload_bytes)
 
     def _begin_slot(self, slot: int, prev_lsn: int) -> None:

@@ -33,9 +33,11 @@ class LogSlots:
         self.base_lsn = next(iter(slots), current_slot) * container_bytes
         """The LSN below which every record is dead. It never decreases."""
         self.container_bytes = container_bytes
+        self.passed: deque[int] = deque()
+        """Slots that the base has passed, and that were not released yet."""
+        self.punched: deque[tuple[int, list[int]]] = deque()
+        """Slots that became holes and were not released yet, each time with the LSN of the record of the holes."""
         self._dead: set[int] = set()  # slots that can't become a hole yet
-        self._passed: deque[int] = deque()  # slots that the base has passed, but not durably
-        self._punched: deque[tuple[int, list[int]]] = deque()  # slots that became holes, and the LSN that says so
 
     def begin(self, slot: int, prev_lsn: int, end_lsn: int) -> None:
         """Continue the log in *slot*, behind the block at *prev_lsn*, that ended at *end_lsn*; 0 at the start."""
@@ -57,7 +59,7 @@ class LogSlots:
         self._dead.update(new)
         while (first := next(iter(self.slots))) in self._dead:
             self._leave(first)
-            self._passed.append(first)
+            self.passed.append(first)
             gone.append(first)
         if first * self.container_bytes > self.base_lsn:
             self.base_lsn = first * self.container_bytes
@@ -120,7 +122,7 @@ class LogSlots:
 
     def told(self, lsn: int, punched: list[int]) -> None:
         """Note that the record at *lsn* lists *punched* as holes."""
-        self._punched.append((lsn, punched))
+        self.punched.append((lsn, punched))
 
     def last_block_of(self, slot: int) -> int:
         """Return the LSN of the last block in *slot*, which is no longer written to."""
@@ -135,8 +137,8 @@ class LogSlots:
     def released(self, end_lsn: int, base_lsn: int) -> list[int]:
         """Return the slots that have left the log for good, given the durable *end_lsn* and *base_lsn*."""
         gone: list[int] = []
-        while self._passed and (self._passed[0] + 1) * self.container_bytes <= base_lsn:
-            gone.append(self._passed.popleft())
-        while self._punched and self._punched[0][0] < end_lsn:
-            gone += self._punched.popleft()[1]
+        while self.passed and (self.passed[0] + 1) * self.container_bytes <= base_lsn:
+            gone.append(self.passed.popleft())
+        while self.punched and self.punched[0][0] < end_lsn:
+            gone += self.punched.popleft()[1]
         return gone

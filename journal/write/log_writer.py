@@ -13,18 +13,18 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from typing import NamedTuple
 
 from ...base.clock import Clock
+from ...base.disk.seam import File
 from ...base.errors import DiskError, JournalError, JournalFailed
 from ..files.container_pool import ContainerPool
 from ..format import block
-from ..format.block import BLOCK_HEAD_BYTES, padded
 from ..format.container import DATA_OFFSET
 from ..format.log_mark import MarkFile
 from ..format.record import HEAD_BYTES
-from .container_writer import ContainerWriter
 from .log_slots import LogSlots
 from .metrics import Meters, Written
 
@@ -34,6 +34,8 @@ class SealedBlock(NamedTuple):
 
     lsn: int
     prev_lsn: int
+    end_lsn: int
+    """The LSN behind the padding."""
     heads: list[bytes]
     payloads: list[bytes]
     payload_bytes: int
@@ -42,14 +44,6 @@ class SealedBlock(NamedTuple):
     moved_bytes: int
     own_bytes: int
     flags: int
-
-    @property
-    def record_bytes(self) -> int:
-        return HEAD_BYTES * len(self.heads) + self.payload_bytes
-
-    @property
-    def end_lsn(self) -> int:
-        return self.lsn + padded(BLOCK_HEAD_BYTES + self.record_bytes)
 
 
 class LogWriter:
@@ -113,7 +107,8 @@ class LogWriter:
                     # after a kill: a flush does not wait for it
                     self._write_mark(self._durable_base, closed=False, sync=False)
             self._durable_base = max(base, self._durable_base)  # the mark may have told of a later one
-            self._release(end, self._durable_base)
+            if self._extent.passed or self._extent.punched:
+                self._release(end, self._durable_base)
             return end
 
     def write_mark(self, *, closed: bool = False) -> None:
@@ -152,7 +147,7 @@ class LogWriter:
             self._pool.trim()
 
     def _write_blocks(self) -> tuple[int, int, tuple[int, int, int]]:
-        base = self._durable_base
+        base, writing = self._durable_base, self._writing
         end = self.durable_lsn
         last = self.durable_block
         blocks = records = record_bytes = moved_bytes = own_bytes = block_bytes = 0
@@ -162,7 +157,9 @@ class LogWriter:
             assert sealed.base_lsn <= sealed.lsn
             base = sealed.base_lsn
             slot, offset = divmod(sealed.lsn, self._container_bytes)
-            file = self._writing.file_for(slot, sealed.prev_lsn, self._durable_base)
+            file = writing.file if slot == writing.slot else None
+            if file is None:
+                file = writing.begin(slot, sealed.prev_lsn, self._durable_base)
             data = block.encode(
                 b"".join(sealed.heads), sealed.payloads, sealed.payload_bytes, lsn=sealed.lsn, prev_lsn=sealed.prev_lsn,
                 incarnation=self._incarnation, durable_lsn=self.durable_lsn, base_lsn=base, log_id=self._log_id,
@@ -173,13 +170,85 @@ class LogWriter:
             last = (sealed.lsn, block.CRC.unpack_from(data)[0], end)
             blocks += 1
             records += len(sealed.heads)
-            record_bytes += sealed.record_bytes
+            record_bytes += HEAD_BYTES * len(sealed.heads) + sealed.payload_bytes
             moved_bytes += sealed.moved_bytes
             own_bytes += sealed.own_bytes
             block_bytes += len(data)
             self.sealed.popleft()
         begun_s = self._clock.monotonic_s()
-        self._writing.sync()
+        writing.sync()
         took_s = self._clock.monotonic_s() - begun_s
         self.meters.flushed(Written(1, blocks, records, record_bytes, moved_bytes, own_bytes, block_bytes), took_s)
         return end, base, last
+
+
+class ContainerWriter:
+    """The containers that a flush writes to: the one that the log is in, and those that it left on the way.
+
+    A container that was left is synced beside the writing of the next ones, if there are threads for it: a flush of
+    8 MiB into containers of 1 MiB then waits for a few syncs in a row instead of nine. The order in which they reach
+    the disk does not matter: nothing of a flush is confirmed, nor claimed by any block, before all of them have.
+    The thread of the writer.
+    """
+
+    def __init__(self, pool: ContainerPool, clock: Clock, meters: Meters, incarnation: int, syncers: int) -> None:
+        """*syncers*: how many threads sync what was left; with 0 the writer does it at the end of its flush."""
+        self.slot = -1
+        """The slot that the log is in, -1 before the first block."""
+        self.file: File | None = None
+        """The file that holds `slot`."""
+        self._pool = pool
+        self._clock = clock
+        self._meters = meters
+        self._incarnation = incarnation
+        self._executor = ThreadPoolExecutor(syncers, "cairnmq-sync") if syncers else None
+        self._left: list[tuple[File, Future[float] | None]] = []
+
+    def begin(self, slot: int, prev_lsn: int, base_lsn: int) -> File:
+        """Begin *slot*, and return the file that holds it, with a written header."""
+        if self.file is not None:
+            syncing = self._executor.submit(self._sync, self.file) if self._executor is not None else None
+            self._left.append((self.file, syncing))
+            self.file = None
+        self.file = self._pool.take(
+            slot, incarnation=self._incarnation, prev_lsn=prev_lsn, base_lsn=base_lsn,
+            time_us=self._clock.wall_us(), opening=self.slot < 0,
+        )  # fmt: skip
+        self.slot = slot
+        return self.file
+
+    def sync(self) -> None:
+        """Sync everything that was written. Raises `DiskError`, after which all of it is in doubt."""
+        if self.file is not None:
+            begun_s = self._clock.monotonic_s()
+            self.file.sync()
+            self._meters.fsync_s.observe(self._clock.monotonic_s() - begun_s)
+        if self._left:
+            for file, syncing in self._left:
+                self._meters.fsync_s.observe(self._sync(file) if syncing is None else syncing.result())
+            self._close_left()
+
+    def is_in_place(self) -> bool:
+        """Return whether the next start will find the file that is written to under its name."""
+        return self.file is None or self.file.is_in_place()
+
+    def close(self) -> None:
+        """Close the files after pending syncs have finished."""
+        if self._executor is not None:
+            self._executor.shutdown()
+        self._close_left()
+        if self.file is not None:
+            self.file.close()
+
+    def _sync(self, file: File) -> float:
+        begun_s = self._clock.monotonic_s()
+        file.sync()
+        return self._clock.monotonic_s() - begun_s
+
+    def _close_left(self) -> None:
+        if not self._left:
+            return
+        wait([syncing for _, syncing in self._left if syncing is not None])
+        for file, _ in self._left:
+            file.close()
+        self._left.clear()

@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 
 _STEP_MESSAGES = 4096
 """A step looks at so many messages, or at one page;"""
+_NEVER = 1 << 64
+"""More bytes than a log grows by."""
 _STEP_ODD = 1024
 """or at so many messages with particulars, 4 us each."""
 
@@ -37,6 +39,8 @@ class Checkpointer:
         """Of the last one: what the log says from there on would be replayed."""
         self.taken_us = 0
         """Wall clock of the last one; 0 if there was none since the start."""
+        self.due_lsn = 0
+        """The durable LSN from which `step` has something to do."""
         self.failure = ""
         """Why the last one could not be taken; it is tried again when the log has grown once more."""
         self._file = file
@@ -54,6 +58,7 @@ class Checkpointer:
         self._executor: Executor | None = None
         self._wake: Callable[[], None] = lambda: None
         self._commit: Future[int] | None = None
+        self._rest()
 
     def commit_in(self, executor: Executor, wake: Callable[[], None]) -> None:
         """Commit on *executor*, and call *wake* there when `step` can go on. Without it `step` commits itself."""
@@ -66,7 +71,7 @@ class Checkpointer:
                 self._committed(self._commit)
             return
         if self._meta is None:
-            if self._is_due():
+            if self._journal.writer.durable_lsn >= self.due_lsn:
                 self._begin()
             return
         if self._portions is not None:
@@ -97,13 +102,13 @@ class Checkpointer:
         """Return the age of the last checkpoint in seconds; None if none was taken since the start. Any thread."""
         return (self._clock.wall_us() - self.taken_us) / 1e6 if self.taken_us else None
 
-    def _is_due(self) -> bool:
-        if not self._interval_bytes:
-            return False
-        grown_bytes = self._journal.writer.durable_lsn - max(self.end_lsn, self._failed_lsn)
-        return grown_bytes >= max(self._interval_bytes, 2 * self.written_bytes)
+    def _rest(self) -> None:
+        """Set when the next checkpoint begins."""
+        grown_bytes = max(self._interval_bytes, 2 * self.written_bytes) if self._interval_bytes else _NEVER
+        self.due_lsn = max(self.end_lsn, self._failed_lsn) + grown_bytes
 
     def _begin(self) -> None:
+        self.due_lsn = 0
         journal, state = self._journal, self._state
         if not self._is_good:
             state.change_all()
@@ -158,11 +163,13 @@ class Checkpointer:
             self._is_good = False
             self.end_lsn = 0
             self._file.discard()
+            self._rest()
             return
         self.failure = ""
         self._is_good = True
         self.taken += 1
         self.end_lsn = meta.end_lsn
+        self._rest()
         self.taken_us = self._clock.wall_us()
 
 

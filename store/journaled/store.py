@@ -62,6 +62,7 @@ class JournalStore(WiringCalls):
         self.messages, self.holds = places.messages, places.holds
         self.size_of, self.piece_count = reads.size_of, reads.piece_count
         self.load_piece, self.load_content, self.load_many = reads.load_piece, reads.load_content, reads.load_many
+        self._pool, self._sealed = journal.pool, journal.writer.sealed
         self._locks = places.locks
         self._unswept = state.cuts.unswept
         self._holders = SlotHolders(state, journal.container_bytes)
@@ -133,11 +134,19 @@ class JournalStore(WiringCalls):
         return lsn, lsn
 
     def put_all(self, queue_id: int, contents: Sequence[bytes], time_us: int) -> tuple[Sequence[int], int]:
-        self.check_queue(queue_id)
+        if queue_id not in self._names:
+            self.check_queue(queue_id)
         sizes = list(map(len, contents))
-        if len(contents) < _BATCH_FROM or max(sizes) > MAX_PAYLOAD_BYTES:
+        if max(sizes) > MAX_PAYLOAD_BYTES:
             stored = [self.put(queue_id, content, time_us) for content in contents]
             return [message_id for message_id, _ in stored], stored[-1][1]
+        if len(contents) < _BATCH_FROM:  # `put`, without a call
+            lsns = []
+            for content, size in zip(contents, sizes, strict=True):
+                lsn = self.journal.append_record(_START, content, time_us, _FLAG_ENQUEUE, 0, OWN_LSN, queue_id, 0, 0)
+                self.state.started_plain(lsn, queue_id, size)
+                lsns.append(lsn)
+            return lsns, lsns[-1]
         lsns = self.journal.append_all(_START, contents, time_us=time_us, flags=_FLAG_ENQUEUE, queue_id=queue_id)
         self.state.started_all(lsns, queue_id, sizes)
         return lsns, lsns[-1]
@@ -242,34 +251,35 @@ class JournalStore(WiringCalls):
     # ---- durability -----------------------------------------------------------------------------------------------
 
     def kick(self) -> None:
-        self._defer_releases()
-        if not (self.journal.has_awaited or self.journal.waiting or self._notes_are_due):
+        journal = self.journal
+        if self.state.pins.pending:
+            self._defer_releases()
+        if not (journal.head_bytes > journal.note_bytes or self._sealed or self._notes_are_due):
             if not (self._deferred and self._deferred[0][0] <= self.durable_lsn):
                 return
             self.became_durable(self.durable_lsn)  # what went without a record has no flush to wait for
-            if not self.journal.has_awaited:
+            if not journal.has_awaited:
                 return
         if self._flusher is not None:
             self._flusher.kick()
-        elif self.journal.has_unsealed:
-            durable = self.journal.flush()
+        elif journal.has_unsealed:
+            durable = journal.flush()
             if self._on_durable is not None:
                 self._on_durable(durable)
             else:
                 self.became_durable(durable)
         if self._notes_are_due:  # or the flusher was not at rest
-            self._notes_are_due = self.journal.has_unsealed
+            self._notes_are_due = journal.has_unsealed
 
     def _defer_releases(self) -> None:
         """Defer pending releases until everything recorded so far is durable."""
-        released = self.state.pins.take_pending()
-        if released:
+        if released := self.state.pins.take_pending():
             self._deferred.append((self.journal.next_awaited_lsn, released))
 
     def became_durable(self, lsn: int) -> None:
-        """Every record below *lsn* is on the disk: let the pins fall that durable records held, and give back slots.
+        """Drop the pins that records below *lsn*, which are durable, released, and retire the slots without pins.
 
-        Then deletions of queues, relocation and the checkpoint go on where they stand.
+        Then continue purges, compaction and the checkpoint. Where nothing was released, they are not asked.
         """
         before_slot = self.durable_lsn // self.journal.container_bytes
         self.durable_lsn = max(self.durable_lsn, lsn)  # relocation's notice may be older than the flusher's
@@ -285,13 +295,16 @@ class JournalStore(WiringCalls):
             released = deferred.popleft()[1]
             pins.drop(released)
             touched += released
-        touched += self.relocation.became_durable(lsn)
+        relocation, checkpointing = self.relocation, self.checkpointing
+        if relocation.has_work:
+            touched += relocation.became_durable(lsn)
         if touched:
-            self.relocation.victims.look_at(touched)
+            relocation.victims.look_at(touched)
             self._retire(touched)
-        self.relocation.step()
-        if self.checkpointing is not None:
-            self.checkpointing.step()
+        if touched or relocation.has_work or self._pool.full is not None:
+            relocation.step()
+        if checkpointing is not None and self.journal.writer.durable_lsn >= checkpointing.due_lsn:
+            checkpointing.step()
 
     def _retire(self, touched: Iterable[int]) -> None:
         """Take those of the slots *touched* that are not needed out of the log, and what is not needed without them."""
@@ -311,7 +324,10 @@ class JournalStore(WiringCalls):
         return list(self.journal.writer.meters.last_flushes)
 
     def full(self, size_bytes: int = 0, records: int = 0) -> str:
-        error = self.journal.pool.find_room(size_bytes + HEAD_BYTES * records)
+        pool, log_bytes = self._pool, size_bytes + HEAD_BYTES * records
+        if pool.has_room and log_bytes <= pool.batch_bytes:
+            return ""
+        error = pool.find_room(log_bytes)
         return "" if error is None else error.reason
 
     def room_bytes(self) -> int | None:

@@ -210,7 +210,7 @@ class TransactionsWriter:
         """Keep room for the outcomes of prepared transactions (checklist E48)."""
         prepared = self._state.outcomes.prepared.values()
         records = sum([len(one.intentions) + _END_RECORDS for one in prepared])
-        self._journal.pool.reserved_bytes = 2 * HEAD_BYTES * records
+        self._journal.pool.reserve_bytes(2 * HEAD_BYTES * records)
 
 
 def _kind_and_queue(operation: Operation) -> tuple[type[Operation], int]:

@@ -31,8 +31,9 @@ class Pins:
         """Slot to the slots it holds copies of records from."""
         self.changed_tombstones: set[int] = set()
         """Slots whose tombstones changed since the last checkpoint looked."""
+        self.pending: dict[int, int] = {}
+        """Slot to the bytes released since the last call of `take_pending`."""
         self._ended_in: dict[int, set[int]] = {}  # the other way round
-        self._pending: dict[int, int] = {}
         self._container_bytes = container_bytes
 
     # ---- as records are appended ----------------------------------------------------------------------------------
@@ -46,7 +47,7 @@ class Pins:
     def release(self, lsn: int, size_bytes: int) -> None:
         """Note that the record at *lsn* was ended, by a record that is not durable yet."""
         slot = lsn // self._container_bytes
-        self._pending[slot] = self._pending.get(slot, 0) + size_bytes
+        self.pending[slot] = self.pending.get(slot, 0) + size_bytes
 
     def end(self, lsn: int, ended_lsn: int) -> None:
         """Note that the record at *lsn* ends the one at *ended_lsn*."""
@@ -63,7 +64,7 @@ class Pins:
     def release_ended(self, lsn: int, ended_lsn: int, size_bytes: int) -> None:
         """Note that the record at *lsn* ends and releases the one at *ended_lsn*: `end` and `release` in one call."""
         slot, ended = lsn // self._container_bytes, ended_lsn // self._container_bytes
-        released = self._pending
+        released = self.pending
         released[ended] = released.get(ended, 0) + size_bytes
         if slot != ended:
             ends = self.tombstones.get(slot)
@@ -74,7 +75,7 @@ class Pins:
 
     def end_run(self, slot: int, ended: int, count: int, size_bytes: int) -> None:
         """Note *count* records in *slot* that end and release *size_bytes* of records in the slot *ended*."""
-        self._pending[ended] = self._pending.get(ended, 0) + size_bytes
+        self.pending[ended] = self.pending.get(ended, 0) + size_bytes
         if slot != ended:
             self._add_end(slot, ended, count)
 
@@ -113,7 +114,7 @@ class Pins:
 
     def take_pending(self) -> dict[int, int]:
         """Slot to the bytes released since the last call: for `drop`, when the releasing records are durable."""
-        released, self._pending = self._pending, {}
+        released, self.pending = self.pending, {}
         return released
 
     def drop(self, released: dict[int, int]) -> None:
@@ -163,7 +164,7 @@ class Pins:
 
     def begin(self, slots: Iterable[int], records: Iterable[tuple[int, int]]) -> None:
         """Recovery is through: the log is *slots*, and *records* (LSN and bytes) are what lives in it."""
-        self._pending = {}
+        self.pending = {}
         self.live = {}
         self.live_bytes = 0
         for lsn, size_bytes in records:

@@ -64,6 +64,8 @@ class Relocation:
         """Slots emptied so far."""
         self.victims = RelocationPolicy(state.pins, journal)
         """Which slots are emptied."""
+        self.has_work = True
+        """False if `step` has nothing to do until a slot needs less, the log has a new slot, or the disk is full."""
         self._state = state
         self._journal = journal
         self._settle = settle
@@ -88,7 +90,9 @@ class Relocation:
             self.emptied += 1
         if self._blocks is None:
             if self._settling or (victim := self.victims.choose()) is None:
+                self.has_work = bool(self._settling)
                 return
+            self.has_work = True
             self._victim = victim
             self._blocks = self._read(victim)
         try:

@@ -21,9 +21,8 @@ from cairnmq.journal.format.log_mark import NAME as MARK_NAME
 from cairnmq.journal.format.log_mark import Mark, MarkFile
 from cairnmq.journal.read.container_heads import ContainerHeads
 from cairnmq.journal.read.scanner import Damage, LogReader
-from cairnmq.journal.write.container_writer import ContainerWriter
 from cairnmq.journal.write.journal import Journal
-from cairnmq.journal.write.log_writer import LogWriter
+from cairnmq.journal.write.log_writer import ContainerWriter, LogWriter
 from cairnmq.store.journaled.store import JournalStore
 
 Defect = Callable[[pytest.MonkeyPatch], None]

@@ -153,7 +153,7 @@ def wait(world: World) -> None:
 def read(world: World) -> None:
     """What was flushed can be read, also what relocation has just copied."""
     assert world.store is not None
-    if world.store.journal.waiting:
+    if world.store.journal.writer.sealed:
         return  # what is only sealed is not on the disk
     for message_id in {one for queue in queues(world) for one in world.on(queue)}:
         if content_of(world.store, message_id) != world.history.contents[message_id]:
