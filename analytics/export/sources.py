@@ -20,13 +20,14 @@ import pyarrow.dataset as ds
 
 from ...base.errors import CairnError, CorruptJournal
 from ..scan.files import Gap, LogPiece, grouped
+from ..scan.log_scan import scan_piece, scanner_of
 from ..scan.ranges import Ranges
 from ..scan.scanner import Damaged, no_payloads
 from ..scan.selection import Selection
 from ..sidecars.folder import Folder
 from ..sidecars.sidecar import COLUMNS, SUFFIX, Sidecar, is_whole
 from ..views.journal import Journal, open_journal
-from ..views.records import Names, ReadOptions, scan_piece, scanner_of
+from ..views.records import Names, ReadOptions
 
 _READ_BYTES = 16 << 20
 """So much of the log becomes rows at a time."""

@@ -144,7 +144,7 @@ class Log:
 
 
 @dataclass(frozen=True)
-class _Known:
+class KnownContainer:
     """A container that a directory holds."""
 
     path: str
@@ -184,6 +184,11 @@ def open_log(path: str, archive: str | None = None, *, history: bool = False) ->
     return _chained(log, known, reader)
 
 
+def log_of_containers(log: Log, known: dict[int, KnownContainer]) -> Log:
+    """*log* with the pieces that *known* gives by slot, up to its durable end; what no container holds is reclaimed."""
+    return _chained(log, known, None)
+
+
 def check_place(path: str) -> None:
     """Raises what `open_log` would for a path that is no log. Looks at no container, but at those of an archive."""
     if _marked(path) is None:
@@ -214,9 +219,9 @@ def _marked(path: str) -> tuple[str, mark.Mark] | None:
     return journal, found
 
 
-def _containers(journal: str, reader: LogReader, history: bool) -> dict[int, _Known]:
+def _containers(journal: str, reader: LogReader, history: bool) -> dict[int, KnownContainer]:
     """Slot to container, of those that still hold what *reader* saw."""
-    known: dict[int, _Known] = {}
+    known: dict[int, KnownContainer] = {}
     for slot, head in reader.heads.by_slot.items():
         if not (history or reader.holds(slot)):
             continue
@@ -229,7 +234,7 @@ def _containers(journal: str, reader: LogReader, history: bool) -> dict[int, _Kn
         except DiskError:
             is_same = False
         if is_same:
-            known[slot] = _Known(file, head, raw, not reader.holds(slot))
+            known[slot] = KnownContainer(file, head, raw, not reader.holds(slot))
     return known
 
 
@@ -263,9 +268,9 @@ def _look_at_archive(path: str) -> Log:
     return _chained(log, known, None)
 
 
-def _archived(path: str, uuid: UUID | None) -> dict[int, _Known]:
+def _archived(path: str, uuid: UUID | None) -> dict[int, KnownContainer]:
     """Slot to container, of the archive in directory *path*: of log *uuid*, or of the only one there is."""
-    known: dict[int, _Known] = {}
+    known: dict[int, KnownContainer] = {}
     for name in RealDirectory(path).names():
         lsn = archived_lsn(name)
         if lsn is None or (uuid is not None and name.partition("-")[2][:8] != uuid.hex[:8]):
@@ -288,7 +293,7 @@ def _archived(path: str, uuid: UUID | None) -> dict[int, _Known]:
                 path, f"containers of two logs are there, {other.head.log_uuid} and {head.log_uuid}",
                 "name the store with it, or give each an archive of its own",
             )  # fmt: skip
-        known[head.slot] = _Known(file, head, raw, True)
+        known[head.slot] = KnownContainer(file, head, raw, True)
     return known
 
 
@@ -300,7 +305,7 @@ def _raw_head(path: str) -> bytes:
         file.close()
 
 
-def _first_block(known: _Known, log_id: int) -> BlockHead | None:
+def _first_block(known: KnownContainer, log_id: int) -> BlockHead | None:
     """The head of a container's first block, if there is one; its checksum is not verified."""
     file = RealFile(known.path, os.O_RDONLY)
     try:
@@ -312,7 +317,7 @@ def _first_block(known: _Known, log_id: int) -> BlockHead | None:
         file.close()
 
 
-def _claim(known: dict[int, _Known], container_bytes: int, log_id: int) -> int:
+def _claim(known: dict[int, KnownContainer], container_bytes: int, log_id: int) -> int:
     """The durable LSN that the newest whole block records."""
     for slot in sorted(known, reverse=True):
         try:
@@ -343,7 +348,7 @@ def _last_claim(data: memoryview, slot_lsn: int, log_id: int) -> int:
     return claim
 
 
-def _chained(log: Log, known: dict[int, _Known], reader: LogReader | None) -> Log:
+def _chained(log: Log, known: dict[int, KnownContainer], reader: LogReader | None) -> Log:
     """*log* with its pieces and gaps, found from its end to its beginning."""
     pieces: list[LogPiece] = []
     gaps: list[Gap] = []

@@ -15,11 +15,11 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from ...base.errors import CairnError
+from ..lifetimes.extent import missing_as_of, whole_from
+from ..lifetimes.lifetimes import NEVER
 from ..scan.files import Gap, Log, LogPiece, grouped
 from ..scan.ranges import Ranges
-from ..views.completeness import missing_as_of, whole_from
 from ..views.journal import Journal
-from ..views.lifetimes import NEVER
 from ..views.records import ReadOptions
 from .guard import Reduced, guarded
 from .options import MESSAGE_PARTITION_BYTES, PARTITION_BYTES, Options

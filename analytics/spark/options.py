@@ -173,7 +173,7 @@ class Options:
             journal.queue_ids(list(self.queues)),
         )  # fmt: skip
         return journal.resolved(self.view, ReadOptions(
-            ("lsn",), selection, self.verify, self.permissive, self.copies,
+            ("lsn",), selection, self.copies, verify=self.verify, permissive=self.permissive,
             lose=not self.fail_on_data_loss and self.pinned is None,
         ))  # fmt: skip
 

@@ -19,13 +19,14 @@ import numpy as np
 import pyarrow as pa
 
 from ...journal.format.record import RecordType
+from ..lifetimes.lifetimes import NEVER, Lifetimes, lifetimes_of
+from ..lifetimes.record_tables import RecordTables, gather
 from ..scan.files import Log, LogPiece, open_log
+from ..scan.log_scan import first_lsn_since, first_original
 from ..scan.number_sets import Flags, Longs, is_among
 from ..scan.selection import Selection, check_selection, queue_ids_named
 from . import amqp_columns, records, views
 from . import live_set as living
-from .lifetimes import NEVER, Lifetimes, lifetimes_of
-from .record_tables import RecordTables, gather
 from .records import ReadOptions
 
 VIEWS = ("records", "messages", "places", "strays", "transactions", "containers", "living", "queues", "wiring")
@@ -204,8 +205,8 @@ class Journal:
         What stands in a container was there before the next one was begun, so few containers are read. Of *reading*
         only counts what is done about damage.
         """
-        begun = [piece.slot_lsn for piece in self.log.pieces if 0 < piece.begun_us < time_us]
-        return self._first_original(Selection(max(begun, default=self.log.first_lsn), start_us=time_us), reading)
+        found = first_lsn_since(self.log, time_us, reading or ReadOptions())
+        return self.log.durable_lsn if found is None else found
 
     def doubtful_lsn_since(self, time_us: int, reading: ReadOptions | None = None) -> int | None:
         """The lowest LSN that may have been the first of that time or later; None if `first_lsn_since` is certain.
@@ -214,15 +215,12 @@ class Journal:
         """
         lsn = self.first_lsn_since(time_us, reading)
         gap = next((gap for gap in reversed(self.log.gaps) if gap.end_lsn <= lsn), None)
-        if gap is None or self._first_original(Selection(gap.end_lsn), reading) < lsn:
+        if gap is None:
+            return None
+        first = first_original(self.log, Selection(gap.end_lsn), reading or ReadOptions())
+        if first is not None and first < lsn:
             return None
         return gap.first_lsn + 1
-
-    def _first_original(self, selection: Selection, reading: ReadOptions | None) -> int:
-        """The LSN of the first record of *selection* that is no copy; the durable end if there is none."""
-        how = replace(reading or ReadOptions(), columns=("lsn",), selection=selection, copies="none", seen=())
-        batches = records.read_records(self.log, self.log.between(selection.start_lsn, self.log.durable_lsn), how)
-        return next((int(batch["lsn"][0].as_py()) for batch in batches if batch.num_rows), self.log.durable_lsn)
 
     def with_pieces(self, pieces: tuple[LogPiece, ...]) -> Journal:
         """This journal with only *pieces* of the log: all that a part of the work needs to travel."""

@@ -12,9 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...journal.format.record import HEAD_BYTES, Flag, RecordType
-from ..scan.number_sets import Flags, Longs, first_of_each, is_ascending, is_in, last_of_each, unique
-from .lifetimes import HOW, STATES, Lifetimes, states_of
-from .record_tables import RecordTables
+from ..lifetimes.lifetimes import HOW, STATES, Lifetimes, states_of
+from ..lifetimes.record_tables import RecordTables, content_records
+from ..scan.number_sets import Flags, Longs, first_of_each, is_in, last_of_each, unique
 from .records import SCHEMA as RECORDS
 from .records import Names, names_of_types, times
 from .views import nullable
@@ -51,9 +51,8 @@ def live_set_table(
     facts = facts.where((facts.lsn < end_lsn) & is_in(facts.message_id, alive))
     stays = np.flatnonzero((lifetimes.places.how == _ON_QUEUE) & is_in(lifetimes.places.message_id, alive))
     on_message, on_queue = lifetimes.places.message_id[stays], lifetimes.places.queue_id[stays]
-    of_content = [_newest(facts.of_type(kind)) for kind in (RecordType.START, RecordType.CHUNK)]
     puts = _given(facts.of_type(RecordType.ENQUEUE), on_message, on_queue, lifetimes.places.position[stays])
-    some = [*of_content, puts]
+    some = [content_records(facts), puts]
     lsns = np.concatenate([one.lsn for one in some])
     message_ids = np.concatenate([one.message_id for one in some])
     sizes = np.concatenate([one.size for one in some]).astype(np.int64) + HEAD_BYTES
@@ -71,14 +70,6 @@ def live_set_table(
         pa.ListArray.from_arrays(pa.array(offsets), pa.array(queue_ids)),
     ]  # fmt: skip
     return pa.Table.from_arrays(arrays, schema=LIVE_SET)
-
-
-def _newest(pieces: RecordTables) -> RecordTables:
-    """Of each piece of content the record that stands last: the original, or a copy."""
-    if is_ascending(pieces.message_id, strictly=True):
-        return pieces
-    number = np.where(pieces.type == int(RecordType.CHUNK), pieces.extra, 0)
-    return pieces.at(last_of_each(pieces.message_id, number))
 
 
 def _given(puts: RecordTables, message_ids: Longs, queue_ids: Longs, positions: Longs) -> RecordTables:

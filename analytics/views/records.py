@@ -28,19 +28,20 @@ What a record does not have (0 in its head) is null.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...base.errors import CairnError, CorruptJournal
+from ...base.errors import CairnError
 from ...journal.format.record import TABLE, Flag, RecordType, type_name
 from ...store.contract.dequeue_reason import Why
 from ...store.contract.layout import unnamed_queue
-from ..scan.files import Log, LogPiece, find_again
-from ..scan.scanner import Damaged, Longs, Reclaimed, Scanner, Window, all_payloads, no_payloads
+from ..scan.files import Log, LogPiece
+from ..scan.log_scan import ScanOptions, scan_piece, scanner_of
+from ..scan.scanner import Damaged, Longs, Window, all_payloads, no_payloads
 from ..scan.selection import Selection
 
 TIME = pa.timestamp("us", "UTC")
@@ -78,21 +79,15 @@ Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
-class ReadOptions:
-    """The way of reading records."""
+class ReadOptions(ScanOptions):
+    """Selection and columns of a read, and its handling of damage."""
 
     columns: tuple[str, ...] = DEFAULT
     selection: Selection = Selection()
-    verify: bool = False
-    """Check the checksum of each block."""
-    permissive: bool = False
-    """Leave out what can't be read, and count it; else `CorruptJournal` is raised."""
     copies: str = "all"
     """Of what relocation copied forward: "all" records, "none", or those that say something "new" (see `seen`)."""
     seen: tuple[tuple[int, int], ...] = ()
     """Ranges of LSNs that are read, too, or were before: copies of what stands there are nothing new."""
-    lose: bool = False
-    """Leave out what is reclaimed while it is read; else `Reclaimed` is raised."""
 
     def __post_init__(self) -> None:
         check_columns(self.columns, SCHEMA)
@@ -124,37 +119,6 @@ def read_records(
         found = scan_piece(log, piece, reading, scanner)
         yield from batch.add_piece(found, piece.slot_lsn, copies)
     yield from batch.rest()
-
-
-def scanner_of(log: Log, reading: ReadOptions, needs_payloads: Callable[[Array], bool]) -> Scanner:
-    """The scanner for `scan_piece`; *needs_payloads* as `Scanner` takes it."""
-    return Scanner(log.container_bytes, log.log_id, needs_payloads, verify=reading.verify)
-
-
-def scan_piece(log: Log, piece: LogPiece, reading: ReadOptions, scanner: Scanner) -> Iterator[Window | Damaged]:
-    """*piece* scanned, wherever its container is by now."""
-    at = 0
-    for _ in range(3):
-        try:
-            for found in scanner.scan(piece, at):
-                if isinstance(found, Damaged) and not reading.permissive:
-                    raise CorruptJournal(
-                        found.path, f"LSN {found.first_lsn} to {found.end_lsn} can't be read ({found.why})",
-                        "read it with mode=PERMISSIVE to leave that out; `cairnmq dump` shows what is whole",
-                        found.first_lsn, found.end_lsn,
-                    )  # fmt: skip
-                yield found
-                at = found.end_lsn
-            return
-        except Reclaimed as error:
-            again = find_again(log, piece.slot_lsn)
-            if again is None:
-                if reading.lose:
-                    return
-                raise Reclaimed(piece.path, error.lsn) from error
-            last = piece.last_lsn or again.last_lsn
-            piece = replace(again, last_lsn=last, end_lsn=piece.end_lsn, reach_lsn=piece.reach_lsn)
-    raise Reclaimed(piece.path, at or piece.slot_lsn)
 
 
 ENDS = tuple(type_name(number) for number in range(256) if number in (3, 5) or number >= 16)

@@ -15,13 +15,14 @@ import pyarrow as pa
 from ...journal.format.record import HEAD_BYTES, Flag, RecordType
 from ...store.contract.dequeue_reason import WHY_BITS, Why
 from ...store.contract.layout import unnamed_queue
+from ..lifetimes.lifetimes import FORGOTTEN, HOW, NEVER, REASONS, STATES, Lifetimes, Places, states_of
+from ..lifetimes.outcomes import FATES, outcomes_of
+from ..lifetimes.record_tables import RecordTables
 from ..scan.files import Log, LogPiece
+from ..scan.log_scan import scan_piece, scanner_of
 from ..scan.number_sets import Longs, first_of_each, is_in, unique
 from ..scan.scanner import Damaged, Scanner, no_payloads
-from .lifetimes import FORGOTTEN, HOW, NEVER, REASONS, STATES, Lifetimes, Places, states_of
-from .outcomes import FATES, outcomes_of
-from .record_tables import RecordTables
-from .records import TIME, ReadOptions, scan_piece, scanner_of, whys
+from .records import TIME, ReadOptions, whys
 
 PLACE = pa.struct([
     ("queue_id", pa.int64()), ("queue", pa.string()), ("position", pa.int64()), ("time", TIME),

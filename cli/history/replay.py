@@ -98,9 +98,9 @@ def replay(
     with HistoryView([*paths, *archives], connect, catalog, holds=False) as past:
         ids = queue_ids_named(queues, past.queue_names, "--queue {}")
         history = past.history
-        end_lsn = history.end_lsn()
-        first_lsn = _lsn(begin, history.lsn_at, history.first_lsn)
-        arrivals = Arrivals(history, first_lsn, _lsn(end, history.lsn_at, end_lsn), _wanted(past, ids))
+        first_lsn = history.first_lsn if begin is None else history.lsn_of(begin)
+        end_lsn = history.end_lsn if end is None else history.lsn_of(end)
+        arrivals = Arrivals(history, first_lsn, end_lsn, _wanted(past, ids))
         records = RecordReader(history)
         lost: Counter[str] = Counter()
         messages = _outgoing(past, arrivals, records, lost, address, speed, rate, count)
@@ -131,12 +131,6 @@ def _moment(lsn: str | None, time: str | None, now_us: int) -> PointInTime | Non
     if (moment.lsn is None) != (lsn is None):
         raise click.UsageError(f"{text}: {'an LSN' if lsn else 'a time'} is expected")
     return moment
-
-
-def _lsn(moment: PointInTime | None, lsn_at: Callable[[int], int], default: int) -> int:
-    if moment is None:
-        return default
-    return moment.lsn if moment.lsn is not None else default if moment.time_us is None else lsn_at(moment.time_us)
 
 
 def _wanted(past: HistoryView, ids: tuple[int, ...]) -> Callable[[int], bool]:

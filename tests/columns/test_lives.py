@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cairnmq.analytics.lifetimes.lifetimes import NEVER
 from cairnmq.analytics.scan.selection import Selection
 from cairnmq.analytics.views.journal import open_journal
-from cairnmq.analytics.views.lifetimes import NEVER
 from cairnmq.analytics.views.records import ReadOptions
 from cairnmq.store.contract.dequeue_reason import Why
 from cairnmq.store.contract.options import StoreOptions

@@ -11,8 +11,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cairnmq.analytics.lifetimes.lifetimes import NEVER
 from cairnmq.analytics.views.journal import Journal, open_journal
-from cairnmq.analytics.views.lifetimes import NEVER
 from cairnmq.journal.format.record import HEAD_BYTES
 
 from .logs import lay_out, live, rows

@@ -8,15 +8,15 @@ from tempfile import TemporaryDirectory
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
+from cairnmq.analytics.lifetimes.extent import missing_as_of, whole_from
 from cairnmq.analytics.scan.selection import Selection
-from cairnmq.analytics.views.completeness import missing_as_of, whole_from
 from cairnmq.analytics.views.journal import Journal, open_journal
 from cairnmq.analytics.views.records import ReadOptions
-from cairnmq.base.errors import CairnError
 from cairnmq.tools.history.as_of import QueuesView
 
 from ..tools.test_as_of_laws import Past, no_progress
 from .logs import lay_out, shown_by
+from .recovered import recovered_as_of
 
 FOUND = (Phase.explicit, Phase.reuse, Phase.generate)
 """A seed can't be made simpler."""
@@ -78,10 +78,8 @@ def test_within_transactions_it_is_what_recovery_would_make_of_the_log(seed: int
         lsns = [lsn for batch in journal.records(columns=["lsn"]) for lsn in batch["lsn"].to_pylist()]
         inside = [lsn for lsn in lsns if missing_as_of(journal.log, lsn) is None]
         for lsn in {also, *past.rng.sample(inside, min(12, len(inside)))}.intersection(inside):
-            try:
-                view = QueuesView(history, history.cut_at(lsn), no_progress)
-            except CairnError:
-                continue  # where a broker only started
-            expected = {queue_id: list(ids) for queue_id, ids in view.on.items() if ids}
-            view.close()
+            expected = recovered_as_of(history, lsn)
             assert shown_by(journal, as_of(lsn)) == expected
+            view = QueuesView(history, lsn, no_progress)
+            assert {queue_id: ids.tolist() for queue_id, ids in view.on.items()} == expected
+            view.close()

@@ -174,7 +174,7 @@ def test_what_is_missing_or_rotten_is_marked(filled: Filled, command: Dump, tmp_
     assert (rotten.status, rotten.objects[0]["as_of"]["whole"]) == (1, False)
     assert "checksum fails" in rotten.objects[0]["as_of"]["faults"][0]
     people = command("as-of", tmp_path, filled.points[0])
-    assert "NOT WHOLE" in people.out
+    assert "INCOMPLETE" in people.out
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_what_is_missing_or_rotten_is_marked(filled: Filled, command: Dump, tmp_
         (("{store}", "yesterday"), "it is no moment"),
         (("{store}", "2001-01-01"), "begin later"),
         (("{store}", "end", "--queue", "nobody"), "no queue has this name"),
-        (("{store}",), "name a store, and a moment"),
+        (("{store}",), "name a store, and a point in time"),
         (("nowhere", "end"), "no such directory"),
         (("{empty}", "end"), "the directory is empty"),
         (("{store}", "end", "--resend", "http://host"), "a URL is like amqp"),

@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 import tempfile
 from dataclasses import replace
+from pathlib import Path
 
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from cairnmq.analytics.lifetimes.extent import whole_from
 from cairnmq.base.clock import ManualClock
 from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.disk.real import RealDirectory
@@ -19,6 +21,7 @@ from cairnmq.store.journaled.store import JournalStore
 from cairnmq.tools.history.as_of import QueuesView
 from cairnmq.tools.history.history import History, find_history
 
+from ..columns.logs import lay_out
 from ..recovery.world import OPTIONS, MemoryWiring
 from ..store.stores import NOW_US, come_to_rest, queue, shown
 
@@ -143,7 +146,8 @@ class Past:
 
     def history(self) -> History:
         self.store.kick()
-        return find_history([self.files, RealDirectory(self.archive, create=True)])
+        store = lay_out(self.files, Path(self.archive).parent / "store")
+        return find_history([RealDirectory(f"{store}/journal"), RealDirectory(self.archive, create=True)])
 
 
 @settings(max_examples=25, phases=FOUND)
@@ -157,9 +161,9 @@ def test_as_of_any_lsn_is_what_the_model_says(seed: int, steps: int) -> None:
         for lsn, expected in past.rng.sample(past.points, min(8, len(past.points))):
             if lsn // history.container_bytes not in history.slots:
                 continue  # a slot in which a broker only started, and was killed twice, is not archived
-            view = QueuesView(history, history.cut_at(lsn), no_progress)
-            assert {one: list(ids) for one, ids in view.on.items()} == expected
-            assert view.is_whole
+            view = QueuesView(history, lsn, no_progress)
+            assert {one: ids.tolist() for one, ids in view.on.items()} == expected
+            assert view.is_complete
             for message_id in {one for ids in expected.values() for one in ids} & past.contents.keys():
                 assert view.content(message_id) == past.contents[message_id]
             view.close()
@@ -173,19 +177,16 @@ def test_without_an_archive_it_is_right_or_refused(seed: int, steps: int) -> Non
         for _ in range(steps):
             past.step()
         history = past.history()
-        whole_from = history.whole_from()
-        assert whole_from is not None
+        begin = whole_from(history.log)
         for lsn, expected in past.points[:: max(1, len(past.points) // 8)]:
             try:
-                view = QueuesView(history, history.cut_at(lsn), no_progress)
+                view = QueuesView(history, lsn, no_progress)
             except CairnError as refusal:
                 said = str(refusal)
-                assert (lsn < whole_from, "history is whole from LSN" in said or "begins at" in said) == (True, True)
+                assert (lsn < begin, "history is whole from LSN" in said or "begins at" in said) == (True, True)
                 continue
-            if not view.is_whole:  # a container that was used again in part
-                assert lsn < whole_from
-                continue
-            assert {one: list(ids) for one, ids in view.on.items()} == expected
+            assert view.is_complete
+            assert {one: ids.tolist() for one, ids in view.on.items()} == expected
 
 
 def test_inside_a_block_and_a_transaction() -> None:
@@ -200,11 +201,11 @@ def test_inside_a_block_and_a_transaction() -> None:
         tx.put(on, b"new", NOW_US)
         end = tx.commit(NOW_US)
         store.kick()
-        history = find_history([files, RealDirectory(place)])
+        history = find_history([RealDirectory(f"{lay_out(files, Path(place))}/journal")])
         for number, lsn in enumerate(ids):
-            view = QueuesView(history, history.cut_at(lsn), no_progress)
-            assert list(view.on.get(on, ())) == ids[:number]
-        at_commit = QueuesView(history, history.cut_at(end), no_progress)  # all but the commit: nothing of it is done
+            view = QueuesView(history, lsn, no_progress)
+            assert list(view.on.get(on, [])) == ids[:number]
+        at_commit = QueuesView(history, end, no_progress)  # all but the commit: nothing of it is done
         assert list(at_commit.on[on]) == ids
-        behind = QueuesView(history, history.cut_at(end + 1), no_progress)
+        behind = QueuesView(history, end + 1, no_progress)
         assert list(behind.on[on]) == [*ids[1:], *tx.message_ids]

@@ -101,7 +101,7 @@ def test_an_export_commits_nothing_that_it_read_since(full: FullStore, tmp_path:
 
 def test_a_view_of_the_past_says_why_there_is_none(full: FullStore) -> None:
     with HistoryView([str(full.path)]) as past:
-        moment = PointInTime("now", lsn=past.history.end_lsn())
+        moment = PointInTime("now", lsn=past.history.end_lsn)
         past.view(moment, lambda what, done, total: None).close()
         assert not any(WHY in remark for remark in past.told())
         full.drain()

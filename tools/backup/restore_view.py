@@ -7,34 +7,39 @@ prepared transaction was going to do is not done.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ...base.clock import Clock
 from ...base.disk.real import RealDirectory, disk_error
 from ...base.errors import CairnError
+from ...recovery.recover import open_store
 from ...store.contract.layout import unnamed_queue
+from ...store.contract.options import StoreOptions
 from ...store.contract.wiring_rows import QueueRow
 from ...store.directory.refusals import RESTORING
+from ...store.journaled.store import JournalStore
 from ..history.as_of import QueuesView
 from ..history.history_view import HistoryView
 from ..inspect.journal_check import Progress
-from ..repair.damaged_store import DamagedStore
-from ..repair.salvage import build
-from ..repair.salvage_report import SalvageReport
+from ..repair.quarantine import QUARANTINE_NAME, Quarantine
+from ..repair.salvage import make_wiring
+
+_FLUSH_BYTES = 8 << 20
 
 
 def restore_view(
     past: HistoryView, view: QueuesView, target: str, wanted: Callable[[int], bool], clock: Clock, progress: Progress
-) -> SalvageReport:
+) -> dict[str, int]:
     """Make the store at *target*, where nothing may be yet, of the queues that are *wanted*.
 
-    Raises `CairnError`, and then leaves nothing.
+    Returns the number of messages on each queue, by name. Raises `CairnError`, and then leaves nothing.
     """
-    if view.survey is None:
-        raise CairnError(f"LSN {view.cut.lsn}", "there was nothing yet", "name a later moment")
+    if not view.extent.pieces:
+        raise CairnError(f"LSN {view.lsn}", "there was nothing yet", "name a later moment")
     building = target.rstrip(os.sep) + RESTORING
     for place, why in ((target, "there is something already"), (building, "left by one that was killed")):
         if os.path.lexists(place):
@@ -42,14 +47,17 @@ def restore_view(
     known = {row.id for row in past.rows.queues}
     queues = [row for row in past.rows.queues if wanted(row.id)]
     queues += [QueueRow(one, unnamed_queue(one)) for one in view.on if one not in known and wanted(one)]
-    ids = {row.id for row in queues}
-    bindings = [row for row in past.rows.bindings if row.queue_id in ids]
-    report = SalvageReport(past.directories[0].path, findings=list(view.survey.findings), gaps=view.survey.gaps)
-    report.queue_names = {row.id: row.name for row in queues}
-    report.salvaged = target
-    rows = replace(past.rows, queues=queues, bindings=bindings, going=[])
+    names = {row.id: row.name for row in queues}
+    bindings = [row for row in past.rows.bindings if row.queue_id in names]
+    restored = {name: len(view.on[queue_id]) for queue_id, name in names.items() if queue_id in view.on}
     try:
-        build(DamagedStore(report, view.survey, rows), building, clock, progress)
+        make_wiring(building, replace(past.rows, queues=queues, bindings=bindings, going=[]))
+        store, _ = open_store(building, clock, StoreOptions(container_bytes=view.history.container_bytes))
+        try:
+            _copy(view, store, names, progress)
+        finally:
+            store.close()
+        _write_report(view, past.directories[0].path, building, restored)
         try:
             os.rename(building, target)
         except OSError as error:
@@ -58,4 +66,53 @@ def restore_view(
     except BaseException:
         shutil.rmtree(building, ignore_errors=True)
         raise
-    return report
+    return restored
+
+
+def _write_report(view: QueuesView, store: str, building: str, restored: Mapping[str, int]) -> None:
+    """Write the quarantine of the new store: the bytes of what can't be read, and the report."""
+    quarantine = Quarantine(os.path.join(building, QUARANTINE_NAME))
+    for first_lsn, end_lsn, path in view.damaged():
+        quarantine.keep_range(first_lsn, end_lsn, path, view.raw)
+    report = {
+        "store": store, "as_of_lsn": view.lsn, "whole": view.is_complete, "messages": sum(restored.values()),
+        "queues": restored, "faults": view.faults(), "quarantine": quarantine.files,
+    }  # fmt: skip
+    quarantine.close(json.dumps(report, indent=1))
+
+
+def _copy(view: QueuesView, store: JournalStore, names: Mapping[int, str], progress: Progress) -> None:
+    """Enqueue the messages of *view* in *store*, queue by queue, each in its order."""
+    new_ids: dict[int, tuple[int, int]] = {}
+    total = sum(len(view.on[queue_id]) for queue_id in names if queue_id in view.on)
+    done = waiting_bytes = 0
+    for queue_id in names:
+        for message_id in view.on[queue_id].tolist() if queue_id in view.on else ():
+            if message_id in new_ids:
+                store.enqueue(new_ids[message_id][0], queue_id, new_ids[message_id][1])
+            else:
+                new_ids[message_id] = _put(view, store, message_id, queue_id)
+                waiting_bytes += view.size_of(message_id)
+            if waiting_bytes >= _FLUSH_BYTES:
+                waiting_bytes = 0
+                store.kick()
+            done += 1
+            progress("writing messages", done, total)
+    store.kick()
+
+
+def _put(view: QueuesView, store: JournalStore, message_id: int, queue_id: int) -> tuple[int, int]:
+    """Store a message piece by piece; its new ID and its time."""
+    pieces = view.pieces(message_id)
+    first = next(pieces)
+    time_us = first.head.time_us
+    following = next(pieces, None)
+    if following is None:
+        return store.put(queue_id, first.payload, time_us)[0], time_us
+    new_id = store.stage(first.payload, time_us)
+    while following is not None:
+        piece, following = following, next(pieces, None)
+        store.append_content(new_id, piece.payload, time_us, last=following is None)
+        store.kick()
+    store.enqueue(new_id, queue_id, time_us)
+    return new_id, time_us

@@ -7,19 +7,19 @@ its content is looked for there.
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from ...base.disk.seam import File
+from ...base.disk.real import RealFile
 from ...base.errors import JournalError
 from ...journal.files.record_lookup import FoundRecord, read_record
 from ...journal.format.block import Block
 from ...journal.format.record import HEAD_BYTES, Flag, RecordHead, RecordType, heads_of
 from ...journal.read.scanner import Damage
-from ...recovery.salvageable import log_id_of
 from ..inspect.block_table import heads_of_block
 from .history import History
 
@@ -45,7 +45,7 @@ class RecordReader:
 
     def __init__(self, history: History) -> None:
         self._history = history
-        self._files: OrderedDict[int, File] = OrderedDict()
+        self._files: OrderedDict[int, RealFile] = OrderedDict()
 
     def payload(self, lsn: int) -> bytes:
         """Raises `JournalError` if it can't be read."""
@@ -54,16 +54,24 @@ class RecordReader:
     def record(self, lsn: int) -> FoundRecord:
         """The record at *lsn*: its head and its payload. Raises `JournalError` if it can't be read."""
         history = self._history
+        return read_record(self._file_at(lsn), lsn, history.container_bytes, history.log.log_id)
+
+    def raw(self, first_lsn: int, end_lsn: int) -> bytes:
+        """The bytes of a range within one container. Raises `JournalError` if it can't be read."""
+        return self._file_at(first_lsn).read_at(first_lsn % self._history.container_bytes, end_lsn - first_lsn)
+
+    def _file_at(self, lsn: int) -> RealFile:
+        history = self._history
         slot = lsn // history.container_bytes
         file = self._files.get(slot)
         if file is None:
-            kept = history.kept.get(slot)
+            kept = history.containers.get(slot)
             if kept is None:
                 raise JournalError(f"LSN {lsn}", "its container is not kept any more")
-            file = self._files[slot] = kept.directory.open(kept.name)
+            file = self._files[slot] = RealFile(kept.path, os.O_RDONLY)
             if len(self._files) > _MOST_OPEN:
                 self._files.popitem(last=False)[1].close()
-        return read_record(file, lsn, history.container_bytes, log_id_of(history.log_uuid))
+        return file
 
     def content(self, arrival: Arrival) -> bytes:
         """All of a message. Raises `JournalError`."""

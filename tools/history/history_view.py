@@ -24,7 +24,7 @@ from ...store.wiring.rescue import rescue
 from ..inspect.journal_check import Progress
 from ..inspect.point_in_time import PointInTime
 from ..inspect.store_wiring import check_owner, connected_wiring, file_of, missing_names_remark
-from .as_of import QueuesView, cut_of
+from .as_of import QueuesView
 from .history import find_history
 
 _TRIES = 5
@@ -51,7 +51,7 @@ class HistoryView:
         self._holds = self._hold() if holds else []
         try:
             self.history = find_history(self.directories)
-            self.rows, remarks = rows_of(self._stores, self.history.log_uuid, connect, catalog)
+            self.rows, remarks = rows_of(self._stores, self.history.log.uuid, connect, catalog)
             self.remarks += remarks
         except BaseException:
             self.close()
@@ -77,7 +77,7 @@ class HistoryView:
                 hold.check()
             except HoldBroken as error:
                 broken.append(f"{error}; what is missing may be missing for that")
-        truncated = filter(None, (self.history.truncation(),))
+        truncated = filter(None, (self.history.log.truncation(),))
         return list(dict.fromkeys((*self.remarks, *self.history.notes, *truncated, *broken)))
 
     def name_of(self, queue_id: int) -> str:
@@ -86,22 +86,22 @@ class HistoryView:
 
     def look_again(self) -> bool:
         """Return whether containers are elsewhere by now, or others are there: then `history` is a new one."""
-        before = self.history.kept
+        before = self.history.containers
         self.history = find_history(self.directories)
-        return self.history.kept != before
+        return self.history.containers != before
 
     def view(self, moment: PointInTime, progress: Progress, *, partial: bool = False) -> QueuesView:
         """The queues as of *moment*. Raises `CairnError` as `QueuesView` does."""
         for left in reversed(range(_TRIES)):
             try:
-                found = QueuesView(self.history, cut_of(self.history, moment), progress, partial=partial)
+                found = QueuesView(self.history, self.history.lsn_of(moment), progress, partial=partial)
             except CairnError:
                 if left and self.look_again():
                     continue
                 for hold in self._holds:
                     hold.check()  # that is what it comes from
                 raise
-            if found.is_whole or not left or not self.look_again():
+            if found.is_complete or not left or not self.look_again():
                 return found
             found.close()
         raise AssertionError

@@ -178,7 +178,7 @@ class _Reading:
                 life.damage.append(found)
                 continue
             slot = found.lsn // size
-            if last >= 0 and slot > last + 1 and history.kept[slot].head.prev_lsn // size > last:
+            if last >= 0 and slot > last + 1 and history.containers[slot].head.prev_lsn // size > last:
                 life.missing.append(((last + 1) * size, slot * size))
             elif last < 0 and slot > begin:
                 life.missing.append((first, slot * size))

@@ -26,7 +26,7 @@ from ...recovery.lenient_directory import LenientDirectory
 from ...recovery.salvageable import Finding, log_id_of
 from ...store.journaled.truncation import truncation_words
 from ...store.wiring.location import told_place
-from .loose_containers import LooseContainer, LooseDirectory, container_bytes_of, read_container
+from .loose_containers import LooseContainer, LooseDirectory, container_bytes_of, read_container, runs_of
 from .store_wiring import check_owner, connected_wiring, names_in_file, remark_on
 
 
@@ -229,7 +229,7 @@ def _open_given(paths: list[str], directory: str) -> Evidence:
             evidence.notes.append(f"{path}: {sizes}")
         if given.finding is not None:
             evidence.findings.append(given.finding)
-    for run in _runs(by_slot):
+    for run in runs_of(by_slot):
         evidence.sources.append(_given_source(run, _claim(directory, run)))
     return evidence
 
@@ -238,17 +238,6 @@ def _is_archived_too(first: LooseContainer, second: LooseContainer) -> bool:
     """Return whether they are a container of the journal and its copy in the archive."""
     archived = [archived_lsn(os.path.basename(given.path)) is not None for given in (first, second)]
     return first.first_sector == second.first_sector and archived[0] != archived[1]
-
-
-def _runs(by_slot: dict[int, LooseContainer]) -> Iterator[list[LooseContainer]]:
-    run: list[LooseContainer] = []
-    for slot in sorted(by_slot):
-        if run and run[-1].head.slot + 1 != slot:
-            yield run
-            run = []
-        run.append(by_slot[slot])
-    if run:
-        yield run
 
 
 def _claim(directory: str, run: list[LooseContainer]) -> int:

@@ -7,6 +7,7 @@ written anywhere; what was mended is a `Finding`.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 from uuid import UUID
 
@@ -69,6 +70,18 @@ class LooseDirectory(ReadOnlyDirectory):
         head = given.head._replace(number=number, base_lsn=0, log_uuid=self._log_uuid)
         file = RealFile(given.path, os.O_RDONLY)
         return ShownFile(name, container.encode_head(head), file, head.container_bytes)
+
+
+def runs_of(by_slot: Mapping[int, LooseContainer]) -> Iterator[list[LooseContainer]]:
+    """The containers in runs of neighboring slots, in order."""
+    run: list[LooseContainer] = []
+    for slot in sorted(by_slot):
+        if run and run[-1].head.slot + 1 != slot:
+            yield run
+            run = []
+        run.append(by_slot[slot])
+    if run:
+        yield run
 
 
 def read_container(path: str, container_bytes: int | None) -> LooseContainer | None:

@@ -8,11 +8,9 @@ quarantine/message-ID.content               what is left of a message that is no
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from ...base.disk.real import RealDirectory
-from ...recovery.damage_survey import Survey
-from .salvage_report import SalvageReport
 
 QUARANTINE_NAME = "quarantine"
 REPORT_NAME = "report.json"
@@ -22,17 +20,15 @@ _PIECE_BYTES = 4 << 20
 class Quarantine:
     """A directory that is being filled. `close` completes it."""
 
-    def __init__(self, path: str, report: SalvageReport) -> None:
+    def __init__(self, path: str) -> None:
         self._directory = RealDirectory(path, create=True)
-        self._report = report
+        self.files: dict[str, str] = {}
+        """The names of the files that were written, to their descriptions."""
 
-    def keep_gaps(self, survey: Survey) -> None:
-        for gap in survey.gaps:
-            first, end = gap.finding.first_lsn, gap.finding.end_lsn
-            if not gap.finding.place:
-                continue
-            pieces = (survey.read(at, min(at + _PIECE_BYTES, end)) for at in range(first, end, _PIECE_BYTES))
-            self.keep(f"lsn-{first}-{end}.raw", pieces, f"LSN {first} to {end} of {gap.finding.place}")
+    def keep_range(self, first_lsn: int, end_lsn: int, place: str, read: Callable[[int, int], bytes]) -> None:
+        """Write the bytes of a range that can't be read as blocks; *read* gives the raw bytes of a range."""
+        pieces = (read(at, min(at + _PIECE_BYTES, end_lsn)) for at in range(first_lsn, end_lsn, _PIECE_BYTES))
+        self.keep(f"lsn-{first_lsn}-{end_lsn}.raw", pieces, f"LSN {first_lsn} to {end_lsn} of {place}")
 
     def keep(self, name: str, pieces: Iterable[bytes], what: str) -> None:
         """Write *pieces* to a file, none if they are empty."""
@@ -45,7 +41,7 @@ class Quarantine:
                 at += len(piece)
             if file is not None:
                 file.sync()
-                self._report.files[name] = what
+                self.files[name] = what
         finally:
             if file is not None:
                 file.close()

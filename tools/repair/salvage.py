@@ -63,8 +63,9 @@ def salvage(
 def build(examined: DamagedStore, building: str, clock: Clock, progress: Progress) -> None:
     """Make the new store in the directory *building*, with its quarantine, and fill in the report."""
     report, found, rows = examined
-    _make_wiring(building, rows)
-    quarantine = Quarantine(os.path.join(building, QUARANTINE_NAME), report)
+    make_wiring(building, rows)
+    quarantine = Quarantine(os.path.join(building, QUARANTINE_NAME))
+    report.files = quarantine.files
     options = StoreOptions() if found is None else StoreOptions(container_bytes=found.mark.container_bytes)
     store, _ = open_store(building, clock, options)
     try:
@@ -73,12 +74,15 @@ def build(examined: DamagedStore, building: str, clock: Clock, progress: Progres
     finally:
         store.close()
     if found is not None:
-        quarantine.keep_gaps(found)
+        for gap in found.gaps:
+            if gap.finding.place:
+                quarantine.keep_range(gap.finding.first_lsn, gap.finding.end_lsn, gap.finding.place, found.read)
         report.remarks = found.remarks()
     quarantine.close(json.dumps(report.fields(), indent=1))
 
 
-def _make_wiring(building: str, rows: Rows) -> None:
+def make_wiring(building: str, rows: Rows) -> None:
+    """Make the wiring of a new store in the directory *building*, which is created with its journal directory."""
     RealDirectory(os.path.join(building, JOURNAL_NAME), create=True)
     wiring = Wiring.open(os.path.join(building, WIRING_NAME))
     try:

@@ -85,6 +85,17 @@ def outcomes_of(facts: RecordTables, as_of: int) -> Outcomes:
     return Outcomes(committed, copied, steps, steps[is_unplaced], undecided, fates, undone)
 
 
+def prepared_transactions(facts: RecordTables, as_of: int | None = None) -> Longs:
+    """The ids of the transactions that are prepared, and whose outcome was not decided before the LSN *as_of*."""
+
+    def known(kind: RecordType) -> Longs:
+        some = facts.of_type(kind)
+        return some.txn_id if as_of is None else some.txn_id[some.lsn < as_of]
+
+    prepared = known(RecordType.TX_PREPARE)
+    return prepared[~is_in(prepared, np.concatenate((known(RecordType.TX_COMMIT), known(RecordType.TX_ROLLBACK))))]
+
+
 def _fates(facts: RecordTables, undecided: Longs) -> Bytes:
     """By what stands behind the last record of each of these; if that can't be read, it may be an outcome."""
     opens = np.flatnonzero(facts.type == int(RecordType.LOG_OPEN))

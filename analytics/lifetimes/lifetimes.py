@@ -21,7 +21,7 @@ import numpy as np
 
 from ...journal.format.record import Flag, RecordType
 from ..scan.number_sets import Flags, Longs, first_of_each, is_ascending, is_in
-from .outcomes import FATES, OPEN, ROLLED_BACK, Outcomes, outcomes_of
+from .outcomes import FATES, OPEN, ROLLED_BACK, Outcomes, outcomes_of, prepared_transactions
 from .record_tables import Bytes, RecordTables
 
 NEVER = np.iinfo(np.int64).max
@@ -179,15 +179,9 @@ def _messages(facts: RecordTables, starts: RecordTables, outcomes: Outcomes, gon
 
 
 def _in_doubt(facts: RecordTables, ids: Longs, as_of: int) -> Flags:
-    def known(kind: RecordType) -> Longs:
-        some = facts.of_type(kind)
-        return some.txn_id[some.lsn < as_of]
-
-    prepares = known(RecordType.TX_PREPARE)
-    over = np.concatenate((known(RecordType.TX_COMMIT), known(RecordType.TX_ROLLBACK)))
-    prepared = prepares[~is_in(prepares, over)]
     intended = facts.of_type(RecordType.ENQUEUE)
     intended = intended.where(intended.has(Flag.PREPARED))
+    prepared = prepared_transactions(facts, as_of)
     return is_in(ids, intended.message_id[is_in(intended.txn_id, prepared)])
 
 

@@ -18,9 +18,9 @@ import numpy.typing as npt
 
 from ...journal.format.record import FIRST_NOTE, Flag, RecordType
 from ..scan.files import Log, LogPiece
-from ..scan.number_sets import Flags, Longs
+from ..scan.log_scan import ScanOptions, scan_piece, scanner_of
+from ..scan.number_sets import Flags, Longs, is_ascending, last_of_each
 from ..scan.scanner import Damaged, Window
-from .records import ReadOptions, scan_piece, scanner_of
 
 Bytes = npt.NDArray[np.uint8]
 _FIELDS = ("type", "flags", "size", "message_id", "queue_id", "txn_id", "time_us", "extra")
@@ -44,8 +44,15 @@ class RecordTables(NamedTuple):
     extra: Longs
     payloads: dict[int, bytes]
     """By LSN, of those where the payload says something of messages or transactions."""
-    breaks: Longs
-    """The LSNs, ascending, at which unreadable or lost ranges begin."""
+    damage: tuple[Damaged, ...]
+    """The ranges that can't be read."""
+    gaps: tuple[int, ...]
+    """The LSNs at which missing ranges begin."""
+
+    @property
+    def breaks(self) -> Longs:
+        """The LSNs, ascending, at which unreadable or missing ranges begin."""
+        return np.array(sorted((*self.gaps, *(one.first_lsn for one in self.damage))), np.int64)
 
     def where(self, chosen: Flags) -> RecordTables:
         """Those that are chosen."""
@@ -65,21 +72,21 @@ class RecordTables(NamedTuple):
 
 
 def gather(
-    log: Log, pieces: Iterable[LogPiece], reading: ReadOptions, ids: tuple[int, int] | None = None
+    log: Log, pieces: Iterable[LogPiece], how: ScanOptions, ids: tuple[int, int] | None = None
 ) -> RecordTables:
-    """All that *pieces* say. Of *reading* only how to read counts, and not what.
+    """The records of *pieces*.
 
     *ids*: of messages only those in this range matter. What transactions, queues and openings of the log say is there
     all the same, and so is the record before each opening, and the last one.
     """
     parts: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in ("lsn", *_FIELDS)}
     payloads: dict[int, bytes] = {}
-    breaks = [gap.first_lsn for gap in log.gaps]
-    scanner = scanner_of(log, reading, _tells_more)
+    damage: list[Damaged] = []
+    scanner = scanner_of(log, how, _tells_more)
     for piece in pieces:
-        for window in scan_piece(log, piece, reading, scanner):
+        for window in scan_piece(log, piece, how, scanner):
             if isinstance(window, Damaged):
-                breaks.append(window.first_lsn)
+                damage.append(window)
                 continue
             chosen = _about(window, ids)
             heads = window.heads if chosen is None else window.heads[chosen]
@@ -97,7 +104,17 @@ def gather(
                     window.payloads(told if chosen is None else chosen[told]), strict=True,
                 ))  # fmt: skip
     joined = {name: _joined(parts.pop(name), np.dtype(kind)) for name, kind in _KINDS.items()}
-    return RecordTables(**joined, payloads=payloads, breaks=np.array(sorted(breaks), np.int64))
+    gaps = tuple(gap.first_lsn for gap in log.gaps)
+    return RecordTables(**joined, payloads=payloads, damage=tuple(damage), gaps=gaps)
+
+
+def content_records(tables: RecordTables) -> RecordTables:
+    """The newest record of each piece of content, original or copy, by message and number of the piece."""
+    pieces = tables.where((tables.type == int(RecordType.START)) | (tables.type == int(RecordType.CHUNK)))
+    if is_ascending(pieces.message_id, strictly=True):
+        return pieces
+    number = np.where(pieces.type == int(RecordType.CHUNK), pieces.extra, 0)
+    return pieces.at(last_of_each(pieces.message_id, number))
 
 
 def _tells_more(heads: npt.NDArray[np.void]) -> bool:

@@ -1,10 +1,11 @@
-"""The check that a log still holds everything that it held as of an earlier LSN: views as of that LSN depend on it.
+"""The extent of a log as of an earlier LSN: the containers that it had then, and whether all are still there.
 
 Live records at an LSN were in the slots that the log had then: from its base on, without its reclaimed ranges. The
-blocks before that LSN, and the first one behind it, record both, as base and reclaimed ranges depend on records that
-were durable before they were written. If each of these slots exists now, no live record is missing. A slot that was
-reclaimed since may have held records that were live then and ended later; the log no longer shows whether it did.
-Records behind the LSN do not matter.
+blocks before that LSN record both, as base and reclaimed ranges depend on records that were durable before they were
+written. So does the first block behind it.
+
+If each of these slots exists now, no live record is missing. A slot that was reclaimed since may have held records that
+were live then and ended later; the log no longer shows whether it did. Records behind the LSN do not matter.
 """
 
 from __future__ import annotations
@@ -40,13 +41,26 @@ class _Told(NamedTuple):
         return _Told(max(self.base_lsn, found.head.base_lsn), told)
 
 
+class LogExtent(NamedTuple):
+    """The containers of a log as of an LSN."""
+
+    pieces: tuple[LogPiece, ...]
+    """Those that are there."""
+    missing: Gap | None
+    """The newest that was reclaimed since; None if all are there."""
+
+
 def missing_as_of(log: Log, lsn: int) -> Gap | None:
     """The newest slot that the log had as of *lsn* and gave back since, None if all are there. Damage is passed by.
 
     At most two containers are read. Raises `DiskError`.
     """
-    if log.journal and lsn >= log.durable_lsn:
-        return None
+    return None if log.journal and lsn >= log.durable_lsn else extent_as_of(log, lsn).missing
+
+
+def extent_as_of(log: Log, lsn: int) -> LogExtent:
+    """The containers that *log* had as of *lsn*. At most two are read. Raises `DiskError`."""
+    told, last_lsn = _Told(log.base_lsn if lsn >= log.durable_lsn else 0), lsn
     at = bisect_left(log.pieces, lsn, key=lambda piece: piece.slot_lsn) - 1
     last = log.pieces[at] if at >= 0 else None
     following = log.pieces[at + 1] if at + 1 < len(log.pieces) else None
@@ -54,14 +68,19 @@ def missing_as_of(log: Log, lsn: int) -> Gap | None:
     gone = log.missing(end_lsn, lsn if following is None else following.slot_lsn)
     if any(gap.is_reclaimed and gap.first_lsn < lsn for gap in gone):
         if following is None or lsn < following.slot_lsn:
-            return Gap(lsn - 1 - (lsn - 1) % log.container_bytes, lsn, True)
-        return _missing(log, following.prev_lsn, _told_before(log, following, lsn, _Told())[0])
-    told, is_all = _Told(), False
-    if last is not None:
-        told, is_all = _told_before(log, last, lsn, told)
-    if following is not None and not is_all and not gone:
-        told, _ = _told_before(log, following, lsn, told)
-    return _missing(log, end_lsn - 1, told)
+            return LogExtent(log.between(0, lsn), Gap(lsn - 1 - (lsn - 1) % log.container_bytes, lsn, True))
+        told, last_lsn = _told_before(log, following, lsn, told)[0], following.prev_lsn
+    else:
+        is_all = False
+        if last is not None:
+            told, is_all = _told_before(log, last, lsn, told)
+        if following is not None and not is_all and not gone:
+            told, _ = _told_before(log, following, lsn, told)
+        last_lsn = end_lsn - 1
+    size = log.container_bytes
+    pieces = log.between(told.base_lsn, lsn)
+    there = tuple(piece for piece in pieces if hole_with(told.holes, piece.slot_lsn // size) is None)
+    return LogExtent(there, _missing(log, last_lsn, told))
 
 
 def whole_from(log: Log) -> int:
@@ -74,7 +93,7 @@ def whole_from(log: Log) -> int:
 
 
 def _told_before(log: Log, piece: LogPiece, lsn: int, told: _Told) -> tuple[_Told, bool]:
-    """*told*, and what blocks of *piece* tell: those with records below *lsn*, and the next one, if that is there."""
+    """*told* with the blocks of *piece* up to *lsn*, as the module says; and whether they were all there."""
     data = _content(log, piece)
     before, at = piece.prev_lsn, DATA_OFFSET
     while at < len(data):

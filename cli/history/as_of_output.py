@@ -1,0 +1,135 @@
+"""Output of `cairnmq as-of`: the messages on queues at a point in time, and the differences between two."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rich.table import Table
+
+from ...analytics.scan.selection import queue_ids_named
+from ...base.printable import printable
+from ...tools.history.as_of import QueueChange, QueuesView
+from ...tools.history.history_view import HistoryView
+from ...tools.inspect.point_in_time import time_words
+from ..common.shown_rows import console, line
+
+
+class SelectedQueues(NamedTuple):
+    """The queues of a history that are to be shown."""
+
+    past: HistoryView
+    queue_ids: tuple[int, ...]
+    """All if empty."""
+
+    def wanted(self, queue_id: int) -> bool:
+        """Return whether a queue is selected."""
+        return not self.queue_ids or queue_id in self.queue_ids
+
+
+def selected_queues(past: HistoryView, queues: tuple[str, ...]) -> SelectedQueues:
+    """The queues that the option --queue names, all without one. Raises `CairnError` for an unknown one."""
+    return SelectedQueues(past, queue_ids_named(queues, past.queue_names, "--queue {}"))
+
+
+def _head(found: SelectedQueues, view: QueuesView) -> dict[str, object]:
+    on = {queue_id: ids for queue_id, ids in view.on.items() if found.wanted(queue_id)}
+    return {
+        "lsn": view.lsn, "whole": view.is_complete, "messages": sum(map(len, on.values())),
+        "queues": {found.past.name_of(queue_id): len(ids) for queue_id, ids in on.items()},
+        "faults": view.faults() if view.is_kept else ["not all containers are kept any more", *view.faults()],
+    }  # fmt: skip
+
+
+def show_queues(found: SelectedQueues, view: QueuesView, count: int | None, *, as_json: bool) -> None:
+    """Show the messages on queues; *count*: at most so many of each."""
+    past, head = found.past, _head(found, view)
+    on = [queue_id for queue_id in view.on if found.wanted(queue_id)]
+    if as_json:
+        line({"as_of": head})
+        for queue_id in on:
+            for row in view.rows(queue_id, count):
+                line({"queue": past.name_of(queue_id), "queue_id": queue_id, **row._asdict()})
+        return
+    out = console()
+    out.print(f"as of LSN {view.lsn}: {head['messages']} messages on {len(on)} queues")
+    _print_faults(view)
+    table = Table("queue", "messages", "bytes")
+    for queue_id in on:
+        ids = view.on[queue_id].tolist()
+        table.add_row(printable(past.name_of(queue_id)), str(len(ids)), str(sum(map(view.size_of, ids))))
+    if on:
+        out.print(table)
+    for queue_id in on if count else ():
+        _show_queue(found, view, queue_id, count or 0)
+
+
+def _show_queue(found: SelectedQueues, view: QueuesView, queue_id: int, count: int) -> None:
+    out = console()
+    columns = "", "message", "arrived", "bytes", "message-id", "state"
+    table = Table(*columns, title=printable(found.past.name_of(queue_id)), title_justify="left")
+    for row in view.rows(queue_id, count):
+        when = time_words(row.time_us) if row.time_us else ""
+        table.add_row(str(row.place), str(row.message_id), when, str(row.size_bytes), printable(row.amqp_id), row.state)
+    out.print(table)
+    if (left := len(view.on[queue_id]) - count) > 0:
+        out.print(f"and {left} more")
+
+
+def _print_faults(view: QueuesView) -> None:
+    if not view.is_complete:
+        out = console()
+        out.print(f"INCOMPLETE: {view.history.complete_from_words()}")
+        for fault in view.faults():
+            out.print(printable(f"  {fault}"))
+
+
+def show_difference(
+    found: SelectedQueues, first: QueuesView, second: QueuesView, changes: dict[int, QueueChange], count: int, *,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Show the changes from *first* to *second*; *count*: at most so many messages of each queue."""
+    if as_json:
+        _print_changes(found, first, second, changes)
+    else:
+        _show_changes(found, first, second, changes, count)
+
+
+def _print_changes(
+    found: SelectedQueues, first: QueuesView, second: QueuesView, changes: dict[int, QueueChange]
+) -> None:
+    """One JSON object per line."""
+    line({"diff": {"from": _head(found, first), "to": _head(found, second)}})
+    for queue_id, change in changes.items():
+        name = found.past.name_of(queue_id)
+        for message_id in change.came:
+            line({"queue": name, "message_id": message_id, "came": True})
+        for message_id, went in change.went.items():
+            line({"queue": name, "message_id": message_id, "came": False, **went._asdict()})
+        line({"queue": name, "changes": _counts(change)})
+
+
+def _show_changes(
+    found: SelectedQueues, first: QueuesView, second: QueuesView, changes: dict[int, QueueChange], count: int
+) -> None:
+    out = console()
+    out.print(f"from LSN {first.lsn} to LSN {second.lsn}")
+    for view in (first, second):
+        _print_faults(view)
+    table = Table("queue", "came", "went", "came and went")
+    for queue_id, change in changes.items():
+        table.add_row(printable(found.past.name_of(queue_id)), *map(str, _counts(change).values()))
+    out.print(table if changes else "nothing has changed")
+    for queue_id, change in changes.items() if count else ():
+        table = Table("", "message", "at LSN", "when", "why", title=printable(found.past.name_of(queue_id)))
+        for message_id, went in list(change.went.items())[:count]:
+            when = time_words(went.time_us) if went.time_us else ""
+            table.add_row("-", str(message_id), str(went.lsn or ""), when, went.why)
+        for message_id in change.came[:count]:
+            table.add_row("+", str(message_id), "", "", "")
+        out.print(table)
+        if (left := max(0, len(change.went) - count) + max(0, len(change.came) - count)) > 0:
+            out.print(f"and {left} more")
+
+
+def _counts(change: QueueChange) -> dict[str, int]:
+    return {"came": len(change.came), "went": len(change.went), "passed": change.passed}
