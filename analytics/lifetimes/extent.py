@@ -2,7 +2,7 @@
 
 Live records at an LSN were in the slots that the log had then: from its base on, without its reclaimed ranges. The
 blocks before that LSN record both, as base and reclaimed ranges depend on records that were durable before they were
-written. So does the first block behind it.
+written. So does the first block behind it, unless the LSN lies inside a block: then it may depend on later records.
 
 If each of these slots exists now, no live record is missing. A slot that was reclaimed since may have held records that
 were live then and ended later; the log no longer shows whether it did. Records behind the LSN do not matter.
@@ -106,7 +106,7 @@ def _told_before(log: Log, piece: LogPiece, lsn: int, told: _Told) -> tuple[_Tol
         if at == DATA_OFFSET:
             told = _Told(told.base_lsn)  # a container begins with all holes that there are
         told = told.after(found)
-        if found.lsn + BLOCK_HEAD_BYTES >= lsn:
+        if found.lsn + BLOCK_HEAD_BYTES >= lsn or found.record_lsn(found.head.records - 1) >= lsn:
             return told, True
         before, at = found.lsn, found.end_lsn - piece.slot_lsn
     return told, False
