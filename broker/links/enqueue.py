@@ -1,24 +1,25 @@
-"""The way of messages from a producer into its queues: store, show when durable, then answer. Core only.
+"""Enqueuing of a producer's messages: limits, storage, visibility when durable, then the answer. Core only.
 
-`producer` decides which messages are let in, and `producers` where they go.
+`producer` receives the messages of a link, and its route decides where they go.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ...amqp.codec import header
 from ...amqp.codec.primitives import Malformed
 from ...channel.ports import SETTLED, Delivery, Fragment, TerminalEnd
+from ..kernel.commit_queue import Shown
 from ..kernel.memory_budget import ENTRY_BYTES, NO_MEMORY
 from ..messages.message_times import stamped, tells_times
 from ..nodes.replication_port import Kept
-from ..queues.entries import entries_of
 from ..queues.limits import QueueLimits
 from ..queues.queue import Queue, own, shared
 from .context import LinkContext
+from .partial_message import PartialMessage
 
 if TYPE_CHECKING:
     from ..transactions.transaction import Transaction
@@ -28,8 +29,38 @@ Queues = tuple[Queue, ...]
 """The target queues of a message: none, one or several."""
 
 
+class MessageWriter(Protocol):
+    """Stores the messages of a link together with something else."""
+
+    def write(self, queues: Queues, contents: Sequence[bytes], now_us: int) -> tuple[Sequence[int], int]:
+        """Store messages, each on all of *queues*, which are durable; return their IDs and the LSN to wait for."""
+        ...
+
+    def finish(self, partial: PartialMessage, now_us: int) -> tuple[int, Shown]:
+        """Enqueue a complete long message; return the LSN to wait for, and its entries."""
+        ...
+
+
+class Checked:
+    """The messages of a batch that may be enqueued."""
+
+    __slots__ = ("confirmed", "contents", "kept", "timed", "transient_bytes", "unwanted")
+
+    def __init__(self) -> None:
+        self.kept: list[tuple[bytes, bool]] = []
+        """The content of each message, and whether it is stored."""
+        self.contents: list[bytes] = []
+        """The contents that are stored."""
+        self.timed = False
+        """Some may have times."""
+        self.transient_bytes = 0
+        self.confirmed: list[Delivery] = []
+        self.unwanted: list[Delivery] = []
+        """Deliveries that came settled."""
+
+
 class Enqueuer:
-    """A channel on which a client sends: passes its messages into queues, and the answers back."""
+    """Puts messages of one link on queues, and answers its sender."""
 
     def __init__(self, links: LinkContext, terminal: TerminalEnd, user: str) -> None:
         self.terminal = terminal
@@ -41,145 +72,218 @@ class Enqueuer:
         self._shares_queues = links.members.shares_queues
         self._holds_back_when_full = not links.members.is_alone
         """A full disk here rejects no message to a replicated queue: the cluster keeps it waiting."""
-        self._transaction: Transaction | None = None
-        """The one that what is being looked at is for."""
-        self._account = links.core.users.of(user)
-        self._is_closed = False
+        self.transaction: Transaction | None = None
+        """The transaction of the messages that are being enqueued."""
+        self.account = links.core.users.of(user)
+        self.is_closed = False
         """True if the link is closed: it gets no credit, and can't be held."""
         self.is_transient = True
         """True if the latest message needs memory, and before the first message."""
+        self.is_accepted = False
+        """True if the latest message was accepted, and not rejected."""
+        self.writer: MessageWriter | None = None
+        """Stores the messages; None if they are stored alone."""
         self._blocked_by: dict[QueueLimits, None] = {}
-        """Gates that withhold credit of this channel, or did."""
+        """Limits that withhold credit of this link, or did."""
 
-    def _record(self, queues: Queues, fragments: Sequence[Fragment]) -> None:
-        """Record whole messages, and confirm and show them once all of them are durable."""
-        if self._transaction is not None:
-            self._transaction.stage_all(queues, fragments)
-            self._answer_in(self._transaction, queues, fragments)
+    def close(self) -> None:
+        """Forget the credit that is withheld from the link, which is closed."""
+        self.is_closed = True
+        self._store_credit.forget(self.terminal)
+        for limits in self._blocked_by:
+            limits.no_credit(self.terminal)
+
+    # ---- limits of queues -----------------------------------------------------------------------------------------
+
+    def _enqueue_limited(self, queues: Queues, fragments: Sequence[Fragment]) -> None:
+        """Enqueue *fragments*, each to those of *queues* whose limits admit it."""
+        for fragment in fragments:
+            content = fragment[1]
+            admitted = self.admitted(queues, fragment[0], content, len(content))
+            if admitted:
+                self.stage(admitted, content, len(content))
+                self.enqueue(admitted, (fragment,), is_admitted=True)
+            elif admitted is not None:
+                self.accept_unrouted((fragment,))
+
+    def admitted(self, queues: Queues, delivery: Delivery, start: bytes, size_bytes: int) -> Queues | None:
+        """Return those of *queues* whose limits admit a message that begins with *start*.
+
+        Return None if a limit rejects it: then the delivery is refused.
+        """
+        wanted: list[Queue] = []
+        for queue in queues:
+            verdict: str | None = ""
+            if queue.limits is not None:
+                staged = None if self.transaction is None else self.transaction.staged_at(queue.limits)
+                verdict = queue.limits.look_at(start, size_bytes, staged)
+            if verdict:
+                self.refuse(queues, (delivery,), verdict)
+                return None
+            if verdict is not None:
+                wanted.append(queue)
+        return tuple(wanted)
+
+    def stage(self, queues: Queues, start: bytes, size_bytes: int) -> None:
+        """Count an admitted message at the limits of *queues* until its transaction, if it has one, is over."""
+        if self.transaction is not None:
+            for queue in queues:
+                if queue.limits is not None:
+                    self.transaction.stage(queue.limits, start, size_bytes)
+
+    # ---- complete messages ----------------------------------------------------------------------------------------
+
+    def enqueue(self, queues: Queues, fragments: Sequence[Fragment], *, is_admitted: bool = False) -> None:
+        """Enqueue complete messages, and confirm them once all of them are durable.
+
+        *is_admitted*: the limits of *queues* admit them.
+        """
+        for queue in queues:
+            if queue.limits is not None and not is_admitted:
+                self._enqueue_limited(queues, fragments)
+                return
+        self.is_accepted = True
+        if self.transaction is not None:
+            self.transaction.stage_all(queues, fragments)
+            self.answer_in(self.transaction, queues, fragments)
             return
-        store, alone = self._store, len(queues) == 1
         now_us = self._core.clock.wall_us()
-        lasting = queues if alone and queues[0].queue_id else tuple([queue for queue in queues if queue.queue_id])
-        full = ""
-        here = lasting if not self._holds_back_when_full else own(lasting)
-        if len(here) == 1:
-            full = store.full()
-        elif here:
-            full = store.full(sum([len(content) for _, content, _ in fragments]), len(fragments) * len(here))
-        transient_bytes = 0
+        checked = self._check(queues, fragments, now_us)
+        if not checked.kept:
+            return
+        self.is_transient = checked.transient_bytes > 0
+        if checked.transient_bytes:
+            self.share_memory(queues, checked.transient_bytes)
+        if self._shares_queues and (ordered := shared(queues)):
+            self._enqueue_ordered(ordered, queues, checked, now_us)
+        else:
+            self._keep(queues, checked, now_us, self.answer, queues, checked.confirmed, checked.unwanted)
+
+    def _check(self, queues: Queues, fragments: Sequence[Fragment], now_us: int) -> Checked:
+        """Return the messages that may be enqueued, as they are stored; the others are refused."""
+        lasting = self._lasting(queues)
+        full = self._store_full(lasting, fragments)
         some_do_not_last = len(lasting) < len(queues)
-        spare_bytes = queues[0].spare_bytes() if alone else min([queue.spare_bytes() for queue in queues])
-        lives = any(queue.policy.message_ttl_ms for queue in queues)
-        timed = False
-        kept: list[tuple[bytes, bool]] = []
-        confirmed: list[Delivery] = []
-        unwanted: list[Delivery] = []
-        turned_away: list[Delivery] = []
+        spare_bytes: int | None = None
+        expires = False
         excess_of = None
         for queue in queues:
+            if queue.policy.message_ttl_ms:
+                expires = True
             if queue.account is not None:
-                excess_of = self._throttle(queue.account)
+                excess_of = self.throttle(queue.account)
+        checked = Checked()
+        turned_away: list[Delivery] = []
         for delivery, content, flags in fragments:
             try:
                 head = header.parse(content)
                 stored = head.durable and bool(lasting)
                 # `may_have_times`, without a call
-                if lives or head.ttl_ms is not None or (head.annotated and tells_times(content, head)):
-                    content = stamped(content, head, now_us, always=lives)
-                    timed = True
+                if expires or head.ttl_ms is not None or (head.annotated and tells_times(content, head)):
+                    content = stamped(content, head, now_us, always=expires)
+                    checked.timed = True
             except Malformed as error:
-                self._reject((delivery,), 1, "amqp:decode-error", str(error))
+                self.reject((delivery,), 1, "amqp:decode-error", str(error))
                 continue
             if stored and full:
                 turned_away.append(delivery)
                 continue
             if stored and excess_of is not None and (excess := self._excess(queues, len(content))):
-                self._refuse(queues, (delivery,), excess)
+                self.refuse(queues, (delivery,), excess)
                 continue
             if not stored or some_do_not_last:
+                if spare_bytes is None:
+                    spare_bytes = min([queue.spare_bytes() for queue in queues])
                 spare_bytes -= len(content) + ENTRY_BYTES
                 if spare_bytes < 0:
-                    self._refuse(queues, (delivery,), NO_MEMORY)
+                    self.refuse(queues, (delivery,), NO_MEMORY)
                     continue
-                transient_bytes += len(content) + ENTRY_BYTES
-            kept.append((content, stored))
-            if flags & SETTLED:
-                unwanted.append(delivery)
-            else:
-                confirmed.append(delivery)
+                checked.transient_bytes += len(content) + ENTRY_BYTES
+            checked.kept.append((content, stored))
+            if stored:
+                checked.contents.append(content)
+            (checked.unwanted if flags & SETTLED else checked.confirmed).append(delivery)
         if turned_away:
-            self._refuse(queues, turned_away, f"the store is full: {full}")
-        if not kept:
-            return
-        self.is_transient = transient_bytes > 0
-        if transient_bytes:
-            self._share_memory(queues, transient_bytes)
-        if self._shares_queues and (ordered := shared(queues)):
-            answer: Callable[[], None] = partial(self._answer, queues, confirmed, unwanted)
-            gone = f"the queue {ordered[0].name!r}"
-            refused: Callable[[], None] = partial(self._reject_gone, [*confirmed, *unwanted], gone)
-            others = tuple(own(queues))
-            if others:  # the last of the two to be done tells
-                answer = refused = once_more(answer)
-                self._keep(others, kept, timed, now_us, answer)
-            self._members.enqueue(ordered, Kept(kept, timed), answer, refused)
-            return
-        self._keep(queues, kept, timed, now_us, self._answer, queues, confirmed, unwanted)
+            self.refuse(queues, turned_away, f"the store is full: {full}")
+        return checked
 
-    def _keep(
-        self,
-        queues: Queues,
-        kept: Sequence[tuple[bytes, bool]],
-        timed: bool,
-        now_us: int,
-        then: Callable[..., None],
-        *args: Any,
-    ) -> None:
+    def _store_full(self, lasting: Queues, fragments: Sequence[Fragment]) -> str:
+        """Return why the store has no room for *fragments* on durable queues; empty if it has."""
+        here = lasting if not self._holds_back_when_full else own(lasting)
+        if len(here) == 1:
+            return self._store.full()
+        if not here:
+            return ""
+        return self._store.full(sum([len(content) for _, content, _ in fragments]), len(fragments) * len(here))
+
+    def _enqueue_ordered(self, ordered: Sequence[Queue], queues: Queues, checked: Checked, now_us: int) -> None:
+        """Have the cluster order messages on those of *queues* that all members have, and keep them on the others."""
+        answer: Callable[[], None] = partial(self.answer, queues, checked.confirmed, checked.unwanted)
+        gone = f"the queue {ordered[0].name!r}"
+        refused: Callable[[], None] = partial(self.reject_gone, [*checked.confirmed, *checked.unwanted], gone)
+        others = tuple(own(queues))
+        if others:  # the last of the two to be done tells
+            answer = refused = once_more(answer)
+            self._keep(others, checked, now_us, answer)
+        self._members.enqueue(ordered, Kept(checked.kept, checked.timed), answer, refused)
+
+    def _keep(self, queues: Queues, checked: Checked, now_us: int, then: Callable[..., None], *args: Any) -> None:
         """Store what lasts, show it when it is durable, and do *then*."""
-        lasting = tuple([queue for queue in queues if queue.queue_id])
-        contents = [content for content, stored in kept if stored] if lasting else []
+        contents, timed = checked.contents, checked.timed
+        lasting = self._lasting(queues)
         ids: Sequence[int] = ()
         lsn = 0
-        if contents:
-            ids, lsn = self._write(lasting, contents, now_us)
-        shown = [(queue, entries_of(queue, kept, ids, timed)) for queue in queues]
+        if contents and lasting:
+            if self.writer is not None:
+                ids, lsn = self.writer.write(lasting, contents, now_us)
+            elif len(contents) == 1:
+                message_id, lsn = self._store.put(lasting[0].queue_id, contents[0], now_us)
+                ids = (message_id,)
+            else:
+                ids, lsn = self._store.put_all(lasting[0].queue_id, contents, now_us)
+            for queue in lasting:
+                if self.writer is None and queue is not lasting[0]:
+                    for message_id in ids:
+                        lsn = self._store.enqueue(message_id, queue.queue_id, now_us)
+                if queue.account is not None:
+                    self._core.users.stored(queue.account, queue)
+        shown = [(queue, queue.new_entries(checked.kept, ids, timed)) for queue in queues]
         self._core.commits.show(lsn, shown, then, *args)
 
-    def _write(self, queues: Queues, contents: list[bytes], now_us: int) -> tuple[Sequence[int], int]:
-        """Store messages, each on all of *queues*, which are durable: their ids, and the LSN to wait for."""
-        store = self._store
-        ids, lsn = store.put_all(queues[0].queue_id, contents, now_us)
-        for queue in queues[1:]:
-            for message_id in ids:
-                lsn = store.enqueue(message_id, queue.queue_id, now_us)
-        for queue in queues:
-            if queue.account is not None:
-                self._core.users.stored(queue.account, queue)
-        return ids, lsn
+    @staticmethod
+    def _lasting(queues: Queues) -> Queues:
+        """Return those of *queues* that are durable."""
+        return tuple([queue for queue in queues if queue.queue_id])
 
-    def _answer(self, queues: Queues, confirmed: list[Delivery], unwanted: list[Delivery]) -> None:
+    def finish(self, partial: PartialMessage, now_us: int) -> tuple[int, Shown]:
+        """Enqueue a complete long message; return the LSN to wait for, and its entries."""
+        if self.writer is not None:
+            return self.writer.finish(partial, now_us)
+        return partial.finish(self._store.enqueue, now_us)
+
+    def answer(self, queues: Queues, confirmed: list[Delivery], unwanted: list[Delivery]) -> None:
         """Answer deliveries that are stored, or need no storing."""
         if confirmed:
             self.terminal.confirm(confirmed, self._credit(queues, len(confirmed)))
         if unwanted:
             self.terminal.release(unwanted, self._credit(queues, len(unwanted)))
 
-    def _answer_in(self, transaction: Transaction, queues: Queues, fragments: Sequence[Fragment]) -> None:
+    def answer_in(self, transaction: Transaction, queues: Queues, fragments: Sequence[Fragment]) -> None:
         """Answer deliveries that are in *transaction*, unless it has failed."""
         wanted = [delivery for delivery, _, flags in fragments if not flags & SETTLED]
         unwanted = [delivery for delivery, _, flags in fragments if flags & SETTLED]
         transaction.answer(self.terminal, wanted, unwanted, self._credit(queues, len(fragments)))
 
-    def _share_memory(self, queues: Sequence[Queue], size_bytes: int) -> None:
+    def share_memory(self, queues: Sequence[Queue], size_bytes: int) -> None:
         """Hold the link if transient messages of that size fill the share of one of *queues*."""
         for queue in queues:
-            if queue.is_over_share(size_bytes) and not self._is_closed:
+            if queue.is_over_share(size_bytes) and not self.is_closed:
                 self._core.memory.throttle(queue).hold((self.terminal,))
 
-    def _throttle(self, account: UserAccount) -> UserAccount | None:
+    def throttle(self, account: UserAccount) -> UserAccount | None:
         """Hold the link if *account*, of a queue's owner, is blocked; it, if single messages may be too much for it."""
         if account.is_blocked:
-            if not self._is_closed:
+            if not self.is_closed:
                 account.blocked.hold((self.terminal,))
             return account
         return account if account.quota.max_durable_bytes else None
@@ -195,17 +299,20 @@ class Enqueuer:
     def credit(self, queues: Sequence[Queue], wanted: int, *, replicated: bool = False) -> int:
         """Return the initial credit of a sender, at most *wanted*; *queues* is empty if each message names its own."""
         if not queues:
-            wanted = self._core.users.pace(self._account, self.terminal, wanted)
+            wanted = self._core.users.pace(self.account, self.terminal, wanted)
             return self._store_credit.take(self.terminal, wanted, replicated=replicated)
         return self._credit(queues, wanted)
 
     def _credit(self, queues: Sequence[Queue], wanted: int) -> int:
         """Return the credit that the client gets back for *wanted* messages to *queues*."""
-        if self._is_closed:
+        if self.is_closed:
             return 0
-        if self._account.pace is not None:
-            wanted = self._core.users.pace(self._account, self.terminal, wanted)
+        if self.account.pace is not None:
+            wanted = self._core.users.pace(self.account, self.terminal, wanted)
+        lasts = False
         for queue in queues:
+            if queue.queue_id:
+                lasts = True
             if queue.account is not None and queue.account.is_blocked and wanted:
                 queue.account.blocked.withhold(self.terminal, wanted)
                 return 0
@@ -215,35 +322,40 @@ class Enqueuer:
             if queue.limits is not None and wanted:
                 wanted = queue.limits.credit(self.terminal, wanted)
                 self._blocked_by[queue.limits] = None
-        if any(queue.queue_id for queue in queues):
+        if lasts and wanted:
             replicated = self._shares_queues and bool(shared(queues))
-            if wanted and (self._store.full() or (replicated and self._links.members.holds)):  # `take`, without a call
+            if self._store.full() or (replicated and self._members.holds):  # `take`, without a call
                 return self._store_credit.withhold(self.terminal, wanted)
         return wanted
 
-    # ---- what is not stored ---------------------------------------------------------------------------------------
+    # ---- messages that are not stored -----------------------------------------------------------------------------
 
-    def _put_nowhere(self, fragments: Sequence[Fragment]) -> None:
-        """No queue wants these: they are done with as soon as all that came before them is."""
-        if self._transaction is not None:
-            self._answer_in(self._transaction, (), fragments)
+    def accept_unrouted(self, fragments: Sequence[Fragment]) -> None:
+        """Accept messages that no queue wants, as soon as all earlier ones are answered."""
+        self.is_accepted = True
+        if self.transaction is not None:
+            self.answer_in(self.transaction, (), fragments)
             return
         confirmed = [delivery for delivery, _, flags in fragments if not flags & SETTLED]
         unwanted = [delivery for delivery, _, flags in fragments if flags & SETTLED]
-        self._core.commits.when_durable(0, self._answer, (), confirmed, unwanted)
+        self._core.commits.when_durable(0, self.answer, (), confirmed, unwanted)
 
-    def _reject_gone(self, deliveries: Sequence[Delivery], what: str) -> None:
-        self._reject(deliveries, len(deliveries), "amqp:not-found", f"{what} is gone")
+    def reject_gone(self, deliveries: Sequence[Delivery], what: str) -> None:
+        """Reject deliveries whose target was deleted."""
+        self.reject(deliveries, len(deliveries), "amqp:not-found", f"{what} is gone")
 
-    def _reject(self, deliveries: Sequence[Delivery], credit: int, condition: str, why: str) -> None:
-        if self._transaction is not None:
-            self._transaction.refuse(self.terminal, deliveries, credit, condition, why)
+    def reject(self, deliveries: Sequence[Delivery], credit: int, condition: str, why: str) -> None:
+        """Reject deliveries with an error; in a transaction they make it fail."""
+        self.is_accepted = False
+        if self.transaction is not None:
+            self.transaction.refuse(self.terminal, deliveries, credit, condition, why)
         else:
             self.terminal.reject(deliveries, credit, condition, why)
 
-    def _refuse(self, queues: Queues, deliveries: Sequence[Delivery], why: str) -> None:
+    def refuse(self, queues: Queues, deliveries: Sequence[Delivery], why: str) -> None:
+        """Reject deliveries for which a resource has no room."""
         credit = self._credit(queues, len(deliveries))
-        self._reject(deliveries, credit, "amqp:resource-limit-exceeded", why)
+        self.reject(deliveries, credit, "amqp:resource-limit-exceeded", why)
 
 
 def once_more(then: Callable[[], None]) -> Callable[[], None]:

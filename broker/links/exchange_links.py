@@ -5,8 +5,10 @@ from __future__ import annotations
 from ...channel.ports import Open, TerminalEnd
 from ..nodes.targets import ExchangeTarget
 from .context import LinkContext
+from .enqueue import Enqueuer
+from .exchange_route import ExchangeRoute
 from .handlers import ResumableLinks
-from .producers import ExchangeProducer
+from .producer import Producer
 
 MOST_RESUMING_CREDIT = 100
 """The credit of a sender on a resumable link to an exchange: its messages are routed in the step they arrive in."""
@@ -29,9 +31,10 @@ class ExchangeLinks:
         elif wish.claims is not None and not links.members.shares_queues and not made:
             self._resumable.send_through(place, wish, terminal, min(self._credit, MOST_RESUMING_CREDIT))
         else:
-            driver = ExchangeProducer(links, terminal, place, wish.container, wish.user)
-            driver.vouches = links.vouches and not wish.relayed
+            enqueuer = Enqueuer(links, terminal, wish.user)
+            route = ExchangeRoute(links, enqueuer, place, wish.container, wish.user)
+            driver = Producer(links, enqueuer, route, wish.user, vouches=links.vouches and not wish.relayed)
             if made:
                 place.exchange.maker = driver
-            credit = driver.credit((), self._credit, replicated=True)
+            credit = enqueuer.credit((), self._credit, replicated=True)
             terminal.opened(driver, place.exchange.name if made else None, credit)

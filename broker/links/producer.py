@@ -1,17 +1,16 @@
-"""The common part of all producers: messages come whole or in pieces, and the limits of queues are applied. Core only.
+"""Producers: drivers of links on which a client sends, complete messages in batches and long ones in pieces. Core only.
 
-The kinds in `producers` route messages: to one queue, or through an exchange. `enqueue` stores them.
+A producer receives messages, its route finds their queues, and its `enqueue.Enqueuer` puts them there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from ...amqp.codec.primitives import Malformed
 from ...amqp.codec.user_id_check import NotTheSender, Walk, condition_of, vouch
-from ...channel.ports import ABORTED, MORE, SETTLED, Delivery, Fragment, TerminalEnd
-from ..kernel.commit_queue import Shown
+from ...channel.ports import ABORTED, MORE, SETTLED, Delivery, DriverEnd, Fragment
 from ..kernel.idle_driver import IdleDriver
 from ..kernel.memory_budget import ENTRY_BYTES
 from ..queues.queue import Queue, shared
@@ -20,224 +19,220 @@ from .enqueue import Enqueuer, Queues
 from .partial_message import PartialMessage
 
 
-class Producer(Enqueuer, IdleDriver):
-    """The driver of a channel on which a client sends: whole messages in batches, long ones piece by piece."""
+class Route(Protocol):
+    """The way of a producer's messages to their queues."""
 
-    def __init__(self, links: LinkContext, terminal: TerminalEnd, user: str) -> None:
-        super().__init__(links, terminal, user)
+    def send(self, fragments: Sequence[Fragment]) -> None:
+        """Enqueue complete messages, now or in a later step, or reject them."""
+        ...
+
+    def queues_of(self, start: bytes) -> Queues | None:
+        """Return the targets of a long message that begins with *start*; None if only the complete message tells."""
+        ...
+
+    def finish_unrouted(self, delivery: Delivery, flags: int) -> None:
+        """Answer a complete long message without target queues."""
+        ...
+
+    def close(self, driver: DriverEnd) -> None:
+        """Leave the target, as the link of *driver* is closed."""
+        ...
+
+
+class QueueRoute:
+    """The route to one queue."""
+
+    def __init__(self, links: LinkContext, enqueuer: Enqueuer, queue: Queue) -> None:
+        self._links = links
+        self._enqueuer = enqueuer
+        self._queue = queue
+        self._queues = (queue,)
+        queue.producers[enqueuer] = None
+
+    def send(self, fragments: Sequence[Fragment]) -> None:
+        if self._queue.is_deleting:
+            self._enqueuer.reject_gone([fragment[0] for fragment in fragments], f"the queue {self._queue.name!r}")
+        else:
+            self._enqueuer.enqueue(self._queues, fragments)
+
+    def queues_of(self, start: bytes) -> Queues | None:
+        return None if self._queue.is_deleting else self._queues
+
+    def finish_unrouted(self, delivery: Delivery, flags: int) -> None:
+        raise AssertionError("the queue is the target of each message")
+
+    def close(self, driver: DriverEnd) -> None:
+        self._queue.producers.pop(self._enqueuer, None)
+        self._links.sender_closed(driver, self._queue)
+
+
+class Producer(IdleDriver):
+    """The driver of a link on which a client sends."""
+
+    def __init__(self, links: LinkContext, enqueuer: Enqueuer, route: Route, user: str, *, vouches: bool) -> None:
+        """*vouches*: messages must not claim to be from another user."""
+        self.terminal = enqueuer.terminal
+        self.enqueuer = enqueuer
+        self._route = route
+        self._transactions = links.transactions
+        self._core = links.core
         self._user = user
-        self.vouches = links.vouches
-        """Messages may not say that they are from somebody else."""
+        self._vouches = vouches
         self._partial: PartialMessage | None = None
 
     def receive(self, fragments: Sequence[Fragment]) -> None:
-        whole: list[Fragment] = []
+        if self._partial is not None or self._vouches:
+            self._receive_mixed(fragments)
+            return
         for fragment in fragments:
-            if not fragment[2] & (MORE | ABORTED) and self._partial is None:
-                whole.append(fragment)
-                continue
-            if whole:
-                self._take(whole)
-                whole = []
-            self._grow(*fragment)
-        if whole:
-            self._take(whole)
+            if fragment[2] & (MORE | ABORTED):
+                self._receive_mixed(fragments)
+                return
+        self._route.send(fragments)
 
     def receive_in(self, connection: object, txn_id: bytes, fragments: Sequence[Fragment]) -> None:
-        self._transaction = self._links.transactions.find(connection, txn_id)
+        self.enqueuer.transaction = self._transactions.find(connection, txn_id)
         self.receive(fragments)
-        self._transaction = None
+        self.enqueuer.transaction = None
 
     def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
-        self._is_closed = True
-        self._drop_growing()
-        self._store_credit.forget(self.terminal)
-        for gate in self._blocked_by:
-            gate.no_credit(self.terminal)
+        self._drop_partial()
+        self.enqueuer.close()
+        self._route.close(self)
 
-    def _take(self, fragments: list[Fragment]) -> None:
-        """Whole messages came: those that say they are from somebody else are refused."""
-        if self.vouches:
-            fragments = [fragment for fragment in fragments if self._is_from_user(fragment)]
-        if fragments:
-            self._accept(fragments)
+    def _receive_mixed(self, fragments: Sequence[Fragment]) -> None:
+        """Receive complete messages and pieces of long ones; check the senders that they name."""
+        complete: list[Fragment] = []
+        for fragment in fragments:
+            if not fragment[2] & (MORE | ABORTED) and self._partial is None:
+                if not self._vouches or self._is_from_user(fragment):
+                    complete.append(fragment)
+                continue
+            if complete:
+                self._route.send(complete)
+                complete = []
+            self._receive_piece(*fragment)
+        if complete:
+            self._route.send(complete)
 
     def _is_from_user(self, fragment: Fragment) -> bool:
+        """Return whether a message may be from the user of the link; else reject it."""
         try:
             vouch(fragment[1], self._user)
         except (NotTheSender, Malformed) as error:
-            self._reject((fragment[0],), 1, *condition_of(error))
+            self.enqueuer.reject((fragment[0],), 1, *condition_of(error))
             return False
         return True
-
-    # ---- for the kinds --------------------------------------------------------------------------------------------
-
-    def _accept(self, fragments: list[Fragment]) -> None:
-        """Whole messages came."""
-        raise NotImplementedError
-
-    def _queues_of(self, start: bytes) -> Queues | None:
-        """Return the targets of a long message that begins with *start*; None if only the complete message tells."""
-        raise NotImplementedError
-
-    def _finish_unwanted(self, delivery: Delivery, flags: int) -> None:
-        """A long message that goes nowhere is complete."""
-        raise NotImplementedError
-
-    def _put(self, queues: Queues, fragments: Sequence[Fragment]) -> None:
-        """Whole messages for the same queues, one or more."""
-        for queue in queues:
-            if queue.limits is not None:
-                self._put_gated(queues, fragments)
-                return
-        self._record(queues, fragments)
-
-    # ---- gates ----------------------------------------------------------------------------------------------------
-
-    def _put_gated(self, queues: Queues, fragments: Sequence[Fragment]) -> None:
-        """Enqueue *fragments*, each to those of *queues* whose limits admit it."""
-        for fragment in fragments:
-            wanted: list[Queue] = []
-            for queue in queues:
-                verdict = self._look_at(queue, fragment[1], len(fragment[1]))
-                if verdict is None:
-                    continue
-                if verdict:
-                    self._refuse(queues, (fragment[0],), verdict)
-                    break
-                wanted.append(queue)
-            else:
-                if wanted:
-                    self._stage(wanted, fragment[1], len(fragment[1]))
-                    self._record(tuple(wanted), (fragment,))
-                else:
-                    self._put_nowhere((fragment,))
-
-    def _look_at(self, queue: Queue, start: bytes, size_bytes: int) -> str | None:
-        """Return the verdict of the queue's limits on a message that begins with *start*: see `QueueLimits.look_at`."""
-        if queue.limits is None:
-            return ""
-        staged = None if self._transaction is None else self._transaction.staged_at(queue.limits)
-        return queue.limits.look_at(start, size_bytes, staged)
-
-    def _stage(self, queues: Sequence[Queue], start: bytes, size_bytes: int) -> None:
-        """Gates have let it in: if that is for a transaction, it counts at them until that is over."""
-        if self._transaction is not None:
-            for queue in queues:
-                if queue.limits is not None:
-                    self._transaction.stage(queue.limits, start, size_bytes)
 
     # ---- messages that arrive in pieces ---------------------------------------------------------------------------
 
-    def _grow(self, delivery: Delivery, data: bytes, flags: int) -> None:
-        growing = self._partial
+    def _receive_piece(self, delivery: Delivery, data: bytes, flags: int) -> None:
         if flags & ABORTED:
-            self._drop_growing()
+            self._drop_partial()
             self.terminal.release((delivery,), 1)
             return
-        if growing is None:
-            growing = self._partial = PartialMessage(self._core, Walk(self._user) if self.vouches else None)
-            if self._transaction is not None:
-                growing.transaction = self._transaction
-                growing.transaction.partial += 1
-        if growing.walk is not None:
-            growing.walk_on(growing.walk, data, last=not flags & MORE)
-        if growing.wrong is None:
-            growing.add(data)
+        partial = self._partial
+        if partial is None:
+            partial = self._partial = PartialMessage(self._core, Walk(self._user) if self._vouches else None)
+            partial.transaction = self.enqueuer.transaction
+            if partial.transaction is not None:
+                partial.transaction.partial += 1
+        if partial.walk is not None:
+            partial.walk_on(partial.walk, data, last=not flags & MORE)
+        if partial.wrong is None:
+            partial.add(data)
         if not flags & MORE:
             self._partial = None
-            if growing.transaction is not None:
-                growing.transaction.partial -= 1
-            if growing.wrong is not None:
-                self._reject((delivery,), 1, *growing.wrong)
-            elif growing.queues is not None:
-                self._finish(growing, tuple(growing.queues), delivery, flags)
-            elif growing.full:
-                self._refuse((), (delivery,), growing.full)
-            else:
-                content = growing.whole()
-                growing.drop()
-                self._accept([(delivery, content, flags)])
-        elif growing.has_piece():
-            for queue in growing.queues or ():
-                if queue.account is not None:
-                    self._throttle(queue.account)
-            if growing.queues is None:
-                queues = self._queues_of(growing.whole())
-                if queues is None or shared(queues):  # these take it whole
-                    growing.homeless = True
-                    return
-                if why := self._account.fan_out_denial(len(queues)):
-                    growing.homeless = True
-                    growing.refuse(why)
-                    return
-                growing.settle_on(queues)
-            growing.end_piece()
-            for queue in growing.queues or ():
-                if not growing.full and queue.limits is not None and (why := queue.limits.too_long(growing.size_bytes)):
-                    growing.refuse(why)
+            if partial.transaction is not None:
+                partial.transaction.partial -= 1
+            self._complete(partial, delivery, flags)
+        elif partial.has_piece():
+            self._end_piece(partial)
 
-    def _drop_growing(self) -> None:
-        growing, self._partial = self._partial, None
-        if growing is not None:
-            growing.drop()
-            if growing.transaction is not None:
-                growing.transaction.partial -= 1
+    def _end_piece(self, partial: PartialMessage) -> None:
+        """Store the piece that has arrived, if the target queues are known and admit the message."""
+        for queue in partial.queues or ():
+            if queue.account is not None:
+                self.enqueuer.throttle(queue.account)
+        if partial.queues is None:
+            queues = self._route.queues_of(partial.whole())
+            if queues is None or shared(queues):  # these get it when it is complete
+                partial.homeless = True
+                return
+            if why := self.enqueuer.account.fan_out_denial(len(queues)):
+                partial.homeless = True
+                partial.refuse(why)
+                return
+            partial.settle_on(queues)
+        partial.end_piece()
+        for queue in partial.queues or ():
+            if not partial.full and queue.limits is not None and (why := queue.limits.too_long(partial.size_bytes)):
+                partial.refuse(why)
 
-    def _finish(self, growing: PartialMessage, queues: Queues, delivery: Delivery, flags: int) -> None:
-        if growing.malformed:
-            self._reject((delivery,), 1, "amqp:decode-error", growing.malformed)
-            return
-        if not queues:
-            growing.drop()
-            self._finish_unwanted(delivery, flags)
-            return
-        if not self._pass_gates(growing, queues, delivery, flags):
-            return
-        if self._transaction is not None:
-            growing.finish_in(self._transaction, self._core.clock.wall_us())
-            if growing.full:
-                self._refuse(queues, (delivery,), growing.full)
+    def _complete(self, partial: PartialMessage, delivery: Delivery, flags: int) -> None:
+        """Enqueue a complete long message, or reject it."""
+        enqueuer = self.enqueuer
+        if partial.wrong is not None:
+            enqueuer.reject((delivery,), 1, *partial.wrong)
+        elif partial.queues is None and partial.full:
+            enqueuer.refuse((), (delivery,), partial.full)
+        elif partial.queues is None:
+            content = partial.whole()
+            partial.drop()
+            self._route.send([(delivery, content, flags)])
+        elif partial.malformed:
+            enqueuer.reject((delivery,), 1, "amqp:decode-error", partial.malformed)
+        elif not partial.queues:
+            partial.drop()
+            self._route.finish_unrouted(delivery, flags)
+        else:
+            queues = tuple(partial.queues)
+            if self._is_admitted(partial, queues, delivery, flags):
+                self._finish(partial, queues, delivery, flags)
+
+    def _is_admitted(self, partial: PartialMessage, queues: Queues, delivery: Delivery, flags: int) -> bool:
+        """Return whether any queue admits the complete long message; if none does, the message has been answered."""
+        if partial.full or all(queue.limits is None for queue in queues):
+            return True
+        admitted = self.enqueuer.admitted(queues, delivery, partial.beginning, partial.size_bytes)
+        if not admitted:
+            partial.drop()
+            if admitted is not None:
+                self.enqueuer.accept_unrouted(((delivery, b"", flags),))
+            return False
+        partial.unwanted = {*queues}.difference(admitted)
+        self.enqueuer.stage(admitted, partial.beginning, partial.size_bytes)
+        return True
+
+    def _finish(self, partial: PartialMessage, queues: Queues, delivery: Delivery, flags: int) -> None:
+        """Enqueue a complete long message on the queues that admit it."""
+        enqueuer, commits = self.enqueuer, self._core.commits
+        now_us = self._core.clock.wall_us()
+        if enqueuer.transaction is not None:
+            partial.finish_in(enqueuer.transaction, now_us)
+            if partial.full:
+                enqueuer.refuse(queues, (delivery,), partial.full)
             else:
-                self._answer_in(self._transaction, queues, ((delivery, b"", flags),))
+                enqueuer.answer_in(enqueuer.transaction, queues, ((delivery, b"", flags),))
             return
         for queue in queues:
             if queue.account is not None:
-                self._throttle(queue.account)
-        self.is_transient = growing.is_in_memory
-        lsn, shown = self._put_grown(growing, self._core.clock.wall_us())
-        if self.is_transient and shown:  # in the middle it is not held, or what there is would never leave the memory
-            self._share_memory(queues, growing.size_bytes + ENTRY_BYTES)
-        settled = bool(flags & SETTLED)
-        if growing.full:
-            self._refuse(queues, (delivery,), growing.full)
-        elif queues and not shown:
-            self._reject_gone((delivery,), f"the queue {queues[0].name!r}")
+                enqueuer.throttle(queue.account)
+        enqueuer.is_transient = partial.is_in_memory
+        lsn, shown = enqueuer.finish(partial, now_us)
+        if enqueuer.is_transient and shown:  # not earlier, or what is there would never leave the memory
+            enqueuer.share_memory(queues, partial.size_bytes + ENTRY_BYTES)
+        if partial.full:
+            enqueuer.refuse(queues, (delivery,), partial.full)
+        elif not shown:
+            enqueuer.reject_gone((delivery,), f"the queue {queues[0].name!r}")
         else:
-            confirmed, unwanted = ([], [delivery]) if settled else ([delivery], [])
-            self._core.commits.show_long(lsn, shown, self._answer, queues, confirmed, unwanted)
+            confirmed, unwanted = ([], [delivery]) if flags & SETTLED else ([delivery], [])
+            commits.show_long(lsn, shown, enqueuer.answer, queues, confirmed, unwanted)
 
-    def _pass_gates(self, growing: PartialMessage, queues: Queues, delivery: Delivery, flags: int) -> bool:
-        """Return whether any queue admits the complete long message; if none does, the message has been answered."""
-        if growing.full or all(queue.limits is None for queue in queues):
-            return True
-        wanted: list[Queue] = []
-        for queue in queues:
-            verdict = self._look_at(queue, growing.beginning, growing.size_bytes)
-            if verdict:
-                growing.drop()
-                self._refuse(queues, (delivery,), verdict)
-                return False
-            if verdict is not None:
-                wanted.append(queue)
-        if not wanted:
-            growing.drop()
-            self._put_nowhere(((delivery, b"", flags),))
-            return False
-        growing.unwanted = {*queues}.difference(wanted)
-        self._stage(wanted, growing.beginning, growing.size_bytes)
-        return True
-
-    def _put_grown(self, growing: PartialMessage, now_us: int) -> tuple[int, Shown]:
-        """A long message is complete: the LSN to wait for, and what is on which queue then."""
-        return growing.finish(self._store.enqueue, now_us)
+    def _drop_partial(self) -> None:
+        partial, self._partial = self._partial, None
+        if partial is not None:
+            partial.drop()
+            if partial.transaction is not None:
+                partial.transaction.partial -= 1

@@ -10,9 +10,10 @@ from ..queues.queue import Queue
 from .browser import Browser
 from .consumer import Consumer
 from .context import LinkContext
+from .enqueue import Enqueuer
 from .filtered_consumer import FilteredBrowser, FilteredConsumer, asked_for
 from .handlers import ResumableLinks
-from .producers import QueueProducer
+from .producer import Producer, QueueRoute
 
 STOLEN = ("amqp:link:stolen", "the client attached that link anew")
 
@@ -55,9 +56,11 @@ class QueueLinks:
             if not wish.terminus.browse:
                 queue.order.consuming()
         else:
-            driver = producer = QueueProducer(self._links, terminal, queue, wish.user)
-            producer.vouches = self._links.vouches and not wish.relayed
-            credit = producer.credit((queue,), self._credit)
+            links = self._links
+            enqueuer = Enqueuer(links, terminal, wish.user)
+            route = QueueRoute(links, enqueuer, queue)
+            driver = Producer(links, enqueuer, route, wish.user, vouches=links.vouches and not wish.relayed)
+            credit = enqueuer.credit((queue,), self._credit)
         queue.was_linked = True
         if made is not None and queue.policy.auto_delete == lifetimes.CLOSE:
             queue.maker = driver

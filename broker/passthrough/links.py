@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from ...amqp.codec import filters
 from ...channel.ports import Open, TerminalEnd
 from ..links.context import LinkContext
+from ..links.enqueue import Enqueuer
+from ..links.producer import Producer
 from ..nodes.targets import Endpoint
 from .address import PassthroughAddress, PassthroughTable
-from .anonymous_producer import AnonymousProducer
+from .anonymous_route import AnonymousRoute
 from .receiver import PassthroughReceiver
 from .sender import PassthroughProducer
 
@@ -47,7 +49,8 @@ class PassthroughLinks:
 
     def open_relay(self, wish: Open, terminal: TerminalEnd) -> None:
         """Open a link whose messages name their targets."""
-        producer = AnonymousProducer(
-            self._links, self._addresses, self._endpoints, terminal, wish.container, wish.user
-        )
-        terminal.opened(producer, None, producer.credit((), self._credit, replicated=True))
+        links = self._links
+        enqueuer = Enqueuer(links, terminal, wish.user)
+        route = AnonymousRoute(links, self._addresses, self._endpoints, enqueuer, wish.container, wish.user)
+        producer = Producer(links, enqueuer, route, wish.user, vouches=links.vouches)
+        terminal.opened(producer, None, enqueuer.credit((), self._credit, replicated=True))

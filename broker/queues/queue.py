@@ -117,6 +117,30 @@ class Queue(QueueContents):
         if self.expiry is None:
             self.expiry = Expiry(self._core, self, partial(self._services.dead_letter, self))
 
+    def new_entries(self, kept: Sequence[tuple[bytes, bool]], ids: Sequence[int], timed: bool) -> list[Entry]:
+        """Return entries of new messages, in the order of *ids*; *kept* has each content, and whether it is stored.
+
+        *timed*: some may have times.
+        """
+        positions = self.positions
+        if not self.queue_id:
+            ids = ()
+        entries: list[Entry] = []
+        if len(ids) == len(kept) and not timed:
+            for (content, _), message_id in zip(kept, ids, strict=True):
+                entries.append(Entry(message_id, next(positions), content, len(content) + ENTRY_BYTES))
+            return entries
+        fresh = iter(ids)
+        for content, stored in kept:
+            message_id, position = next(fresh) if stored and ids else 0, next(positions)
+            times = times_of(content, self.policy.message_ttl_ms) if timed else None
+            if times is None:
+                entries.append(Entry(message_id, position, content, len(content) + ENTRY_BYTES))
+            else:
+                self.begin_timing()
+                entries.append(TimedEntry(message_id, position, content, len(content) + ENTRY_BYTES, times))
+        return entries
+
     def stop_consumers(self) -> None:
         """Pause dispatch (D44). Messages that are being read stay on the queue."""
         self.is_paused = True

@@ -16,12 +16,15 @@ from ...amqp.links.resume_state import UNKNOWN
 from ...base.errors import CairnError
 from ...channel.ports import Kept, Open, TerminalEnd
 from ..links.context import LinkContext
+from ..links.enqueue import Enqueuer, Queues
+from ..links.exchange_route import ExchangeRoute
+from ..links.producer import QueueRoute, Route
 from ..nodes.targets import ExchangeTarget
 from ..queues.queue import Queue
 from ..selector.compiler import Selector
 from .endpoint import LINK, LinkEndpoint, ResumableDriver
 from .resumable_consumer import FilteredResumableConsumer, ReceiverEndpoint, ResumableConsumer
-from .resumable_producer import ResumableExchangeProducer, ResumableProducer, ResumableQueueProducer, SenderEndpoint
+from .resumable_producer import ResumableProducer, SenderEndpoint
 
 PREFIX = "$link:"
 DEFAULT_S = 300
@@ -74,27 +77,27 @@ class LinkEndpoints:
 
     def send_to_queue(self, queue: Queue, wish: Open, terminal: TerminalEnd, credit: int) -> None:
         """Open a link on which a client sends to a queue, and may resume."""
-        make = partial(ResumableQueueProducer, self._links, terminal, queue, wish.user)
-        self._open_from(wish, terminal, make, lambda driver: driver.credit((queue,), credit))
+        enqueuer = Enqueuer(self._links, terminal, wish.user)
+        self._open_from(wish, enqueuer, partial(QueueRoute, self._links, enqueuer, queue), (queue,), credit)
 
     def send_through(self, place: ExchangeTarget, wish: Open, terminal: TerminalEnd, credit: int) -> None:
         """Open a link on which a client sends through an exchange, and may resume."""
-        make = partial(ResumableExchangeProducer, self._links, terminal, place, wish.container, wish.user)
-        self._open_from(wish, terminal, make, lambda driver: driver.credit((), credit))
+        enqueuer = Enqueuer(self._links, terminal, wish.user)
+        make_route = partial(ExchangeRoute, self._links, enqueuer, place, wish.container, wish.user)
+        self._open_from(wish, enqueuer, make_route, (), credit)
 
     def _open_from(
-        self, wish: Open, terminal: TerminalEnd, make: Callable[[], ResumableProducer], credit: Callable[[Any], int]
+        self, wish: Open, enqueuer: Enqueuer, make_route: Callable[[], Route], queues: Queues, credit: int
     ) -> None:
-        """Open a channel on which a client sends, and may resume; *make* its driver, which gets *credit* to begin."""
+        """Open a link on which a client sends, and may resume; its sender gets *credit* for *queues* to begin."""
+        terminal = enqueuer.terminal
 
         def made(end: LinkEndpoint) -> ResumableProducer:
-            driver = make()
             assert isinstance(end, SenderEndpoint)
-            driver.end = end
-            return driver
+            return ResumableProducer(self._links, enqueuer, make_route(), wish.user, end)
 
         def ready(driver: ResumableDriver, kept: Kept) -> None:
-            terminal.opened(driver, None, credit(driver), kept=kept)
+            terminal.opened(driver, None, enqueuer.credit(queues, credit), kept=kept)
 
         self._find(wish, None, lambda end: self._attach(end, wish, terminal, made, ready))
 

@@ -15,14 +15,14 @@ from typing import Any
 
 from ...amqp.native.proton_ffi import ACCEPTED
 from ...base.errors import CairnError, StoreError
-from ...channel.ports import ABORTED, MORE, SETTLED, Arrival, Claims, Delivery, Fragment, Kept
+from ...channel.ports import ABORTED, MORE, SETTLED, Arrival, Claims, Fragment, Kept
 from ...store.contract.transaction import Put, Transaction
 from ..kernel.commit_queue import Shown
 from ..kernel.context import CoreContext
-from ..links.enqueue import Queues
+from ..links.context import LinkContext
+from ..links.enqueue import Enqueuer, Queues
 from ..links.partial_message import PartialMessage
-from ..links.producer import Producer
-from ..links.producers import ExchangeProducer, QueueProducer
+from ..links.producer import Producer, Route
 from ..queues.queue import Queue
 from ..transactions.transaction import Transaction as ClientTransaction
 from .endpoint import EndpointOwner, LinkEndpoint, Ready, ResumableDriver
@@ -90,15 +90,57 @@ class SenderEndpoint(LinkEndpoint):
         ready(Kept(dict.fromkeys(self.tags, ACCEPTED), self.expires_s, driver))
 
 
-class ResumableProducer(Producer):
-    """The common base of the two kinds of producers on resumable links."""
+class TagWriter:
+    """Stores the messages of one delivery in a transaction with its tag."""
 
-    end: SenderEndpoint
+    def __init__(self, core: CoreContext, endpoint: SenderEndpoint, tag: bytes) -> None:
+        self._store = core.store
+        self._endpoint = endpoint
+        self._tag = tag
+
+    def write(self, queues: Queues, contents: Sequence[bytes], now_us: int) -> tuple[Sequence[int], int]:
+        transaction = self._store.transactions.begin(now_us)
+        for content in contents:
+            if len(queues) == 1:
+                transaction.put(queues[0].queue_id, content, now_us)
+            else:
+                transaction.put_on([queue.queue_id for queue in queues], content, now_us)
+        lsn = self._commit(transaction, now_us)
+        return list(dict.fromkeys(_ids(transaction)[:-1])), lsn
+
+    def finish(self, partial: PartialMessage, now_us: int) -> tuple[int, Shown]:
+        transaction = self._store.transactions.begin(now_us)
+
+        def enqueue(message_id: int, queue_id: int, time_us: int) -> int:
+            transaction.enqueue(message_id, queue_id, time_us)
+            return 1
+
+        lsn, shown = partial.finish(enqueue, now_us)
+        if lsn:
+            lsn = self._commit(transaction, now_us)
+        else:
+            transaction.rollback(now_us)
+            if shown:
+                self._endpoint.tags[self._tag] = 0
+        return lsn, shown
+
+    def _commit(self, transaction: Transaction, now_us: int) -> int:
+        """Commit the transaction together with the tag."""
+        transaction.put(self._endpoint.queue_id, self._tag, now_us)
+        lsn = transaction.commit(now_us)
+        self._endpoint.tags[self._tag] = _ids(transaction)[-1]
+        return lsn
+
+
+class ResumableProducer(Producer):
+    """A producer on a resumable link."""
+
     is_stolen = False
     """True after the client has attached elsewhere: messages that still arrive here are ignored without an outcome."""
-    _tag: bytes | None = None
-    """The tag of the delivery that is being handled."""
-    _refused = False
+
+    def __init__(self, links: LinkContext, enqueuer: Enqueuer, route: Route, user: str, end: SenderEndpoint) -> None:
+        super().__init__(links, enqueuer, route, user, vouches=links.vouches)
+        self.end = end
 
     def receive_resuming(self, arrivals: Sequence[Arrival]) -> None:
         for fragment, tag, resumed in arrivals:
@@ -106,10 +148,10 @@ class ResumableProducer(Producer):
                 return
             if resumed or (self._partial is None and tag in self.end.tags):
                 self._resume(fragment, tag)
-            else:
-                self._tag = None if fragment[2] & SETTLED else tag
+            elif fragment[2] & SETTLED:
                 self.receive((fragment,))
-                self._tag = None
+            else:
+                self._receive_tagged(fragment, tag)
 
     def receive_resuming_in(self, connection: object, txn_id: bytes, arrivals: Sequence[Arrival]) -> None:
         for fragment, tag, resumed in arrivals:
@@ -120,7 +162,7 @@ class ResumableProducer(Producer):
                 continue
             self.receive_in(connection, txn_id, (fragment,))
             if not fragment[2] & (MORE | SETTLED | ABORTED):
-                self.end.take_in(self._links.transactions.find(connection, txn_id), tag)
+                self.end.take_in(self._transactions.find(connection, txn_id), tag)
 
     def forget(self, tag: bytes) -> None:
         if not self.is_stolen:  # else the client may have used that tag again, where it is now
@@ -131,7 +173,7 @@ class ResumableProducer(Producer):
         self.end.left(self, for_good=for_good)
 
     def _resume(self, fragment: Fragment, tag: bytes) -> None:
-        """A delivery again, or its end alone: what is stored is not stored again, and the rest is not taken."""
+        """Answer a delivery that arrives again, or only its end, from what is stored."""
         delivery, _, flags = fragment
         if flags & MORE:
             return
@@ -143,71 +185,15 @@ class ResumableProducer(Producer):
         else:
             self.terminal.hand_back((delivery,), 1)
 
-    # ---- what is taken --------------------------------------------------------------------------------------------
-
-    def _record(self, queues: Queues, fragments: Sequence[Fragment]) -> None:
-        self._refused = False
-        super()._record(queues, fragments)
-        self._note_taken()
-
-    def _put_nowhere(self, fragments: Sequence[Fragment]) -> None:
-        self._refused = False
-        super()._put_nowhere(fragments)
-        self._note_taken()
-
-    def _reject(self, deliveries: Sequence[Delivery], credit: int, condition: str, why: str) -> None:
-        self._refused = True
-        super()._reject(deliveries, credit, condition, why)
-
-    def _note_taken(self) -> None:
-        """Remember the tag of an accepted message that is not stored, as long as the broker runs."""
-        if self._tag is not None and not self._refused and self._transaction is None:
-            self.end.tags.setdefault(self._tag, 0)
-
-    def _write(self, queues: Queues, contents: list[bytes], now_us: int) -> tuple[Sequence[int], int]:
-        if self._tag is None:
-            return super()._write(queues, contents, now_us)
-        transaction = self._store.transactions.begin(now_us)
-        for content in contents:
-            if len(queues) == 1:
-                transaction.put(queues[0].queue_id, content, now_us)
-            else:
-                transaction.put_on([queue.queue_id for queue in queues], content, now_us)
-        lsn = self._commit(transaction, self._tag, now_us)
-        return list(dict.fromkeys(_ids(transaction)[:-1])), lsn
-
-    def _put_grown(self, growing: PartialMessage, now_us: int) -> tuple[int, Shown]:
-        if self._tag is None:
-            return super()._put_grown(growing, now_us)
-        transaction = self._store.transactions.begin(now_us)
-
-        def enqueue(message_id: int, queue_id: int, time_us: int) -> int:
-            transaction.enqueue(message_id, queue_id, time_us)
-            return 1
-
-        lsn, shown = growing.finish(enqueue, now_us)
-        if lsn:
-            lsn = self._commit(transaction, self._tag, now_us)
-        else:
-            transaction.rollback(now_us)
-            if shown:
-                self.end.tags[self._tag] = 0
-        return lsn, shown
-
-    def _commit(self, transaction: Transaction, tag: bytes, now_us: int) -> int:
-        """Commit it together with the tag."""
-        transaction.put(self.end.queue_id, tag, now_us)
-        lsn = transaction.commit(now_us)
-        self.end.tags[tag] = _ids(transaction)[-1]
-        return lsn
-
-
-class ResumableQueueProducer(ResumableProducer, QueueProducer):
-    """A producer on a resumable link to one queue."""
-
-
-class ResumableExchangeProducer(ResumableProducer, ExchangeProducer):
-    """Through one exchange."""
+    def _receive_tagged(self, fragment: Fragment, tag: bytes) -> None:
+        """Receive a message and remember its tag; if the message is not stored, as long as the broker runs."""
+        enqueuer = self.enqueuer
+        enqueuer.writer = TagWriter(self._core, self.end, tag)
+        enqueuer.is_accepted = False
+        self.receive((fragment,))
+        enqueuer.writer = None
+        if enqueuer.is_accepted:
+            self.end.tags.setdefault(tag, 0)
 
 
 def _ids(transaction: Transaction) -> list[int]:

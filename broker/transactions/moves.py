@@ -20,7 +20,6 @@ from ..messages import death_history
 from ..messages.death_history import EXPIRY, REJECTION, TOO_OFTEN
 from ..messages.entry import Entry
 from ..messages.message_times import DELIVERY_DELAY, DELIVERY_TIME, ENQUEUED, carried
-from ..queues.entries import entries_of
 from ..queues.queue import Queue
 
 WHY = {REJECTION: Why.REJECTED, TOO_OFTEN: Why.DELIVERY_LIMIT, EXPIRY: Why.EXPIRED, "": Why.MOVED}
@@ -95,7 +94,7 @@ def take_off(core: CoreContext, queue: Queue, entry: Entry, reason: str) -> int:
 def placed(targets: Sequence[Queue], ids: Mapping[Queue, int], content: bytes) -> Shown:
     """Make the entries of a message on its new queues; *ids*: where it is stored."""
     return [
-        (target, entries_of(target, [(content, target in ids)], [ids[target]] if target in ids else (), True))
+        (target, target.new_entries([(content, target in ids)], [ids[target]] if target in ids else (), True))
         for target in targets
     ]
 

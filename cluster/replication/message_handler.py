@@ -23,7 +23,6 @@ from ...broker.kernel.loader import BEGINNING_BYTES
 from ...broker.links.partial_message import PIECE_BYTES
 from ...broker.messages.entry import ARRIVAL_MASK, Entry
 from ...broker.messages.message_times import TimedEntry
-from ...broker.queues.entries import entries_of
 from ...broker.transactions.dead_letters import Returns
 from ...store.contract.dequeue_reason import Why
 from ...store.contract.interface import MessageStore
@@ -73,7 +72,7 @@ class MessageHandler:
     def _put_on(self, position: int, replicas: Sequence[Replica], messages: Sequence[Message], timed: bool) -> None:
         ids = self._store_all(replicas, [content for content, lasts in messages if lasts])
         for replica in replicas:
-            self.add(replica, position, entries_of(replica.queue, messages, ids, timed))
+            self.add(replica, position, replica.queue.new_entries(messages, ids, timed))
 
     def add(self, replica: Replica, place: int, entries: Sequence[Entry]) -> None:
         """Adds *entries* to a queue; consumers get them when the event at *place* is safe."""
@@ -134,7 +133,7 @@ class MessageHandler:
         queue = replica.queue
         message_id = self._put(queue.queue_id, content, self._clock.wall_us()) if lasts else 0
         positions, queue.positions = queue.positions, count(position)
-        (entry,) = entries_of(queue, [message], [message_id] if lasts else (), True)
+        (entry,) = queue.new_entries([message], [message_id] if lasts else (), True)
         queue.positions = positions
         if lasts and not queue.has_room():
             _forget(entry, 0, queue.policy.is_sorted)  # its id is among those that came apart from the messages
@@ -257,7 +256,7 @@ class MessageHandler:
         replica.took(entries, event.why)
         for name in targets:
             target = self._owners.replicas[name]
-            self.add(target, place, entries_of(target.queue, [event.message], [ids[name]] if name in ids else (), True))
+            self.add(target, place, target.queue.new_entries([event.message], [ids[name]] if name in ids else (), True))
         self._touch(replica.queue)
         return True
 

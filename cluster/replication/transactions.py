@@ -13,7 +13,6 @@ from typing import NamedTuple
 from ...base.clock import Clock
 from ...broker.links.partial_message import PIECE_BYTES
 from ...broker.messages.entry import Entry
-from ...broker.queues.entries import entries_of
 from ...store.contract.dequeue_reason import Why
 from ...store.contract.interface import MessageStore
 from ...store.contract.transaction import Transaction as StoreTransaction
@@ -82,7 +81,7 @@ class TransactionHandler:
         for targets, messages, timed in puts:
             found = [[next(ids) for _ in targets] for _, lasts in messages if lasts]
             for number, target in enumerate(targets):
-                entries = entries_of(target.queue, messages, [those[number] for those in found], timed)
+                entries = target.queue.new_entries(messages, [those[number] for those in found], timed)
                 self._messages.add(target, place, entries)
         return True
 

@@ -1,20 +1,18 @@
-"""Producers by where their messages go: to one queue, or through an exchange."""
+"""Routes through exchanges: routing takes its share of a step, and what there is no time for is held. Core only."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...amqp.codec import header
 from ...amqp.codec.primitives import Malformed
-from ...channel.ports import Delivery, Fragment, TerminalEnd
+from ...channel.ports import Delivery, DriverEnd, Fragment
 from ..nodes.exchanges import MAX_KEY_CHARACTERS, MOST_HOPS, Exchange, way_through
 from ..nodes.targets import ExchangeTarget
-from ..queues.queue import Queue
 from .context import LinkContext
-from .enqueue import Queues
-from .producer import Producer
+from .enqueue import Enqueuer, Queues
 
 if TYPE_CHECKING:
     from ..transactions.transaction import Transaction
@@ -26,36 +24,18 @@ PORTION_UNITS = 64
 """Messages times queues between two later looks at the clock of one batch."""
 
 
-class QueueProducer(Producer):
-    """Sends to one queue."""
+class RoutedMessages:
+    """The messages of one link on their way through exchanges; a route decides through which."""
 
-    def __init__(self, links: LinkContext, terminal: TerminalEnd, queue: Queue, user: str = "") -> None:
-        super().__init__(links, terminal, user)
-        self._queue = queue
-        self._queues = (queue,)
-        queue.producers[self] = None
-
-    def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
-        super().close(returned, lost, for_good)
-        self._queue.producers.pop(self, None)
-        self._links.sender_closed(self, self._queue)
-
-    def _accept(self, fragments: list[Fragment]) -> None:
-        if self._queue.is_deleting:
-            self._reject_gone([fragment[0] for fragment in fragments], f"the queue {self._queue.name!r}")
-        else:
-            self._put(self._queues, fragments)
-
-    def _queues_of(self, start: bytes) -> Queues | None:
-        return None if self._queue.is_deleting else self._queues
-
-
-class RoutingProducer(Producer):
-    """A producer whose messages go through an exchange."""
-
-    def __init__(self, links: LinkContext, terminal: TerminalEnd, container: str, user: str = "") -> None:
-        super().__init__(links, terminal, user)
+    def __init__(self, links: LinkContext, enqueuer: Enqueuer, container: str, user: str = "") -> None:
+        self._links = links
+        self._core = links.core
+        self._enqueuer = enqueuer
+        self._terminal = enqueuer.terminal
         self._container = container
+        self._user = user
+        self._driver: DriverEnd
+        """The driver of the link, once that is closed."""
         self._asked: Exchange
         """The exchange of the long message that is arriving, after all alternates."""
         self._held: deque[Fragment] = deque()
@@ -66,8 +46,8 @@ class RoutingProducer(Producer):
         """The number of messages times queues that may still be routed before the next look at the clock."""
         self._is_put_off = self._holds_link = False
 
-    def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
-        super().close(returned, lost, for_good)
+    def close(self, driver: DriverEnd) -> None:
+        self._driver = driver
         if not self._held:
             self._leave()
 
@@ -79,18 +59,18 @@ class RoutingProducer(Producer):
     def _hold(self, fragments: Sequence[Fragment]) -> None:
         """Have these wait behind the others."""
         self._held.extend(fragments)
-        if self._transaction is not None:
-            self._held_in.update(dict.fromkeys([delivery for delivery, _, _ in fragments], self._transaction))
-            self._transaction.asking += len(fragments)
+        if self._enqueuer.transaction is not None:
+            self._held_in.update(dict.fromkeys([delivery for delivery, _, _ in fragments], self._enqueuer.transaction))
+            self._enqueuer.transaction.asking += len(fragments)
 
     def _take_first(self) -> Fragment:
         """Take the first message held, and its transaction; `_told` ends that."""
         fragment = self._held.popleft()
-        self._transaction = self._held_in.pop(fragment[0], None) if self._held_in else None
+        self._enqueuer.transaction = self._held_in.pop(fragment[0], None) if self._held_in else None
         return fragment
 
     def _told(self) -> None:
-        transaction, self._transaction = self._transaction, None
+        transaction, self._enqueuer.transaction = self._enqueuer.transaction, None
         if transaction is not None:
             transaction.asked()
 
@@ -122,9 +102,9 @@ class RoutingProducer(Producer):
         """Route what is held in a later step."""
         if not self._is_put_off:
             self._is_put_off = True
-            if not (self._is_closed or self._holds_link):
+            if not (self._enqueuer.is_closed or self._holds_link):
                 self._holds_link = True
-                self.terminal.hold()
+                self._terminal.hold()
             self._core.background.put_off(self._continue, self._user)
 
     def _continue(self) -> None:
@@ -132,11 +112,11 @@ class RoutingProducer(Producer):
         self._units = 1  # the first one is for this step
         self._route_held()
         if not self._is_put_off:
-            if self._is_closed:
+            if self._enqueuer.is_closed:
                 self._leave()
             elif self._holds_link:
                 self._holds_link = False
-                self.terminal.go_on()
+                self._terminal.go_on()
 
     def _route_held(self) -> None:
         """Route messages that are held, as long as there is time, and put the others off."""
@@ -149,7 +129,7 @@ class RoutingProducer(Producer):
         if len(key) > MAX_KEY_CHARACTERS:
             deliveries = [delivery for delivery, _, _ in fragments]
             why = f"a key has up to {MAX_KEY_CHARACTERS} characters, this one has {len(key)}"
-            self.terminal.reject(deliveries, len(deliveries), "amqp:invalid-field", why)
+            self._terminal.reject(deliveries, len(deliveries), "amqp:invalid-field", why)
             return
         route = exchange.route(key)
         if not route.asking:
@@ -162,12 +142,12 @@ class RoutingProducer(Producer):
         self, exchange: Exchange, key: str, queues: Queues, fragments: Sequence[Fragment], hops: int
     ) -> None:
         queues = tuple([queue for queue in queues if not queue.is_deleting])
-        if queues and (why := self._account.fan_out_denial(len(queues))):
-            self._refuse((), [delivery for delivery, _, _ in fragments], why)
+        if queues and (why := self._enqueuer.account.fan_out_denial(len(queues))):
+            self._enqueuer.refuse((), [delivery for delivery, _, _ in fragments], why)
             return
         if queues:
             exchange.routed += len(fragments)
-            self._put(queues, fragments)
+            self._enqueuer.enqueue(queues, fragments)
             return
         alternate = self._links.nodes.exchanges.get(exchange.alternate)
         if alternate is not None and hops < MOST_HOPS:
@@ -179,47 +159,47 @@ class RoutingProducer(Producer):
         """No queue gets these, nor by an alternate."""
         exchange.unrouted += len(fragments)
         if exchange.unroutable == "accepted":
-            self._put_nowhere(fragments)
+            self._enqueuer.accept_unrouted(fragments)
         else:
             deliveries = [delivery for delivery, _, _ in fragments]
             self._hand_back(deliveries, exchange.name)
 
     def _hand_back(self, deliveries: Sequence[Delivery], exchange: str) -> None:
-        if self._transaction is None:
-            self.terminal.hand_back(deliveries, len(deliveries))
+        if self._enqueuer.transaction is None:
+            self._terminal.hand_back(deliveries, len(deliveries))
         else:  # in a transaction hardly any client looks for that, and a commit would lose them
             why = f"the exchange {exchange!r} has no queue for it"
-            self._reject(deliveries, len(deliveries), "amqp:not-found", why)
+            self._enqueuer.reject(deliveries, len(deliveries), "amqp:not-found", why)
 
     def _queues_through(self, exchange: Exchange, key: str, start: bytes) -> Queues:
         self._asked, queues = way_through(self._links.nodes.exchanges, exchange, key, start, self._container)
         return queues
 
-    def _finish_unwanted(self, delivery: Delivery, flags: int) -> None:
+    def finish_unrouted(self, delivery: Delivery, flags: int) -> None:
         self._put_unwanted(self._asked, ((delivery, b"", flags),))
 
 
-class ExchangeProducer(RoutingProducer):
-    """Sends through one exchange: with the key of its address, or each message's subject if that has none."""
+class ExchangeRoute(RoutedMessages):
+    """The route through one exchange: with the key of its address, or each message's subject if that has none."""
 
     def __init__(
-        self, links: LinkContext, terminal: TerminalEnd, place: ExchangeTarget, container: str, user: str = ""
+        self, links: LinkContext, enqueuer: Enqueuer, place: ExchangeTarget, container: str, user: str = ""
     ) -> None:
-        super().__init__(links, terminal, container, user)
+        super().__init__(links, enqueuer, container, user)
         self._exchange = place.exchange
         self._key = place.key
-        place.exchange.producers[self] = None
+        place.exchange.producers[enqueuer] = None
 
     def _leave(self) -> None:
-        self._exchange.producers.pop(self, None)
-        self._links.nodes.maker_closed(self, self._exchange)
+        self._exchange.producers.pop(self._enqueuer, None)
+        self._links.nodes.maker_closed(self._driver, self._exchange)
 
-    def _accept(self, fragments: list[Fragment]) -> None:
+    def send(self, fragments: Sequence[Fragment]) -> None:
         if self._held:
             self._hold(fragments)
             return
         self._units = FREE_UNITS
-        self._send(fragments)
+        self._route(fragments)
         if self._held:
             self._put_off()
 
@@ -229,13 +209,13 @@ class ExchangeProducer(RoutingProducer):
                 self._put_off()
                 return
             self._units = max(self._units, 1)  # or this one would be held again, behind the others
-            self._send([self._take_first()])
+            self._route([self._take_first()])
             self._told()
 
-    def _send(self, fragments: list[Fragment]) -> None:
+    def _route(self, fragments: Sequence[Fragment]) -> None:
         """Route these; those that there is no time for are held."""
         if self._exchange.is_deleted:
-            self._reject_gone([fragment[0] for fragment in fragments], f"the exchange {self._exchange.name!r}")
+            self._enqueuer.reject_gone([fragment[0] for fragment in fragments], f"the exchange {self._exchange.name!r}")
         elif self._key or not self._exchange.needs_key:
             self._route_run(self._key, fragments)
         else:
@@ -252,7 +232,7 @@ class ExchangeProducer(RoutingProducer):
             self._route_all(self._exchange, key, fragments if many == count else fragments[done : done + many])
             done += many
 
-    def _route_by_subject(self, fragments: list[Fragment]) -> None:
+    def _route_by_subject(self, fragments: Sequence[Fragment]) -> None:
         """Runs of messages with the same subject go together."""
         run: list[Fragment] = []
         run_key = ""
@@ -260,7 +240,7 @@ class ExchangeProducer(RoutingProducer):
             try:
                 key = header.subject_of(fragment[1])
             except Malformed as error:
-                self._reject((fragment[0],), 1, "amqp:decode-error", str(error))
+                self._enqueuer.reject((fragment[0],), 1, "amqp:decode-error", str(error))
                 continue
             if run and key != run_key:
                 self._route_run(run_key, run)
@@ -270,7 +250,7 @@ class ExchangeProducer(RoutingProducer):
         if run:
             self._route_run(run_key, run)
 
-    def _queues_of(self, start: bytes) -> Queues | None:
+    def queues_of(self, start: bytes) -> Queues | None:
         try:
             key = self._key or (header.subject_of(start) if self._exchange.needs_key else "")
         except Malformed:

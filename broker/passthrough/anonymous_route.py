@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from ...amqp.codec import header
 from ...amqp.codec.primitives import Malformed
-from ...channel.ports import SETTLED, Fragment, TerminalEnd
+from ...channel.ports import SETTLED, DriverEnd, Fragment
 from ..links.context import LinkContext
-from ..links.enqueue import Queues
-from ..links.producers import FREE_UNITS, RoutingProducer
+from ..links.enqueue import Enqueuer, Queues
+from ..links.exchange_route import FREE_UNITS, RoutedMessages
 from ..nodes.access_control import SEND
 from ..nodes.targets import AddressTarget, Endpoint, ExchangeTarget
 from ..queues.queue import Queue
@@ -19,8 +18,8 @@ from .delivery import NO_TRANSACTIONS
 from .sender import PassthroughSender
 
 
-class AnonymousProducer(RoutingProducer):
-    """A producer whose messages each name their target in `to` (the anonymous relay).
+class AnonymousRoute(RoutedMessages):
+    """The route of messages that each name their target in `to` (the anonymous relay).
 
     Messages keep their order: while a queue is being made for one, those behind it wait.
     """
@@ -30,11 +29,11 @@ class AnonymousProducer(RoutingProducer):
         links: LinkContext,
         direct: PassthroughTable,
         endpoints: Mapping[str, Endpoint],
-        terminal: TerminalEnd,
+        enqueuer: Enqueuer,
         container: str,
         user: str = "",
     ) -> None:
-        super().__init__(links, terminal, container, user)
+        super().__init__(links, enqueuer, container, user)
         self._addresses = direct
         self._endpoints = endpoints
         self._asking = False
@@ -42,12 +41,12 @@ class AnonymousProducer(RoutingProducer):
         self._routing = False
         self._direct: PassthroughSender | None = None
 
-    def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
-        super().close(returned, lost, for_good)
+    def close(self, driver: DriverEnd) -> None:
+        super().close(driver)
         if self._direct is not None:
             self._direct.closed = True
 
-    def _accept(self, fragments: list[Fragment]) -> None:
+    def send(self, fragments: Sequence[Fragment]) -> None:
         if not self._held:
             self._units = FREE_UNITS
         self._hold(fragments)
@@ -57,7 +56,7 @@ class AnonymousProducer(RoutingProducer):
         if self._is_put_off:
             return
         self._routing = True
-        given = self._transaction
+        given = self._enqueuer.transaction
         while self._held and not self._asking:
             if not self._has_time():
                 self._put_off()
@@ -74,12 +73,12 @@ class AnonymousProducer(RoutingProducer):
             self._asking = True
             self._links.resolver.find(address, self._found, capabilities, user=self._user)
         self._routing = False
-        self._transaction = given
+        self._enqueuer.transaction = given
 
     def _found(self, found: AddressTarget | Exception) -> None:
         self._asking = False
         if isinstance(found, Queue):
-            self._put((found,), (self._take_first(),))
+            self._enqueuer.enqueue((found,), (self._take_first(),))
             self._told()
         elif isinstance(found, ExchangeTarget):
             fragment = self._take_first()
@@ -88,7 +87,7 @@ class AnonymousProducer(RoutingProducer):
                 self._share(found.exchange, key, 1)
                 self._route_all(found.exchange, key, (fragment,))
             except Malformed as error:
-                self._reject((fragment[0],), 1, "amqp:decode-error", str(error))
+                self._enqueuer.reject((fragment[0],), 1, "amqp:decode-error", str(error))
             self._told()
         elif isinstance(found, LookupError):
             self._hand_on_first(str(found.args[0]))
@@ -108,32 +107,32 @@ class AnonymousProducer(RoutingProducer):
             self._refuse_first("amqp:not-found", why)
             return
         fragment = self._take_first()
-        if self._transaction is None:
-            endpoint.handle((fragment,), self.terminal)
+        if self._enqueuer.transaction is None:
+            endpoint.handle((fragment,), self._terminal)
         else:
-            self._reject((fragment[0],), 1, "amqp:not-allowed", "requests take part in no transaction")
+            self._enqueuer.reject((fragment[0],), 1, "amqp:not-allowed", "requests take part in no transaction")
         self._told()
 
     def _pass_on(self, place: PassthroughAddress, fragment: Fragment) -> None:
-        if self._transaction is not None:
-            self._reject((fragment[0],), 1, "amqp:not-implemented", NO_TRANSACTIONS)
+        if self._enqueuer.transaction is not None:
+            self._enqueuer.reject((fragment[0],), 1, "amqp:not-implemented", NO_TRANSACTIONS)
             return
         if self._direct is None:
             self._direct = PassthroughSender(self._core)
-            self._direct.terminal = self.terminal
+            self._direct.terminal = self._terminal
         if place.next_hops:
             self._addresses.hold(place)
         self._direct.forward_to(place, (fragment,))
 
     def _refuse_first(self, condition: str, why: str) -> None:
         delivery, _, flags = self._take_first()
-        if self._transaction is None:
-            self.terminal.refuse_relayed(delivery, condition, why, is_settled=bool(flags & SETTLED))
+        if self._enqueuer.transaction is None:
+            self._terminal.refuse_relayed(delivery, condition, why, is_settled=bool(flags & SETTLED))
         else:
-            self._reject((delivery,), 1, condition, why)
+            self._enqueuer.reject((delivery,), 1, condition, why)
         self._told()
 
-    def _queues_of(self, start: bytes) -> Queues | None:
+    def queues_of(self, start: bytes) -> Queues | None:
         if self._held:
             return None
         try:
