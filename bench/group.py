@@ -21,7 +21,7 @@ from cairnmq.cluster.group.bus import Bus, BusMessage
 from cairnmq.cluster.group.corosync import CorosyncBus
 from cairnmq.cluster.group.frame import HEAD_BYTES
 from cairnmq.cluster.group.group import Group
-from cairnmq.cluster.group.group_events import Messages
+from cairnmq.cluster.group.group_events import EventBatch
 from cairnmq.cluster.group.member import GroupMember
 from cairnmq.cluster.group.single_member import SingleMemberGroup
 from cairnmq.tools.lab.cluster_lab import Lab, unavailable_reason
@@ -97,7 +97,7 @@ def _group_per_s(group: Group, idle: Idle, batch: int, events: int) -> float:
             given += 1
             if not given % batch:
                 group.flush()
-        came = [len(event.payloads) for event in group.step() if isinstance(event, Messages)]
+        came = [len(event.payloads) for event in group.step() if isinstance(event, EventBatch)]
         heard += sum(came)
         if not came:
             idle()
@@ -124,7 +124,7 @@ def _back_s(group: Group, idle: Idle) -> float:
     begun_s = time.perf_counter()
     if not group.multicast(LARGER):
         raise BenchError("the group takes nothing")
-    while not any(isinstance(event, Messages) for event in group.step()):
+    while not any(isinstance(event, EventBatch) for event in group.step()):
         idle()
         _in_time(begun_s)
     return time.perf_counter() - begun_s

@@ -12,9 +12,9 @@ from typing import NamedTuple
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from ..cluster.core import Core
 from ..cluster.group.member_id import MemberId
 from ..cluster.kernel.phases import SYNCED, UPDATING
+from ..cluster.member import ClusterMember
 from ..management.entities.system import One
 from ..management.protocol.entity import Attribute
 from .exposition import PREFIX, Samples, Value, metric_of
@@ -27,7 +27,7 @@ class ClusterFamily(NamedTuple):
     kind: str
     """counter or gauge."""
     help: str
-    value: Callable[[Core], Value]
+    value: Callable[[ClusterMember], Value]
 
     @property
     def full_name(self) -> str:
@@ -130,7 +130,7 @@ CLUSTER_FAMILIES = (
 class ClusterCollector(Collector):
     """Gives the families at each scrape."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: ClusterMember) -> None:
         self._core = core
 
     def collect(self) -> Iterator[Metric]:
@@ -138,7 +138,7 @@ class ClusterCollector(Collector):
             yield metric_of(family.full_name, family.kind, family.help, family.value(self._core))
 
 
-def member_rows(core: Core) -> list[dict[str, str | int | bool]]:
+def member_rows(core: ClusterMember) -> list[dict[str, str | int | bool]]:
     """A row for each configured node, as this member sees it."""
     leads = Counter(replica.owner for replica in [*core.owners.replicas.values()])
     places = core.addresses.by_node
@@ -161,7 +161,7 @@ def member_rows(core: Core) -> list[dict[str, str | int | bool]]:
     return rows
 
 
-def _state(core: Core, member: MemberId) -> str:
+def _state(core: ClusterMember, member: MemberId) -> str:
     if member in core.state.synced:
         return "synchronized"
     if member == core.state.me and core.state.phase == UPDATING:
@@ -179,7 +179,7 @@ class ClusterType(One):
     name = "cluster"
     meaning = "The cluster, as this member sees it; only where it is one. There is one, called `cluster`."
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: ClusterMember) -> None:
         super().__init__(
             (
                 Attribute("cluster", "string", "Its name.", lambda _: core.state.name),

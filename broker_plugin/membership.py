@@ -10,25 +10,25 @@ from typing import Any
 from ..base.clock import Clock
 from ..base.errors import CairnError
 from ..cluster.assembly import ClusterAssembly
-from ..cluster.core import Core, MemberOptions
 from ..cluster.group.config_check import agreement
 from ..cluster.group.corosync import CorosyncBus
 from ..cluster.group.group import Group
 from ..cluster.group.member import GroupMember
 from ..cluster.group.single_member import SingleMemberGroup
 from ..cluster.kernel.events import VERSION
-from ..cluster.nodes.failover_addresses import Place, Places
+from ..cluster.member import ClusterMember, MemberOptions
+from ..cluster.nodes.failover_addresses import ClientAddress, ClientAddresses
 from ..cluster.poller import Poller, Watch
 from ..store.journaled.discarded_state import Aside
 from .options import ClusterOptions
 
 
-def reachable(places: Places) -> Places:
+def reachable(places: ClientAddresses) -> ClientAddresses:
     """Return the addresses of a listener that others can use: the machine's name for any address, no loopback."""
-    return Places(_reachable(places.plain), _reachable(places.tls))
+    return ClientAddresses(_reachable(places.plain), _reachable(places.tls))
 
 
-def _reachable(places: Sequence[Place]) -> tuple[Place, ...]:
+def _reachable(places: Sequence[ClientAddress]) -> tuple[ClientAddress, ...]:
     found = []
     for host, port in places:
         address = ip_address(host)
@@ -39,7 +39,7 @@ def _reachable(places: Sequence[Place]) -> tuple[Place, ...]:
     return tuple(found)
 
 
-class Membership:
+class ClusterMembership:
     """The cluster membership of a broker. Created before the broker, and started when it runs."""
 
     def __init__(
@@ -48,7 +48,7 @@ class Membership:
         clock: Clock,
         fail: Callable[[CairnError], None],
         alike: Mapping[str, Sequence[str]],
-        places: Places,
+        places: ClientAddresses,
         aside: Aside | None = None,
     ) -> None:
         """*fail*: the broker can't be a member any more; *alike*: options that all members have to have alike.
@@ -68,9 +68,9 @@ class Membership:
         if self._listens:
             bus = CorosyncBus(options.size or None, clock)
             group = GroupMember(bus, clock, agreed=agreement(options.name, VERSION, alike))
-            self.core = Core(group, options.name, lambda: bus.configured, clock, fail, settings)
+            self.core = ClusterMember(group, options.name, lambda: bus.configured, clock, fail, settings)
         else:  # alone, all of it happens in the broker's own steps
-            self.core = Core(SingleMemberGroup(), options.name, lambda: 1, clock, fail, settings)
+            self.core = ClusterMember(SingleMemberGroup(), options.name, lambda: 1, clock, fail, settings)
         self.assembly = ClusterAssembly(self.core)
         self._listening: Poller | None = None
 

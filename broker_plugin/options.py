@@ -15,7 +15,7 @@ from ..broker.users.quotas import Quota
 from ..channel.connector_target import Target
 from ..channel.connector_target import parse as parse_target
 from ..cluster.health.liveness import SILENCE_S
-from ..cluster.nodes.failover_addresses import Places
+from ..cluster.nodes.failover_addresses import ClientAddresses
 from ..journal.files.archive import ArchiveLimits
 from ..router.options import RouterOptions
 from ..store.contract.options import StoreOptions
@@ -26,10 +26,10 @@ __all__ = [
     "ArchiveLimits",
     "AutoLink",
     "BrokerOptions",
+    "ClientAddresses",
     "ClusterOptions",
     "ExportOptions",
     "LinkRoute",
-    "Places",
     "QueueChoice",
     "Quota",
     "RouterOptions",
@@ -52,7 +52,7 @@ class ClusterOptions:
     """The number of members; 0 for as many as corosync's nodelist has, 1 for a cluster without corosync."""
     force: bool = False
     """An operator's word that those who are here are enough, majority or not."""
-    advertise: Places | None = None
+    advertise: ClientAddresses | None = None
     """The addresses at which clients reach this member; None for those it listens at."""
     keep_aside: int = 2
     """The number of divergent states to keep after state transfers; 0 for none."""

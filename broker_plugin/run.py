@@ -14,7 +14,7 @@ from ..base.errors import CairnError, JournalError
 from ..broker.broker import Broker
 from ..broker.nodes.access_control import read as read_access
 from ..broker.passthrough.sender import SESSION_WINDOW_BYTES
-from ..cluster.nodes.failover_addresses import Places
+from ..cluster.nodes.failover_addresses import ClientAddresses
 from ..management.protocol.request import CONFLICT, OK
 from ..management.serve import serve
 from ..router.kernel.core import Core
@@ -29,13 +29,13 @@ from ..store.journaled.store import JournalStore
 from .broker_exposition import BrokerCollector
 from .cluster_exposition import ClusterCollector, ClusterType
 from .exposition import JournalCollector
+from .file_reload import FileReload, quotas_of
 from .health import Health
+from .helper_process import helper_processes, sidecar_dir
 from .helper_thread import HelperThread
-from .membership import Membership
+from .membership import ClusterMembership
 from .metrics_server import MetricsServer
 from .options import BrokerOptions
-from .process_beside import processes_beside, sidecar_dir
-from .reloading import Reloading, quotas_of
 from .service_manager import ServiceManager
 
 log = logging.getLogger(__name__)
@@ -85,12 +85,12 @@ class RunningBroker:
                 "--multicast": options.multicast,
                 "--cluster-silence": (f"{options.cluster.silence_s:g}",),
             }
-            places = Places(self._router.places, self._router.tls_places)
+            places = ClientAddresses(self._router.places, self._router.tls_places)
             aside = None
             if options.cluster.keep_aside and isinstance(self._store, JournalStore):
                 place = options.store
                 aside = Aside(options.store_dir, clock, options.cluster.keep_aside, place.connect, place.catalog)
-            self._membership = Membership(options.cluster, clock, self._core.fail, alike, places, aside)
+            self._membership = ClusterMembership(options.cluster, clock, self._core.fail, alike, places, aside)
             self._membership.core.addresses.on_change = lambda others: self._router.failover_to(*others)
         self._broker = Broker(
             self._store,
@@ -113,7 +113,7 @@ class RunningBroker:
             notes=self._store if options.store.acquisitions and isinstance(self._store, JournalStore) else None,
         )
         self._manager = manager
-        self._reloading = Reloading(options.acl_file, options.quota, self._router, self._broker, self._post)
+        self._file_reload = FileReload(options.acl_file, options.quota, self._router, self._broker, self._post)
         own_types = () if self._membership is None else (ClusterType(self._membership.core),)
         serve(self._broker, self._broker.resolver.why_not, self._reload_for, own_types, self._audit)
         room_again = self._broker.sender_credit.grant_withheld
@@ -137,7 +137,7 @@ class RunningBroker:
             if isinstance(store, JournalStore):
                 self._metrics.show(JournalCollector(lambda: measure(store)))
         self._options = options
-        self._beside = processes_beside(options)
+        self._beside = helper_processes(options)
         self._durable(self._store.durable_lsn)  # what recovery left without anything in it goes, also without traffic
         if manager is not None:
             manager.ready(self._listening)
@@ -211,7 +211,7 @@ class RunningBroker:
         """Not the core's thread. Whoever started this broker hears when it goes by what was read, or why not."""
         manager = self._manager
         if manager is None:
-            self._reloading.reload(done)
+            self._file_reload.reload(done)
             return
 
         def applied(gone: int) -> None:
@@ -220,7 +220,7 @@ class RunningBroker:
 
         manager.reloading()
         try:
-            self._reloading.reload(applied)
+            self._file_reload.reload(applied)
         except CairnError as error:
             self._post(manager.reloaded, f"{self._listening}; nothing is reloaded: {error}", self._broker.scheduler)
             raise

@@ -77,7 +77,7 @@ class ApplyLoop:
             return
         try:
             event = events.decode(payload)
-            if isinstance(event, events.Part):
+            if isinstance(event, events.PartEvent):
                 whole = self._whole(sender, event)
                 if whole is None:
                     return
@@ -91,12 +91,12 @@ class ApplyLoop:
                 self._locals.heard()
             return
         local = self._locals.heard() if mine else None
-        if isinstance(event, events.Ack):
+        if isinstance(event, events.AckEvent):
             commits.heard(sender, event.numbers)
-        elif isinstance(event, events.Control) and event.about["what"] == "alive":  # nothing is to be done
+        elif isinstance(event, events.ControlEvent) and event.about["what"] == "alive":  # nothing is to be done
             if mine:
                 self._came_back()
-        elif isinstance(event, events.Control):
+        elif isinstance(event, events.ControlEvent):
             self._told(received, event.about, local)
         elif state.phase == KEEPING:
             self._keep(received, local)
@@ -131,19 +131,19 @@ class ApplyLoop:
 
     def _do(self, sender: MemberId, position: int, event: events.Event, local: LocalEvent | None) -> None:
         messages, done = self._messages, True
-        if isinstance(event, events.Enqueue):
+        if isinstance(event, events.EnqueueEvent):
             messages.enqueue(position, event.names, event.messages, event.timed)
-        elif isinstance(event, events.Dequeue):
+        elif isinstance(event, events.DequeueEvent):
             messages.dequeue(sender, event, local)
-        elif isinstance(event, events.Release):
+        elif isinstance(event, events.ReleaseEvent):
             messages.release(sender, event, local)
-        elif isinstance(event, events.Move):
+        elif isinstance(event, events.MoveEvent):
             done = messages.move(sender, position, event, local)
-        elif isinstance(event, events.Front):
+        elif isinstance(event, events.FrontEvent):
             self._receiver.front(sender, event)
-        elif isinstance(event, events.Digests):
+        elif isinstance(event, events.DigestsEvent):
             self._receiver.digests(sender, event)
-        elif isinstance(event, events.Transaction):
+        elif isinstance(event, events.TransactionEvent):
             done = self._transactions.do(sender, position, event, local)
             if local is not None and local.heard is not None:
                 local.heard()
@@ -157,7 +157,7 @@ class ApplyLoop:
             abandon(local)
         self._receiver.keep(received._replace(kept=True))
 
-    def _whole(self, sender: MemberId, part: events.Part) -> bytes | None:
+    def _whole(self, sender: MemberId, part: events.PartEvent) -> bytes | None:
         """Returns the event whose last fragment is *part*, if it is one."""
         phase = self._state.phase
         try:

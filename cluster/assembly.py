@@ -8,7 +8,7 @@ from ..broker.nodes.registry import MakeQueue, NodeDeleted
 from ..broker.transactions.moves import Moves
 from ..broker.transactions.replicated_moves import ReplicatedMoves
 from .broker_handler import BrokerHandler
-from .core import Core
+from .member import ClusterMember
 from .nodes.cluster_nodes import ClusterNodes
 from .replicated_order import ReplicatedReturns
 
@@ -16,9 +16,9 @@ from .replicated_order import ReplicatedReturns
 class ClusterAssembly:
     """Fulfills `broker.broker.MemberAssembly`. Core only."""
 
-    def __init__(self, core: Core) -> None:
-        self._member = core
-        self.members = BrokerHandler(core)
+    def __init__(self, member: ClusterMember) -> None:
+        self._member = member
+        self.members = BrokerHandler(member)
 
     def nodes(self, core: CoreContext, make_queue: MakeQueue, gone: NodeDeleted) -> ClusterNodes:
         self._member.nodes = ClusterNodes(self.members, core.store, core.post, make_queue, gone)

@@ -17,10 +17,10 @@ from ..broker.queues.policy import Policy
 from ..broker.queues.queue import Queue
 from ..channel.ports import TerminalEnd
 from ..store.contract.dequeue_reason import Why
-from .core import Core
 from .kernel import events
-from .kernel.events import Dequeue, Enqueue, Move, Release, Transaction
+from .kernel.events import DequeueEvent, EnqueueEvent, MoveEvent, ReleaseEvent, TransactionEvent
 from .kernel.local_messages import NOTHING, LocalEvent
+from .member import ClusterMember
 from .nodes.cluster_nodes import Answered
 from .replicated_order import ReplicatedOrder, ReplicatedReturns
 from .replication.enqueue_batches import count_arrivals, split
@@ -37,8 +37,8 @@ class BrokerHandler:
     returns: ReplicatedReturns
     """Set when the parts of the member are built."""
 
-    def __init__(self, core: Core) -> None:
-        self.core = core
+    def __init__(self, member: ClusterMember) -> None:
+        self.member = member
 
     # ---- queues ---------------------------------------------------------------------------------------------------
 
@@ -54,16 +54,16 @@ class BrokerHandler:
         return True
 
     def change(self, about: dict[str, Any], done: Answered) -> None:
-        self.core.wiring_changes.change(about, done)
+        self.member.wiring_changes.change(about, done)
 
     def made(self, queue: Queue) -> None:
         queue.replicated = True
         queue.order = ReplicatedOrder(queue, self.returns)
-        self.core.owners.made(Replica(queue))
+        self.member.owners.made(Replica(queue))
 
     def gone(self, queue: Queue) -> None:
-        self.core.owners.gone(queue.name)
-        self.core.feeds.gone(queue.name)
+        self.member.owners.gone(queue.name)
+        self.member.feeds.gone(queue.name)
 
     @property
     def shares_queues(self) -> bool:
@@ -71,124 +71,124 @@ class BrokerHandler:
 
     @property
     def is_alone(self) -> bool:
-        return self.core.state.is_alone
+        return self.member.state.is_alone
 
     def follow(self, queue: Queue, said: ReplicaPosition, terminal: TerminalEnd) -> None:
-        self.core.feeds.open(queue, said, terminal)
+        self.member.feeds.open(queue, said, terminal)
 
     def consuming(self, queue: Queue) -> None:
-        replica = self.core.owners.replicas.get(queue.name)
+        replica = self.member.owners.replicas.get(queue.name)
         if replica is not None and replica.queue is queue:
-            self.core.owners.consuming(queue.name)
+            self.member.owners.consuming(queue.name)
 
     def not_consuming(self, queue: Queue) -> None:
-        replica = self.core.owners.replicas.get(queue.name)
+        replica = self.member.owners.replicas.get(queue.name)
         if replica is not None and replica.queue is queue:
-            self.core.owners.not_consuming(queue.name)
+            self.member.owners.not_consuming(queue.name)
 
     def deletes(self, queue: Queue) -> bool:
-        replica = self.core.owners.replicas.get(queue.name)
-        return replica is not None and queue.is_owner and replica.interested <= {self.core.state.me}
+        replica = self.member.owners.replicas.get(queue.name)
+        return replica is not None and queue.is_owner and replica.interested <= {self.member.state.me}
 
     def is_taken(self, queue: Queue) -> bool:
-        replica = self.core.owners.replicas.get(queue.name)
-        return replica is not None and not replica.interested <= {self.core.state.me}
+        replica = self.member.owners.replicas.get(queue.name)
+        return replica is not None and not replica.interested <= {self.member.state.me}
 
     def why_not_serving(self) -> str:
-        return self.core.service.why_not_serving()
+        return self.member.service.why_not_serving()
 
     # ---- messages -------------------------------------------------------------------------------------------------
 
     def enqueue(self, queues: Sequence[Queue], kept: Kept, then: Then, refused: Then) -> None:
         names = [queue.name for queue in queues]
-        batches = [kept.messages] if self.core.state.is_alone else split(kept.messages)
+        batches = [kept.messages] if self.member.state.is_alone else split(kept.messages)
         for number, batch in enumerate(batches, 1):
             is_last = number == len(batches)
             local = LocalEvent(
                 then if is_last else _nothing, refused if is_last else None, Kept(batch, kept.timed), names,
                 heard=count_arrivals(queues, batch),
             )  # fmt: skip
-            if self.core.state.is_alone:
-                self.core.broadcaster.send(_ENQUEUE, local)
+            if self.member.state.is_alone:
+                self.member.broadcaster.send(_ENQUEUE, local)
             else:
-                self.core.flow.put(local, sum([len(content) for content, _ in batch]))
+                self.member.flow.multicast(local, sum([len(content) for content, _ in batch]))
 
     def take(self, queue: Queue, entries: Sequence[Entry], why: Why, then: Then) -> None:
-        event = Dequeue(why, queue.name, tuple([entry.position & ARRIVAL_MASK for entry in entries]))
+        event = DequeueEvent(why, queue.name, tuple([entry.position & ARRIVAL_MASK for entry in entries]))
         local = LocalEvent(then, queue=queue, entries=entries, event=event)
-        self.core.broadcaster.send(_DEQUEUE if self.core.state.is_alone else events.dequeue(*event), local)
+        self.member.broadcaster.send(_DEQUEUE if self.member.state.is_alone else events.dequeue(*event), local)
 
     def give_back(self, queue: Queue, entries: Sequence[tuple[Entry, bool]], then: Then) -> None:
         positions = tuple([entry.position & ARRIVAL_MASK for entry, _ in entries])
         failed = bytes([bad for _, bad in entries])
-        event = Release(queue.name, positions, failed)
+        event = ReleaseEvent(queue.name, positions, failed)
         local = LocalEvent(then, queue=queue, entries=[entry for entry, _ in entries], event=event)
-        self.core.broadcaster.send(events.release(queue.name, positions, [*map(bool, failed)]), local)
+        self.member.broadcaster.send(events.release(queue.name, positions, [*map(bool, failed)]), local)
 
     def move(
         self, queue: Queue, entry: Entry, targets: Sequence[Queue], content: bytes, why: Why, then: Then, refused: Then
     ) -> None:
         names = [target.name for target in targets]
-        event = Move(why, queue.name, entry.position & ARRIVAL_MASK, names, (content, entry.message_id > 0))
-        self.core.broadcaster.send(
+        event = MoveEvent(why, queue.name, entry.position & ARRIVAL_MASK, names, (content, entry.message_id > 0))
+        self.member.broadcaster.send(
             events.move(*event), LocalEvent(then, refused, queue=queue, entries=(entry,), event=event)
         )
 
     def transact(self, work: Work, heard: Then, then: Then, refused: Then) -> None:
-        parts: list[Enqueue | Dequeue | Move] = []
+        parts: list[EnqueueEvent | DequeueEvent | MoveEvent] = []
         locals_: list[LocalEvent] = []
         for queues, kept in work.puts:
-            parts.append(Enqueue([queue.name for queue in queues], kept.messages, kept.timed))
+            parts.append(EnqueueEvent([queue.name for queue in queues], kept.messages, kept.timed))
             locals_.append(NOTHING)
         for queue, entries, why in work.takes:
-            parts.append(Dequeue(why, queue.name, tuple([entry.position & ARRIVAL_MASK for entry in entries])))
+            parts.append(DequeueEvent(why, queue.name, tuple([entry.position & ARRIVAL_MASK for entry in entries])))
             locals_.append(LocalEvent(_nothing, queue=queue, entries=entries))
         for queue, entry, targets, message, why in work.moves:
             names = [target.name for target in targets]
-            parts.append(Move(why, queue.name, entry.position & ARRIVAL_MASK, names, message))
+            parts.append(MoveEvent(why, queue.name, entry.position & ARRIVAL_MASK, names, message))
             locals_.append(LocalEvent(_nothing, queue=queue, entries=(entry,)))
-        local = LocalEvent(then, refused, event=Transaction(parts), parts=locals_, heard=heard)
-        if self.core.state.is_alone:
-            self.core.broadcaster.send(_TRANSACTION, local)
+        local = LocalEvent(then, refused, event=TransactionEvent(parts), parts=locals_, heard=heard)
+        if self.member.state.is_alone:
+            self.member.broadcaster.send(_TRANSACTION, local)
             return
         event = events.transaction(parts)
         if work.puts:
-            self.core.flow.put(local, len(event), event)
+            self.member.flow.multicast(local, len(event), event)
         else:
-            self.core.broadcaster.send(event, local)
+            self.member.broadcaster.send(event, local)
 
     def purge(self, queue: Queue, done: Callable[[int | Exception], None]) -> None:
-        self.core.purges.ask(queue.name, done)
+        self.member.purges.ask(queue.name, done)
 
     # ---- steps ----------------------------------------------------------------------------------------------------
 
     def when_answered(self, action: Then) -> None:
-        core = self.core
-        if not len(core.locals) and not core.commits.backlog and not core.flow.held_bytes:
+        member = self.member
+        if not len(member.locals) and not member.commits.backlog and not member.flow.held_bytes:
             action()
         else:
             behind = LocalEvent(action, always=True)
-            if not core.flow.put_behind(behind):
-                core.broadcaster.send(events.control("nothing"), behind)
+            if not member.flow.multicast_behind(behind):
+                member.broadcaster.send(events.control("nothing"), behind)
 
     @property
     def holds(self) -> bool:
-        return self.core.flow.holds
+        return self.member.flow.holds
 
     def held_up(self, then: Then) -> bool:
-        return self.core.flow.held_up(then)
+        return self.member.flow.held_up(then)
 
     def reports_by(self, reporter: Callable[[Report], Report]) -> None:
-        self.core.queries.reporter = reporter
+        self.member.queries.reporter = reporter
 
     def gather(self, asked: Report, limit_s: float, done: Callable[[Gathered], None]) -> None:
-        self.core.queries.gather(asked, limit_s, done)
+        self.member.queries.gather(asked, limit_s, done)
 
     def durable(self) -> None:
-        self.core.durable()
+        self.member.durable()
 
     def step(self) -> bool:
-        return self.core.step()
+        return self.member.step()
 
 
 def _nothing() -> None:

@@ -15,7 +15,7 @@ from .replication.flow_control import FlowControl
 from .state_transfer.receiver import TransferReceiver
 
 
-class Progress:
+class MemberProgress:
     """The progress of one member."""
 
     def __init__(

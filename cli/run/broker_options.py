@@ -17,9 +17,9 @@ from ...base.extras import install_hint
 from ...broker_plugin.options import (
     ArchiveLimits,
     BrokerOptions,
+    ClientAddresses,
     ClusterOptions,
     ExportOptions,
-    Places,
     QueueChoice,
     Quota,
     RouterOptions,
@@ -213,7 +213,7 @@ def _cluster_of(given: BrokerSettings) -> ClusterOptions | None:
         given.cluster_name,
         given.cluster_size or 0,
         given.cluster_force,
-        Places(plain, tls) if advertise else None,
+        ClientAddresses(plain, tls) if advertise else None,
         ClusterOptions.keep_aside if kept is None else kept,
         silence_s or ClusterOptions.silence_s,
     )

@@ -30,7 +30,7 @@ from ..kernel import events
 from ..kernel.context import MemberContext
 from ..kernel.local_messages import LocalEvent
 from ..kernel.phases import SYNCED
-from ..replication.change_watch import ChangeWatch, QueueChange, ranges
+from ..replication.change_watch import ChangeWatch, WatchedChange, ranges
 from ..replication.replica import Replica
 from ..replication.standing_messages import standing_messages
 from .feed_step import FeedPart, LoadedPart
@@ -93,7 +93,7 @@ class ReplicatedFeed(DownstreamLink):
         """What stood at the cut and is still to be sent: positions and ids."""
         self._keeps: list[bytes] | None = None
         """Events of what went until the cut; None when they have been sent."""
-        self._cut = QueueChange(0, 0)
+        self._cut = WatchedChange(0, 0)
         self._owed: set[int] = set()
         """Positions of messages that were gone when they were to be read."""
         self._part: FeedPart | None = None
@@ -135,7 +135,7 @@ class ReplicatedFeed(DownstreamLink):
         )
         there = ranges(position for position in found if position <= self._after)
         self._keeps = [*_keeps(there, self._after)] if self._after else []
-        self._cut = QueueChange(position + 1, self._clock.wall_us(), purged=replica.last)
+        self._cut = WatchedChange(position + 1, self._clock.wall_us(), purged=replica.last)
         self._owed.clear()
         self._watch = ChangeWatch(self._commits, self._clock, self.go_on)
         self._watch.safe = position + 1
@@ -241,7 +241,7 @@ class ReplicatedFeed(DownstreamLink):
             flags = END | BETWEEN
         return self._made(batch, others, flags, self._cut)
 
-    def _gathered(self, watch: ChangeWatch) -> Iterator[QueueChange]:
+    def _gathered(self, watch: ChangeWatch) -> Iterator[WatchedChange]:
         """Yields the changes of the next step: few, or as many as it takes until nothing is owed any more."""
         store, size, size_bytes = self._store, 0, 0
         while watch.units and watch.units[0].place <= watch.safe:
@@ -260,7 +260,7 @@ class ReplicatedFeed(DownstreamLink):
                 if not self._owed:
                     return
 
-    def _part_of(self, units: list[QueueChange]) -> FeedPart:
+    def _part_of(self, units: list[WatchedChange]) -> FeedPart:
         last = units[-1]
         puts: dict[int, int] = {}
         others: list[bytes] = []
@@ -278,7 +278,7 @@ class ReplicatedFeed(DownstreamLink):
         self._after = max(self._after, *[position for unit in units for position, _ in unit.puts[-1:]], 0)
         return self._made([*puts.items()], others, 0 if self._owed else END | WHOLE, last)
 
-    def _made(self, puts: list[tuple[int, int]], others: list[bytes], flags: int, last: QueueChange) -> FeedPart:
+    def _made(self, puts: list[tuple[int, int]], others: list[bytes], flags: int, last: WatchedChange) -> FeedPart:
         head = Head(flags, max(self._placed(last.place), self._place), self._after, last.time_us)
         return FeedPart(self._store, puts, others, head)
 
@@ -312,7 +312,7 @@ class ReplicatedFeed(DownstreamLink):
         """Does nothing: this member keeps nothing for the follower."""
 
 
-def _is_in(unit: QueueChange, position: int) -> bool:
+def _is_in(unit: WatchedChange, position: int) -> bool:
     return any(begin <= position <= end for begin, end in unit.kept)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 
-class Address(NamedTuple):
+class BusAddress(NamedTuple):
     """A process on a node. A process that leaves and joins again keeps it."""
 
     node: int
@@ -30,7 +30,7 @@ class RingId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BusMessage:
-    sender: Address
+    sender: BusAddress
     frame: bytes
 
 
@@ -43,9 +43,9 @@ class BusChange:
     """
 
     ring: RingId
-    members: frozenset[Address]
-    left: frozenset[Address]
-    joined: frozenset[Address]
+    members: frozenset[BusAddress]
+    left: frozenset[BusAddress]
+    joined: frozenset[BusAddress]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Bus(Protocol):
     """One process's place on it. One thread at a time; no call blocks."""
 
     @property
-    def address(self) -> Address:
+    def address(self) -> BusAddress:
         """Known once `join` was called."""
         ...
 

@@ -23,7 +23,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ...base.clock import Clock, SystemClock
-from .bus import Address, BusChange, BusDied, BusEvent, BusMessage, BusQuorum, RingId
+from .bus import BusAddress, BusChange, BusDied, BusEvent, BusMessage, BusQuorum, RingId
 from .corosync_library import (
     AGREED,
     EXIST,
@@ -58,7 +58,7 @@ V1 = 1
 INITIAL_RING = 1
 
 
-class Connection(NamedTuple):
+class CorosyncConnection(NamedTuple):
     """To one service of the daemon."""
 
     handle: int
@@ -74,21 +74,21 @@ class CorosyncBus:
         """*configured* members instead of as many as the nodelist has."""
         self._clock = clock or SystemClock()
         self._answer_s = answer_s
-        self.address = Address(0, 0)
+        self.address = BusAddress(0, 0)
         self.configured = configured or 0
         self.nodes: tuple[int, ...] = ()
         """Of the nodelist."""
         self._name = ffi.new("struct cpg_name *")
-        self._cpg: Connection | None = None
-        self._quorum: Connection | None = None
-        self._joining: Beside[Connection] | None = None
+        self._cpg: CorosyncConnection | None = None
+        self._quorum: CorosyncConnection | None = None
+        self._joining: Beside[CorosyncConnection] | None = None
         """What connects and joins, while it does."""
         self._joining_since_s = 0.0
         self._is_silent = False
         """The log says that the daemon does not answer."""
         self._joined = False
         self._came: deque[BusEvent] = deque()
-        self._members: frozenset[Address] = frozenset()
+        self._members: frozenset[BusAddress] = frozenset()
         self._ring = RingId(0, 0)
         self._vector = ffi.new("struct iovec *")
         self._epoll: Any = None
@@ -117,7 +117,7 @@ class CorosyncBus:
         except GroupError:
             self.close()
             raise
-        self.address = Address(self._cpg.node, os.getpid())
+        self.address = BusAddress(self._cpg.node, os.getpid())
         self._epoll.register(self._quorum.fd, select.EPOLLIN)
         self._begin_joining(None)
 
@@ -132,7 +132,7 @@ class CorosyncBus:
         if self._joining is None:  # else that one goes on, and is as good: it has heard nothing yet
             self._begin_joining(before)
 
-    def _begin_joining(self, before: Connection | None) -> None:
+    def _begin_joining(self, before: CorosyncConnection | None) -> None:
         """By the connection that is there, or by a new one instead of *before*."""
         there, self._cpg = self._cpg, None
         self._joining = Beside(partial(self._join, there, before), _finalize)
@@ -185,9 +185,9 @@ class CorosyncBus:
 
     # ---- connections: in threads of their own -----------------------------------------------------------------------
 
-    def _connect(self, given_up: threading.Event) -> tuple[Connection, Connection, int]:
+    def _connect(self, given_up: threading.Event) -> tuple[CorosyncConnection, CorosyncConnection, int]:
         cpg = self._open()
-        quorum: Connection | None = None
+        quorum: CorosyncConnection | None = None
         try:
             quorum = self._open_quorum()
             configured, nodes = nodes_configured()
@@ -197,7 +197,9 @@ class CorosyncBus:
             _finalize(cpg, quorum)
             raise
 
-    def _join(self, there: Connection | None, before: Connection | None, given_up: threading.Event) -> Connection:
+    def _join(
+        self, there: CorosyncConnection | None, before: CorosyncConnection | None, given_up: threading.Event
+    ) -> CorosyncConnection:
         """Be in the group, by the connection that is *there*, or by a new one instead of *before*."""
         _finalize(before)
         cpg = there or self._open()
@@ -212,16 +214,16 @@ class CorosyncBus:
             raise
         return cpg
 
-    def _open(self) -> Connection:
+    def _open(self) -> CorosyncConnection:
         cpg = load().cpg
         handle, number = ffi.new("uint64_t *"), ffi.new("unsigned int *")
         deliver, members, ring, _ = self._callbacks
         model = ffi.new("cpg_model_v1_data_t *", (V1, deliver, members, ring, INITIAL_RING))
         check(cpg.cpg_model_initialize(handle, V1, model, ffi.NULL), "to connect")
         check(cpg.cpg_local_get(handle[0], number), "to learn the number of this node")
-        return Connection(handle[0], _descriptor(cpg.cpg_fd_get, handle[0]), number[0])
+        return CorosyncConnection(handle[0], _descriptor(cpg.cpg_fd_get, handle[0]), number[0])
 
-    def _open_quorum(self) -> Connection:
+    def _open_quorum(self) -> CorosyncConnection:
         quorum = load().quorum
         handle, kind = ffi.new("uint64_t *"), ffi.new("uint32_t *")
         callbacks = ffi.new("quorum_callbacks_t *", (self._callbacks[3],))
@@ -231,9 +233,9 @@ class CorosyncBus:
                 "corosync.conf", "it has no quorum provider", "write quorum { provider: corosync_votequorum } to it"
             )
         check(quorum.quorum_trackstart(handle[0], TRACK_CURRENT | TRACK_CHANGES), "to follow quorum")
-        return Connection(handle[0], _descriptor(quorum.quorum_fd_get, handle[0]))
+        return CorosyncConnection(handle[0], _descriptor(quorum.quorum_fd_get, handle[0]))
 
-    def _look_whether_joined(self, joining: Beside[Connection]) -> None:
+    def _look_whether_joined(self, joining: Beside[CorosyncConnection]) -> None:
         waited_s = self._clock.monotonic_s() - self._joining_since_s
         if not joining.ended():
             if waited_s > self._answer_s and not self._is_silent:
@@ -270,7 +272,7 @@ class CorosyncBus:
         self._dead = f"what corosync said could not be taken: {error!r}"
 
     def _delivered(self, handle: int, name: Any, node: int, pid: int, message: Any, size: int) -> None:
-        self._came.append(BusMessage(Address(node, pid), ffi.buffer(message, size)[:]))
+        self._came.append(BusMessage(BusAddress(node, pid), ffi.buffer(message, size)[:]))
 
     def _members_changed(
         self, handle: int, name: Any, members: Any, members_count: int, left: Any, left_count: int, joined: Any,
@@ -290,7 +292,7 @@ class CorosyncBus:
         self._came.append(BusQuorum(bool(quorate)))
 
 
-def _finalize(cpg: Connection | None, quorum: Connection | None = None) -> None:
+def _finalize(cpg: CorosyncConnection | None, quorum: CorosyncConnection | None = None) -> None:
     if cpg is not None:
         load().cpg.cpg_finalize(cpg.handle)
     if quorum is not None:
@@ -304,8 +306,8 @@ def _descriptor(fd_get: Any, handle: int) -> int:
     return int(number[0])
 
 
-def _addresses(some: Any, count: int) -> frozenset[Address]:
-    return frozenset(Address(some[index].nodeid, some[index].pid) for index in range(count))
+def _addresses(some: Any, count: int) -> frozenset[BusAddress]:
+    return frozenset(BusAddress(some[index].nodeid, some[index].pid) for index in range(count))
 
 
 def _check_stack() -> None:

@@ -40,7 +40,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from .bus import Address, RingId
+from .bus import BusAddress, RingId
 from .group import MAX_PAYLOAD_BYTES, GroupError
 from .member_id import MemberId
 
@@ -81,7 +81,7 @@ class OtherVersion(BadFrame):
 
 
 @dataclass(frozen=True, slots=True)
-class Hello:
+class HelloFrame:
     """I want to be in."""
 
     incarnation: int
@@ -94,7 +94,7 @@ class Hello:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class WelcomeEntry:
     """A member, and the number that its next events frame has."""
 
     member: MemberId
@@ -102,7 +102,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Welcome:
+class WelcomeFrame:
     """You were let in when your hello was heard, and so things stood then, you among them."""
 
     incarnation: int
@@ -111,11 +111,11 @@ class Welcome:
     state: int
     position: int
     forced: bool
-    entries: tuple[Entry, ...]
+    entries: tuple[WelcomeEntry, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Events:
+class EventsFrame:
     incarnation: int
     seq: int
     heard: int
@@ -125,7 +125,7 @@ class Events:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class LostFrame:
     """My own events frame *seq* did not come back to me, a later one did: I leave."""
 
     incarnation: int
@@ -133,7 +133,7 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RefusalFrame:
     """You are not let in by the group that I am in."""
 
     incarnation: int
@@ -142,7 +142,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Expulsion:
+class ExpulsionFrame:
     """A silent member is to leave the group, unless it has said something that the sender had not heard."""
 
     incarnation: int
@@ -150,7 +150,7 @@ class Expulsion:
     next_seq: int
 
 
-Frame = Hello | Welcome | Events | Lost | Refusal | Expulsion
+Frame = HelloFrame | WelcomeFrame | EventsFrame | LostFrame | RefusalFrame | ExpulsionFrame
 
 
 def next_state(before: int, view: int, position: int, members: Iterable[MemberId]) -> int:
@@ -159,7 +159,7 @@ def next_state(before: int, view: int, position: int, members: Iterable[MemberId
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
-def digest(members: Iterable[Address]) -> int:
+def digest(members: Iterable[BusAddress]) -> int:
     """64 bits that stand for a set of members."""
     text = ",".join(f"{node}/{pid}" for node, pid in sorted(members))
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
@@ -167,22 +167,22 @@ def digest(members: Iterable[Address]) -> int:
 
 def encode(frame: Frame) -> bytes:
     match frame:
-        case Events():
+        case EventsFrame():
             return encode_events(frame.incarnation, frame.seq, frame.heard, frame.view, frame.state, frame.payloads)
-        case Hello():
+        case HelloFrame():
             flags = FORCED if frame.forced else 0
             body = _HELLO.pack(*frame.ring, frame.digest, frame.view, frame.configured, flags)
             body += _text(frame.agreed)
             return _sealed(HELLO, 0, frame.incarnation, 0, 0, 0, 0, body)
-        case Welcome():
+        case WelcomeFrame():
             head = _WELCOME.pack(*frame.target, frame.position, FORCED if frame.forced else 0)
             body = head + b"".join(_ENTRY.pack(*entry.member, entry.next_seq) for entry in frame.entries)
             return _sealed(WELCOME, len(frame.entries), frame.incarnation, 0, 0, frame.view, frame.state, body)
-        case Lost():
+        case LostFrame():
             return _sealed(LOST, 0, frame.incarnation, frame.seq, 0, 0, 0, b"")
-        case Refusal():
+        case RefusalFrame():
             return _sealed(REFUSAL, 0, frame.incarnation, 0, 0, 0, 0, _TARGET.pack(*frame.target) + _text(frame.why))
-        case Expulsion():
+        case ExpulsionFrame():
             body = _ENTRY.pack(*frame.target, frame.next_seq)
             return _sealed(EXPULSION, 0, frame.incarnation, 0, 0, 0, 0, body)
 
@@ -257,33 +257,35 @@ def _header(data: bytes) -> _Header:
     return header
 
 
-def _events(header: _Header, data: bytes) -> Events:
+def _events(header: _Header, data: bytes) -> EventsFrame:
     _, count, incarnation, seq, heard, view, state = header
-    return Events(incarnation, seq, heard, view, state, _payloads(data, count, len(data) - HEAD_BYTES))
+    return EventsFrame(incarnation, seq, heard, view, state, _payloads(data, count, len(data) - HEAD_BYTES))
 
 
-def _lost(header: _Header, data: bytes) -> Lost:
-    return Lost(header.incarnation, header.seq)
+def _lost(header: _Header, data: bytes) -> LostFrame:
+    return LostFrame(header.incarnation, header.seq)
 
 
-def _refusal(header: _Header, data: bytes) -> Refusal:
+def _refusal(header: _Header, data: bytes) -> RefusalFrame:
     target = MemberId(*_TARGET.unpack_from(data, HEAD_BYTES))
-    return Refusal(header.incarnation, target, _read_text(data, HEAD_BYTES + _TARGET.size))
+    return RefusalFrame(header.incarnation, target, _read_text(data, HEAD_BYTES + _TARGET.size))
 
 
-def _expulsion(header: _Header, data: bytes) -> Expulsion:
+def _expulsion(header: _Header, data: bytes) -> ExpulsionFrame:
     *fields, next_seq = _ENTRY.unpack_from(data, HEAD_BYTES)
     if next_seq > LARGEST:
         raise BadFrame("an expulsion beyond all counting")
-    return Expulsion(header.incarnation, MemberId(*fields), next_seq)
+    return ExpulsionFrame(header.incarnation, MemberId(*fields), next_seq)
 
 
-def _hello(header: _Header, data: bytes) -> Hello:
+def _hello(header: _Header, data: bytes) -> HelloFrame:
     ring_node, ring_seq, members, last_view, configured, flags = _HELLO.unpack_from(data, HEAD_BYTES)
     if flags & ~FORCED or not configured or last_view > LARGEST:
         raise BadFrame("a hello with unknown flags, for no members, or beyond all counting")
     agreed = _read_text(data, HEAD_BYTES + _HELLO.size)
-    return Hello(header.incarnation, RingId(ring_node, ring_seq), members, last_view, configured, bool(flags), agreed)
+    return HelloFrame(
+        header.incarnation, RingId(ring_node, ring_seq), members, last_view, configured, bool(flags), agreed
+    )
 
 
 def _text(text: str) -> bytes:
@@ -313,18 +315,18 @@ def _payloads(data: bytes, count: int, size: int) -> list[bytes]:
     return payloads
 
 
-def _welcome(header: _Header, data: bytes) -> Welcome:
+def _welcome(header: _Header, data: bytes) -> WelcomeFrame:
     node, pid, target, position, flags = _WELCOME.unpack_from(data, HEAD_BYTES)
     if flags & ~FORCED:
         raise BadFrame("a welcome with unknown flags")
     entries = tuple(
-        Entry(MemberId(*fields[:3]), fields[3])
+        WelcomeEntry(MemberId(*fields[:3]), fields[3])
         for fields in _ENTRY.iter_unpack(memoryview(data)[HEAD_BYTES + _WELCOME.size :])
     )
     if position > LARGEST or any(entry.next_seq > LARGEST for entry in entries):
         raise BadFrame("a welcome beyond all counting")
     target_id = MemberId(node, pid, target)
-    return Welcome(header.incarnation, target_id, header.view, header.state, position, bool(flags), entries)
+    return WelcomeFrame(header.incarnation, target_id, header.view, header.state, position, bool(flags), entries)
 
 
 _NONE = range(1)

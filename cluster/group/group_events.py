@@ -8,7 +8,7 @@ from .member_id import MemberId
 
 
 @dataclass(frozen=True, slots=True)
-class Messages:
+class EventBatch:
     """Events of one sender that came together. One object for the batch, not one for each event."""
 
     sender: MemberId
@@ -55,7 +55,7 @@ class Quorum:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class MemberRefused:
     """A process wants to be in the group and can't: another version, or something else that has to be alike."""
 
     node: int
@@ -64,7 +64,7 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Died:
+class GroupFailed:
     """The group can't go on: the local daemon died, another process took this one's place, or the others don't let this
     one in. It was the last event.
 
@@ -75,4 +75,4 @@ class Died:
     remedy: str = ""
 
 
-Event = Messages | Configuration | Quorum | Refused | Died
+Event = EventBatch | Configuration | Quorum | MemberRefused | GroupFailed

@@ -14,13 +14,24 @@ import os
 from collections.abc import Callable
 
 from ...base.clock import Clock
-from .bus import Address, Bus, BusChange, BusDied, BusEvent, BusMessage, BusQuorum
+from .bus import Bus, BusAddress, BusChange, BusDied, BusEvent, BusMessage, BusQuorum
 from .config_check import REMEDY
-from .frame import BadFrame, Events, Expulsion, Frame, Hello, Lost, OtherVersion, Refusal, Welcome, decode
+from .frame import (
+    BadFrame,
+    EventsFrame,
+    ExpulsionFrame,
+    Frame,
+    HelloFrame,
+    LostFrame,
+    OtherVersion,
+    RefusalFrame,
+    WelcomeFrame,
+    decode,
+)
 from .group import HEARTBEAT_S, MAX_PAYLOAD_BYTES, WINDOW_BYTES, GroupError
-from .group_events import Died, Event, Messages, Quorum
+from .group_events import Event, EventBatch, GroupFailed, Quorum
 from .member_id import MemberId
-from .membership import Membership, Seat
+from .membership import GroupMembership, Seat
 from .send_queue import Outbox
 
 QUIET_S = 0.25
@@ -64,14 +75,14 @@ class GroupMember:
         self._quiet_s = quiet_s
         self._first_hello_s = self._hello_s = hello_s
         self._outbox = Outbox(bus, window_bytes)
-        self._membership: Membership | None = None
+        self._membership: GroupMembership | None = None
         self._kept: list[BusMessage] | None = None
         """What was heard since my hello."""
         self._kept_bytes = 0
         self._held: list[BusEvent] | None = None
         self._held_bytes = 0
         self._held_until: float | None = None
-        self._missing: tuple[Address, int] | None = None
+        self._missing: tuple[BusAddress, int] | None = None
         """The sender and the number for which things are held."""
         self._leaving = False
         self._told: str | None = None
@@ -101,7 +112,7 @@ class GroupMember:
         if self._membership:
             raise GroupError(f"cluster group {name}", "it was joined before", "make a new one")
         self._bus.join(name)
-        self._membership = Membership(self._bus.address, self._bus.configured, self._new_incarnation, self._agreed)
+        self._membership = GroupMembership(self._bus.address, self._bus.configured, self._new_incarnation, self._agreed)
 
     def close(self) -> None:
         self._told = self._told or "closed"
@@ -113,7 +124,7 @@ class GroupMember:
             raise GroupError("cluster group", f"an event of {len(payload)} bytes, the most is {MAX_PAYLOAD_BYTES}")
         if not self._outbox.incarnation or self._leaving:
             return False
-        return self._outbox.put(payload)
+        return self._outbox.enqueue(payload)
 
     def flush(self) -> None:
         if self._told is not None:
@@ -132,10 +143,10 @@ class GroupMember:
 
     def expel(self, member: MemberId) -> None:
         membership = self._membership
-        seat = None if membership is None else membership.seats.get(Address(*member[:2]))
+        seat = None if membership is None else membership.seats.get(BusAddress(*member[:2]))
         if seat is None or seat.member != member or not self._outbox.incarnation or self._leaving:
             return
-        self._outbox.say(Expulsion(self._outbox.incarnation, member, seat.next_seq))
+        self._outbox.say(ExpulsionFrame(self._outbox.incarnation, member, seat.next_seq))
 
     def force(self) -> None:
         if self._membership:
@@ -214,15 +225,15 @@ class GroupMember:
         except BadFrame:
             self.dropped += 1
             return
-        if self._kept is not None and not isinstance(frame, Welcome):
+        if self._kept is not None and not isinstance(frame, WelcomeFrame):
             self._keep(message, self._kept)
-        if isinstance(frame, Events):
+        if isinstance(frame, EventsFrame):
             if membership.seats:
                 self._heard_events(message, frame, events)
         else:
             self._heard_about_group(message, frame, events)
 
-    def _heard_events(self, message: BusMessage, frame: Events, events: list[Event]) -> None:
+    def _heard_events(self, message: BusMessage, frame: EventsFrame, events: list[Event]) -> None:
         membership = self._there()
         seat = membership.seats.get(message.sender)
         if seat is None or seat.member.incarnation != frame.incarnation or not seat.next_seq:
@@ -247,10 +258,10 @@ class GroupMember:
         if repeats:
             return
         seat.next_seq += 1
-        events.append(Messages(seat.member, membership.position, frame.payloads, frame.seq))
+        events.append(EventBatch(seat.member, membership.position, frame.payloads, frame.seq))
         membership.position += len(frame.payloads)
 
-    def _heard_foreign(self, sender: Address, error: OtherVersion, events: list[Event]) -> None:
+    def _heard_foreign(self, sender: BusAddress, error: OtherVersion, events: list[Event]) -> None:
         """Repeats this member's state, so that the sender of an unreadable frame learns how many cannot read it."""
         membership = self._there()
         told = membership.refuse(sender, error.reason)
@@ -263,29 +274,29 @@ class GroupMember:
     def _heard_about_group(self, message: BusMessage, frame: Frame, events: list[Event]) -> None:
         membership = self._there()
         before = membership.id
-        if isinstance(frame, Hello):
+        if isinstance(frame, HelloFrame):
             events += membership.heard_hello(message.sender, frame)
             if membership.replaced:
                 self._die("another process of this node took its place in the group", events)
                 return
-        elif isinstance(frame, Welcome):
+        elif isinstance(frame, WelcomeFrame):
             events += membership.heard_welcome(frame)
-        elif isinstance(frame, Lost):
+        elif isinstance(frame, LostFrame):
             self._heard_lost(message.sender, frame, events)
-        elif isinstance(frame, Expulsion):
+        elif isinstance(frame, ExpulsionFrame):
             events += membership.heard_expulsion(message.sender, frame)
-        elif isinstance(frame, Refusal) and (why := membership.refused_by(frame)):
+        elif isinstance(frame, RefusalFrame) and (why := membership.refused_by(frame)):
             self._die(f"the cluster does not let this broker in: {why}", events, REMEDY)
             return
         kept, self._kept = self._kept, self._kept if membership.waits else None
         if membership.waits and kept is None:
             self._kept, self._kept_bytes = [], 0
         self._after(before)
-        if isinstance(frame, Welcome) and membership.id != before:
+        if isinstance(frame, WelcomeFrame) and membership.id != before:
             for each in kept or ():
                 self._take(each, events)
 
-    def _heard_lost(self, sender: Address, frame: Lost, events: list[Event]) -> None:
+    def _heard_lost(self, sender: BusAddress, frame: LostFrame, events: list[Event]) -> None:
         seat = self._there().seats.get(sender)
         if seat is None or seat.member.incarnation != frame.incarnation:
             self.dropped += 1
@@ -299,7 +310,7 @@ class GroupMember:
     def _missed(self, seat: Seat, message: BusMessage, events: list[Event]) -> None:
         if message.sender == self._there().me:
             self._leave_by_itself(events)
-            self._outbox.say(Lost(seat.member.incarnation, seat.next_seq))
+            self._outbox.say(LostFrame(seat.member.incarnation, seat.next_seq))
             return
         self._missing = (message.sender, seat.next_seq)
         self._held, self._held_bytes = [], 0
@@ -327,9 +338,9 @@ class GroupMember:
             return
         if frame.incarnation != self._there().seats[sender].member.incarnation:
             return
-        if isinstance(frame, Events) and frame.heard >= missing:
+        if isinstance(frame, EventsFrame) and frame.heard >= missing:
             self._leave_by_itself(events)
-        elif isinstance(frame, Lost):
+        elif isinstance(frame, LostFrame):
             held, self._held, self._missing, self._held_until = self._held, None, None, None
             self._there().seats[sender].next_seq = 0
             for each in held:
@@ -354,7 +365,7 @@ class GroupMember:
 
     # ---- in general -------------------------------------------------------------------------------------------------
 
-    def _there(self) -> Membership:
+    def _there(self) -> GroupMembership:
         assert self._membership is not None
         return self._membership
 
@@ -384,7 +395,7 @@ class GroupMember:
             self._outbox.say(welcome)
         membership.to_say.clear()
 
-    def _timers(self, membership: Membership, events: list[Event]) -> None:
+    def _timers(self, membership: GroupMembership, events: list[Event]) -> None:
         """Acts on timers, only when nothing waits to be received: a hello from the past would be void, or worse."""
         now = self._clock.monotonic_s()
         if self._held_until is not None and now >= self._held_until:
@@ -408,4 +419,4 @@ class GroupMember:
     def _die(self, reason: str, events: list[Event], remedy: str = "") -> None:
         self._told = reason
         self._outbox.begin(0)
-        events.append(Died(reason, remedy))
+        events.append(GroupFailed(reason, remedy))

@@ -22,10 +22,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sized
 from dataclasses import dataclass
 
-from .bus import Address, BusChange, RingId
+from .bus import BusAddress, BusChange, RingId
 from .config_check import difference
-from .frame import MAX_MEMBERS, VERSION, Entry, Events, Expulsion, Hello, Refusal, Welcome, digest, next_state
-from .group_events import Configuration, Event, Refused
+from .frame import (
+    MAX_MEMBERS,
+    VERSION,
+    EventsFrame,
+    ExpulsionFrame,
+    HelloFrame,
+    RefusalFrame,
+    WelcomeEntry,
+    WelcomeFrame,
+    digest,
+    next_state,
+)
+from .group_events import Configuration, Event, MemberRefused
 from .member_id import MemberId
 
 KEPT_STATES = 100
@@ -41,26 +52,26 @@ class Seat:
     """Of its next events frame; 0 when nothing of it is taken any more."""
 
 
-class Membership:
+class GroupMembership:
     """The state machine of one process. It sends nothing: `to_say` and `wants_hello` tell what to send."""
 
-    def __init__(self, me: Address, configured: int, new_incarnation: Callable[[], int], agreed: str = "") -> None:
+    def __init__(self, me: BusAddress, configured: int, new_incarnation: Callable[[], int], agreed: str = "") -> None:
         """*agreed*: what all members have to say alike."""
         self.me = me
         self.configured = configured
         self.agreed = agreed
         self.new_incarnation = new_incarnation
         self.ring = RingId(0, 0)
-        self.present: frozenset[Address] = frozenset()
+        self.present: frozenset[BusAddress] = frozenset()
         """All that are on the bus."""
-        self.seats: dict[Address, Seat] = {}
+        self.seats: dict[BusAddress, Seat] = {}
         """The group, in the order of nodes; empty while not in it."""
         self.view = 0
         self.state = 0
         self.position = 0
         self.forced = False
         self.wants_hello = False
-        self.to_say: list[Welcome | Refusal] = []
+        self.to_say: list[WelcomeFrame | RefusalFrame] = []
         self.waits = False
         """My hello was heard, and no group founded: if there is one I am in it, and its welcome is on its way."""
         self.replaced = False
@@ -69,14 +80,14 @@ class Membership:
         """The configurations since I came in."""
         self._came_in = 0
         """The view of the first of them."""
-        self._strange: set[Address] = set()
+        self._strange: set[BusAddress] = set()
         """Those who said something in a configuration that I don't know."""
         self._digest = 0
         self._said = 0
         self._force = False
-        self._tally: dict[int, tuple[Address, Hello]] = {}
+        self._tally: dict[int, tuple[BusAddress, HelloFrame]] = {}
         """The hellos since the last change, by node."""
-        self._refused: set[Address] = set()
+        self._refused: set[BusAddress] = set()
         self._foreign: dict[int, int] = {}
         """Nodes that speak another version, and which."""
 
@@ -85,11 +96,11 @@ class Membership:
         seat = self.seats.get(self.me)
         return seat.member if seat else None
 
-    def hello(self) -> Hello:
+    def hello(self) -> HelloFrame:
         """Returns the frame to send now. Each has a new incarnation, so a welcome to an earlier one is void."""
         self.wants_hello = self.waits = False
         self._said = self.new_incarnation()
-        return Hello(self._said, self.ring, self._digest, self.view, self.configured, self._force, self.agreed)
+        return HelloFrame(self._said, self.ring, self._digest, self.view, self.configured, self._force, self.agreed)
 
     def force(self) -> None:
         self._force = True
@@ -116,7 +127,7 @@ class Membership:
             self.wants_hello = self.me in change.members
         return found
 
-    def heard_hello(self, sender: Address, hello: Hello) -> list[Event]:
+    def heard_hello(self, sender: BusAddress, hello: HelloFrame) -> list[Event]:
         if hello.ring != self.ring or hello.digest != self._digest or sender not in self.present:
             return []
         if hello.configured != self.configured:
@@ -136,13 +147,13 @@ class Membership:
             self.waits = True
         return []
 
-    def heard_welcome(self, welcome: Welcome) -> list[Event]:
+    def heard_welcome(self, welcome: WelcomeFrame) -> list[Event]:
         """Take it if it is for me. What was heard since my hello is then to be gone through again."""
-        target = Address(*welcome.target[:2])
+        target = BusAddress(*welcome.target[:2])
         address, hello = self._tally.get(target.node, (None, None))
         if hello and (address, hello.incarnation) == (target, welcome.target.incarnation):
             del self._tally[target.node]  # it is in, and founds nothing
-        entries = {Address(*entry.member[:2]): entry for entry in welcome.entries}
+        entries = {BusAddress(*entry.member[:2]): entry for entry in welcome.entries}
         if (
             not self.waits
             or welcome.target != (*self.me, self._said)
@@ -156,12 +167,12 @@ class Membership:
         self._begin(welcome.state)
         return [self._now(joined=(welcome.target,))]
 
-    def refused_by(self, refusal: Refusal) -> str:
+    def refused_by(self, refusal: RefusalFrame) -> str:
         """Return the reason if a group refuses this member; empty if *refusal* is for another one."""
         is_mine = not self.seats and refusal.target == (*self.me, self._said)
         return refusal.why if is_mine else ""
 
-    def foreign(self, sender: Address, version: int) -> str:
+    def foreign(self, sender: BusAddress, version: int) -> str:
         """*sender* speaks another version: why I can't be in, if most do and so found a group of theirs; else empty."""
         self._foreign[sender.node] = version
         others = sorted(node for node, spoken in self._foreign.items() if spoken == version)
@@ -170,7 +181,7 @@ class Membership:
         nodes = ", ".join(map(str, others))
         return f"nodes {nodes} speak version {version} of the group's frames, this one version {VERSION}"
 
-    def disagrees(self, sender: Address, frame: Events) -> bool:
+    def disagrees(self, sender: BusAddress, frame: EventsFrame) -> bool:
         """Return whether at least half of the group differs from this member, given *frame* from member *sender*."""
         if frame.state == self.state or frame.view < self._came_in or (frame.view, frame.state) in self._past:
             return False
@@ -186,9 +197,9 @@ class Membership:
         self._dissolve()
         return [event]
 
-    def heard_expulsion(self, sender: Address, expulsion: Expulsion) -> list[Event]:
+    def heard_expulsion(self, sender: BusAddress, expulsion: ExpulsionFrame) -> list[Event]:
         """A silent member leaves, if it has said nothing that *sender* did not know, and the rest is a majority."""
-        accuser, target = self.seats.get(sender), Address(*expulsion.target[:2])
+        accuser, target = self.seats.get(sender), BusAddress(*expulsion.target[:2])
         seat = self.seats.get(target)
         if (
             accuser is None
@@ -207,19 +218,19 @@ class Membership:
         self._dissolve()
         return [event]
 
-    def _refuse_hello(self, sender: Address, hello: Hello, why: str) -> list[Event]:
+    def _refuse_hello(self, sender: BusAddress, hello: HelloFrame, why: str) -> list[Event]:
         """Refuses a hello; its sender learns that once a group exists, since before either may be the wrong one."""
         if self.seats:
             me = self.seats[self.me].member
-            self.to_say.append(Refusal(me.incarnation, MemberId(*sender, hello.incarnation), why))
+            self.to_say.append(RefusalFrame(me.incarnation, MemberId(*sender, hello.incarnation), why))
         return self.refuse(sender, why)
 
-    def refuse(self, sender: Address, why: str) -> list[Event]:
+    def refuse(self, sender: BusAddress, why: str) -> list[Event]:
         """Told once for each time it comes."""
         if sender in self._refused:
             return []
         self._refused.add(sender)
-        return [Refused(sender.node, sender.pid, why)]
+        return [MemberRefused(sender.node, sender.pid, why)]
 
     def _begin(self, state: int) -> None:
         self.state, self._came_in = state, self.view
@@ -256,7 +267,7 @@ class Membership:
         members = tuple(member for _, member in founders)
         return [*found, self._now(joined=members, founded=True)]
 
-    def _let_in(self, sender: Address, hello: Hello) -> list[Event]:
+    def _let_in(self, sender: BusAddress, hello: HelloFrame) -> list[Event]:
         old = [at for at in self.seats if at.node == sender.node]
         if old and self.seats[old[0]].member == (*sender, hello.incarnation):
             return []
@@ -274,9 +285,11 @@ class Membership:
         self.seats = dict(sorted(self.seats.items()))
         self.view = max(self.view, hello.view)  # so that it rises for the newcomer, too
         event = self._configuration(joined=[member], left=left)
-        entries = tuple(Entry(seat.member, seat.next_seq) for seat in self.seats.values())
+        entries = tuple(WelcomeEntry(seat.member, seat.next_seq) for seat in self.seats.values())
         me = self.seats[self.me].member
-        self.to_say.append(Welcome(me.incarnation, member, self.view, self.state, self.position, self.forced, entries))
+        self.to_say.append(
+            WelcomeFrame(me.incarnation, member, self.view, self.state, self.position, self.forced, entries)
+        )
         return [event]
 
     def _configuration(

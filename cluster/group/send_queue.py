@@ -51,7 +51,7 @@ class Outbox:
         self._batch_size = self.in_flight_bytes = self.last_seq = self.heard = 0
         self.incarnation = incarnation
 
-    def put(self, payload: bytes) -> bool:
+    def enqueue(self, payload: bytes) -> bool:
         weight = len(payload) + PER_EVENT_BYTES
         if self.in_flight_bytes + weight > self._window_bytes and self.in_flight_bytes:
             return False

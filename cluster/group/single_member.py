@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from .group import MAX_PAYLOAD_BYTES, GroupError
-from .group_events import Configuration, Event, Messages, Quorum
+from .group_events import Configuration, Event, EventBatch, Quorum
 from .member import random_incarnation
 from .member_id import MemberId
 
@@ -61,7 +61,7 @@ class SingleMemberGroup:
         events, self._events = self._events, []
         if self._payloads and self.me:
             self._seq += 1
-            events.append(Messages(self.me, self._position, self._payloads, self._seq))
+            events.append(EventBatch(self.me, self._position, self._payloads, self._seq))
             self._position += len(self._payloads)
             self._payloads = []
             self.in_flight_bytes = 0

@@ -57,25 +57,25 @@ class BadEvent(CairnError):
         super().__init__("cluster event", why, "see that all members run the same version")
 
 
-class Enqueue(NamedTuple):
+class EnqueueEvent(NamedTuple):
     names: list[str]
     messages: Sequence[Message]
     timed: bool
 
 
-class Dequeue(NamedTuple):
+class DequeueEvent(NamedTuple):
     why: Why
     name: str
     positions: tuple[int, ...]
 
 
-class Release(NamedTuple):
+class ReleaseEvent(NamedTuple):
     name: str
     positions: tuple[int, ...]
     failed: bytes
 
 
-class Move(NamedTuple):
+class MoveEvent(NamedTuple):
     why: Why
     name: str
     position: int
@@ -83,22 +83,22 @@ class Move(NamedTuple):
     message: Message
 
 
-class Ack(NamedTuple):
+class AckEvent(NamedTuple):
     numbers: dict[MemberId, int]
 
 
-class Control(NamedTuple):
+class ControlEvent(NamedTuple):
     """A map with `what`."""
 
     about: dict[str, Any]
 
 
-class Part(NamedTuple):
+class PartEvent(NamedTuple):
     flags: int
     data: bytes
 
 
-class Front(NamedTuple):
+class FrontEvent(NamedTuple):
     update: int
     name: str
     positions: tuple[int, ...]
@@ -107,7 +107,7 @@ class Front(NamedTuple):
     messages: list[Message]
 
 
-class Digests(NamedTuple):
+class DigestsEvent(NamedTuple):
     """Durable messages that a joining member may have itself."""
 
     update: int
@@ -116,17 +116,20 @@ class Digests(NamedTuple):
     name: str
     positions: tuple[int, ...]
     failures: tuple[int, ...]
-    """As in `Front`."""
+    """As in `FrontEvent`."""
     digests: list[bytes]
 
 
-class Transaction(NamedTuple):
+class TransactionEvent(NamedTuple):
     """A transaction of a client."""
 
-    parts: Sequence[Enqueue | Dequeue | Move]
+    parts: Sequence[EnqueueEvent | DequeueEvent | MoveEvent]
 
 
-Event = Enqueue | Dequeue | Release | Move | Ack | Control | Part | Front | Transaction | Digests
+Event = (
+    EnqueueEvent | DequeueEvent | ReleaseEvent | MoveEvent | AckEvent
+    | ControlEvent | PartEvent | FrontEvent | TransactionEvent | DigestsEvent
+)  # fmt: skip
 
 
 def enqueue(names: Sequence[str], messages: Sequence[Message], timed: bool) -> bytes:
@@ -178,13 +181,13 @@ def digests(
     return b"".join([struct.pack("<BII", DIGESTS, update, number), _name(name), numbers, *found])
 
 
-def transaction(parts: Sequence[Enqueue | Dequeue | Move]) -> bytes:
+def transaction(parts: Sequence[EnqueueEvent | DequeueEvent | MoveEvent]) -> bytes:
     pieces = [bytes([TRANSACTION])]
     for part in parts:
-        if isinstance(part, Enqueue):
+        if isinstance(part, EnqueueEvent):
             encoded = enqueue(*part)
         else:
-            encoded = dequeue(*part) if isinstance(part, Dequeue) else move(*part)
+            encoded = dequeue(*part) if isinstance(part, DequeueEvent) else move(*part)
         pieces += [len(encoded).to_bytes(4, "little"), encoded]
     return b"".join(pieces)
 
@@ -210,32 +213,34 @@ def decode(data: bytes) -> Event:
 def _decode(data: bytes) -> Event:
     kind = data[0]
     if kind == ACK:
-        return Ack({MemberId(*found[:3]): found[3] for found in _ACKED.iter_unpack(memoryview(data)[1:])})
+        return AckEvent({MemberId(*found[:3]): found[3] for found in _ACKED.iter_unpack(memoryview(data)[1:])})
     if kind == ENQUEUE:
         _, flags, queues, count = struct.unpack_from("<BBHI", data)
         names, at = _names(data, 8, queues)
         _check(count <= len(data))
         sizes = struct.unpack_from(f"<{count}I", data, at)
-        return Enqueue(names, _messages(data, at + 4 * count, sizes), bool(flags & TIMED))
+        return EnqueueEvent(names, _messages(data, at + 4 * count, sizes), bool(flags & TIMED))
     if kind in (DEQUEUE, RELEASE):
         (name,), at = _names(data, 1 if kind == RELEASE else 2, 1)
         (count,) = struct.unpack_from("<I", data, at)
         end = at + 4 + 8 * count
         _check(end + (count if kind == RELEASE else 0) == len(data))
         positions = struct.unpack_from(f"<{count}Q", data, at + 4)
-        return Dequeue(Why(data[1]), name, positions) if kind == DEQUEUE else Release(name, positions, data[end:])
+        if kind == DEQUEUE:
+            return DequeueEvent(Why(data[1]), name, positions)
+        return ReleaseEvent(name, positions, data[end:])
     if kind == MOVE:
         (name,), at = _names(data, 2, 1)
         position, count = struct.unpack_from("<QH", data, at)
         targets, at = _names(data, at + 10, count)
-        return Move(Why(data[1]), name, position, targets, (_content(data[at + 1 :]), bool(data[at])))
+        return MoveEvent(Why(data[1]), name, position, targets, (_content(data[at + 1 :]), bool(data[at])))
     if kind == CONTROL:
         about = json.loads(data[1:])
         if wrong := flaw(about):
             raise BadEvent(wrong)
-        return Control(about)
+        return ControlEvent(about)
     if kind == PART:
-        return Part(data[1], data[2:])
+        return PartEvent(data[1], data[2:])
     if kind == UPDATE_FRONT:
         (update,) = struct.unpack_from("<I", data, 1)
         (name,), at = _names(data, 5, 1)
@@ -244,9 +249,9 @@ def _decode(data: bytes) -> Event:
         positions = struct.unpack_from(f"<{count}Q", data, at + 4)
         failures = struct.unpack_from(f"<{count}I", data, at + 4 + 8 * count)
         sizes = struct.unpack_from(f"<{count}I", data, at + 4 + 12 * count)
-        return Front(update, name, positions, failures, _messages(data, at + 4 + 16 * count, sizes))
+        return FrontEvent(update, name, positions, failures, _messages(data, at + 4 + 16 * count, sizes))
     if kind == TRANSACTION:
-        return Transaction([*_transacted(data)])
+        return TransactionEvent([*_transacted(data)])
     if kind == DIGESTS:
         update, number = struct.unpack_from("<II", data, 1)
         (name,), at = _names(data, 9, 1)
@@ -256,11 +261,11 @@ def _decode(data: bytes) -> Event:
         positions = struct.unpack_from(f"<{count}Q", data, at + 4)
         failures = struct.unpack_from(f"<{count}I", data, at + 4 + 8 * count)
         found = [data[each : each + DIGEST_BYTES] for each in range(end, len(data), DIGEST_BYTES)]
-        return Digests(update, number, name, positions, failures, found)
+        return DigestsEvent(update, number, name, positions, failures, found)
     raise BadEvent(f"of kind {kind}")
 
 
-def _transacted(data: bytes) -> Iterator[Enqueue | Dequeue | Move]:
+def _transacted(data: bytes) -> Iterator[EnqueueEvent | DequeueEvent | MoveEvent]:
     _check(len(data) > 1)
     at = 1
     while at < len(data):
@@ -269,7 +274,7 @@ def _transacted(data: bytes) -> Iterator[Enqueue | Dequeue | Move]:
         _check(end <= len(data))
         _check(size > 0 and data[at + 4] != TRANSACTION)
         part = _decode(data[at + 4 : end])
-        if not isinstance(part, Enqueue | Dequeue | Move):
+        if not isinstance(part, EnqueueEvent | DequeueEvent | MoveEvent):
             raise BadEvent("a part of a transaction is something else")
         yield part
         at = end

@@ -66,7 +66,7 @@ class Reassembly:
     def __init__(self) -> None:
         self._parts: dict[MemberId, bytearray] = {}
 
-    def add(self, sender: MemberId, part: events.Part) -> bytes | None:
+    def add(self, sender: MemberId, part: events.PartEvent) -> bytes | None:
         """The event, once it is whole. Raises `Missed`, and `BadEvent`."""
         if part.flags & events.FIRST:
             self._parts[sender] = bytearray()

@@ -15,46 +15,46 @@ from ..kernel.broadcaster import Broadcaster
 from ..kernel.control_messages import ControlMessage
 from ..kernel.member_state import MemberState
 
-Place = tuple[str, int]
+ClientAddress = tuple[str, int]
 """Host and port."""
 
 
-class Places(NamedTuple):
+class ClientAddresses(NamedTuple):
     """The addresses at which clients are served: without TLS, and with it."""
 
-    plain: tuple[Place, ...] = ()
-    tls: tuple[Place, ...] = ()
+    plain: tuple[ClientAddress, ...] = ()
+    tls: tuple[ClientAddress, ...] = ()
 
 
 class FailoverAddresses:
     """The addresses of the members that one member knows."""
 
-    def __init__(self, state: MemberState, broadcaster: Broadcaster, mine: Places) -> None:
+    def __init__(self, state: MemberState, broadcaster: Broadcaster, mine: ClientAddresses) -> None:
         self._state = state
         self._broadcaster = broadcaster
         self.mine = mine
         """What this member says."""
-        self.on_change: Callable[[Places], None] = lambda others: None
+        self.on_change: Callable[[ClientAddresses], None] = lambda others: None
         """Gets the others' addresses: first of those that may serve clients, in the order of their nodes."""
-        self._others: dict[int, Places] = {}
+        self._others: dict[int, ClientAddresses] = {}
         self._cut_off: Collection[int] = ()
         """Nodes on this side of a partition, which is no majority."""
 
     @property
-    def others(self) -> Places:
+    def others(self) -> ClientAddresses:
         known = [places for _, places in sorted(self._others.items(), key=self._rank)]
-        return Places(
+        return ClientAddresses(
             tuple([place for places in known for place in places.plain]),
             tuple([place for places in known for place in places.tls]),
         )
 
     @property
-    def by_node(self) -> dict[int, Places]:
+    def by_node(self) -> dict[int, ClientAddresses]:
         """The addresses of all known members, this one included."""
         me = self._state.me
         return self._others | ({me.node: self.mine} if me is not None else {})
 
-    def _rank(self, one: tuple[int, Places]) -> tuple[bool, int]:
+    def _rank(self, one: tuple[int, ClientAddresses]) -> tuple[bool, int]:
         return one[0] in self._cut_off, one[0]
 
     def configured(self, config: Configuration) -> None:
@@ -71,7 +71,7 @@ class FailoverAddresses:
     def heard(self, message: ControlMessage) -> None:
         sender, _, about = message
         if sender != self._state.me:
-            places = Places(_places(about["plain"]), _places(about["tls"]))
+            places = ClientAddresses(_places(about["plain"]), _places(about["tls"]))
             if self._others.get(sender.node) != places:
                 self._others[sender.node] = places
                 self.on_change(self.others)
@@ -83,5 +83,5 @@ class FailoverAddresses:
             self.on_change(self.others)
 
 
-def _places(rows: Sequence[Sequence[Any]]) -> tuple[Place, ...]:
+def _places(rows: Sequence[Sequence[Any]]) -> tuple[ClientAddress, ...]:
     return tuple([(host, port) for host, port in rows])

@@ -25,7 +25,7 @@ Ranges = list[tuple[int, int]]
 
 
 @dataclass
-class QueueChange:
+class WatchedChange:
     """The effect of one event on a queue."""
 
     place: int
@@ -44,7 +44,7 @@ class ChangeWatch:
     """The changes of one queue, for one follower."""
 
     def __init__(self, completion: CommitTracker, clock: Clock, on_safe: Callable[[], None]) -> None:
-        self.units: deque[QueueChange] = deque()
+        self.units: deque[WatchedChange] = deque()
         self.safe = 0
         """What was done below that place is safe."""
         self.noted = 0
@@ -56,12 +56,12 @@ class ChangeWatch:
         self._clock = clock
         self._on_safe = on_safe
 
-    def put(self, entries: Sequence[Entry]) -> None:
+    def note_enqueued(self, entries: Sequence[Entry]) -> None:
         found = [(entry.position & ARRIVAL_MASK, entry.message_id) for entry in entries if entry.message_id]
         if found and (unit := self._unit(len(found))) is not None:
             unit.puts += found
 
-    def took(self, entries: Iterable[Entry], why: Why) -> None:
+    def note_dequeued(self, entries: Iterable[Entry], why: Why) -> None:
         found = [entry.position & ARRIVAL_MASK for entry in entries if entry.message_id]
         if found and (unit := self._unit(len(found))) is not None:
             unit.takes.append((why, found))
@@ -70,12 +70,12 @@ class ChangeWatch:
         if (unit := self._unit(1)) is not None:
             unit.purged, unit.kept = last, ranges(kept)
 
-    def next(self) -> QueueChange:
+    def next(self) -> WatchedChange:
         unit = self.units.popleft()
         self.noted -= _size(unit)
         return unit
 
-    def _unit(self, size: int) -> QueueChange | None:
+    def _unit(self, size: int) -> WatchedChange | None:
         """Returns the change of the event that is being applied."""
         if self.noted + size > MOST_NOTED:
             self.is_full = True
@@ -86,7 +86,7 @@ class ChangeWatch:
         self.noted += size
         at = self._completion.at
         if not self.units or self.units[-1].place != at + 1:
-            self.units.append(QueueChange(at + 1, self._clock.wall_us()))
+            self.units.append(WatchedChange(at + 1, self._clock.wall_us()))
             self._completion.when_safe(at, partial(self._is_safe, at + 1))
         return self.units[-1]
 
@@ -96,7 +96,7 @@ class ChangeWatch:
             self._on_safe()
 
 
-def _size(unit: QueueChange) -> int:
+def _size(unit: WatchedChange) -> int:
     return len(unit.puts) + sum([len(positions) for _, positions in unit.takes]) + bool(unit.purged)
 
 

@@ -116,7 +116,7 @@ class FlowControl:
 
     # ---- what clients send ----------------------------------------------------------------------------------------
 
-    def put(self, local: LocalEvent, size_bytes: int, event: bytes | None = None) -> None:
+    def multicast(self, local: LocalEvent, size_bytes: int, event: bytes | None = None) -> None:
         """Messages, or an *event* with some.
 
         They wait if this member's disk is full as well: `look` notices that at the end of the step only.
@@ -133,7 +133,7 @@ class FlowControl:
             event = events.enqueue(local.names, *local.kept)
         self._broadcaster.send(event, local)
 
-    def put_behind(self, local: LocalEvent) -> bool:
+    def multicast_behind(self, local: LocalEvent) -> bool:
         """A word behind all that is held back; whether anything is."""
         if self._held:
             self._held.append(HeldEvent(local, events.control("nothing"), 0))
@@ -249,7 +249,7 @@ class FlowControl:
 
     def _note_off(self, off: set[MemberId], heard: ReceivedEvent) -> None:
         told = events.decode(heard.payload)
-        if isinstance(told, events.Control) and told.about["what"] == "flow":
+        if isinstance(told, events.ControlEvent) and told.about["what"] == "flow":
             (off.add if told.about["off"] else off.discard)(heard.sender)
 
     def say_again(self) -> None:

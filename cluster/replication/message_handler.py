@@ -28,7 +28,7 @@ from ...store.contract.dequeue_reason import Why
 from ...store.contract.interface import MessageStore
 from ..group.member_id import MemberId
 from ..kernel.commit_tracker import CommitTracker
-from ..kernel.events import Dequeue, Message, Move, Release
+from ..kernel.events import DequeueEvent, Message, MoveEvent, ReleaseEvent
 from ..kernel.local_messages import LocalEvent
 from .ownership_handler import QueueOwnerHandler
 from .replica import Replica, Touch
@@ -169,7 +169,7 @@ class MessageHandler:
 
     # ---- off the queue --------------------------------------------------------------------------------------------
 
-    def dequeue(self, sender: MemberId, event: Dequeue, local: LocalEvent | None) -> None:
+    def dequeue(self, sender: MemberId, event: DequeueEvent, local: LocalEvent | None) -> None:
         replica = self._owners.replicas.get(event.name)
         if replica is not None:
             self.drop(replica, self.valid(replica, sender, event.positions, local), event.why)
@@ -184,13 +184,13 @@ class MessageHandler:
             self._store.dequeue_all(stored, queue.queue_id, self._clock.wall_us(), why)
         for entry in entries:
             queue.delayed.pop(entry, None)
-        replica.took(entries, why)
+        replica.count_dequeued(entries, why)
         self._touch(queue)
 
     def begin_again(self, replica: Replica) -> list[Entry]:
         """Removes all that a transfer has brought so far, since it comes anew; the store still has it."""
         entries = replica.begin_again()
-        replica.took(entries, Why.NOT_RECORDED)
+        replica.count_dequeued(entries, Why.NOT_RECORDED)
         self._touch(replica.queue)
         return entries
 
@@ -201,7 +201,7 @@ class MessageHandler:
         replica.queue.note_change()
         return ids[DROP_MESSAGES:]
 
-    def release(self, sender: MemberId, event: Release, local: LocalEvent | None) -> None:
+    def release(self, sender: MemberId, event: ReleaseEvent, local: LocalEvent | None) -> None:
         replica = self._owners.replicas.get(event.name)
         if replica is None:
             return
@@ -221,7 +221,7 @@ class MessageHandler:
             else:
                 self._owners.give_back(replica, entry)
 
-    def move(self, sender: MemberId, place: int, event: Move, local: LocalEvent | None) -> bool:
+    def move(self, sender: MemberId, place: int, event: MoveEvent, local: LocalEvent | None) -> bool:
         """Off one queue and onto others, in one go: after a crash it is in one of the two places (rule 16).
 
         False, and it goes back: an operator moves it to queues that are all gone by now. What is moved because it may
@@ -233,7 +233,7 @@ class MessageHandler:
         targets = [name for name in event.targets if name in self._owners.replicas]
         has = self.has(replica, sender, event.position)
         if has and event.targets and not targets and event.why is Why.MOVED:
-            self.release(sender, Release(event.name, (event.position,), bytes(1)), local)
+            self.release(sender, ReleaseEvent(event.name, (event.position,), bytes(1)), local)
             return False
         is_there = has and replica.is_to_come(event.position)
         entries = self.valid(replica, sender, (event.position,), local)
@@ -253,7 +253,7 @@ class MessageHandler:
             ids = dict(zip(targets, transaction.message_ids, strict=True))
         for entry in entries:
             replica.queue.delayed.pop(entry, None)
-        replica.took(entries, event.why)
+        replica.count_dequeued(entries, event.why)
         for name in targets:
             target = self._owners.replicas[name]
             self.add(target, place, target.queue.new_entries([event.message], [ids[name]] if name in ids else (), True))

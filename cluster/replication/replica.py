@@ -103,13 +103,13 @@ class Replica:
             queue.limits.put(entries)
         self._pending.append(entries)
         for watch in self.watches:
-            watch.put(entries)
+            watch.note_enqueued(entries)
 
-    def took(self, entries: Sequence[Entry], why: Why) -> None:
+    def count_dequeued(self, entries: Sequence[Entry], why: Why) -> None:
         """Counts *entries* that left the queue for good."""
         self.queue.took(entries)
         for watch in self.watches:
-            watch.took(entries, why)
+            watch.note_dequeued(entries, why)
 
     def knows(self, content: bytes) -> bool:
         """Returns whether a message of the same message-id has been on the queue."""

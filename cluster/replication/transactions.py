@@ -17,7 +17,7 @@ from ...store.contract.dequeue_reason import Why
 from ...store.contract.interface import MessageStore
 from ...store.contract.transaction import Transaction as StoreTransaction
 from ..group.member_id import MemberId
-from ..kernel.events import Dequeue, Enqueue, Message, Move, Transaction
+from ..kernel.events import DequeueEvent, EnqueueEvent, Message, MoveEvent, TransactionEvent
 from ..kernel.local_messages import LocalEvent
 from .message_handler import MessageHandler
 from .ownership_handler import QueueOwnerHandler
@@ -56,27 +56,27 @@ class TransactionHandler:
         self._owners = owners
         self._messages = messages
 
-    def do(self, sender: MemberId, place: int, event: Transaction, local: LocalEvent | None) -> bool:
+    def do(self, sender: MemberId, place: int, event: TransactionEvent, local: LocalEvent | None) -> bool:
         """Applies a transaction; returns whether it was done."""
         if not all(self._is_possible(sender, part) for part in event.parts):
             return False
         puts: list[_Put] = []
         offs: list[_Off] = []
         for part, own in zip(event.parts, repeat(None) if local is None else local.parts, strict=False):
-            if isinstance(part, Enqueue):
+            if isinstance(part, EnqueueEvent):
                 puts += self._puts_of(part)
                 continue
             replica = self._owners.replicas[part.name]
-            positions = part.positions if isinstance(part, Dequeue) else (part.position,)
+            positions = part.positions if isinstance(part, DequeueEvent) else (part.position,)
             offs.append(_Off(replica, self._messages.valid(replica, sender, positions, own), part.why))
-            if isinstance(part, Move):
+            if isinstance(part, MoveEvent):
                 puts.append(_Put(self._replicas(part.targets), (part.message,), True))
         ids = self._store_all(puts, offs)
         for replica, entries, why in offs:
             for entry in entries:
                 replica.queue.delayed.pop(entry, None)
                 replica.queue.locked.pop(entry, None)
-            replica.took(entries, why)
+            replica.count_dequeued(entries, why)
             self._touch(replica.queue)
         for targets, messages, timed in puts:
             found = [[next(ids) for _ in targets] for _, lasts in messages if lasts]
@@ -85,17 +85,17 @@ class TransactionHandler:
                 self._messages.add(target, place, entries)
         return True
 
-    def _is_possible(self, sender: MemberId, part: Enqueue | Dequeue | Move) -> bool:
+    def _is_possible(self, sender: MemberId, part: EnqueueEvent | DequeueEvent | MoveEvent) -> bool:
         replicas = self._owners.replicas
-        if isinstance(part, Enqueue):
+        if isinstance(part, EnqueueEvent):
             return all(name in replicas for name in part.names)
         replica = replicas.get(part.name)
-        if replica is None or (isinstance(part, Move) and not all(name in replicas for name in part.targets)):
+        if replica is None or (isinstance(part, MoveEvent) and not all(name in replicas for name in part.targets)):
             return False
-        positions = part.positions if isinstance(part, Dequeue) else (part.position,)
+        positions = part.positions if isinstance(part, DequeueEvent) else (part.position,)
         return all(self._messages.has(replica, sender, position) for position in positions)
 
-    def _puts_of(self, part: Enqueue) -> list[_Put]:
+    def _puts_of(self, part: EnqueueEvent) -> list[_Put]:
         """Without those that came before, where message-ids are remembered."""
         targets = self._replicas(part.names)
         if not any(target.queue.policy.duplicate_window for target in targets):

@@ -28,7 +28,7 @@ from ...broker.kernel.memory_budget import ENTRY_BYTES
 from ...broker.messages.entry import Entry
 from ...broker.messages.message_times import TimedEntry, Times, times_of
 from ...store.contract.interface import MessageStore
-from ..kernel.events import DIGEST_BYTES, Digests
+from ..kernel.events import DIGEST_BYTES, DigestsEvent
 from ..replication.replica import Replica
 
 Take = Callable[[bytes, int], Entry | None]
@@ -84,7 +84,7 @@ class _KeptQueue:
         self.replica = replica
         self.unread = array("Q", ids)
         self.damaged: list[int] = []
-        self.pending: deque[Digests] = deque()
+        self.pending: deque[DigestsEvent] = deque()
         """Asked for before all was read."""
         self._ids: dict[bytes, int] = {}
         self._more: dict[bytes, list[int]] = {}
@@ -136,7 +136,7 @@ class KeptMessages:
         store: MessageStore,
         reader: Loader,
         replicas: Mapping[str, Replica],
-        compare: Callable[[Digests, Take | None], None],
+        compare: Callable[[DigestsEvent, Take | None], None],
     ) -> None:
         """*compare*: takes digests that can be answered now; without `Take` nothing is kept of their queue."""
         self._store = store
@@ -184,7 +184,7 @@ class KeptMessages:
         queue.unread.extend(entry.message_id for entry in entries if entry.message_id)
         self._read_on()
 
-    def heard(self, event: Digests) -> None:
+    def heard(self, event: DigestsEvent) -> None:
         """Digests of messages of before the cut: say which of them are lacking here, as soon as all is read."""
         queue = self._queue(event.name)
         if queue is None:

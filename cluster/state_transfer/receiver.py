@@ -321,7 +321,7 @@ class TransferReceiver:
         self._inbox.put_back(kept)
         self._look_whether_whole()
 
-    def front(self, sender: MemberId, event: events.Front) -> None:
+    def front(self, sender: MemberId, event: events.FrontEvent) -> None:
         """Messages from before the cut, the last ones first."""
         if self._state.phase != UPDATING or event.update != self._update or sender != self._donor:
             return
@@ -336,12 +336,12 @@ class TransferReceiver:
             self._logged_s = now_s
             log.info("cluster %s: %s", self._state.name, self.progress())
 
-    def digests(self, sender: MemberId, event: events.Digests) -> None:
+    def digests(self, sender: MemberId, event: events.DigestsEvent) -> None:
         """Messages from before the cut, of which this member may have some itself."""
         if self._state.phase == UPDATING and event.update == self._update and sender == self._donor:
             self.kept_messages.heard(event)
 
-    def compare(self, event: events.Digests, take: Take | None) -> None:
+    def compare(self, event: events.DigestsEvent, take: Take | None) -> None:
         """Keep what is here, by *take*, and say what is not."""
         replica = self._owners.replicas.get(event.name)
         lacking: list[int] = []

@@ -8,8 +8,8 @@ from typing import Any
 from cairnmq.amqp.links.attach import Attach, End
 from cairnmq.amqp.native.proton_ffi import ACCEPTED
 from cairnmq.channel.ports import Delivery, Error, Open, Outcome, Terminus
-from cairnmq.cluster.core import Core
 from cairnmq.cluster.kernel.inbox import ReceivedEvent
+from cairnmq.cluster.member import ClusterMember
 
 from ..broker.following_world import Attached, Contents, FollowerSide, Outward, To
 from ..broker.world import FakeTerminal
@@ -21,7 +21,7 @@ OBSERVER = 3
 """The member that notes down what the queue has been; no client is there, so it has all in the queue's own places."""
 
 
-class ObservedCore(Core):
+class ObservedCore(ClusterMember):
     """It says after each event what it is called for."""
 
     observe: Any = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cairnmq.cluster.group.group import MAX_PAYLOAD_BYTES, GroupError
-from cairnmq.cluster.group.group_events import Configuration, Died, Messages, Quorum, Refused
+from cairnmq.cluster.group.group_events import Configuration, EventBatch, GroupFailed, MemberRefused, Quorum
 
 from . import order
 from .worlds import NODES, World, payloads
@@ -41,7 +41,7 @@ class GroupLaws:
         for number in range(1000):
             assert three.members[1].multicast(b"%060d" % number)
         three.until(lambda: len(payloads(three.heard[2])) == 1000, "all is heard")
-        batches = [event for event in three.heard[2] if isinstance(event, Messages)]
+        batches = [event for event in three.heard[2] if isinstance(event, EventBatch)]
         assert len(batches) <= 1000 // 40
 
     def test_configurations_stand_at_one_place_among_the_events(self, world: World) -> None:
@@ -190,18 +190,18 @@ class GroupLaws:
         three.add(3, configured=5)
 
         def told() -> bool:
-            return all(any(isinstance(event, Refused) for event in three.heard[node]) for node in (1, 2))
+            return all(any(isinstance(event, MemberRefused) for event in three.heard[node]) for node in (1, 2))
 
         three.until(told, "it is refused")
-        refused = next(event for event in three.heard[1] if isinstance(event, Refused))
+        refused = next(event for event in three.heard[1] if isinstance(event, MemberRefused))
         assert (refused.node, refused.reason) == (3, "it is configured for 5 members, node 1 for 3")
         three.say(1, b"unaffected")
         three.all_heard(b"unaffected", 1, 2)
         assert three.together(1, 2)
         assert three.members[3].me is None
-        three.until(lambda: isinstance(three.heard[3][-1], Died), "it is told")
+        three.until(lambda: isinstance(three.heard[3][-1], GroupFailed), "it is told")
         died = three.heard[3][-1]
-        assert isinstance(died, Died)
+        assert isinstance(died, GroupFailed)
         assert "does not let this broker in: it is configured for 5 members, node" in died.reason
 
     def test_a_foreign_name_is_another_group(self, three: World) -> None:
@@ -278,7 +278,7 @@ class GroupLaws:
 
     def test_the_death_of_a_daemon_is_told_and_ends_the_member(self, three: World) -> None:  # rule 18
         three.machines.kill_daemon(3)
-        three.until(lambda: isinstance(three.heard[3][-1], Died), "it is told")
+        three.until(lambda: isinstance(three.heard[3][-1], GroupFailed), "it is told")
         assert not three.members[3].multicast(b"no")
         assert three.members[3].step() == []
         three.until(lambda: three.together(1, 2), "the others go on")

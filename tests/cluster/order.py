@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from cairnmq.cluster.group.group_events import Configuration, Event, Messages
+from cairnmq.cluster.group.group_events import Configuration, Event, EventBatch
 from cairnmq.cluster.group.member_id import MemberId
 
 Said = tuple[int, MemberId, bytes]
@@ -31,7 +31,7 @@ def parts(events: Iterable[Event]) -> list[Part]:
             if found:
                 found[-1].next = event
             found.append(Part(event))
-        elif isinstance(event, Messages):
+        elif isinstance(event, EventBatch):
             assert found, "an event before the first configuration"
             found[-1].said += [
                 (event.position + index, event.sender, payload) for index, payload in enumerate(event.payloads)
@@ -85,5 +85,5 @@ def _check_part(part: Part) -> None:
 
 
 def by_sender(events: Iterable[Event], sender: MemberId) -> list[bytes]:
-    mine = [event for event in events if isinstance(event, Messages) and event.sender == sender]
+    mine = [event for event in events if isinstance(event, EventBatch) and event.sender == sender]
     return [payload for event in mine for payload in event.payloads]

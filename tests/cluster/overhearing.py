@@ -19,7 +19,7 @@ class Said(NamedTuple):
     def about(self) -> dict[str, Any]:
         """Of what is told in words."""
         event = events.decode(self.payload)
-        return event.about if isinstance(event, events.Control) else {}
+        return event.about if isinstance(event, events.ControlEvent) else {}
 
 
 def overhear(world: World, at: int) -> list[Said]:

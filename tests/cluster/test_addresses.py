@@ -8,14 +8,16 @@ import pytest
 from proton import Data, symbol
 
 from cairnmq.broker_plugin.membership import reachable
-from cairnmq.cluster.nodes.failover_addresses import Places
+from cairnmq.cluster.nodes.failover_addresses import ClientAddresses
 from cairnmq.router.admission.admission import Admission, AdmissionOptions
 
 from .world import Sender, World
 
 
-def at(*nodes: int) -> Places:
-    return Places(tuple([(f"mq{node}", 5672) for node in nodes]), tuple([(f"mq{node}", 5671) for node in nodes]))
+def at(*nodes: int) -> ClientAddresses:
+    return ClientAddresses(
+        tuple([(f"mq{node}", 5672) for node in nodes]), tuple([(f"mq{node}", 5671) for node in nodes])
+    )
 
 
 def knows(world: World, node: int, *others: int) -> bool:
@@ -31,7 +33,7 @@ def with_addresses(world: World | None = None) -> World:
 
 def test_each_knows_the_others_who_come_and_go() -> None:
     world = with_addresses()
-    heard: list[Places] = []
+    heard: list[ClientAddresses] = []
     world[1].core.addresses.on_change = heard.append
     assert knows(world, 1, 2, 3)
     assert knows(world, 3, 1, 2)
@@ -42,7 +44,7 @@ def test_each_knows_the_others_who_come_and_go() -> None:
     assert knows(world, 1, 2, 3)
     assert heard[-1] == at(2, 3)
     world[3].stop()
-    world[3].places = Places()
+    world[3].places = ClientAddresses()
     world[3].start()
     assert world.until(lambda: world[3].serves)
     assert knows(world, 1, 2), "it says nothing"
@@ -120,4 +122,4 @@ def test_who_is_sent_away_is_told_where_to() -> None:
 )
 def test_where_it_listens_is_where_it_is_found(host: str, found: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socket.gethostname", lambda: "here")
-    assert reachable(Places(((host, 5672),), ())) == Places(((found, 5672),) if found else (), ())
+    assert reachable(ClientAddresses(((host, 5672),), ())) == ClientAddresses(((found, 5672),) if found else (), ())

@@ -18,7 +18,7 @@ from cairnmq.cluster.group import corosync_library
 from cairnmq.cluster.group.bus import BusChange, BusEvent, BusMessage
 from cairnmq.cluster.group.corosync import CorosyncBus
 from cairnmq.cluster.group.group import GroupError
-from cairnmq.cluster.group.group_events import Died
+from cairnmq.cluster.group.group_events import GroupFailed
 from cairnmq.cluster.group.member import GroupMember
 from cairnmq.tools.lab.cluster_lab import Lab, unavailable_reason
 from cairnmq.tools.lab.cluster_lab_conf import LabOptions
@@ -137,8 +137,8 @@ def test_a_flood_and_a_callback_that_raises(lab: Lab) -> None:  # rule 18
         world.say(1, b"%d" % number * 100)
         world.members[1].flush()
         world.step()
-    world.until(lambda: bool(world.heard[3]) and isinstance(world.heard[3][-1], Died), "it ends")
-    assert world.heard[3][-1] == Died("what corosync said could not be taken: MemoryError('no room for it')")
+    world.until(lambda: bool(world.heard[3]) and isinstance(world.heard[3][-1], GroupFailed), "it ends")
+    assert world.heard[3][-1] == GroupFailed("what corosync said could not be taken: MemoryError('no room for it')")
     world.remove(3)
     world.until(lambda: world.together(1, 2), "the others go on")
     world.add(3)

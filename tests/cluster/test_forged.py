@@ -34,7 +34,7 @@ PLAIN = [
     events.release("q", [1, 3], [True, False]),
     events.move(Why.REJECTED, "q", 1, ["q", "x"], GOOD[0]),
     events.update_front(1, "q", [1, 2], [0, 3], GOOD),
-    events.transaction([events.Enqueue(["q"], GOOD, False), events.Dequeue(Why.ACCEPTED, "q", (2,))]),
+    events.transaction([events.EnqueueEvent(["q"], GOOD, False), events.DequeueEvent(Why.ACCEPTED, "q", (2,))]),
     bytes([events.PART, events.FIRST]) + b"x" * 50,
     bytes([events.PART, events.LAST]) + b"x" * 50,
     bytes([events.PART, 0xFF]),

@@ -11,14 +11,14 @@ from cairnmq.cluster.group.bus import RingId
 from cairnmq.cluster.group.frame import (
     LARGEST,
     BadFrame,
-    Entry,
-    Events,
-    Expulsion,
+    EventsFrame,
+    ExpulsionFrame,
     Frame,
-    Hello,
-    Lost,
-    Refusal,
-    Welcome,
+    HelloFrame,
+    LostFrame,
+    RefusalFrame,
+    WelcomeEntry,
+    WelcomeFrame,
     decode,
     encode,
 )
@@ -32,15 +32,15 @@ MEMBER = st.builds(MemberId, U32, U32, U64)
 RING = st.builds(RingId, U32, U64)
 TEXT = st.text(max_size=50)
 FRAMES: st.SearchStrategy[Frame] = st.one_of(
-    st.builds(Events, SOME, COUNT, COUNT, COUNT, U64, st.lists(st.binary(max_size=200), max_size=20)),
-    st.builds(Hello, SOME, RING, U64, COUNT, st.integers(1, 2**32 - 1), st.booleans(), TEXT),
+    st.builds(EventsFrame, SOME, COUNT, COUNT, COUNT, U64, st.lists(st.binary(max_size=200), max_size=20)),
+    st.builds(HelloFrame, SOME, RING, U64, COUNT, st.integers(1, 2**32 - 1), st.booleans(), TEXT),
     st.builds(
-        Welcome, SOME, MEMBER, COUNT, U64, COUNT, st.booleans(),
-        st.lists(st.builds(Entry, MEMBER, COUNT), min_size=1, max_size=9).map(tuple),
+        WelcomeFrame, SOME, MEMBER, COUNT, U64, COUNT, st.booleans(),
+        st.lists(st.builds(WelcomeEntry, MEMBER, COUNT), min_size=1, max_size=9).map(tuple),
     ),
-    st.builds(Lost, SOME, COUNT),
-    st.builds(Refusal, SOME, MEMBER, TEXT),
-    st.builds(Expulsion, SOME, MEMBER, COUNT),
+    st.builds(LostFrame, SOME, COUNT),
+    st.builds(RefusalFrame, SOME, MEMBER, TEXT),
+    st.builds(ExpulsionFrame, SOME, MEMBER, COUNT),
 )  # fmt: skip
 
 
@@ -94,22 +94,22 @@ def test_other_bytes_are_no_frame(data: bytes) -> None:
 
 
 def test_sizes() -> None:
-    largest = Events(1, 1, 0, 0, 0, [bytes(MAX_PAYLOAD_BYTES)] * 3)
+    largest = EventsFrame(1, 1, 0, 0, 0, [bytes(MAX_PAYLOAD_BYTES)] * 3)
     assert decode(encode(largest)) == largest
     with pytest.raises(BadFrame, match="an event of 65537 bytes, the most is 65536"):
-        decode(encode(Events(1, 1, 0, 0, 0, [bytes(MAX_PAYLOAD_BYTES + 1)])))
+        decode(encode(EventsFrame(1, 1, 0, 0, 0, [bytes(MAX_PAYLOAD_BYTES + 1)])))
 
 
 @pytest.mark.parametrize(
     "frame",
     [
-        Hello(1, RingId(1, 4), 1, LARGEST + 1, 3, False),
-        Events(1, 1, 0, LARGEST + 1, 0, []),
-        Events(1, LARGEST + 1, 0, 0, 0, []),
-        Welcome(1, MemberId(1, 2, 3), 1, 1, LARGEST + 1, False, (Entry(MemberId(1, 2, 3), 1),)),
-        Welcome(1, MemberId(1, 2, 3), 1, 1, 1, False, (Entry(MemberId(1, 2, 3), LARGEST + 1),)),
-        Hello(1, RingId(1, 4), 1, 1, 0, False),
-        Events(0, 1, 0, 0, 0, []),
+        HelloFrame(1, RingId(1, 4), 1, LARGEST + 1, 3, False),
+        EventsFrame(1, 1, 0, LARGEST + 1, 0, []),
+        EventsFrame(1, LARGEST + 1, 0, 0, 0, []),
+        WelcomeFrame(1, MemberId(1, 2, 3), 1, 1, LARGEST + 1, False, (WelcomeEntry(MemberId(1, 2, 3), 1),)),
+        WelcomeFrame(1, MemberId(1, 2, 3), 1, 1, 1, False, (WelcomeEntry(MemberId(1, 2, 3), LARGEST + 1),)),
+        HelloFrame(1, RingId(1, 4), 1, 1, 0, False),
+        EventsFrame(0, 1, 0, 0, 0, []),
     ],
 )
 def test_numbers_that_would_not_fit_one_day(frame: Frame) -> None:

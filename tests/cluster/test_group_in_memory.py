@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from cairnmq.cluster.group.group import MAX_PAYLOAD_BYTES, GroupError
-from cairnmq.cluster.group.group_events import Configuration, Died, Messages, Quorum
+from cairnmq.cluster.group.group_events import Configuration, EventBatch, GroupFailed, Quorum
 from cairnmq.cluster.group.single_member import SingleMemberGroup
 
 from .laws import GroupLaws
@@ -28,7 +28,7 @@ class TestInMemory(GroupLaws):
         three.add(3)
         three.until(lambda: three.together(*NODES), "the newer one is in")
         heard += older.step()
-        assert heard[-1] == Died("another process of this node took its place in the group")
+        assert heard[-1] == GroupFailed("another process of this node took its place in the group")
         older.close()
 
     def test_with_its_egress_cut_a_node_hears_itself_and_nobody_else_does(self, three: World) -> None:  # rule 1
@@ -59,7 +59,7 @@ def test_a_group_of_one_hears_itself() -> None:
         assert group.in_flight_bytes == 1
         assert group.me is not None
         assert select.select([group], [], [], 0)[0]
-        assert group.step() == [Messages(group.me, 2 * number, [b"%d" % number, b""], number + 1)]
+        assert group.step() == [EventBatch(group.me, 2 * number, [b"%d" % number, b""], number + 1)]
         assert group.step() == []
     with pytest.raises(GroupError, match="the most is"):
         group.multicast(bytes(MAX_PAYLOAD_BYTES + 1))

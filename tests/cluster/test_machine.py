@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from cairnmq.cluster.group.group import GroupError
-from cairnmq.cluster.group.group_events import Configuration, Died, Messages
+from cairnmq.cluster.group.group_events import Configuration, EventBatch, GroupFailed
 from cairnmq.cluster.group.member_id import MemberId
 
 from . import order
@@ -55,7 +55,7 @@ class GroupMachine(RuleBasedStateMachine):
             self.world.step(*self.asleep)
             self.machines.wait(())
             for node, heard in self.world.heard.items():
-                if node in self.world.members and heard and isinstance(heard[-1], Died):
+                if node in self.world.members and heard and isinstance(heard[-1], GroupFailed):
                     self.world.remove(node)
 
     @rule(node=NODE)
@@ -157,7 +157,7 @@ class GroupMachine(RuleBasedStateMachine):
                 if isinstance(event, Configuration) and not event.primary:
                     self.check_heard(heard)
                     heard = {}
-                elif isinstance(event, Messages):
+                elif isinstance(event, EventBatch):
                     heard.setdefault(event.sender, []).extend(event.payloads)
             self.check_heard(heard)
 

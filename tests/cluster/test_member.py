@@ -8,29 +8,29 @@ from dataclasses import replace
 import pytest
 
 from cairnmq.base.clock import ManualClock
-from cairnmq.cluster.group.bus import Address, BusChange, BusEvent, BusMessage, RingId
+from cairnmq.cluster.group.bus import BusAddress, BusChange, BusEvent, BusMessage, RingId
 from cairnmq.cluster.group.frame import (
     VERSION,
-    Entry,
-    Events,
+    EventsFrame,
     Frame,
-    Hello,
-    Lost,
-    Refusal,
-    Welcome,
+    HelloFrame,
+    LostFrame,
+    RefusalFrame,
+    WelcomeEntry,
+    WelcomeFrame,
     decode,
     digest,
     encode,
 )
 from cairnmq.cluster.group.group import BATCH_BYTES, HEARTBEAT_S
-from cairnmq.cluster.group.group_events import Configuration, Died, Event, Messages, Refused
+from cairnmq.cluster.group.group_events import Configuration, Event, EventBatch, GroupFailed, MemberRefused
 from cairnmq.cluster.group.member import HELLO_S, KEPT_BYTES, QUIET_S, RETRY_S, GroupMember
 from cairnmq.cluster.group.member_id import MemberId
 
-ME, TWO, THREE = Address(1, 11), Address(2, 22), Address(3, 33)
+ME, TWO, THREE = BusAddress(1, 11), BusAddress(2, 22), BusAddress(3, 33)
 ALL = frozenset((ME, TWO, THREE))
 RING, LATER = RingId(1, 4), RingId(1, 8)
-NONE: frozenset[Address] = frozenset()
+NONE: frozenset[BusAddress] = frozenset()
 
 
 class ScriptedBus:
@@ -80,7 +80,7 @@ class Script:
         self.member = GroupMember(self.bus, self.clock)
         self.member.join("test")
 
-    def hear(self, sender: Address, *frames: Frame | bytes) -> list[Event]:
+    def hear(self, sender: BusAddress, *frames: Frame | bytes) -> list[Event]:
         some = [each if isinstance(each, bytes) else encode(each) for each in frames]
         return self.tell(*(BusMessage(sender, each) for each in some))
 
@@ -88,21 +88,21 @@ class Script:
         self.bus.inbox += events
         return self.member.step()
 
-    def hello(self) -> Hello:
-        return next(frame for frame in reversed(self.bus.sent) if isinstance(frame, Hello))
+    def hello(self) -> HelloFrame:
+        return next(frame for frame in reversed(self.bus.sent) if isinstance(frame, HelloFrame))
 
-    def welcome(self) -> Welcome:
-        return next(frame for frame in reversed(self.bus.sent) if isinstance(frame, Welcome))
+    def welcome(self) -> WelcomeFrame:
+        return next(frame for frame in reversed(self.bus.sent) if isinstance(frame, WelcomeFrame))
 
     def passes(self, seconds: float) -> list[Event]:
         self.clock.advance(seconds)
         return self.member.step()
 
-    def events(self, incarnation: int, seq: int, *payloads: bytes, heard: int = 0) -> Events:
+    def events(self, incarnation: int, seq: int, *payloads: bytes, heard: int = 0) -> EventsFrame:
         """In the configuration that the member is in."""
         membership = self.member._membership
         assert membership is not None
-        return Events(incarnation, seq, heard, membership.view, membership.state, list(payloads))
+        return EventsFrame(incarnation, seq, heard, membership.view, membership.state, list(payloads))
 
 
 @pytest.fixture
@@ -123,20 +123,20 @@ def member(fresh: Script) -> Script:
 
 
 def say_hello(
-    incarnation: int, ring: RingId = RING, present: frozenset[Address] = ALL, configured: int = 3, agreed: str = ""
-) -> Hello:
-    return Hello(incarnation, ring, digest(present), 0, configured, False, agreed)
+    incarnation: int, ring: RingId = RING, present: frozenset[BusAddress] = ALL, configured: int = 3, agreed: str = ""
+) -> HelloFrame:
+    return HelloFrame(incarnation, ring, digest(present), 0, configured, False, agreed)
 
 
 def said(events: list[Event]) -> list[bytes]:
-    return [payload for event in events if isinstance(event, Messages) for payload in event.payloads]
+    return [payload for event in events if isinstance(event, EventBatch) for payload in event.payloads]
 
 
 def test_a_hello_of_another_ring_is_void(fresh: Script) -> None:
     fresh.hear(ME, fresh.hello())
     assert fresh.hear(TWO, say_hello(2000, ring=LATER)) == []
     assert fresh.hear(TWO, say_hello(2000, present=frozenset((ME, TWO)))) == []
-    assert fresh.hear(Address(4, 44), say_hello(2000)) == []
+    assert fresh.hear(BusAddress(4, 44), say_hello(2000)) == []
     assert fresh.member.me is None
     fresh.tell(BusChange(LATER, ALL, NONE, NONE))
     assert fresh.hear(TWO, say_hello(2000, ring=LATER)) == [], "my own of the earlier ring is void, too"
@@ -173,10 +173,10 @@ def test_who_says_hello_is_let_in_and_told_how_things_stand(member: Script) -> N
     assert said(member.hear(THREE, member.events(3000, 1, b"new"))) == [b"new"]
 
 
-def welcome_for(script: Script, incarnation: int) -> Welcome:
+def welcome_for(script: Script, incarnation: int) -> WelcomeFrame:
     seats = [MemberId(*ME, incarnation), MemberId(*TWO, 2000), MemberId(*THREE, 3000)]
-    entries = tuple(Entry(seat, 5 if seat.node > 1 else 1) for seat in seats)
-    return Welcome(2000, seats[0], 7, 12345, 99, False, entries)
+    entries = tuple(WelcomeEntry(seat, 5 if seat.node > 1 else 1) for seat in seats)
+    return WelcomeFrame(2000, seats[0], 7, 12345, 99, False, entries)
 
 
 def test_a_newcomer_goes_on_from_its_hello(fresh: Script) -> None:
@@ -189,7 +189,7 @@ def test_a_newcomer_goes_on_from_its_hello(fresh: Script) -> None:
     found = fresh.hear(TWO, welcome_for(fresh, mine.incarnation))
     assert isinstance(found[0], Configuration)
     assert found[0].position == 99
-    assert found[1:] == [Messages(MemberId(*TWO, 2000), 99, [b"kept"], 5)]
+    assert found[1:] == [EventBatch(MemberId(*TWO, 2000), 99, [b"kept"], 5)]
     assert fresh.hear(THREE, welcome_for(fresh, mine.incarnation)) == [], "one is enough"
 
 
@@ -214,7 +214,7 @@ def test_a_welcome_that_is_not_for_me_is_not_mine(fresh: Script) -> None:
         replace(right, target=MemberId(*TWO, mine.incarnation)),
         replace(right, target=MemberId(1, 12, mine.incarnation)),
         replace(right, entries=right.entries[1:]),
-        replace(right, entries=(Entry(MemberId(*ME, 77), 1), *right.entries[1:])),
+        replace(right, entries=(WelcomeEntry(MemberId(*ME, 77), 1), *right.entries[1:])),
     ):
         assert fresh.hear(TWO, wrong) == []
     assert fresh.member.me is None
@@ -223,7 +223,7 @@ def test_a_welcome_that_is_not_for_me_is_not_mine(fresh: Script) -> None:
 def test_too_much_to_keep_is_not_kept(fresh: Script) -> None:
     first = fresh.hello()
     fresh.hear(ME, first)
-    large = Events(2000, 5, 0, 7, 12345, [bytes(60_000)] * 100)
+    large = EventsFrame(2000, 5, 0, 7, 12345, [bytes(60_000)] * 100)
     for _ in range(KEPT_BYTES // 6_000_000 + 1):
         assert fresh.hear(TWO, large) == []
     assert fresh.hear(TWO, welcome_for(fresh, first.incarnation)) == []
@@ -260,7 +260,7 @@ def test_the_sender_says_who_missed_its_frame(member: Script) -> None:  # rule 6
     member.hear(TWO, member.events(2000, 1, b"one"))
     assert member.hear(TWO, member.events(2000, 3, b"three", heard=1)) == [], "two is missing: nothing is delivered"
     assert member.hear(THREE, member.events(3000, 1, b"other")) == []
-    assert said(member.hear(TWO, Lost(2000, 2))) == [b"other"], "it was lost to all; what came after is dropped"
+    assert said(member.hear(TWO, LostFrame(2000, 2))) == [b"other"], "it was lost to all; what came after is dropped"
     assert said(member.hear(TWO, member.events(2000, 4, b"four"))) == []
     assert member.bus.rejoined == 0
 
@@ -289,7 +289,7 @@ def test_a_sender_that_leaves_without_saying_takes_me_along(member: Script) -> N
 
 def test_what_was_lost_to_others_only_is_left_to_them(member: Script) -> None:
     member.hear(TWO, member.events(2000, 1, b"one"))
-    found = member.hear(TWO, Lost(2000, 1))
+    found = member.hear(TWO, LostFrame(2000, 1))
     assert isinstance(found[0], Configuration)
     assert member.bus.rejoined == 1
 
@@ -309,7 +309,7 @@ def test_another_version_is_told_once(member: Script) -> None:
     other = bytearray(encode(say_hello(3000)))
     other[7] = VERSION + 1
     assert member.hear(THREE, bytes(other), bytes(other)) == [
-        Refused(3, 33, f"it speaks version {VERSION + 1} of the group's frames, this is version {VERSION}")
+        MemberRefused(3, 33, f"it speaks version {VERSION + 1} of the group's frames, this is version {VERSION}")
     ]
 
 
@@ -319,7 +319,7 @@ def test_where_i_stand_is_repeated_when_it_is_quiet(member: Script) -> None:
     assert member.member.multicast(b"one")
     member.member.flush()
     sent = member.bus.sent[-1]
-    assert isinstance(sent, Events)
+    assert isinstance(sent, EventsFrame)
     assert said(member.hear(ME, sent)) == [b"one"]
     member.passes(QUIET_S)
     member.member.flush()
@@ -339,17 +339,17 @@ def test_what_was_given_asks_for_a_step(member: Script) -> None:
     assert member.member.multicast(b"one")
     assert member.member.wait_s() == 0
     member.member.step()
-    assert isinstance(member.bus.sent[-1], Events)
+    assert isinstance(member.bus.sent[-1], EventsFrame)
     assert member.member.wait_s() == QUIET_S
 
 
 def test_a_full_batch_that_the_bus_does_not_take_asks_for_a_step(member: Script) -> None:
     member.bus.refuse = 1
     assert member.member.multicast(bytes(BATCH_BYTES))
-    assert not any(isinstance(frame, Events) for frame in member.bus.sent)
+    assert not any(isinstance(frame, EventsFrame) for frame in member.bus.sent)
     assert member.member.wait_s() == 0
     member.member.step()
-    assert isinstance(member.bus.sent[-1], Events)
+    assert isinstance(member.bus.sent[-1], EventsFrame)
 
 
 def test_a_bus_that_takes_nothing_is_tried_again_and_not_all_the_time(member: Script) -> None:
@@ -360,7 +360,7 @@ def test_a_bus_that_takes_nothing_is_tried_again_and_not_all_the_time(member: Sc
         assert member.member.wait_s() == RETRY_S
     member.bus.refuse = 0
     member.passes(RETRY_S)
-    assert [frame.payloads for frame in member.bus.sent[-2:] if isinstance(frame, Events)] == [[b"one"], []]
+    assert [frame.payloads for frame in member.bus.sent[-2:] if isinstance(frame, EventsFrame)] == [[b"one"], []]
 
 
 @pytest.mark.parametrize("repeats_lost", [0, 1, 5])
@@ -377,7 +377,7 @@ def test_a_frame_that_does_not_come_back_is_looked_for(member: Script, size_byte
         assert member.passes(wait_s) == []
     member.member.flush()
     repeat = member.bus.sent[-1]
-    assert isinstance(repeat, Events)
+    assert isinstance(repeat, EventsFrame)
     assert (repeat.seq, repeat.heard, repeat.payloads) == (1, 0, [])
     member.hear(ME, repeat)
     assert member.bus.rejoined == 1
@@ -401,8 +401,8 @@ def other_version(incarnation: int) -> bytes:
 
 
 def test_who_finds_most_of_another_version_ends(fresh: Script) -> None:
-    assert [type(event) for event in fresh.hear(TWO, other_version(2000))] == [Refused], "one may be wrong itself"
-    assert fresh.hear(THREE, other_version(3000))[-1] == Died(
+    assert [type(event) for event in fresh.hear(TWO, other_version(2000))] == [MemberRefused], "one may be wrong itself"
+    assert fresh.hear(THREE, other_version(3000))[-1] == GroupFailed(
         f"nodes 2, 3 speak version {VERSION + 1} of the group's frames, this one version {VERSION}",
         "install the same version of CairnMQ on all members",
     )
@@ -412,9 +412,9 @@ def test_who_is_in_goes_on_and_says_where_it_stands(member: Script) -> None:
     """So that the other one, which can't be answered, learns how many speak another version than it does."""
     member.passes(QUIET_S)
     count = len(member.bus.sent)
-    assert [type(event) for event in member.hear(THREE, other_version(3000))] == [Refused]
+    assert [type(event) for event in member.hear(THREE, other_version(3000))] == [MemberRefused]
     member.passes(QUIET_S)
-    assert [type(frame) for frame in member.bus.sent[count:]] == [Events]
+    assert [type(frame) for frame in member.bus.sent[count:]] == [EventsFrame]
     assert member.hear(TWO, other_version(2000)), "of those who are in, too: it goes on while they are"
     assert member.member.me is not None
 
@@ -422,15 +422,15 @@ def test_who_is_in_goes_on_and_says_where_it_stands(member: Script) -> None:
 def test_who_differs_is_told_how(member: Script) -> None:
     theirs = '{"--anycast": "a.*", "version of events": "1"}'
     why = "its --anycast is 'a.*', on node 1 it is ''; its version of events is '1', on node 1 it is ''"
-    assert member.hear(THREE, say_hello(3000, agreed=theirs)) == [Refused(3, 33, why)]
+    assert member.hear(THREE, say_hello(3000, agreed=theirs)) == [MemberRefused(3, 33, why)]
     member.member.flush()
     me = member.member.me
     assert me is not None
-    assert member.bus.sent[-1] == Refusal(me.incarnation, MemberId(*THREE, 3000), why)
+    assert member.bus.sent[-1] == RefusalFrame(me.incarnation, MemberId(*THREE, 3000), why)
     assert member.hear(THREE, say_hello(3001, agreed="no JSON")) == [], "told here once"
     member.member.flush()
     refusal = member.bus.sent[-1]
-    assert isinstance(refusal, Refusal)
+    assert isinstance(refusal, RefusalFrame)
     assert (refusal.target.incarnation, refusal.why) == (
         3001, "what it says of its version and options is said in another way"
     )  # fmt: skip
@@ -439,15 +439,15 @@ def test_who_differs_is_told_how(member: Script) -> None:
 def test_before_there_is_a_group_nobody_is_refused(fresh: Script) -> None:
     """Nobody can say yet which of them is wrong."""
     assert fresh.hear(TWO, say_hello(2000, agreed="{}"))
-    assert not any(isinstance(frame, Refusal) for frame in fresh.bus.sent)
+    assert not any(isinstance(frame, RefusalFrame) for frame in fresh.bus.sent)
 
 
 def test_a_refusal_ends_only_whom_it_means(fresh: Script, member: Script) -> None:
-    assert member.hear(TWO, Refusal(2000, MemberId(*ME, 1), "no")) == []
+    assert member.hear(TWO, RefusalFrame(2000, MemberId(*ME, 1), "no")) == []
     assert member.member.me is not None
     one = Script()
     one.tell(BusChange(RING, ALL, NONE, ALL))
-    assert one.hear(TWO, Refusal(2000, MemberId(*ME, one.hello().incarnation + 1), "of an earlier hello")) == []
-    [died] = one.hear(TWO, Refusal(2000, MemberId(*ME, one.hello().incarnation), "it is of 1990"))
-    assert isinstance(died, Died)
+    assert one.hear(TWO, RefusalFrame(2000, MemberId(*ME, one.hello().incarnation + 1), "of an earlier hello")) == []
+    [died] = one.hear(TWO, RefusalFrame(2000, MemberId(*ME, one.hello().incarnation), "it is of 1990"))
+    assert isinstance(died, GroupFailed)
     assert died.reason == "the cluster does not let this broker in: it is of 1990"

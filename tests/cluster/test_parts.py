@@ -35,7 +35,7 @@ def heard(payloads: list[bytes]) -> list[bytes]:
     found: list[bytes] = []
     for payload in payloads:
         event = events.decode(payload) if payload[0] == events.PART else None
-        whole = hearing.add(SENDER, event) if isinstance(event, events.Part) else payload
+        whole = hearing.add(SENDER, event) if isinstance(event, events.PartEvent) else payload
         if whole is not None:
             found.append(whole)
     return found
@@ -62,7 +62,7 @@ def test_who_comes_hears_what_is_said_from_its_beginning(came_after: int) -> Non
 def test_an_end_without_a_beginning_is_missed() -> None:
     *_, last = events.parts_of(b"\x06" + bytes(300_000))
     part = events.decode(last)
-    assert isinstance(part, events.Part)
+    assert isinstance(part, events.PartEvent)
     with pytest.raises(MissedFragment):
         Reassembly().add(SENDER, part)
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from cairnmq.cluster.core import Core
 from cairnmq.cluster.kernel import events
+from cairnmq.cluster.member import ClusterMember
 
 from .test_losers import KeepingMember, aside_of
 from .world import ACCEPT, FAIL, RELEASE, Member, Receiver, Sender, World, send
@@ -175,7 +175,7 @@ def test_all_that_were_stopped_at_once_receive_nothing() -> None:
     assert [len(aside_of(world, each).kept) for each in (1, 2, 3)] == [0, 0, 0]
 
 
-STEPS: dict[str, Callable[[Core], bool]] = {
+STEPS: dict[str, Callable[[ClusterMember], bool]] = {
     "it has to ask": lambda core: core.state.phase == "wiping",
     "it asked": lambda core: core.state.phase_name == "asking",
     "it reads": lambda core: core.state.phase == "updating",

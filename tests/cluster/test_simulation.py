@@ -12,7 +12,7 @@ from cairnmq.broker.queues.deduplication import Deduplication
 from cairnmq.broker.queues.queue import Queue
 from cairnmq.broker.queues.sorted_queue import SortedQueue
 from cairnmq.cluster.group.member_id import MemberId
-from cairnmq.cluster.group.membership import Membership
+from cairnmq.cluster.group.membership import GroupMembership
 from cairnmq.cluster.health.liveness import Liveness
 from cairnmq.cluster.health.self_delivery_check import SelfDeliveryCheck
 from cairnmq.cluster.kernel import events
@@ -150,7 +150,7 @@ def dispatches_without_a_lease(patch: pytest.MonkeyPatch) -> None:
 
 
 def expels_nobody(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Membership, "heard_expulsion", lambda self, sender, expulsion: [])
+    patch.setattr(GroupMembership, "heard_expulsion", lambda self, sender, expulsion: [])
 
 
 def answers_a_new_queue() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cairnmq.cluster.kernel import control_messages as control
-from cairnmq.cluster.kernel.events import BadEvent, Control, decode
+from cairnmq.cluster.kernel.events import BadEvent, ControlEvent, decode
 from cairnmq.cluster.kernel.events import control as event
 
 from .simulation import run
@@ -45,7 +45,7 @@ def test_all_that_is_told_is_known_here() -> None:
 @pytest.mark.parametrize("what", RIGHT)
 def test_a_field_that_is_missing_or_something_else(what: str) -> None:
     about = RIGHT[what]
-    assert decode(event(what, **about)) == Control({"what": what, **about})
+    assert decode(event(what, **about)) == ControlEvent({"what": what, **about})
     for name in about:
         less = {other: value for other, value in about.items() if other != name}
         with pytest.raises(BadEvent, match=f"{what} without a proper {name}"):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from cairnmq.broker.messages.entry import Entry
 from cairnmq.broker.nodes.replication_port import Kept
-from cairnmq.cluster.core import Core
 from cairnmq.cluster.kernel import events
 from cairnmq.cluster.kernel.local_messages import LocalEvent
+from cairnmq.cluster.member import ClusterMember
 
 from ..broker.world import message
 from .world import ACCEPT, FAIL, RELEASE, Receiver, Sender, World
@@ -162,7 +162,7 @@ def test_a_member_that_was_being_updated_knows_that_somebody_is_ahead() -> None:
     assert [number for _, number in world[3].contents("q")] == [*range(10)]
 
 
-def third_asks(world: World) -> Core:
+def third_asks(world: World) -> ClusterMember:
     """The third member comes, has asked for what there is, and is not answered: the first one, who would, sleeps."""
     core = world[3].core
     assert world.until(lambda: core.state.phase_name == "asking")

@@ -19,9 +19,9 @@ from cairnmq.broker.broker import Broker
 from cairnmq.broker.messages.entry import ARRIVAL_MASK
 from cairnmq.channel.ports import Delivery, Forward, Open, Outcome, Terminus
 from cairnmq.cluster.assembly import ClusterAssembly
-from cairnmq.cluster.core import Core, MemberOptions
 from cairnmq.cluster.health.liveness import SILENCE_S
-from cairnmq.cluster.nodes.failover_addresses import Places
+from cairnmq.cluster.member import ClusterMember, MemberOptions
+from cairnmq.cluster.nodes.failover_addresses import ClientAddresses
 from cairnmq.cluster.replication.flow_control import LIMIT_BYTES
 from cairnmq.recovery.recover import recover
 from tests.harness.cluster.memory_bus import MemoryNetwork
@@ -66,7 +66,7 @@ class Connection:
 class Member:
     """One machine with its disk, and the process on it if there is one."""
 
-    core_type: type[Core] = Core
+    core_type: type[ClusterMember] = ClusterMember
 
     def __init__(self, network: MemoryNetwork, node: int) -> None:
         self.network = network
@@ -87,7 +87,7 @@ class Member:
         self.capacity_bytes = 0
         """Of its disk; 0 for one that is never full."""
         self.silence_s = SILENCE_S
-        self.places = Places()
+        self.places = ClientAddresses()
         self.agreed = ""
         """What it says of its version and options."""
         self.name = "test"

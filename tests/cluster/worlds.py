@@ -12,7 +12,7 @@ from cairnmq.base.clock import Clock, SystemClock
 from cairnmq.cluster.group.bus import Bus, BusEvent, BusMessage
 from cairnmq.cluster.group.corosync import ANSWER_S, CorosyncBus
 from cairnmq.cluster.group.group import WINDOW_BYTES
-from cairnmq.cluster.group.group_events import Configuration, Event, Messages
+from cairnmq.cluster.group.group_events import Configuration, Event, EventBatch
 from cairnmq.cluster.group.member import GroupMember
 from cairnmq.tools.lab.cluster_lab import Lab
 from tests.harness.cluster.memory_bus import MemoryNetwork
@@ -230,4 +230,4 @@ class World:
 
 def payloads(events: Iterable[Event]) -> list[bytes]:
     """Of all events, in order."""
-    return [payload for event in events if isinstance(event, Messages) for payload in event.payloads]
+    return [payload for event in events if isinstance(event, EventBatch) for payload in event.payloads]

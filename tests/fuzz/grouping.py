@@ -7,8 +7,19 @@ from functools import cache
 from crc32c import crc32c
 
 from cairnmq.cluster.group.bus import RingId
-from cairnmq.cluster.group.frame import VERSION, BadFrame, Entry, Events, Hello, Lost, Refusal, Welcome, decode, encode
-from cairnmq.cluster.group.group_events import Refused
+from cairnmq.cluster.group.frame import (
+    VERSION,
+    BadFrame,
+    EventsFrame,
+    HelloFrame,
+    LostFrame,
+    RefusalFrame,
+    WelcomeEntry,
+    WelcomeFrame,
+    decode,
+    encode,
+)
+from cairnmq.cluster.group.group_events import MemberRefused
 from cairnmq.cluster.group.member_id import MemberId
 from tests.harness.cluster.memory_bus import MemoryNetwork
 from tests.harness.cluster.memory_group import memory_member
@@ -20,17 +31,17 @@ from ..cluster import order
 def said() -> tuple[bytes, ...]:
     """One frame of each kind."""
     members = [MemberId(node, 100 + node, 7 * node) for node in (1, 2, 3)]
-    entries = tuple(Entry(member, 3) for member in members)
+    entries = tuple(WelcomeEntry(member, 3) for member in members)
     return tuple(
         encode(frame)
         for frame in (
-            Hello(7, RingId(1, 4), 12345, 3, 3, False),
-            Hello(7, RingId(1, 4), 12345, 3, 3, True, "{}"),
-            Refusal(7, members[2], "it differs"),
-            Welcome(14, members[2], 4, 99, 17, False, entries),
-            Events(21, 1, 0, 4, 99, [b"one", b"", b"x" * 100]),
-            Events(21, 1, 1, 4, 99, []),
-            Lost(21, 2),
+            HelloFrame(7, RingId(1, 4), 12345, 3, 3, False),
+            HelloFrame(7, RingId(1, 4), 12345, 3, 3, True, "{}"),
+            RefusalFrame(7, members[2], "it differs"),
+            WelcomeFrame(14, members[2], 4, 99, 17, False, entries),
+            EventsFrame(21, 1, 0, 4, 99, [b"one", b"", b"x" * 100]),
+            EventsFrame(21, 1, 1, 4, 99, []),
+            LostFrame(21, 2),
         )
     )
 
@@ -73,10 +84,10 @@ class Grouped:
             frame = decode(_fitting(data))
         except BadFrame:
             return data
-        if isinstance(frame, Hello):
-            return encode(Hello(21, membership.ring, membership._digest, frame.view, 3, frame.forced))
-        if isinstance(frame, Events):
-            return encode(Events(21, frame.seq, frame.heard, membership.view, membership.state, frame.payloads))
+        if isinstance(frame, HelloFrame):
+            return encode(HelloFrame(21, membership.ring, membership._digest, frame.view, 3, frame.forced))
+        if isinstance(frame, EventsFrame):
+            return encode(EventsFrame(21, frame.seq, frame.heard, membership.view, membership.state, frame.payloads))
         return data
 
     def check(self) -> None:
@@ -88,7 +99,7 @@ class Grouped:
         for member in self.members:
             assert member.multicast(b"the end")
         self.step(300)
-        order.check([[event for event in heard if not isinstance(event, Refused)] for heard in self.lives])  # type: ignore[misc]
+        order.check([[event for event in heard if not isinstance(event, MemberRefused)] for heard in self.lives])  # type: ignore[misc]
         for heard in self.lives:
             assert sum("the end" in str(event) for event in heard[-10:]) == 2
 

@@ -68,7 +68,7 @@ def test_a_worker_off_the_core_is_caught(broker: RunningBroker, peer: Peer) -> N
     assert isinstance(on_thread("anybody", lambda: terminal.note(print)), AssertionError)
 
 
-@pytest.mark.parametrize("method", [Management.handle, MessageHandler.move, Replica.took])
+@pytest.mark.parametrize("method", [Management.handle, MessageHandler.move, Replica.count_dequeued])
 def test_the_check_covers_management_and_the_cluster(method: Any) -> None:
     assert isinstance(on_thread("cairnmq-worker-9", method), core_only.OffTheCore)
 

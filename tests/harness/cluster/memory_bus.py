@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from cairnmq.base.clock import ManualClock
-from cairnmq.cluster.group.bus import Address, BusChange, BusDied, BusEvent, BusMessage, BusQuorum, RingId
+from cairnmq.cluster.group.bus import BusAddress, BusChange, BusDied, BusEvent, BusMessage, BusQuorum, RingId
 from cairnmq.cluster.group.group import GroupError
 
 PENDING_FRAMES = 64
@@ -46,10 +46,10 @@ class Daemon:
     unheard: list[tuple[str, BusMessage]] = field(default_factory=list)
     """Messages delivered to its own processes while no other daemon could receive them."""
     buses: list[MemoryBus] = field(default_factory=list)
-    groups: dict[str, frozenset[Address]] = field(default_factory=dict)
+    groups: dict[str, frozenset[BusAddress]] = field(default_factory=dict)
     """The addresses on the bus in each group, as this daemon sees them."""
 
-    def members(self, name: str) -> frozenset[Address]:
+    def members(self, name: str) -> frozenset[BusAddress]:
         return self.groups.get(name, frozenset())
 
 
@@ -225,7 +225,11 @@ class MemoryNetwork:
                 bus.give(event)
 
     def _change(
-        self, ring: Ring, name: str, left: frozenset[Address] = frozenset(), joined: frozenset[Address] = frozenset()
+        self,
+        ring: Ring,
+        name: str,
+        left: frozenset[BusAddress] = frozenset(),
+        joined: frozenset[BusAddress] = frozenset(),
     ) -> None:
         for node in sorted(ring.nodes):
             daemon = self.daemons[node]
@@ -293,7 +297,7 @@ class MemoryNetwork:
             if daemon.running and not daemon.paused and daemon.ring.broken_at is None:
                 self._send_pending(daemon)
 
-    def _move(self, daemon: Daemon, ring: Ring, old: dict[int, tuple[Ring, dict[str, frozenset[Address]]]]) -> None:
+    def _move(self, daemon: Daemon, ring: Ring, old: dict[int, tuple[Ring, dict[str, frozenset[BusAddress]]]]) -> None:
         """First all who did not come along have left, then all who are met have joined."""
         before, groups = old[daemon.node]
         daemon.ring = ring
@@ -330,7 +334,7 @@ class MemoryBus:
     def __init__(self, network: MemoryNetwork, node: int, pid: int) -> None:
         self._network = network
         self.node = node
-        self.address = Address(node, pid)
+        self.address = BusAddress(node, pid)
         self.configured = network.configured
         self.nodes = (*sorted(network.daemons),)
         self.name = ""

@@ -20,7 +20,7 @@ from ..store.contract.transaction import TxState
 from .apply_loop import ApplyLoop, ControlHandler
 from .feeds.feeds import ReplicatedFeeds
 from .group.group import Group, GroupError
-from .group.group_events import Configuration, Died, Messages, Quorum, Refused
+from .group.group_events import Configuration, EventBatch, GroupFailed, MemberRefused, Quorum
 from .health.clock_skew import ClockSkew
 from .health.delays import CommitDelays
 from .health.liveness import SILENCE_S, Liveness
@@ -39,9 +39,9 @@ from .kernel.service import Service
 from .nodes.client_disconnect import ClientDisconnector
 from .nodes.cluster_nodes import ClusterNodes
 from .nodes.cluster_query import ClusterQueries
-from .nodes.failover_addresses import FailoverAddresses, Places
+from .nodes.failover_addresses import ClientAddresses, FailoverAddresses
 from .nodes.wiring import WiringChanges
-from .progress import Progress
+from .progress import MemberProgress
 from .replication.flow_control import LIMIT_BYTES, FlowControl
 from .replication.message_handler import MessageHandler
 from .replication.ownership_handler import QueueOwnerHandler
@@ -70,11 +70,11 @@ class MemberOptions:
     """A member that lags by more holds all clients."""
     aside: StateArchive | None = None
     """Keeps the divergent state that a transfer replaces; None for nowhere."""
-    places: Places = Places()
+    places: ClientAddresses = ClientAddresses()
     """The addresses at which clients reach this member."""
 
 
-class Core:
+class ClusterMember:
     """One member."""
 
     nodes: ClusterNodes
@@ -148,7 +148,7 @@ class Core:
             context, self.messages, self.transactions, self.receiver, self.wiring_changes, self.liveness.came_back,
             self._control_at_once(), self._control_in_order(),
         )  # fmt: skip
-        self.progress = Progress(context, self.progress_record, self.apply_loop, self.flow, self.receiver)
+        self.progress = MemberProgress(context, self.progress_record, self.apply_loop, self.flow, self.receiver)
         self.view_change = ViewChange(
             context, self.group, self.progress_record, owners, self.flow, self.client_disconnector,
             broker.transactions, self.receiver, self.bootstrap, self.liveness, self.not_serving_log,
@@ -274,7 +274,7 @@ class Core:
         self._send()
         inbox, is_alone = self.inbox.events, self.state.is_alone
         for event in self.group.step():
-            if isinstance(event, Messages):
+            if isinstance(event, EventBatch):
                 last = event.position + len(event.payloads) - 1
                 if not is_alone:
                     self.flow.came(last, event.payloads)
@@ -312,9 +312,9 @@ class Core:
                 self.view_change.configured(event)
             elif isinstance(event, Quorum):
                 self.view_change.quorum(quorate=event.quorate)
-            elif isinstance(event, Refused):
+            elif isinstance(event, MemberRefused):
                 log.warning("cluster %s: node %d is not let in: %s", self.state.name, event.node, event.reason)
-            elif isinstance(event, Died):
+            elif isinstance(event, GroupFailed):
                 self.fail(event.reason, event.remedy or "start this broker again when that is mended")
         return did
 

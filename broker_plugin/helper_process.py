@@ -16,7 +16,7 @@ END_S = 10.0
 """Seconds that a process has to finish its work at the end."""
 
 
-class ProcessBeside:
+class HelperProcess:
     """Ends with the broker, however that ends: its standard input is closed then. Any thread."""
 
     def __init__(self, what: str, module: str, arguments: list[str], connect: str | None = None) -> None:
@@ -52,18 +52,18 @@ class ProcessBeside:
             log.warning(text, self._what, status)
 
 
-def processes_beside(options: BrokerOptions) -> list[ProcessBeside]:
+def helper_processes(options: BrokerOptions) -> list[HelperProcess]:
     """Start the processes that *options* request, and return them."""
     archive = options.store.archive_dir or ""
     found = []
     if options.sidecars is not None:
         arguments = [options.store_dir, sidecar_dir(options), archive, str(options.sidecars.most_bytes)]
-        found.append(ProcessBeside("sidecars", "cairnmq.analytics.sidecars.keeper", arguments))
+        found.append(HelperProcess("sidecars", "cairnmq.analytics.sidecars.keeper", arguments))
     if options.export is not None:
         chosen = options.export
         arguments = [options.store_dir, chosen.target, chosen.kind, archive, str(chosen.every_s)]
         arguments.append(options.store.catalog or "")
-        found.append(ProcessBeside("exports", "cairnmq.analytics.export.keeper", arguments, options.store.connect))
+        found.append(HelperProcess("exports", "cairnmq.analytics.export.keeper", arguments, options.store.connect))
     return found
 
 

@@ -28,7 +28,7 @@ def quotas_of(access: Access | None, defaults: Quota) -> Quotas:
     return Quotas(defaults=defaults) if access is None else access.quotas.with_defaults(defaults)
 
 
-class Reloading:
+class FileReload:
     """The reloading of a broker's files. Any thread, but for actions that it posts to the core."""
 
     def __init__(self, acl_file: str, quota: Quota, router: Router, broker: Broker, post: Callable[..., None]) -> None:
