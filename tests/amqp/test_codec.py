@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from proton import Data, Described, byte, float32, int32, short, symbol, timestamp, ubyte, uint, ulong, ushort
+from proton import Described, byte, float32, int32, short, symbol, timestamp, ubyte, uint, ulong, ushort
 
 from cairnmq.amqp.codec.primitives import OPAQUE, Malformed, descriptor, extent, read, read_list
+from tests.harness.amqp.encoding import encoded
 
 from .strategies import scalars, values
 
@@ -27,13 +28,6 @@ numbers = st.one_of(
     st.floats(allow_nan=False),
     st.floats(width=32, allow_nan=False).map(float32),
 )
-
-
-def encoded(value: Any) -> bytes:
-    data = Data()
-    data.put_object(value)
-    result: bytes = data.encode()
-    return result
 
 
 @given(value=numbers | st.none() | st.booleans() | st.text(max_size=300) | st.binary(max_size=300), behind=st.binary())

@@ -16,8 +16,7 @@ from cairnmq.analytics.scan.selection import Selection
 from cairnmq.analytics.views.journal import open_journal
 from cairnmq.analytics.views.records import ReadOptions
 from cairnmq.base.errors import CairnError
-
-from ..columns.test_live import SMALL, written
+from tests.harness.columns.live_store import SMALL, written
 
 
 def base_lsn(store: Path) -> int:

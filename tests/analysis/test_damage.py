@@ -18,10 +18,10 @@ from cairnmq.analytics.jobs.job_run import answer, job_named
 from cairnmq.analytics.jobs.views import Views, ViewsRequest
 from cairnmq.store.contract.options import StoreOptions
 from cairnmq.store.embedded.library import Store, open_store
+from tests.harness.analysis.crashing import Crashing
 
 from . import laws, space_laws
 from .clients import SMALL
-from .test_histories import Crashing
 from .told import Told, told
 from .walked import (
     CHUNK,
@@ -93,6 +93,8 @@ def without(walked: Walked, gone: Collection[int]) -> Walked:
     ("seed", "chooses"), [(44, ()), (45, OUTCOMES), (46, (CHUNK,)), (47, None)],
     ids=["any", "outcomes", "chunks", "containers"],
 )  # fmt: skip
+
+
 def test_jobs_say_what_whole_records_tell(
     spark: SparkSession, tmp_path: Path, seed: int, chooses: Sequence[int] | None
 ) -> None:

@@ -14,8 +14,8 @@ from cairnmq.broker.federation.federated_queues import FederatedQueue
 from cairnmq.channel.ports import Attach, Delivery, Error, Open, Outcome, Terminus
 from cairnmq.store.contract.interface import MessageStore
 from cairnmq.store.journaled.retention_leases import NOWHERE, Bookmark, Bookmarks
+from tests.harness.broker.declarations import declare, discharge
 
-from .test_transactions import declare, discharge
 from .world import FakeTerminal, World, message, number_of
 
 MEMORY_BYTES = 64 << 20

@@ -15,8 +15,7 @@ from cairnmq.broker.nodes.exchanges import MOST_HOPS
 from cairnmq.broker.nodes.targets import ExchangeTarget
 from cairnmq.channel.ports import MORE
 from cairnmq.management.protocol import replies
-
-from .test_policies import Policed
+from tests.harness.broker.policies import Policed
 
 KEY = "key"
 PIECE_BYTES = 70_000

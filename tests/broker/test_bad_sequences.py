@@ -14,8 +14,8 @@ from cairnmq.amqp.codec.types import Described, Symbol
 from cairnmq.amqp.native.proton_ffi import REJECTED
 from cairnmq.broker.nodes.exchanges import MAX_KEY_CHARACTERS
 from cairnmq.channel.ports import Open, Terminus
+from tests.harness.broker.policies import Policed
 
-from .test_policies import Policed
 from .world import FakeTerminal
 
 DURABLE = b"\x00\x53\x70\xc0\x02\x01\x41"

@@ -16,8 +16,8 @@ from cairnmq.amqp.native.proton_ffi import MODIFIED, REJECTED, RELEASED
 from cairnmq.broker.messages import death_history
 from cairnmq.broker.messages.death_history import EXPIRY, REJECTION, TOO_OFTEN
 from cairnmq.channel.ports import Outcome
+from tests.harness.broker.policies import Policed, decoded, either
 
-from .test_policies import Policed, decoded, either
 from .world import WorkingClock, World
 
 ROUNDS = 20
@@ -142,6 +142,8 @@ def test_death_history_of_a_sender_is_removed(policed: Policed, durable: bool, s
     ),
     st.sampled_from("abc"), st.sampled_from("abc"), st.sampled_from([EXPIRY, REJECTION, TOO_OFTEN]),
 )  # fmt: skip
+
+
 def test_cycle_needs_an_earlier_death_and_no_client_since(
     deaths: list[dict[Any, Any]], queue: str, target: str, reason: str
 ) -> None:

@@ -13,8 +13,8 @@ from proton import Message
 
 from cairnmq.amqp.native.proton_ffi import ACCEPTED, REJECTED
 from cairnmq.broker.queues.deduplication import PREFIX
+from tests.harness.broker.policies import Policed, policed
 
-from .test_policies import Policed, policed
 from .world import FakeTerminal
 
 __all__ = ["policed"]

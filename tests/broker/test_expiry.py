@@ -12,8 +12,7 @@ from proton import symbol
 from cairnmq.amqp.codec import encode, header, sections
 from cairnmq.amqp.codec.types import Timestamp
 from cairnmq.broker.messages.message_times import expiry_ms, may_have_times
-
-from .test_policies import Policed, either
+from tests.harness.broker.policies import Policed, either
 
 
 @pytest.fixture
@@ -79,6 +78,8 @@ def test_what_has_expired_on_its_way_is_never_handed_out(policed: Policed) -> No
     sampled_from([0, 5, 8, 9, 10, 13]), one_of(none(), integers(-(1 << 63), (1 << 63) - 1)),
     one_of(none(), integers(0, 1 << 50)), text(max_size=300), sampled_from([0x40, 0x83, 0]),
 )  # fmt: skip
+
+
 def test_it_is_found_wherever_it_stands(
     count: int, expiry: int | None, creation: int | None, subject: str, low: int
 ) -> None:

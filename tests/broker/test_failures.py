@@ -15,43 +15,19 @@ from typing import Any
 import pytest
 
 from cairnmq.amqp.native.proton_ffi import ACCEPTED, MODIFIED, REJECTED, RELEASED
-from cairnmq.broker.queues.delivery_counts import PREFIX, RECORD
 from cairnmq.channel.ports import Outcome
+from tests.harness.broker.failure_counts import COUNTS, counts, fail, policed
+from tests.harness.broker.policies import Policed, decoded
+from tests.harness.broker.transacting import Transacting
 
-from .test_policies import Policed, decoded
-from .test_transactions_and_policies import Transacting
 from .world import FakeTerminal
 
-COUNTS = PREFIX + "q"
+__all__ = ["policed"]
+
 SHAPES: dict[str, dict[str, Any]] = {
     "plain": {}, "sorted": {"priorities": True}, "groups": {"message_groups": True}, "times": {"message_ttl_ms": 10**9},
 }  # fmt: skip
 shapes = pytest.mark.parametrize("shape", SHAPES)
-
-
-@pytest.fixture
-def policed() -> Transacting:
-    return Transacting()
-
-
-def fail(policed: Policed, taker: FakeTerminal, number: int = -1) -> None:
-    """What *taker* was handed by that number was not processed, it says."""
-    policed.world.do(taker.driver.outcomes, [Outcome(None, taker.forwarded[number][0], MODIFIED, True, False)])
-
-
-def recorded(policed: Policed) -> dict[int, int]:
-    """Message id to count, as it is in the store; nothing is recorded twice."""
-    store, queues = policed.world.store, policed.world.broker.nodes.queues
-    if COUNTS not in queues:
-        return {}
-    contents = store.load_many(store.messages().get(queues[COUNTS].queue_id, []), 1 << 30)
-    pairs = [RECORD.unpack(content) for content in contents if isinstance(content, bytes)]
-    assert len(dict(pairs)) == len(contents)
-    return dict(pairs)
-
-
-def counts(policed: Policed) -> list[int]:
-    return sorted(recorded(policed).values())
 
 
 @shapes

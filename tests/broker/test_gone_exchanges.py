@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from cairnmq.channel.ports import Open, Terminus
+from tests.harness.broker.policies import Policed
 
-from .test_policies import Policed
 from .world import FakeTerminal
 
 GONE = ["amqp:resource-deleted"]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from .test_policies import Policed
+from tests.harness.broker.policies import Policed
 
 QUEUES = ["q0", "q1", "q2"]
 VALUES = [None, True, False, 0, 1, 2, 1.0, "1", "", "x", b"x"]

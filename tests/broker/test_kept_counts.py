@@ -13,10 +13,9 @@ from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.errors import StoreError
 from cairnmq.broker.queues.delivery_counts import RECORD, RETRY_S
 from cairnmq.channel.ports import Outcome
-
-from .test_failures import COUNTS, counts, fail, policed, recorded
-from .test_policies import Policed, decoded
-from .test_transactions_and_policies import Transacting
+from tests.harness.broker.failure_counts import COUNTS, counts, fail, policed, recorded
+from tests.harness.broker.policies import Policed, decoded
+from tests.harness.broker.transacting import Transacting
 
 __all__ = ["policed"]
 

@@ -13,9 +13,8 @@ from proton import Message
 
 from cairnmq.amqp.native.proton_ffi import ACCEPTED
 from cairnmq.channel.ports import MORE
-
-from .test_policies import either
-from .test_transactions_and_policies import Transacting
+from tests.harness.broker.policies import either
+from tests.harness.broker.transacting import Transacting
 
 ROOM = 3
 """Messages that a queue has room for."""

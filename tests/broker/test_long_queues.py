@@ -19,8 +19,8 @@ from cairnmq.management.serve import serve
 from cairnmq.store.mapped.memory_store import MemoryStore
 from cairnmq.store.mapped.store import PURGED_AT_ONCE
 from tests.conftest import Tell
+from tests.harness.broker.policies import Policed, decoded
 
-from .test_policies import Policed, decoded
 from .world import FakeTerminal, WorkingClock, World, message
 
 MANY = 12_000

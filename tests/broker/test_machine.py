@@ -18,8 +18,8 @@ from cairnmq.amqp.codec import encode
 from cairnmq.amqp.codec.types import Described, Symbol
 from cairnmq.amqp.native.proton_ffi import ACCEPTED, MODIFIED, REJECTED, RELEASED
 from cairnmq.channel.ports import Open, Outcome, Terminus
+from tests.harness.broker.policies import Policed, decoded
 
-from .test_policies import Policed, decoded
 from .world import FakeTerminal
 
 POLICIES: dict[str, dict[str, Any]] = {

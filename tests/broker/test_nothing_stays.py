@@ -10,9 +10,9 @@ from proton import Message
 
 from cairnmq.amqp.native.proton_ffi import ACCEPTED, REJECTED
 from cairnmq.channel.ports import ABORTED, MORE, SETTLED
+from tests.harness.broker.declarations import declare, discharge
+from tests.harness.broker.transacting import Transacting
 
-from .test_transactions import declare, discharge
-from .test_transactions_and_policies import Transacting
 from .world import FakeTerminal
 
 POLICIES: dict[str, dict[str, Any]] = {

@@ -12,9 +12,9 @@ from hypothesis.strategies import booleans, integers, lists, sampled_from, tuple
 
 from cairnmq.amqp.native.proton_ffi import RELEASED
 from cairnmq.channel.ports import Resumable
+from tests.harness.broker.filters import colourful, filters
+from tests.harness.broker.resumable_receivers import Receiver, others_get
 
-from .test_retaining import Receiver, others_get
-from .test_selecting import colourful, filters
 from .world import World, small_pages
 
 LIMIT_BYTES = 6000

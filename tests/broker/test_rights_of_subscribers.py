@@ -15,8 +15,8 @@ from cairnmq.broker.nodes.access_control import parse as parse_rules
 from cairnmq.broker.outbound.link_routes import parse as parse_route
 from cairnmq.channel.ports import Open, Terminus
 from cairnmq.management.entities.clients import LinkType
+from tests.harness.broker.policies import Policed
 
-from .test_policies import Policed
 from .world import FakeTerminal
 
 REFUSED = ["amqp:unauthorized-access"]

@@ -8,9 +8,9 @@ from proton import Message
 from cairnmq.broker.nodes.exchanges import TopicExchange
 from cairnmq.broker.queues.queue import Queue
 from cairnmq.channel.ports import SETTLED
+from tests.harness.broker.declarations import declare, discharge
+from tests.harness.broker.policies import Policed, decoded
 
-from .test_policies import Policed, decoded
-from .test_transactions import declare, discharge
 from .world import FakeTerminal, WorkingClock
 
 MANY = 300

@@ -15,11 +15,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from cairnmq.amqp.codec import encode, sections
 from cairnmq.amqp.native.proton_ffi import ACCEPTED, RELEASED
 from cairnmq.broker.kernel.memory_budget import ENTRY_BYTES
+from tests.harness.broker.filters import colourful, filters
 
-from .world import FakeTerminal, World, message, number_of, small_pages
+from .world import FakeTerminal, World, number_of, small_pages
 
 LIMIT_BYTES = 6000
 SIZES = st.sampled_from([0, 50, 600, 70_000])
@@ -29,17 +29,6 @@ SIZES = st.sampled_from([0, 50, 600, 70_000])
 def _small() -> Iterator[None]:
     with small_pages():
         yield
-
-
-def filters(text: str) -> bytes:
-    descriptor = encode.symbol("apache.org:selector-filter:string")
-    return encode.mapped([encode.symbol("s"), b"\x00" + descriptor + encode.string(text)])
-
-
-def colourful(number: int, size: int, durable: bool) -> bytes:
-    plain = message(number, size, durable)
-    colour = sections.application_properties_section({"colour": number % 3})
-    return plain[:7] + colour + plain[7:]
 
 
 class Client:

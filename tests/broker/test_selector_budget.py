@@ -17,10 +17,10 @@ from cairnmq.broker.selector.compiler import Parts, Selector
 from cairnmq.broker.selector.like import AT_ONCE, SHORT_TEXT, compiled
 from cairnmq.broker.selector.properties import Budget, OverBudget
 from cairnmq.channel.ports import Open, Terminus
+from tests.harness.broker.filters import filters
+from tests.harness.broker.policies import Policed, decoded
+from tests.harness.broker.slow_selectors import slowly_like
 
-from .test_policies import Policed, decoded
-from .test_selecting import filters
-from .test_selector_laws import slowly_like
 from .world import FakeTerminal, WorkingClock
 
 HEAVY = " OR ".join(["p LIKE '%b_c%'"] * 110)
@@ -45,6 +45,8 @@ SELECTORS = st.recursive(
     SELECTORS, st.text("ab", max_size=200), st.none() | st.text("ab", max_size=20), st.integers(0, 5),
     st.integers(0, 3000),
 )  # fmt: skip
+
+
 def test_answer_within_the_budget_is_that_without_one(text: str, p: str, q: str | None, n: int, steps: int) -> None:
     named = {"p": p, "n": n} | ({} if q is None else {"q": q})
     parts, made = Parts(with_properties(**named)), Selector(text)
@@ -61,6 +63,8 @@ def test_answer_within_the_budget_is_that_without_one(text: str, p: str, q: str 
     st.text("ab_%", max_size=8), st.text("ab", max_size=6),
     st.integers(0, 3 * SHORT_TEXT) | st.integers(AT_ONCE - 9, AT_ONCE + 9), st.text("abc€\ud800", max_size=6),
 )  # fmt: skip
+
+
 def test_like_finds_the_same_in_long_texts(pattern: str, begin: str, many: int, end: str) -> None:
     text = begin + "c" * many + end
     assert compiled(pattern)(text) is slowly_like(text, pattern)

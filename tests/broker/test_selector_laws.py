@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from proton import Message, int32
 
 from cairnmq.broker.selector.compiler import Selector, SelectorError
 from cairnmq.broker.selector.like import BadPattern, compiled
+from tests.harness.broker.slow_selectors import slowly_like
 
 # ---- expressions, as tuples, and what they mean ---------------------------------------------------------------------
 
@@ -170,18 +170,6 @@ def meaning(tree: Any, named: dict[str, Any]) -> Any:
     if kind == "in":
         return (value in [text for _, text, _ in rest[2]] and type(value) is str) == wanted
     return (type(value) is str and slowly_like(value, rest[2][1])) == wanted
-
-
-def slowly_like(text: str, pattern: str) -> bool:
-    @cache
-    def rest(at: int, of: int) -> bool:
-        if of == len(pattern):
-            return at == len(text)
-        if pattern[of] == "%":
-            return any(rest(later, of + 1) for later in range(at, len(text) + 1))
-        return at < len(text) and pattern[of] in ("_", text[at]) and rest(at + 1, of + 1)
-
-    return rest(0, 0)
 
 
 @given(tree=conditions, named=st.fixed_dictionaries({}, optional=dict.fromkeys(NAMES[:3], values)))

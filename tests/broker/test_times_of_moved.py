@@ -10,9 +10,8 @@ from proton import Message, symbol, timestamp
 
 from cairnmq.amqp.native.proton_ffi import MODIFIED, REJECTED
 from cairnmq.channel.ports import Outcome
-
-from .test_policies import Policed, decoded, either
-from .test_transactions_and_policies import Transacting
+from tests.harness.broker.policies import Policed, decoded, either
+from tests.harness.broker.transacting import Transacting
 
 Times = Callable[[Policed], dict[str, object]]
 TIMES: dict[str, Times] = {

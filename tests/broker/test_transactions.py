@@ -22,6 +22,7 @@ from cairnmq.broker.transactions import staging as posting
 from cairnmq.channel.ports import MORE, Outcome
 from cairnmq.store.contract import transaction as store_transaction
 from cairnmq.store.contract.transaction import TxState
+from tests.harness.broker.declarations import declare, discharge
 
 from .world import FakeTerminal, World, message, number_of
 
@@ -53,16 +54,6 @@ def _small() -> Iterator[None]:
         patch.setattr(store_transaction, "MAX_HELD_BYTES", HELD_BYTES)
         patch.setattr(posting, "MAX_HELD_BYTES", HELD_BYTES)
         yield
-
-
-def declare(xid: bytes = b"") -> bytes:
-    field = b"\xa0" + bytes((len(xid),)) + xid if xid else b"\x40"
-    return b"\x00\x53\x77\x00\x53\x31\xc0" + bytes((1 + len(field), 1)) + field
-
-
-def discharge(txn_id: bytes, *, fail: bool) -> bytes:
-    fields = b"\xa0" + bytes((len(txn_id),)) + txn_id + (b"\x41" if fail else b"\x42")
-    return b"\x00\x53\x77\x00\x53\x32\xc0" + bytes((1 + len(fields), 2)) + fields
 
 
 class Modelled:

@@ -19,8 +19,7 @@ import pytest
 
 from cairnmq.base.extras import install_hint
 from cairnmq.store.embedded.library import open_store
-
-from ..spark.test_batch import newer_format
+from tests.harness.spark.streams import newer_format
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 HOSTILE = "</script><script>document.title='owned'</script><a href='x'>"

@@ -3,33 +3,20 @@
 from __future__ import annotations
 
 import random
-import uuid
 from typing import Any
 
 import pytest
 from proton import (
     Array,
-    Data,
     Delivery,
     Described,
     Message,
-    byte,
-    char,
-    decimal32,
-    decimal64,
-    decimal128,
-    float32,
-    int32,
-    short,
     symbol,
-    timestamp,
-    ubyte,
-    uint,
     ulong,
-    ushort,
 )
 
 from cairnmq.amqp.links.events import Limits
+from tests.harness.clients.content_values import ID, VALUES
 
 from .conftest import NewPeer, StartBroker
 from .peers import Peer
@@ -120,36 +107,6 @@ def test_links_do_not_wait_for_a_long_message_of_another(peer: Peer) -> None:
     assert [message.body for message in peer.take(peer.receiver("q", 10), 10)] == list(range(10))
 
 
-ID = uuid.uuid4()
-VALUES: list[Any] = [
-    None,
-    True,
-    False,
-    ubyte(255),
-    ushort(65535),
-    uint(2**32 - 1),
-    ulong(2**64 - 1),
-    byte(-128),
-    short(-32768),
-    int32(-(2**31)),
-    -(2**63),
-    float32(1.5),
-    -2.25,
-    decimal32(1234),
-    decimal64(12345678),
-    decimal128(bytes(range(16))),
-    char("\N{AUTOMOBILE}"),
-    timestamp(1_700_000_000_123),
-    ID,
-    bytes(range(256)),
-    "caf\N{LATIN SMALL LETTER E WITH ACUTE} \N{AUTOMOBILE}" * 100,
-    symbol("a-symbol"),
-    [1, ["nested", []], {"map": None}],
-    {"k": [1, 2], symbol("s"): {1: 2.5}},
-    Array(None, Data.INT, 1, 2, 3),
-    Described(symbol("some:type"), [1, "two"]),
-    Described(ulong(77), "value"),
-]
 SIMPLE = [value for value in VALUES if not isinstance(value, list | dict | Array | Described)]
 
 

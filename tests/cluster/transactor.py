@@ -7,8 +7,8 @@ from itertools import count
 from typing import Any
 
 from cairnmq.channel.ports import Delivery, Forward, Open, Outcome, Terminus
+from tests.harness.broker.declarations import declare, discharge
 
-from ..broker.test_transactions import declare, discharge
 from ..broker.world import FakeTerminal, message, number_of
 from .world import ACCEPT, Connection, Member
 

@@ -12,8 +12,7 @@ from cairnmq.base.disk.real import RealDirectory
 from cairnmq.base.disk.seam import Directory
 from cairnmq.journal.format.record import RecordHead, type_name
 from cairnmq.journal.read.scanner import Damage, LogReader
-
-from ..store.test_transaction_histories import Life
+from tests.harness.store.transaction_histories import Life
 
 
 class Read(NamedTuple):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,49 +15,11 @@ from cairnmq.analytics.views.records import ReadOptions
 from cairnmq.base.disk.real import RealDirectory
 from cairnmq.journal.format.container import decode_head, encode_head, file_name
 from cairnmq.journal.read.scanner import LogReader
-from cairnmq.store.contract.options import StoreOptions
-from cairnmq.store.embedded.library import open_store
+from tests.harness.columns.live_store import SMALL, written
 
 from .logs import COMPARED, rows
 
-SMALL = 16 << 10
 Row = dict[str, Any]
-
-
-@contextmanager
-def written(path: Path, archive: Path | None = None) -> Iterator[None]:
-    """Traffic through the store at *path* meanwhile: of ten messages one stays for long."""
-    options = StoreOptions(
-        container_bytes=SMALL, min_container_bytes=SMALL, reserve_bytes=4 * SMALL,
-        archive_dir=str(archive) if archive else None,
-    )  # fmt: skip
-    store = open_store(str(path), options=options)
-    stop = threading.Event()
-
-    def write() -> None:
-        passing, staying = store.queue("passing"), store.queue("staying")
-        number = 0
-        while not stop.is_set():
-            passing.put_all([b"%06d" % number * 8] * 40).result()
-            with store.transaction() as both:
-                for place in range(40):
-                    message = both.take(passing)
-                    if message is not None and place % 10 == 0:
-                        both.put(staying, message.content)
-            while len(staying) > 300:
-                message = staying.take()
-                assert message is not None
-                message.accept()
-            number += 1
-
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-        store.close()
 
 
 def check_lives(journal: Journal) -> int:

@@ -13,8 +13,8 @@ from cairnmq.analytics.scan.selection import Selection
 from cairnmq.analytics.views.journal import Journal, open_journal
 from cairnmq.analytics.views.records import ReadOptions
 from cairnmq.tools.history.as_of import QueuesView
+from tests.harness.tools.past import Past, no_progress
 
-from ..tools.test_as_of_laws import Past, no_progress
 from .logs import lay_out, shown_by
 from .recovered import recovered_as_of
 

@@ -16,8 +16,7 @@ from cairnmq.analytics.views.journal import Journal, open_journal
 from cairnmq.analytics.views.records import DEFAULT, ReadOptions
 from cairnmq.store.contract.options import StoreOptions
 from cairnmq.store.embedded.library import open_store
-
-from ..columns.test_amqp_columns import content
+from tests.harness.columns.contents import content
 
 KINDS = ("parquet", "delta", "iceberg")
 SMALL = 16 << 10

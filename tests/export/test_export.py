@@ -20,11 +20,11 @@ from cairnmq.analytics.sidecars.keeper import SidecarKeeper
 from cairnmq.analytics.views.amqp_columns import SCHEMA as AMQP
 from cairnmq.analytics.views.journal import open_journal
 from cairnmq.analytics.views.records import DEFAULT
+from tests.harness.columns.live_store import SMALL as LIVE_BYTES
+from tests.harness.columns.live_store import written
+from tests.harness.store.transaction_histories import Life
 
 from ..columns.logs import go_on, lay_out
-from ..columns.test_live import SMALL as LIVE_BYTES
-from ..columns.test_live import written
-from ..store.test_transaction_histories import Life
 from .tables import KINDS, SMALL, Row, all_of, expected, fill, iceberg, rows_in, table_in
 
 

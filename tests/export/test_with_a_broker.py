@@ -12,9 +12,9 @@ from proton.utils import BlockingConnection
 from cairnmq.analytics.export.exporter import ExportRequest, export
 from cairnmq.analytics.views.journal import open_journal
 from cairnmq.store.journaled.retention_leases import read_bookmark
+from tests.harness.sidecars.keepers import fill, has_ended, keeper_of, sealed, until
 
 from ..process import DEADLINE_S, BrokerProcess, broker
-from ..sidecars.test_with_a_broker import fill, has_ended, keeper_of, sealed, until
 from .tables import KINDS, all_of, expected, rows_in
 
 

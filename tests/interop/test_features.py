@@ -21,7 +21,7 @@ from proton import Message
 
 from cairnmq.tools.soak.servers import free_port
 from tests.clients.peers import Peer
-from tests.clients.test_content import VALUES
+from tests.harness.clients.content_values import VALUES
 from tests.process import BrokerProcess, broker
 
 from .programs import HERE, TIMEOUT_S, Program, run

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import select
-from typing import Any
 
 import pytest
 from proton import Delivery, Message
@@ -15,11 +14,12 @@ from cairnmq.amqp.native.proton_ffi import lib
 from cairnmq.broker_plugin.run import RunningBroker
 from tests.clients.conftest import NewPeer, StartBroker
 from tests.clients.peers import Peer
+from tests.harness.router.held_core import core_held_up
+from tests.harness.router.workers import worker_of
 
 from . import raw
 from .joined import until
 from .raw import Raw, attach, begin, frame, opening
-from .test_threads import core_held_up
 
 KIB, MIB = 1 << 10, 1 << 20
 FRAME_BYTES = 64 * KIB
@@ -39,11 +39,6 @@ def most(monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
 
     monkeypatch.setattr(Buckets, "free_bytes", property(free_bytes, note), raising=False)
     return found
-
-
-def worker_of(broker: RunningBroker) -> Any:
-    (worker,) = broker._router._workers
-    return worker
 
 
 def content(size_bytes: int, durable: bool = True) -> bytes:

@@ -16,12 +16,12 @@ from tests.clients.conftest import NewPeer, StartBroker
 from tests.clients.peers import Peer
 from tests.clients.transacting import Control, bodies, post, retire, send
 from tests.clients.transacting import taken as all_of
+from tests.harness.router.workers import worker_of
 
 from . import raw
 from .far import Far, begin, meanwhile
 from .joined import is_up, until
 from .raw import END, Raw, attach, frame, opening, transfer
-from .test_buckets import worker_of
 
 DURABLE = b"\x00\x53\x70\xc0\x02\x01\x41"
 PART = bytes(60_000)

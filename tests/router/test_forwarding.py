@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 import pytest
 from proton import Condition, Delivery, Link, Message, symbol
@@ -11,6 +10,7 @@ from proton import Condition, Delivery, Link, Message, symbol
 from cairnmq.broker_plugin.run import RunningBroker
 from tests.clients.conftest import NewPeer, StartBroker
 from tests.clients.peers import Peer
+from tests.harness.router.forwarded import receiving, sender_to, settled, taken
 
 CREDIT = 100
 
@@ -18,36 +18,6 @@ CREDIT = 100
 @pytest.fixture
 def broker(start_broker: StartBroker) -> RunningBroker:
     return start_broker(anycast=("any.*",), multicast=("all.*",), credit=CREDIT)
-
-
-def sender_to(peer: Peer, address: str, **options: Any) -> Any:
-    """A sender that may have no credit yet."""
-    link = peer.session.sender(f"sender-{address}-{id(options)}")
-    if "second" in options:
-        link.rcv_settle_mode = Link.RCV_SECOND
-    return peer.attach(link, address, settled=options.get("settled", False))
-
-
-def receiving(peer: Peer, address: str, credit: int = 0, *, settled: bool = False) -> Any:
-    """A receiver whose credit has reached the broker."""
-    link = peer.receiver(address, credit, settled=settled)
-    peer.settle_down()
-    return link
-
-
-def taken(peer: Peer, receiver: Any, number: int) -> list[Any]:
-    """The bodies of the next messages, which are accepted."""
-    received = peer.take(receiver, number)
-    for one in received:
-        one.accept()
-    peer.settle_down()
-    return [one.body for one in received]
-
-
-def settled(peer: Peer, deliveries: list[Any]) -> list[int]:
-    """The outcomes of these, once they are all settled."""
-    peer.wait(lambda: all(one.settled for one in deliveries), "all to be settled")
-    return [one.remote_state for one in deliveries]
 
 
 def test_a_sender_has_credit_while_there_is_a_receiver(peer: Peer, new_peer: NewPeer) -> None:  # C15

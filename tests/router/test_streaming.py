@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from cairnmq.broker.passthrough.sender import AHEAD_BYTES, SESSION_WINDOW_BYTES
 from cairnmq.broker_plugin.run import RunningBroker
 from tests.clients.conftest import NewPeer, StartBroker
 from tests.clients.peers import Peer
+from tests.harness.router.small_messages import small_ones_pass
 
 PART = bytes(range(256)) * 64
 """16 KiB."""
@@ -259,20 +259,6 @@ def test_256_mib_pass_in_little_memory(process: Broker) -> None:  # C30, F2, F13
     client.join()
     grown_bytes = process.peak_bytes() - before_bytes
     assert grown_bytes < MOST_GROWN_BYTES, f"{grown_bytes >> 20} MiB"
-
-
-def small_ones_pass(peer: Peer, stalled: Peer) -> None:
-    """For so long that what comes for the other one would have been held, and as many as each disk takes soon.
-
-    That one reads nothing meanwhile, and says that it lives. Its sender says nothing, and is missed after a minute.
-    """
-    sender, receiver = peer.sender("small"), peer.receiver("small", 100_000)
-    begun_s, passed = time.monotonic(), 0
-    while passed < 20 or time.monotonic() < begun_s + 2:
-        stalled.stall()
-        peer.put(sender, [passed])
-        passed += 1
-    assert len(peer.take(receiver, passed)) == passed
 
 
 def test_a_receiver_that_takes_nothing_takes_no_memory(process: Broker, peer_at: NewPeer) -> None:  # F25, F26

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,14 +15,7 @@ from cairnmq.broker_plugin.run import RunningBroker
 from cairnmq.router.connections.terminal import Terminal
 from tests.clients.conftest import NewPeer, StartBroker
 from tests.clients.peers import DEADLINE_S, Peer
-
-
-@contextmanager
-def core_held_up(broker: RunningBroker) -> Iterator[None]:
-    """Nobody gets to play the core; the workers go on."""
-    with broker._core._role:
-        yield
-    broker._router.ring()
+from tests.harness.router.held_core import core_held_up
 
 
 def test_a_connection_is_one_workers_at_a_time(

@@ -14,8 +14,7 @@ from bench.broker import Broker
 from bench.long import stream_in, stream_out
 from tests.clients.conftest import NewPeer
 from tests.clients.peers import Peer
-
-from .test_streaming import small_ones_pass
+from tests.harness.router.small_messages import small_ones_pass
 
 MIB = 1 << 20
 MOST_GROWN_BYTES = 32 * MIB

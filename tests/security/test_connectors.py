@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -23,25 +20,10 @@ from cairnmq.broker_plugin.run import RunningBroker
 from cairnmq.channel.connector_target import Target, parse
 from cairnmq.cli.main import cairnmq
 from cairnmq.tools.soak.servers import free_port
+from tests.harness.security.connectors import ANNA, connector_of, until, users_of
 from tests.process import BrokerProcess
 
 from .conftest import PASSWORDS, Certificates, StartBroker
-
-DEADLINE_S = 180.0
-ANNA = f"anna:{quote(PASSWORDS['anna'])}"
-
-
-def until(condition: Callable[[], object], what: str) -> None:
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline_s, what
-        time.sleep(0.005)
-
-
-def connector_of(broker: RunningBroker) -> Any:
-    until(lambda: broker._broker.connectors.by_name, "the connector to be there")
-    (found,) = broker._broker.connectors.by_name.values()
-    return found
 
 
 def is_up(broker: RunningBroker) -> None:
@@ -51,10 +33,6 @@ def is_up(broker: RunningBroker) -> None:
 def fails(broker: RunningBroker) -> str:
     until(lambda: connector_of(broker).state == "waiting", "it should fail")  # that is said last, behind the reason
     return str(connector_of(broker).why)
-
-
-def users_of(broker: RunningBroker) -> list[str]:
-    return [end.user for end in list(broker._broker.connections.by_end)]  # type: ignore[attr-defined]
 
 
 def ctl(running: BrokerProcess, *arguments: str) -> str:
@@ -104,6 +82,8 @@ def _plain() -> bytes:
     [b"HTTP/1.1 400 Bad Request\r\n", SASL_HEADER + b"\xff" * 16, SASL_HEADER + b"\0\0\0\x10\x02\x01\0\0garbage!",
      b"AMQP\x00\x01\x00\x00", SASL_HEADER + b"\x00\x00\x00\x0d\x02\x01\x00\x00\x00\x53\x44\x45\x00"],
 )  # fmt: skip
+
+
 def test_what_is_no_login_is_refused(said: bytes) -> None:  # A9
     front = ClientHandshake(Identity(), "mq", secure=False)
     for at in range(len(said)):
@@ -228,6 +208,8 @@ def test_files_of_the_broker_are_not_management_s_to_send(tmp_path: Path) -> Non
      "amqp://mq?what=1", "amqp://anna@mq", "amqp://anna@mq?password-file=/no/such/file", "amqp://[::1",
      "amqp://anna:secret@mq?what=1"],
 )  # fmt: skip
+
+
 def test_wrong_urls_are_refused_without_their_secrets(url: str) -> None:
     with pytest.raises(CairnError) as error:
         parse(url)

@@ -12,9 +12,19 @@ import pytest
 from cairnmq.amqp.links.events import Limits
 from cairnmq.broker_plugin.run import RunningBroker
 from cairnmq.router.connections import terminal
+from tests.harness.security.quotas import (
+    account_of,
+    attach_sender,
+    durable,
+    logged_in,
+    outcomes,
+    quota,
+    send,
+    take,
+    wait_until,
+)
 
 from .conftest import StartBroker
-from .test_quotas import account_of, attach_sender, durable, logged_in, outcomes, quota, send, take, wait_until
 from .wire import CLOSE, Wire, attach
 
 IDLE_MS = 800

@@ -9,9 +9,9 @@ import pytest
 from cairnmq.amqp.codec.decode import read_items
 from cairnmq.amqp.codec.primitives import descriptor
 from cairnmq.broker_plugin.run import RunningBroker
+from tests.harness.security.quotas import RULES, attach_sender, durable, send, wait_until
 
 from .conftest import StartBroker
-from .test_quotas import RULES, attach_sender, durable, send, wait_until
 from .wire import (
     ATTACH,
     DISPOSITION,

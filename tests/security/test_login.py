@@ -21,6 +21,7 @@ from cairnmq.base.accounts import credentials, users
 from cairnmq.base.accounts.credentials import FEWEST_ITERATIONS, make
 from cairnmq.broker_plugin.run import RunningBroker
 from cairnmq.router.admission import login_gate as gate
+from tests.harness.security.login import AUTH, OK, SYS_TEMP
 
 from .conftest import PASSWORDS, Certificates, StartBroker, assert_serves
 from .wire import (
@@ -42,8 +43,6 @@ from .wire import (
     uint,
     wired,
 )  # fmt: skip
-
-OK, AUTH, SYS_TEMP = 0, 1, 4
 
 
 @pytest.mark.parametrize("name", PASSWORDS)

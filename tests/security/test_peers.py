@@ -9,9 +9,9 @@ import pytest
 from cairnmq.broker.mesh.neighbour import ADDRESSES, CONTROL
 from cairnmq.broker_plugin.run import RunningBroker
 from cairnmq.channel.connector_target import INTER_ROUTER
+from tests.harness.security.connectors import ANNA, connector_of, until, users_of
 
 from .conftest import PASSWORDS, StartBroker
-from .test_connectors import ANNA, connector_of, until, users_of
 from .wire import BEGIN, DETACH, NULL, TRANSFER, Wire, attach, flow, performative, uint, wired
 
 LINKS = [(address, sends) for address in ADDRESSES for sends in (False, True)]

@@ -9,19 +9,28 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 from proton import Message
 
-from cairnmq.amqp.codec.decode import read_items
-from cairnmq.amqp.codec.primitives import descriptor
 from cairnmq.base.errors import CairnError
 from cairnmq.broker.nodes.access_control import parse as parse_access
-from cairnmq.broker.users.user_accounts import BACKSTOP_BYTES, UserAccount
+from cairnmq.broker.users.user_accounts import BACKSTOP_BYTES
 from cairnmq.broker_plugin.options import BrokerOptions, RouterOptions
 from cairnmq.broker_plugin.run import RunningBroker
+from tests.harness.security.quotas import (
+    account_of,
+    attach_sender,
+    durable,
+    logged_in,
+    outcomes,
+    quota,
+    send,
+    take,
+    wait_until,
+)
 
 from .conftest import PASSWORDS, StartBroker
 from .wire import (
@@ -35,7 +44,6 @@ from .wire import (
     FLOW,
     NULL,
     OPEN,
-    TRANSFER,
     TRUE,
     Wire,
     attach,
@@ -47,19 +55,6 @@ from .wire import (
     wired,
 )
 
-RULES = """
-[[rules]]
-who = ["*"]
-may = ["*"]
-"""
-BODY_BYTES = 1000
-
-
-def quota(**limits: object) -> str:
-    """A quota of anna's."""
-    lines = [f"{name.replace('_', '-')} = {value!r}" for name, value in limits.items()]
-    return "\n".join([RULES, "[[quotas]]", 'who = ["anna"]', *lines, ""])
-
 
 @pytest.fixture
 def start(start_broker: StartBroker, users_file: str) -> Callable[..., RunningBroker]:
@@ -67,17 +62,6 @@ def start(start_broker: StartBroker, users_file: str) -> Callable[..., RunningBr
         return start_broker(acl=acl, users_file=users_file, anonymous=False, insecure_auth=True, **options)
 
     return start
-
-
-@contextmanager
-def logged_in(running: RunningBroker, user: str) -> Iterator[Wire]:
-    with wired(running.port) as wire:
-        assert wire.scram(user, PASSWORDS[user]) == 0
-        yield wire.open()
-
-
-def durable(body: str = "x" * BODY_BYTES) -> bytes:
-    return bytes(Message(body=body, durable=True).encode())
 
 
 def attach_refused(wire: Wire, handle: int, address: str) -> str:
@@ -209,50 +193,6 @@ def send_long(wire: Wire, number: int, content: bytes, handle: int) -> None:
 
 
 # ---- durable bytes ---------------------------------------------------------------------------------------------------
-
-
-def outcomes(wire: Wire, count: int) -> list[bool]:
-    """Whether each of so many messages was accepted; the others were rejected."""
-    found: list[bool] = []
-    while len(found) < count:
-        _, body = wire.until(DISPOSITION)
-        fields = read_items(body, descriptor(body, 0)[1])
-        first, last = fields[1], fields[2] if len(fields) > 2 and fields[2] is not None else fields[1]
-        assert isinstance(first, int)
-        assert isinstance(last, int)
-        found += [b"\x00\x53\x24" in body] * (last - first + 1)
-    return found
-
-
-def attach_sender(wire: Wire, address: str, handle: int = 0) -> None:
-    wire.say(attach(f"send to {address}", handle, address, sends=True))
-    wire.until(ATTACH)
-
-
-def send(wire: Wire, numbers: range, content: bytes, handle: int = 0) -> None:
-    wire.say(*[transfer(number, content, handle=handle) for number in numbers])
-
-
-def take(wire: Wire, address: str, count: int, handle: int = 9) -> None:
-    """Receive so many messages on a link of its own, and accept them."""
-    wire.say(attach(f"take from {address}", handle, address, sends=False), flow(handle, count))
-    for _ in range(count):
-        _, body = wire.until(TRANSFER)
-        number = read_items(body, descriptor(body, 0)[1])[1]
-        assert isinstance(number, int)
-        accepted = performative(0x24)
-        wire.say(performative(DISPOSITION, TRUE, uint(number), uint(number), TRUE, accepted))
-
-
-def account_of(running: RunningBroker, user: str) -> UserAccount:
-    return running._broker.users.by_name[user]
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not holds():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("store_kind", ["memory", "journal", "sql"])

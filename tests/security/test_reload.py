@@ -20,10 +20,10 @@ from cairnmq.base.accounts import users
 from cairnmq.base.errors import CairnError
 from cairnmq.cli.main import cairnmq
 from cairnmq.router.tls import TlsOptions
+from tests.harness.security.login import AUTH, OK
 from tests.process import broker as broker_process
 
 from .conftest import PASSWORDS, Certificates, StartBroker
-from .test_login import AUTH, OK
 from .wire import CLOSE, DETACH, Wire, wired
 
 ALL = '[[rules]]\nwho = ["*"]\nmay = ["*"]\n'

@@ -21,9 +21,9 @@ from cairnmq.analytics.views.journal import open_journal
 from cairnmq.analytics.views.records import ReadOptions
 from cairnmq.base.disk.seam import Directory
 from cairnmq.base.errors import ForeignStore, StoreInUse
+from tests.harness.columns.live_store import written
 
 from ..columns.logs import lay_out, live
-from ..columns.test_live import written
 
 BIG = 1 << 30
 

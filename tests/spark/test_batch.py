@@ -19,8 +19,9 @@ from cairnmq.analytics.views.journal import VIEWS, Journal, open_journal
 from cairnmq.analytics.views.records import ReadOptions
 from cairnmq.store.embedded.library import open_store
 from cairnmq.store.journaled.retention_leases import read_bookmark
+from tests.harness.columns.contents import content
+from tests.harness.spark.streams import newer_format, run, streamed
 
-from ..columns.test_amqp_columns import content
 from .conftest import OPTIONS, SMALL, Fill
 
 
@@ -221,13 +222,6 @@ def test_what_lies_on_no_file_system(spark: SparkSession) -> None:
         journal(spark, "s3a://bucket/store").count()
 
 
-def newer_format(data: bytearray, at: int) -> None:
-    from crc32c import crc32c
-
-    data[at + 8] = 9
-    data[at : at + 4] = crc32c(bytes(data[at + 4 : at + 88])).to_bytes(4, "little")
-
-
 def test_a_damaged_container(spark: SparkSession, tmp_path: Path, fill: Fill) -> None:
     """FAILFAST names file and LSN; PERMISSIVE leaves out the block, and counts it."""
     fill(tmp_path, 1000)
@@ -262,21 +256,6 @@ def test_a_reclaimed_range(spark: SparkSession, tmp_path: Path, fill: Fill) -> N
     assert journal(spark, str(tmp_path), startingLsn=0, failOnDataLoss=False).count() > 0
     with pytest.raises(StreamingQueryException, match="were reclaimed"):
         run(spark, tmp_path, tmp_path / "lost", startingOffsets='{"lsn": 0}')
-
-
-def run(spark: SparkSession, store: Path, to: Path, **options: object) -> list[int]:
-    """A stream of what there is into Parquet at *to*; the sizes of its batches."""
-    reader = spark.readStream.format("journal")
-    for name, value in options.items():
-        reader = reader.option(name, str(value))
-    writer = reader.load(str(store)).writeStream.format("parquet").option("checkpointLocation", f"{to}-checkpoint")
-    query = writer.trigger(availableNow=True).start(str(to))
-    query.awaitTermination()
-    return [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]
-
-
-def streamed(spark: SparkSession, to: Path) -> list[int]:
-    return sorted(row.lsn for row in spark.read.parquet(str(to)).select("lsn").collect())
 
 
 def test_a_stream_in_bounded_batches(spark: SparkSession, tmp_path: Path, fill: Fill) -> None:

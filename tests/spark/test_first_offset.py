@@ -16,9 +16,9 @@ from cairnmq.analytics.spark.schemas import Conversion, schema_of
 from cairnmq.analytics.spark.stream import JournalStreamReader, Offset
 from cairnmq.base.errors import CairnError
 from cairnmq.store.journaled.retention_leases import read_bookmark
+from tests.harness.store.churn import SMALL, Churn
 
 from ..store.stores import NOW_US
-from ..store.test_bookmarks import SMALL, Churn
 
 
 @pytest.mark.parametrize("begin", ["earliest", "latest"])

@@ -14,8 +14,7 @@ from cairnmq.analytics.spark.options import PINNED, Pinned
 from cairnmq.analytics.spark.source import JournalSource
 from cairnmq.analytics.views.journal import open_journal
 from cairnmq.base.errors import CairnError
-
-from ..store.test_bookmarks import SMALL, Churn
+from tests.harness.store.churn import SMALL, Churn
 
 _STATES = ("messages", "places", "transactions", "queues")
 

@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 
 from cairnmq.analytics.views.journal import open_journal
 from cairnmq.store.journaled.retention_leases import read_bookmark
+from tests.harness.spark.streams import run, streamed
 
-from .test_batch import run, streamed
 from .traffic import CONTAINER, Broker, Clients, wait_for
 
 

@@ -21,17 +21,11 @@ from cairnmq.store.contract.wiring_rows import QueueRow
 from cairnmq.store.journaled.acquire_records import taker
 from cairnmq.store.journaled.store import JournalStore
 from cairnmq.store.wiring.wiring import Wiring
+from tests.harness.store.spares import make_spares
 
 from .small_disk import SmallDisk
 
 OPTIONS = StoreOptions(container_bytes=MIN_CONTAINER_BYTES)
-
-
-def make_spares(store: JournalStore) -> None:
-    """What the containers' thread does beside the traffic."""
-    while store.journal.pool.prepare():
-        pass
-    store.journal.pool.look_at_room()
 
 
 class World:

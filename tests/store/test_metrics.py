@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,18 +15,15 @@ from hypothesis import strategies as st
 from cairnmq.base.clock import ManualClock
 from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.disk.real import RealDirectory
-from cairnmq.base.disk.seam import Directory
 from cairnmq.base.errors import DiskError
 from cairnmq.journal.format.record import HEAD_BYTES, Flag, RecordType
-from cairnmq.recovery.recover import recover
 from cairnmq.store.checkpoint.checkpoint_file import LmdbFile
-from cairnmq.store.contract.options import StoreOptions
 from cairnmq.store.journaled.metrics import JournalMetrics, measure
 from cairnmq.store.journaled.store import JournalStore
 from cairnmq.store.reclaim.slot_holders import MessageHolds, SlotHolders, TombstonesHold
+from tests.harness.store.metered import create_queue, open_store
 
 from ..journal.logs import SIZE, blocks
-from ..recovery.world import MemoryWiring
 
 COUNTERS = (
     "flushes", "blocks", "records", "user_bytes", "relocated_bytes", "log_bytes", "block_bytes", "base_lsn",
@@ -35,22 +31,6 @@ COUNTERS = (
     "checkpoints",
 )  # fmt: skip
 KIB = bytes(1024)
-
-
-def open_store(
-    disk: Directory, clock: ManualClock | None = None, checkpoint: LmdbFile | None = None, **options: Any
-) -> JournalStore:
-    chosen = StoreOptions(container_bytes=SIZE, **options)
-    store, _ = recover(disk, MemoryWiring(), clock or ManualClock(), chosen, checkpoint=checkpoint)
-    store.run_inline(store.became_durable)
-    return store
-
-
-def create_queue(store: JournalStore, name: str) -> int:
-    made: list[object] = []
-    store.create_queue(name, made.append)
-    queue_id: int = made[0].id  # type: ignore[attr-defined]
-    return queue_id
 
 
 def churn(store: JournalStore, queue_id: int, steps: int, random: Random) -> Iterator[list[int]]:

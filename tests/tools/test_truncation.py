@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ..store.test_bookmarks import Churn
+from tests.harness.store.churn import Churn
+
 from .conftest import Dump
 
 

@@ -1,0 +1,39 @@
+"""Delivery failures of a broker in memory, and the counts that its queues keep of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from cairnmq.amqp.native.proton_ffi import MODIFIED
+from cairnmq.broker.queues.delivery_counts import PREFIX, RECORD
+from cairnmq.channel.ports import Outcome
+from tests.broker.world import FakeTerminal
+from tests.harness.broker.policies import Policed
+from tests.harness.broker.transacting import Transacting
+
+COUNTS = PREFIX + "q"
+
+
+@pytest.fixture
+def policed() -> Transacting:
+    return Transacting()
+
+
+def fail(policed: Policed, taker: FakeTerminal, number: int = -1) -> None:
+    """What *taker* was handed by that number was not processed, it says."""
+    policed.world.do(taker.driver.outcomes, [Outcome(None, taker.forwarded[number][0], MODIFIED, True, False)])
+
+
+def recorded(policed: Policed) -> dict[int, int]:
+    """Message id to count, as it is in the store; nothing is recorded twice."""
+    store, queues = policed.world.store, policed.world.broker.nodes.queues
+    if COUNTS not in queues:
+        return {}
+    contents = store.load_many(store.messages().get(queues[COUNTS].queue_id, []), 1 << 30)
+    pairs = [RECORD.unpack(content) for content in contents if isinstance(content, bytes)]
+    assert len(dict(pairs)) == len(contents)
+    return dict(pairs)
+
+
+def counts(policed: Policed) -> list[int]:
+    return sorted(recorded(policed).values())
