@@ -47,9 +47,9 @@ from .passthrough.address import PassthroughAddress, PassthroughTable
 from .passthrough.links import PassthroughLinks
 from .queues.deduplication import forget_orphans
 from .queues.delivery_counts import recall_counts
-from .queues.ordering import QueueOrder
 from .queues.policy import policy_of
 from .queues.queue import Queue, QueueServices
+from .queues.queue_order import QueueOrder
 from .queues.sorted_queue import SortedQueue
 from .resume.registry import LinkEndpoints
 from .selector.background_compiler import DEFAULT_SIZE_BYTES, Compiler
@@ -436,7 +436,8 @@ class Broker:
                     queue.dispatch()
                     if queue.has_lifetime:
                         queue.check_lifetime()
-        self.background.end_step()
+        if self.background.end_s or self.background.jobs:
+            self.background.end_step()
         if self.memory.waiting:
             self.memory.release()
         if self.users.changed:

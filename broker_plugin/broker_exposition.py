@@ -158,7 +158,7 @@ BROKER_FAMILIES = (
     BrokerFamily("consumers", "gauge", "Consumers of all queues.", lambda f: f.of_queues(lambda q: q.taker_count)),
     BrokerFamily(
         "put_messages_total", "counter", "Messages put on any queue.",
-        lambda f: f.of_queues(lambda q: q.put) + f.broker.former.put,
+        lambda f: f.of_queues(lambda q: q.enqueued) + f.broker.former.enqueued,
     ),
     BrokerFamily(
         "taken_messages_total", "counter", "Messages taken off any queue for good.",
@@ -211,7 +211,7 @@ BROKER_FAMILIES = (
     BrokerFamily("queue_consumers", "gauge", "Links that take from it.", lambda f: f.by_queue(lambda q: q.taker_count)),
     BrokerFamily("queue_held_bytes", "gauge", "What it holds in memory.", lambda f: f.by_queue(lambda q: q.held_bytes)),
     BrokerFamily(
-        "queue_put_messages_total", "counter", "Messages put on it.", lambda f: f.by_queue(lambda q: q.put)
+        "queue_put_messages_total", "counter", "Messages put on it.", lambda f: f.by_queue(lambda q: q.enqueued)
     ),
     BrokerFamily(
         "queue_taken_messages_total", "counter", "Messages taken off it for good.",

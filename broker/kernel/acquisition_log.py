@@ -47,7 +47,7 @@ class AcquisitionLog:
     def link_went(self, terminal: TerminalEnd) -> None:
         self._takers.pop(terminal, None)
 
-    def took(self, queue_id: int, terminal: TerminalEnd, entries: Sequence[Entry]) -> None:
+    def record(self, queue_id: int, terminal: TerminalEnd, entries: Sequence[Entry]) -> None:
         """Record that the link of *terminal* acquired *entries*, except those that are not stored."""
         ids = [entry.message_id for entry in entries if entry.message_id]
         if not ids:

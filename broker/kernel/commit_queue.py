@@ -53,7 +53,7 @@ class CommitQueue:
             if queue.account is not None:
                 self._charged[queue] = None
             if queue.limits is not None:
-                lsn = max(lsn, queue.limits.put(entries))
+                lsn = max(lsn, queue.limits.count_enqueued(entries))
             waits = waits or queue.waiting > 0
         if waits or lsn:
             for queue, _ in shown:

@@ -13,7 +13,7 @@ from ..users.user_accounts import OwnedQueue
 class PutLimits(Protocol):
     """The limits of a queue, which count messages that are not durable yet."""
 
-    def put(self, entries: Sequence[Entry]) -> int:
+    def count_enqueued(self, entries: Sequence[Entry]) -> int:
         """Count entries that are to be shown; return an LSN that they have to wait for, or 0."""
         ...
 

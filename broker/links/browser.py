@@ -43,20 +43,22 @@ class Browser(ReceivingDriver):
 
     def look(self) -> None:
         """Something may be new."""
-        store = self._core.store
         messages: list[Forward] = []
         while len(messages) < self.room() and (self._ahead or self._turn_page()):
             entry = self._ahead.popleft()
             if not entry.gone:
-                content = entry.outgoing(store)
-                if not isinstance(content, bytes):
-                    content = LookedAtContent(store, entry.message_id, content)
-                messages.append((entry, content))
+                messages.append(self._copy_of(entry))
         if messages:
             self._forward(messages)
         if self._draining and not self._reading:
             self._draining = False
             self.terminal.drained(self._spend(self._limit))
+
+    def _copy_of(self, entry: Entry) -> Forward:
+        """Return a copy of a message, which may be dequeued while the copy is sent."""
+        store = self._core.store
+        content = entry.outgoing(store)
+        return entry, content if isinstance(content, bytes) else LookedAtContent(store, entry.message_id, content)
 
     def _turn_page(self) -> bool:
         """Turn to the next page; return whether it is loaded already. A page that is still being read arrives later."""

@@ -76,6 +76,8 @@ class Consumer(ReceivingDriver):
             self._queue.consumers.remove(self)
 
     def request(self, limit: int, drain: bool) -> None:
+        if limit == self._limit and not drain and not self._draining:
+            return  # proton reports a flow for each transfer that it has sent, too
         self._limit = limit
         self._draining = drain
         if drain:
@@ -100,6 +102,7 @@ class Consumer(ReceivingDriver):
                 return
             self.acquires = transaction
             transaction.acquirers[self] = None
+        self._core.schedule_dispatch(self._queue)
         self.request(limit, drain)
 
     def wants_more(self) -> None:
@@ -147,7 +150,7 @@ class Consumer(ReceivingDriver):
     def _note(self, entries: Sequence[Entry]) -> None:
         """Note that *entries* were dispatched to the consumer."""
         if self._core.acquisitions is not None:
-            self._core.acquisitions.took(self._queue.queue_id, self.terminal, entries)
+            self._core.acquisitions.record(self._queue.queue_id, self.terminal, entries)
 
     def room(self) -> int:
         if self._taking or self._is_refused or (self.acquires is not None and self.acquires.failure is not None):

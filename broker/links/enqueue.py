@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ...amqp.codec import header
 from ...amqp.codec.primitives import Malformed
@@ -23,7 +23,7 @@ from .partial_message import PartialMessage
 
 if TYPE_CHECKING:
     from ..transactions.transaction import Transaction
-    from ..users.user_accounts import UserAccount
+    from ..users.user_accounts import UserAccount, UserAccounts
 
 Queues = tuple[Queue, ...]
 """The target queues of a message: none, one or several."""
@@ -41,22 +41,55 @@ class MessageWriter(Protocol):
         ...
 
 
-class Checked:
+class Checked(NamedTuple):
     """The messages of a batch that may be enqueued."""
 
-    __slots__ = ("confirmed", "contents", "kept", "timed", "transient_bytes", "unwanted")
+    kept: list[tuple[bytes, bool]]
+    """The content of each message, and whether it is stored."""
+    contents: list[bytes]
+    """The contents that are stored."""
+    timed: bool
+    """Some may have times."""
+    transient_bytes: int
+    confirmed: list[Delivery]
+    unwanted: list[Delivery]
+    """Deliveries that came settled."""
 
-    def __init__(self) -> None:
-        self.kept: list[tuple[bytes, bool]] = []
-        """The content of each message, and whether it is stored."""
-        self.contents: list[bytes] = []
-        """The contents that are stored."""
-        self.timed = False
-        """Some may have times."""
+
+class _Room:
+    """The room for a batch of messages in the store, in the memory, and in the quotas of the owners of its queues."""
+
+    def __init__(self, users: UserAccounts, queues: Queues, full: str) -> None:
+        self._users = users
+        self._queues = queues
+        self._full = full
+        self._some_do_not_last = any(not queue.queue_id for queue in queues)
+        self._spare_bytes: int | None = None
         self.transient_bytes = 0
-        self.confirmed: list[Delivery] = []
-        self.unwanted: list[Delivery] = []
-        """Deliveries that came settled."""
+        """The memory of messages that can't be read back, or not from all queues."""
+
+    def denial(self, size_bytes: int, stored: bool) -> str:
+        """Return why there is no room for one more message; empty if there is, which it takes."""
+        if stored and self._full:
+            return f"the store is full: {self._full}"
+        if stored and (excess := self._excess(size_bytes)):
+            return excess
+        if not stored or self._some_do_not_last:
+            if self._spare_bytes is None:
+                self._spare_bytes = min([queue.spare_bytes() for queue in self._queues])
+            self._spare_bytes -= size_bytes + ENTRY_BYTES
+            if self._spare_bytes < 0:
+                return NO_MEMORY
+            self.transient_bytes += size_bytes + ENTRY_BYTES
+        return ""
+
+    def _excess(self, size_bytes: int) -> str:
+        """Return why the quota of an owner has no room for a message of that size; empty if it has."""
+        for queue in self._queues:
+            account = queue.account if queue.queue_id else None
+            if account is not None and (excess := self._users.excess(account, size_bytes)):
+                return excess
+        return ""
 
 
 class Enqueuer:
@@ -148,7 +181,13 @@ class Enqueuer:
             self.answer_in(self.transaction, queues, fragments)
             return
         now_us = self._core.clock.wall_us()
-        checked = self._check(queues, fragments, now_us)
+        lasting, full = queues, ""
+        if len(queues) == 1 and queues[0].queue_id and not self._holds_back_when_full:
+            full = self._store.full()
+        else:
+            lasting = tuple([queue for queue in queues if queue.queue_id])
+            full = self._store_full(lasting, fragments)
+        checked = self._check(queues, lasting, fragments, now_us, full)
         if not checked.kept:
             return
         self.is_transient = checked.transient_bytes > 0
@@ -157,14 +196,15 @@ class Enqueuer:
         if self._shares_queues and (ordered := shared(queues)):
             self._enqueue_ordered(ordered, queues, checked, now_us)
         else:
-            self._keep(queues, checked, now_us, self.answer, queues, checked.confirmed, checked.unwanted)
+            self._keep(queues, lasting, checked, now_us, self.answer, queues, checked.confirmed, checked.unwanted)
 
-    def _check(self, queues: Queues, fragments: Sequence[Fragment], now_us: int) -> Checked:
-        """Return the messages that may be enqueued, as they are stored; the others are refused."""
-        lasting = self._lasting(queues)
-        full = self._store_full(lasting, fragments)
-        some_do_not_last = len(lasting) < len(queues)
-        spare_bytes: int | None = None
+    def _check(
+        self, queues: Queues, lasting: Queues, fragments: Sequence[Fragment], now_us: int, full: str
+    ) -> Checked:
+        """Return the messages that may be enqueued, as they are stored; the others are refused.
+
+        *lasting*: those of *queues* that are durable; *full*: why the store has no room, or empty.
+        """
         expires = False
         excess_of = None
         for queue in queues:
@@ -172,8 +212,13 @@ class Enqueuer:
                 expires = True
             if queue.account is not None:
                 excess_of = self.throttle(queue.account)
-        checked = Checked()
-        turned_away: list[Delivery] = []
+        kept: list[tuple[bytes, bool]] = []
+        contents: list[bytes] = []
+        timed = False
+        room: _Room | None = None
+        is_limited = full or excess_of is not None or len(lasting) < len(queues)
+        confirmed: list[Delivery] = []
+        unwanted: list[Delivery] = []
         for delivery, content, flags in fragments:
             try:
                 head = header.parse(content)
@@ -181,31 +226,21 @@ class Enqueuer:
                 # `may_have_times`, without a call
                 if expires or head.ttl_ms is not None or (head.annotated and tells_times(content, head)):
                     content = stamped(content, head, now_us, always=expires)
-                    checked.timed = True
+                    timed = True
             except Malformed as error:
                 self.reject((delivery,), 1, "amqp:decode-error", str(error))
                 continue
-            if stored and full:
-                turned_away.append(delivery)
-                continue
-            if stored and excess_of is not None and (excess := self._excess(queues, len(content))):
-                self.refuse(queues, (delivery,), excess)
-                continue
-            if not stored or some_do_not_last:
-                if spare_bytes is None:
-                    spare_bytes = min([queue.spare_bytes() for queue in queues])
-                spare_bytes -= len(content) + ENTRY_BYTES
-                if spare_bytes < 0:
-                    self.refuse(queues, (delivery,), NO_MEMORY)
+            if not stored or is_limited:
+                room = room or _Room(self._core.users, queues, full)
+                if denial := room.denial(len(content), stored):
+                    self.refuse(queues, (delivery,), denial)
                     continue
-                checked.transient_bytes += len(content) + ENTRY_BYTES
-            checked.kept.append((content, stored))
+            kept.append((content, stored))
             if stored:
-                checked.contents.append(content)
-            (checked.unwanted if flags & SETTLED else checked.confirmed).append(delivery)
-        if turned_away:
-            self.refuse(queues, turned_away, f"the store is full: {full}")
-        return checked
+                contents.append(content)
+            (unwanted if flags & SETTLED else confirmed).append(delivery)
+        transient_bytes = 0 if room is None else room.transient_bytes
+        return Checked(kept, contents, timed, transient_bytes, confirmed, unwanted)
 
     def _store_full(self, lasting: Queues, fragments: Sequence[Fragment]) -> str:
         """Return why the store has no room for *fragments* on durable queues; empty if it has."""
@@ -224,13 +259,21 @@ class Enqueuer:
         others = tuple(own(queues))
         if others:  # the last of the two to be done tells
             answer = refused = once_more(answer)
-            self._keep(others, checked, now_us, answer)
+            lasting = tuple([queue for queue in others if queue.queue_id])
+            self._keep(others, lasting, checked, now_us, answer)
         self._members.enqueue(ordered, Kept(checked.kept, checked.timed), answer, refused)
 
-    def _keep(self, queues: Queues, checked: Checked, now_us: int, then: Callable[..., None], *args: Any) -> None:
-        """Store what lasts, show it when it is durable, and do *then*."""
-        contents, timed = checked.contents, checked.timed
-        lasting = self._lasting(queues)
+    def _keep(
+        self,
+        queues: Queues,
+        lasting: Queues,
+        checked: Checked,
+        now_us: int,
+        then: Callable[..., None],
+        *args: Any,
+    ) -> None:
+        """Store messages on those of *queues* that are *lasting*, show them when they are durable, and do *then*."""
+        contents = checked.contents
         ids: Sequence[int] = ()
         lsn = 0
         if contents and lasting:
@@ -247,13 +290,10 @@ class Enqueuer:
                         lsn = self._store.enqueue(message_id, queue.queue_id, now_us)
                 if queue.account is not None:
                     self._core.users.stored(queue.account, queue)
-        shown = [(queue, queue.new_entries(checked.kept, ids, timed)) for queue in queues]
+        shown = []
+        for queue in queues:
+            shown.append((queue, queue.new_entries(checked.kept, ids, checked.timed)))
         self._core.commits.show(lsn, shown, then, *args)
-
-    @staticmethod
-    def _lasting(queues: Queues) -> Queues:
-        """Return those of *queues* that are durable."""
-        return tuple([queue for queue in queues if queue.queue_id])
 
     def finish(self, partial: PartialMessage, now_us: int) -> tuple[int, Shown]:
         """Enqueue a complete long message; return the LSN to wait for, and its entries."""
@@ -287,14 +327,6 @@ class Enqueuer:
                 account.blocked.hold((self.terminal,))
             return account
         return account if account.quota.max_durable_bytes else None
-
-    def _excess(self, queues: Sequence[Queue], size_bytes: int) -> str:
-        """Why the quota of an owner of *queues* has no place for a message of that size; empty if it has."""
-        for queue in queues:
-            account = queue.account if queue.queue_id else None
-            if account is not None and (excess := self._core.users.excess(account, size_bytes)):
-                return excess
-        return ""
 
     def credit(self, queues: Sequence[Queue], wanted: int, *, replicated: bool = False) -> int:
         """Return the initial credit of a sender, at most *wanted*; *queues* is empty if each message names its own."""

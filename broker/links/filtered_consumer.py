@@ -23,7 +23,7 @@ from ...channel.ports import Forward, TerminalEnd
 from ..kernel.context import CoreContext
 from ..kernel.loader import BEGINNING_BYTES, Loaded
 from ..messages.backlog import Page
-from ..messages.entry import Entry, HeldContent, LookedAtContent
+from ..messages.entry import Entry, HeldContent
 from ..queues.ports import LinkErrors
 from ..queues.queue import Queue
 from ..selector.compiler import Selector, selector
@@ -261,7 +261,7 @@ class FilteredBrowser(Browser):
     def look(self) -> None:
         if self._posted or self._is_refused or self._judge.reading or self not in self._queue.browsers:
             return
-        store, background = self._core.store, self._core.background
+        background = self._core.background
         messages: list[Forward] = []
         left = JUDGE_AT_ONCE if background.has_time() else 0
         while left and len(messages) < self.room() and (self._ahead or self._turn_page()):
@@ -269,18 +269,12 @@ class FilteredBrowser(Browser):
                 self._judge.prepare(list(self._ahead))
                 break
             entry = self._ahead.popleft()
-            try:
-                wanted = self._judge.wants(entry)
-            except OverBudget as error:
-                self._is_refused = True
-                refuse(self.terminal, self._queue, entry, error)
+            wanted = self._wants(entry)
+            if self._is_refused:
                 break
             left = left - 1 if background.has_time() else 0
             if wanted and not entry.gone:
-                content = entry.outgoing(store)
-                if not isinstance(content, bytes):
-                    content = LookedAtContent(store, entry.message_id, content)
-                messages.append((entry, content))
+                messages.append(self._copy_of(entry))
         if messages:
             self._forward(messages)
         if not left:
@@ -289,6 +283,15 @@ class FilteredBrowser(Browser):
         elif self._draining and not self._reading and not self._judge.reading:
             self._draining = False
             self.terminal.drained(self._spend(self._limit))
+
+    def _wants(self, entry: Entry) -> bool:
+        """Return whether the selector matches *entry*; if it goes over its budget, close the link."""
+        try:
+            return self._judge.wants(entry)
+        except OverBudget as error:
+            self._is_refused = True
+            refuse(self.terminal, self._queue, entry, error)
+            return False
 
     def _look_on(self) -> None:
         self._posted = False

@@ -12,7 +12,7 @@ from .exchanges import Exchange
 class RetiredTotals:
     """Sums over all nodes that were deleted since the broker started."""
 
-    put: int = 0
+    enqueued: int = 0
     taken: int = 0
     dead_lettered: int = 0
     expired: int = 0
@@ -21,7 +21,7 @@ class RetiredTotals:
 
     def take_over(self, node: Queue | Exchange) -> None:
         if isinstance(node, Queue):
-            self.put += node.put
+            self.enqueued += node.enqueued
             self.taken += node.taken
             self.dead_lettered += node.dead_lettered
             self.expired += node.expired

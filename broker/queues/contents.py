@@ -32,9 +32,9 @@ from ..messages.entry import Entry
 from .delivery_counts import DeliveryCounts
 from .expiry import Expiry
 from .limits import QueueLimits
-from .ordering import QueueOrder
 from .policy import policy_of
 from .ports import FilteringConsumer, LateSelector, QueueBrowser, QueueConsumer, UnsettledHolder
+from .queue_order import QueueOrder
 
 if TYPE_CHECKING:
     from ..kernel.context import CoreContext
@@ -152,8 +152,8 @@ class QueueContents:
         return len(self.consumers) + len(self.selecting)
 
     @property
-    def put(self) -> int:
-        """Messages that were put here since the broker started."""
+    def enqueued(self) -> int:
+        """Messages that were enqueued since the broker started."""
         return self.messages + self.taken - self._recovered
 
     # ---- memory ---------------------------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ class QueueContents:
         if self.account is not None:
             self._core.users.changed[self] = None
 
-    def took(self, entries: Sequence[Entry]) -> None:
+    def count_dequeued(self, entries: Sequence[Entry]) -> None:
         """Count messages that are off the queue for good, and release their memory."""
         self.messages -= len(entries)
         self.taken += len(entries)
@@ -217,9 +217,9 @@ class QueueContents:
         for entry in entries:
             entry.gone = True
         if self.limits is not None:
-            self.limits.took(entries)
+            self.limits.count_dequeued(entries)
         if self.delivery_counts is not None:
-            self.delivery_counts.took(entries)
+            self.delivery_counts.count_dequeued(entries)
 
     def end(self) -> None:
         """Release all messages and memory of a queue that is deleted."""
@@ -257,7 +257,9 @@ class QueueContents:
             self.held_bytes < memory.limit_bytes - memory.used_bytes or self._allowance_bytes > 0  # `has_room`
         ):
             self.ready.extend(entries)
-            self.hold(held_bytes)
+            if not self.is_deleted:  # `hold`, without a call
+                self.held_bytes += held_bytes
+                memory.used_bytes += held_bytes
         else:
             self._add_behind(entries)
 

@@ -82,7 +82,7 @@ class DeliveryCounts:
             self._failed[entry] = None
             self._write_soon()
 
-    def took(self, entries: Iterable[Entry]) -> None:
+    def count_dequeued(self, entries: Iterable[Entry]) -> None:
         """Remove the records of dequeued messages; their dequeues are recorded, or will be in this step."""
         if self._failed:
             for entry in entries:

@@ -73,7 +73,7 @@ class QueueLimits:
             self._count()
         elif not self._most_bytes:
             self._sizes, self.bytes = {}, 0
-        self.took(())
+        self.count_dequeued(())
         if self._overflow != "block":
             self._grant()
         self.shown()
@@ -143,7 +143,7 @@ class QueueLimits:
         self._staged -= staged.messages
         self._staged_bytes -= staged.bytes
 
-    def put(self, entries: Sequence[Entry]) -> int:
+    def count_enqueued(self, entries: Sequence[Entry]) -> int:
         """Count recorded messages; return the LSN to wait for beside theirs, or 0."""
         self.count(entries)
         return 0 if self.duplicates is None else self.duplicates.remember(entries)
@@ -190,7 +190,7 @@ class QueueLimits:
         """Reset the counts of messages that are being added or removed, as none of them arrives."""
         self._coming = self._coming_bytes = self._leaving = self._leaving_bytes = 0
 
-    def took(self, entries: Sequence[Entry]) -> None:
+    def count_dequeued(self, entries: Sequence[Entry]) -> None:
         """Remove dequeued messages from the count; grant withheld credit again below `LOW_MARK`."""
         if self._most_bytes:
             for entry in entries:
@@ -213,7 +213,7 @@ class QueueLimits:
         sizes, positions = self._sizes, [entry.position & ARRIVAL_MASK for entry in kept]
         self._sizes = {position: sizes[position] for position in positions if position in sizes}
         self.bytes = sum(self._sizes.values())
-        self.took(())
+        self.count_dequeued(())
         return sizes
 
     # ---- credit ---------------------------------------------------------------------------------------------------

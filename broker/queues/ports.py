@@ -10,8 +10,8 @@ from ...channel.ports import TerminalEnd
 from ..kernel.ports import Dispatchable
 from ..messages.backlog import Backlog, Page
 from ..messages.entry import Entry
-from .ordering import QueueOrder
 from .policy import Policy
+from .queue_order import QueueOrder
 
 
 class LinkErrors(Protocol):
@@ -173,7 +173,7 @@ class LimitedQueue(QueueState, Protocol):
         """Remove the first message that nobody has from among the others."""
         ...
 
-    def took(self, entries: Sequence[Entry]) -> None:
+    def count_dequeued(self, entries: Sequence[Entry]) -> None:
         """Count messages that are off the queue for good."""
         ...
 

@@ -24,9 +24,9 @@ from .contents import QueueContents
 from .delivery_counts import DeliveryCounts
 from .expiry import Expiry
 from .limits import QueueLimits
-from .ordering import QueueOrder
 from .policy import policy_of
 from .ports import InternalQueues, LateSelector, QueueConsumer
+from .queue_order import QueueOrder
 
 _NOT_LOADED = object()
 Driver = Any

@@ -157,8 +157,8 @@ class SortedQueue(Queue):
         super().now_decides()
         self._drop_stale()
 
-    def took(self, entries: Sequence[Entry]) -> None:
-        super().took(entries)
+    def count_dequeued(self, entries: Sequence[Entry]) -> None:
+        super().count_dequeued(entries)
         for entry in entries:
             self._group_of.pop(entry, None)
             value = self._value_of.pop(entry, None)
@@ -272,46 +272,40 @@ class SortedQueue(Queue):
             return
         self._forget_leavers()
         eligible = self.consumers[:1] if self.policy.single_active_consumer else list(self.consumers)
-        rooms = {taker: taker.room() for taker in eligible}
-        shares: dict[QueueConsumer, list[Entry]] = {taker: [] for taker in eligible}
-        for taker, parked in self._parked.items():
-            while parked and rooms.get(taker, 0) > len(shares[taker]):
-                entry = heappop(parked)
-                if not self.is_away(entry):
-                    shares[taker].append(entry)
+        shares = _Shares(eligible)
+        self._share_parked(shares)
         held: list[Entry] = []
         turn = 0
-        while self.returned and any(rooms[taker] > len(shares[taker]) for taker in eligible):
+        while self.returned and shares.has_any_room():
             entry = heappop(self.returned)
             if self.is_away(entry):
                 continue
-            owner = self._owners.get(self._group_of.get(entry, ""))
-            if owner is not None and rooms.get(owner, 0) <= len(shares.get(owner, ())):
+            group = self._group_of.get(entry)
+            owner = None if group is None else self._owners.get(group)
+            if owner is not None and not shares.has_room(owner):
                 heappush(self._parked.setdefault(owner, []), entry)
                 continue
-            choice = [owner] if owner is not None else eligible[turn:] + eligible[:turn]
-            taker_found = next(
-                (
-                    taker
-                    for taker in choice
-                    if rooms[taker] > len(shares[taker]) and not (entry.excluded and taker in entry.excluded)
-                ),
-                None,
-            )
-            if taker_found is None:
+            taker = shares.first_taker([owner] if owner is not None else eligible[turn:] + eligible[:turn], entry)
+            if taker is None:
                 held.append(entry)
                 continue
-            shares[taker_found].append(entry)
-            if entry in self._group_of:
-                self._owners[self._group_of[entry]] = taker_found
-            turn = (eligible.index(taker_found) + 1) % len(eligible)
+            shares.add(taker, entry)
+            if group is not None:
+                self._owners[group] = taker
+            turn = (eligible.index(taker) + 1) % len(eligible)
         for entry in held:
             heappush(self.returned, entry)
         if turn and not self.policy.single_active_consumer:
             self.consumers[:] = eligible[turn:] + eligible[:turn]
-        for taker, share in shares.items():
-            if share:
-                taker.take(share)
+        shares.dispatch()
+
+    def _share_parked(self, shares: _Shares) -> None:
+        """Share messages that wait for the owners of their groups, as far as these have room."""
+        for owner, parked in self._parked.items():
+            while parked and shares.has_room(owner):
+                entry = heappop(parked)
+                if not self.is_away(entry):
+                    shares.add(owner, entry)
 
     def _forget_leavers(self) -> None:
         """Release the groups of closed consumers, and requeue the messages that waited for them."""
@@ -332,6 +326,36 @@ class SortedQueue(Queue):
 
     def is_away(self, entry: Entry) -> bool:
         return entry.gone or entry in self.delayed
+
+
+class _Shares:
+    """The messages that each consumer gets in one dispatch."""
+
+    def __init__(self, consumers: Sequence[QueueConsumer]) -> None:
+        self._rooms = {consumer: consumer.room() for consumer in consumers}
+        self._shares: dict[QueueConsumer, list[Entry]] = {consumer: [] for consumer in consumers}
+
+    def has_room(self, consumer: QueueConsumer) -> bool:
+        return self._rooms.get(consumer, 0) > 0
+
+    def has_any_room(self) -> bool:
+        return any(room > 0 for room in self._rooms.values())
+
+    def first_taker(self, consumers: Sequence[QueueConsumer], entry: Entry) -> QueueConsumer | None:
+        """Return the first of *consumers* that has room, and is not excluded from the message."""
+        for consumer in consumers:
+            if self._rooms[consumer] > 0 and not (entry.excluded and consumer in entry.excluded):
+                return consumer
+        return None
+
+    def add(self, consumer: QueueConsumer, entry: Entry) -> None:
+        self._rooms[consumer] -= 1
+        self._shares[consumer].append(entry)
+
+    def dispatch(self) -> None:
+        for consumer, share in self._shares.items():
+            if share:
+                consumer.take(share)
 
 
 def take_from_heap(heap: list[Entry], entry: Entry) -> bool:

@@ -24,40 +24,40 @@ class BackgroundWork:
         """*next_step* runs a job in a later step of the core."""
         self._clock = clock
         self._next_step = next_step
-        self._end_s = 0.0
+        self.end_s = 0.0
         """When the slice of this step ends; 0 before anything was done in it."""
-        self._jobs: dict[str, deque[Job]] = {}
+        self.jobs: dict[str, deque[Job]] = {}
         """The jobs of each user; the first user's turn is next."""
         self._is_scheduled = False
 
     def has_time(self) -> bool:
         """Return whether this step may do more background work."""
         now_s = self._clock.monotonic_s()
-        if not self._end_s:
-            self._end_s = now_s + SLICE_S
-        return now_s < self._end_s
+        if not self.end_s:
+            self.end_s = now_s + SLICE_S
+        return now_s < self.end_s
 
     def put_off(self, job: Job, user: str = "") -> None:
         """Do *job*, which is done for *user*, in a later step."""
-        self._jobs.setdefault(user, deque()).append(job)
+        self.jobs.setdefault(user, deque()).append(job)
 
     def end_step(self) -> None:
         """End the slice of this step, and schedule the jobs that were put off."""
-        self._end_s = 0.0
-        if self._jobs and not self._is_scheduled:
+        self.end_s = 0.0
+        if self.jobs and not self._is_scheduled:
             self._is_scheduled = True
             self._next_step(self._run)
 
     def _run(self) -> None:
         """Run jobs until the slice ends: at least one, so that a busy broker makes progress."""
         self._is_scheduled = False
-        self._end_s = 0.0
-        left = sum(map(len, self._jobs.values()))  # those put off meanwhile are for the next step
+        self.end_s = 0.0
+        left = sum(map(len, self.jobs.values()))  # those put off meanwhile are for the next step
         while left and self.has_time():
             left -= 1
-            user = next(iter(self._jobs))
-            jobs = self._jobs.pop(user)
+            user = next(iter(self.jobs))
+            jobs = self.jobs.pop(user)
             job = jobs.popleft()
             if jobs:
-                self._jobs[user] = jobs  # behind the other users
+                self.jobs[user] = jobs  # behind the other users
             job()

@@ -38,11 +38,11 @@ class LocalOrder:
         core, queue = self._core, self._queue
         stored = [entry.message_id for entry in entries if entry.message_id]
         lsns = core.store.dequeue_all(stored, queue.queue_id, core.clock.wall_us(), why)
-        queue.took(entries)
+        queue.count_dequeued(entries)
         core.commits.when_durable(lsns[-1] if lsns else 0, then, *args)
 
     def drop(self, entries: Sequence[Entry], why: Why, then: Callable[[], None]) -> None:
-        self._queue.took(entries)
+        self._queue.count_dequeued(entries)
         stored = [entry.message_id for entry in entries if entry.message_id]
         if stored:
             self._core.store.dequeue_all(stored, self._queue.queue_id, self._core.clock.wall_us(), why)
@@ -59,7 +59,7 @@ class LocalOrder:
 
     def dead_letter(self, entry: Entry, why: Why, then: Callable[[int], None]) -> None:
         core, queue = self._core, self._queue
-        queue.took([entry])
+        queue.count_dequeued([entry])
         lsn = 0
         if entry.message_id:
             lsn = core.store.dequeue(entry.message_id, queue.queue_id, core.clock.wall_us(), why)

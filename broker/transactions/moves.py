@@ -76,7 +76,7 @@ class LocalMoves:
                 transaction.rollback(now_us)
                 raise
             ids = transaction.message_ids
-        queue.took([entry])
+        queue.count_dequeued([entry])
         self._core.commits.show(lsn, placed(targets, dict(zip(lasting, ids, strict=True)), content), _nothing)
         return lsn
 
@@ -85,7 +85,7 @@ def take_off(core: CoreContext, queue: Queue, entry: Entry, reason: str) -> int:
     """Dequeue a message for good; return the LSN to wait for."""
     if entry.gone or queue.is_deleted:
         return 0
-    queue.took([entry])
+    queue.count_dequeued([entry])
     if not entry.message_id:
         return 0
     return core.store.dequeue(entry.message_id, queue.queue_id, core.clock.wall_us(), WHY[reason])

@@ -249,11 +249,11 @@ class Transaction(Acquiring):
                 taken.queue.locked.pop(taken.entry, None)
                 if not taken.entry.gone:
                     taken.queue.dead_lettered += taken.state != ACCEPTED
-                    taken.queue.took([taken.entry])
+                    taken.queue.count_dequeued([taken.entry])
         for entry, queue in self._locked.items():
             queue.locked.pop(entry, None)
             if not entry.gone:
-                queue.took([entry])
+                queue.count_dequeued([entry])
         self._core.commits.show(lsn, shown, self._durable, then)
 
     def _over(self) -> None:

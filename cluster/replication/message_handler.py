@@ -283,7 +283,7 @@ class MessageHandler:
         )
         replica.drop_pending()
         before = queue.messages
-        queue.took(gone)
+        queue.count_dequeued(gone)
         queue.clear()
         elsewhere = held - mine.keys()
         others = len(elsewhere) + len(replica.front)

@@ -100,14 +100,14 @@ class Replica:
         queue.messages += len(entries)
         queue.note_change()
         if queue.limits is not None:
-            queue.limits.put(entries)
+            queue.limits.count_enqueued(entries)
         self._pending.append(entries)
         for watch in self.watches:
             watch.note_enqueued(entries)
 
     def count_dequeued(self, entries: Sequence[Entry], why: Why) -> None:
         """Counts *entries* that left the queue for good."""
-        self.queue.took(entries)
+        self.queue.count_dequeued(entries)
         for watch in self.watches:
             watch.note_dequeued(entries, why)
 

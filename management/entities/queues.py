@@ -66,7 +66,7 @@ class QueueType(Named):
                 ),
                 number("producers", meaning="Links that send straight to it.", read=lambda q: len(q.producers)),
                 number("bindings", meaning="Bindings that lead to it.", read=lambda q: q.bindings),
-                number("put", meaning="Messages put on it since the broker started.", read=lambda q: q.put),
+                number("put", meaning="Messages put on it since the broker started.", read=lambda q: q.enqueued),
                 number("taken", meaning="Messages taken off it for good since then.", read=lambda q: q.taken),
                 number(
                     "dead-lettered", meaning="Those of them that were rejected, or failed too often.",
