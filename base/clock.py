@@ -18,11 +18,9 @@ class Clock(Protocol):
 
     def monotonic_s(self) -> float:
         """Seconds that never go back; the zero is arbitrary."""
-        ...
 
     def wall_us(self) -> int:
         """Microseconds since 1970-01-01 UTC; may jump."""
-        ...
 
 
 class SystemClock:

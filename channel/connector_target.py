@@ -66,11 +66,9 @@ class Dialler(Protocol):
 
     def dial(self, target: Target) -> None:
         """Keep a connection to *target*. Raises `CairnError` if its certificates can't be used."""
-        ...
 
     def hang_up(self, name: str) -> None:
         """No more connections to the target of that name."""
-        ...
 
 
 def parse(url: str, *, password_file: str = "", secrets_dir: str | None = None) -> Target:
@@ -176,4 +174,3 @@ def _cost(where: str, said: str) -> int:
     if not said.isdecimal() or not 1 <= int(said) <= MOST_COST:
         raise CairnError(where, f"cost={said}", f"say 1 to {MOST_COST}")
     return int(said)
-

@@ -8,8 +8,7 @@ import socket
 from ..base.clock import Clock
 from ..base.errors import CairnError
 from .admission.admission import HostPort
-from .admission.networks import network_of
-from .admission.openings import ConnectionRate
+from .admission.openings import ConnectionRate, network_of
 
 log = logging.getLogger(__name__)
 

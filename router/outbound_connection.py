@@ -34,11 +34,7 @@ class OutboundConnection:
     """Keeps a connection to one target open."""
 
     def __init__(
-        self,
-        target: Target,
-        pick: Callable[[], Worker],
-        make: MakeTerminal,
-        failed: Callable[[str, str], None],
+        self, target: Target, pick: Callable[[], Worker], make: MakeTerminal, failed: Callable[[str, str], None]
     ) -> None:
         """*pick* chooses the worker; *failed* hears why there was no connection. Raises `CairnError`."""
         self._target = target

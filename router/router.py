@@ -8,6 +8,7 @@ import socket
 import ssl
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from ..base.accounts.audit import IDENTITY, Audit, LoginFailure
 from ..base.clock import Clock
@@ -39,9 +40,7 @@ ACCEPTED_AT_ONCE = 64
 class Router:
     """Made and run by `broker_plugin`. Any thread."""
 
-    def __init__(
-        self, options: RouterOptions, clock: Clock, container_id: str, audit: Audit | None = None
-    ) -> None:
+    def __init__(self, options: RouterOptions, clock: Clock, container_id: str, audit: Audit | None = None) -> None:
         """Bind the socket, so that a wrong address or a port in use is known at once. Raises `CairnError`."""
         self._options = options
         self._clock = clock
@@ -172,16 +171,16 @@ class Router:
             sock.close()
             return
         worker, name = self._least_loaded(), shown(peer)
-        make = partial(self._terminal, name, worker, no_room=self._no_room)
+        make = partial(Terminal, name, *self._parts(worker), no_room=self._no_room, scratch=worker.scratch)
         sock.setblocking(False)
         if sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if context is None:
-            worker.adopt(sock, make(worker.wake), address)
+            worker.adopt(sock, make(wake=worker.wake), address)
         else:
 
             def named(user: str, certificate: bytes, wake: Callable[[object], None]) -> Terminal:
-                return make(wake, secure=True, certified=user, certificate=certificate)
+                return make(wake=wake, secure=True, certified=user, certificate=certificate)
 
             def refused(claimed: str, why: str) -> None:
                 self._gate.login_failed(LoginFailure(name, claimed, "EXTERNAL", IDENTITY, why))
@@ -207,49 +206,13 @@ class Router:
     def _client_terminal(
         self, target: Target, worker: Worker, wake: Callable[[Terminal], None], over: Callable[[], None]
     ) -> ClientTerminal:
-        assert self._core is not None
-        assert self._drivers is not None
-        return ClientTerminal(
-            target,
-            self._core,
-            self._drivers,
-            self._admission,
-            self._options.limits,
-            worker.outgoing,
-            self._gate,
-            wake=wake,
-            over=over,
-        )
+        return ClientTerminal(target, *self._parts(worker), wake=wake, over=over)
 
-    def _terminal(
-        self,
-        name: str,
-        worker: Worker,
-        wake: Callable[[Terminal], None],
-        *,
-        secure: bool = False,
-        certified: str = "",
-        certificate: bytes = b"",
-        no_room: Callable[[bool], str] | None = None,
-    ) -> Terminal:
+    def _parts(self, worker: Worker) -> tuple[Core, Drivers, Admission, Any, Any, LoginGate]:
+        """Return what every terminal of *worker* is made with."""
         assert self._core is not None
         assert self._drivers is not None
-        options = self._options
-        return Terminal(
-            name,
-            self._core,
-            self._drivers,
-            self._admission,
-            options.limits,
-            worker.outgoing,
-            self._gate,
-            wake=wake,
-            secure=secure,
-            certified=certified,
-            certificate=certificate,
-            no_room=no_room,
-            scratch=worker.scratch,
-        )
+        return self._core, self._drivers, self._admission, self._options.limits, worker.outgoing, self._gate
 
 
 def _most_files() -> int:

@@ -134,9 +134,7 @@ class SecuredTerminal:
         """
         self.name = name
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = context.wrap_bio(
-            self._incoming, self._outgoing, server_side=server is None, server_hostname=server
-        )
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=server is None, server_hostname=server)
         self._make = make
         self._wake = wake
         self._refused = refused

@@ -16,7 +16,6 @@ class Client(Protocol):
 
     def step(self) -> int:
         """When, in ns, it may have more to do; 0 if only something that comes can change that."""
-        ...
 
 
 class Loop:

@@ -76,10 +76,6 @@ class Sections(NamedTuple):
     end: int = 0
     """The end of the last complete section."""
 
-    @property
-    def header_end(self) -> int:
-        return self.header.end if self.header is not None else 0
-
 
 class Properties(NamedTuple):
     """The properties section. Ids are int for ulong; times are in ms since 1970."""

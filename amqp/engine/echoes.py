@@ -24,7 +24,8 @@ from ..frames.frame_reader import raw_items
 from ..frames.resume_transport import TakenOutput
 from ..links import credit as crediting
 from ..links.link import Link
-from ..native.proton_ffi import LOCAL_UNINIT, Pointer, lib
+from ..links.link_state import LinkState
+from ..native.proton_ffi import Pointer, lib
 
 _ATTACH, _FLOW = 0x12, 0x13
 _CODE_AT, _FIELDS_AT = 10, 11
@@ -86,7 +87,7 @@ def _is_ready(key: Half | Channel, channel: Channel) -> bool:
     if channel.session is None or not isinstance(key, Half):
         return channel.session is not None
     link = key.link
-    return link is not None and (link.closed or not lib.pn_link_state(link.pn) & LOCAL_UNINIT)
+    return link is not None and link.state is not LinkState.REQUESTED
 
 
 def _with_link(frame: bytes, link: Link, limit: int) -> bytes:

@@ -1,8 +1,8 @@
 """One AMQP connection over proton's engine: bytes in, events out; no socket, no thread, no clock.
 
-`push` feeds what arrived, `process` digests it: rare events come back as a list, the frequent ones (transfers and
-outcomes) are gathered on their links, so that a terminal handles a whole read at once. `output`/`consumed` hand out
-what is to be sent. One thread at a time, but it may change from call to call.
+`push` feeds what arrived, `digest` digests it: rare events go to the list of the `endpoints`, the frequent ones
+(transfers and outcomes) are gathered on their links, so that a terminal handles a whole read at once. `output` and
+`consumed` hand out what is to be sent. One thread at a time, but it may change from call to call.
 
 Proton frees nothing by itself here: pointers of a link are dead once it is `closed`, all of them after `free`.
 """
@@ -12,23 +12,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from ..codec.transaction_types import TRANSACTIONAL
-from ..frames.frame_reader import Outgoing
-from ..frames.resume_transport import ReadAlong
+from ..frames.frame_check import FrameCheck
+from ..frames.resume_transport import ReadAlong, TakenOutput
 from ..frames.txn_flow_transport import NamingFlows
 from ..links import credit as crediting
 from ..links import settlement, transaction_state
-from ..links import terminus as termini
-from ..links.events import Event, Limits
+from ..links.events import Event, Kind, Limits
 from ..links.link import Link
-from ..links.resume_state import Kept, Resumable, encoded_state, tag_of
-from ..links.values import ABORTED, MORE, SETTLED, Outcome, Terminus
-from ..native import proton_ffi as proton
+from ..links.resume_state import UNKNOWN, Claims, Resumable, tag_of
+from ..links.send_queue import SendQueue
+from ..links.values import ABORTED, MORE, SETTLED, Outcome
 from ..native.buffer_pool import Buckets
-from ..native.proton_ffi import ACCEPTED, NULL, RECEIVED, Pointer, ffi, lib, text
+from ..native.proton_ffi import ACCEPTED, NULL, RECEIVED, Pointer, ffi, lib
 from ..native.scratch_buffer import ScratchBuffer
 from .endpoints import Endpoints
 
 _DELIVERY = int(lib.PN_DELIVERY)
+_FLOW = int(lib.PN_LINK_FLOW)
 _CONTROLS = frozenset(
     int(kind)
     for kind in (
@@ -42,14 +42,13 @@ _CONTROLS = frozenset(
 )
 """Control frames: few bytes of the peer, and much work here."""
 ALL_CONTROLS = 1 << 60
+MOST_CREDIT = (1 << 31) - 1
 DELIVERY_BYTES = 512
 """Approximate memory of a message that waits in proton, without its content."""
-_CONFIGURATION = 1
-"""The durability of a terminus whose unsettled state does not last."""
 
 
-class Engine(Endpoints):
-    """Proton's connection and transport, driven through C functions: bytes, and the deliveries in them."""
+class Engine:
+    """Proton's transport, driven through C functions: bytes, and the deliveries in them."""
 
     def __init__(
         self,
@@ -61,10 +60,29 @@ class Engine(Endpoints):
         client: bool = False,
     ) -> None:
         """*scratch* is shared with other engines of the same thread; *client*: this side opens the connection."""
+        self._limits = limits
         self._scratch = scratch or ScratchBuffer(limits.max_frame_bytes)
-        super().__init__(container_id, limits, buckets, self._scratch, client=client)
+        self._transport = lib.pn_transport()
+        self._collector = lib.pn_collector()
+        if not client:
+            lib.pn_transport_set_server(self._transport)
+        lib.pn_transport_set_max_frame(self._transport, limits.max_frame_bytes)
+        lib.pn_transport_set_channel_max(self._transport, limits.channel_max)
+        lib.pn_transport_set_idle_timeout(self._transport, limits.idle_timeout_ms)
+        self._check = FrameCheck(self, limits.max_frame_bytes)
+        self._taken = TakenOutput(self._transport, self._scratch)
+        self.outgoing = SendQueue(self._transport, buckets)
+        self.endpoints = Endpoints(container_id, limits, self._transport, self._check, self._taken, self.outgoing, self)
+        lib.pn_connection_collect(self.endpoints.connection, self._collector)
+        lib.pn_transport_bind(self._transport, self.endpoints.connection)
+        # what the check of frames asks of the endpoints
+        self.violated = self.endpoints.violated
+        self.awaits_begin = self.endpoints.awaits_begin
+        self.most_handles = self.endpoints.most_handles
         self.touched: list[Link] = []
         """Links with something in their `inbox`, `outcomes`, `provisional` or `acquiring`; the terminal empties it."""
+        self.echoes_asked = self._check.echoes
+        """States that the peer wants to receive; see `take_echoes`."""
         self.transactional = False
         """There was a link to the coordinator, or a transactional state without one: there may be more of these."""
         self.controls_left = ALL_CONTROLS
@@ -82,6 +100,15 @@ class Engine(Endpoints):
         self._buffer_bytes = self._scratch.incoming_bytes
         self._naming: NamingFlows | None = None
         """On a connection that has had a link to the coordinator."""
+        self._named: bytes | None = None
+        """What the flow that is being digested says of transactions, if it says anything."""
+        self._read_along: ReadAlong | None = None
+        """Until a client has opened the connection, and on one with links that resume."""
+        if not client:
+            self._read_along = ReadAlong(self._transport, limits.max_frame_bytes, is_new=True)
+        self.pass_on: Callable[[bytes | memoryview], None] = self._push
+        """Gives checked bytes to proton, past what reads them, too."""
+        self._follow()
 
     # ---- bytes ----------------------------------------------------------------------------------------------------
 
@@ -91,21 +118,24 @@ class Engine(Endpoints):
         if self._is_unread:
             self._is_unread = False
             lib.pn_transport_set_idle_timeout(self._transport, self._limits.idle_timeout_ms)
-        self._check.push(data, self._push_checked)
+        self._check.push(data)
 
-    def _push_checked(self, data: bytes | memoryview) -> None:
+    def _follow(self) -> None:
+        """Have frames read beside proton, as far as the connection needs it now."""
         if self._naming is not None:
-            self._naming.push(data, self._push_on, self._said)
-        elif self._read_along is None:
-            self._push(data)
+            self.pass_on = self._push_naming
         else:
-            self._push_on(data)
+            self.pass_on = self._push if self._read_along is None else self._push_read
 
-    def _push_on(self, data: bytes | memoryview) -> None:
-        if self._read_along is not None:
-            self._read_along.push(data, self._push)
-        else:
+    def _push_naming(self, data: bytes | memoryview) -> None:
+        assert self._naming is not None
+        self._naming.push(data, self._push if self._read_along is None else self._push_read, self._said)
+
+    def _push_read(self, data: bytes | memoryview) -> None:
+        if self._read_along is None:
             self._push(data)
+        else:
+            self._read_along.push(data, self._push)
 
     def _said(self, txn_id: bytes | None) -> None:
         self._named = txn_id
@@ -127,24 +157,24 @@ class Engine(Endpoints):
             done += taken
             if not taken:
                 self.controls_left = max(self.controls_left, 1)
-                self._digest()
+                self.digest()
 
     def push_end(self) -> None:
         """The peer sends nothing more."""
-        self._input_ended = True
+        self.endpoints.input_ended = True
         lib.pn_transport_close_tail(self._transport)
 
     def output(self) -> memoryview:
         """The next bytes to send, empty if there are none now. Valid until any engine of this thread is called."""
-        if self._echoes.due:
-            self._echoes.answer()
+        if self.endpoints.echoes.due:
+            self.endpoints.echoes.answer()
         if self._taken.ready or self._taken.frames is not None:
             data = self._taken.output()
-            self.asked = self.asked if data else 0
+            self.endpoints.asked = self.endpoints.asked if data else 0
             return data
         pending = lib.pn_transport_pending(self._transport)
         if pending <= 0:
-            self.asked = 0
+            self.endpoints.asked = 0
             return memoryview(b"")
         out = self._scratch.outgoing
         size = lib.pn_transport_peek(self._transport, self._scratch.outgoing_pointer, min(pending, len(out)))
@@ -158,26 +188,31 @@ class Engine(Endpoints):
             lib.pn_transport_pop(self._transport, size_bytes)
         if self.outgoing.held_bytes:
             self.outgoing.taken(size_bytes)
-        if self._taken.ready or self._taken.frames is not None or self._echoes.due:
+        if self._taken.ready or self._taken.frames is not None or self.endpoints.echoes.due:
             return True
         if lib.pn_transport_pending(self._transport) > 0:
             return True
-        self.asked = 0
+        self.endpoints.asked = 0
         return False
 
-    def _go_along(self) -> None:
-        """There are links that resume on this connection: from now on what proton leaves out is read and written."""
+    def begin_resuming(self) -> None:
+        """Read and write what proton leaves out, from now on: there are links that resume on this connection."""
         if self._read_along is None:
             self._read_along = ReadAlong(self._transport, self._limits.max_frame_bytes, is_new=False)
+            self._follow()
         if self._taken.frames is None:
-            self._taken.take()
             most_bytes = int(lib.pn_transport_get_remote_max_frame(self._transport)) or self._limits.max_frame_bytes
-            self._taken.frames = Outgoing(most_bytes)
+            self._taken.begin_changes(most_bytes)
             self._plain_take, self._take = self._take, self._transfer_resuming
 
-    def peer_is_done(self) -> bool:
-        """Return whether the peer has closed the connection or its input has ended."""
-        return self._input_ended or bool(lib.pn_connection_state(self._connection) & proton.REMOTE_CLOSED)
+    def rule_out_resuming(self) -> None:
+        """Stop reading what proton leaves out, until a link asks to resume."""
+        self._read_along = None
+        self._follow()
+
+    def claims_of(self, name: str, *, receives: bool) -> Claims:
+        """Return what the attach of a link claims as unsettled."""
+        return UNKNOWN if self._read_along is None else self._read_along.frames.claims(name, receives=receives)
 
     def output_ended(self) -> bool:
         """Return whether all output is taken and proton produces no more."""
@@ -189,30 +224,19 @@ class Engine(Endpoints):
 
     # ---- events ---------------------------------------------------------------------------------------------------
 
-    def process(self) -> list[Event]:
-        """Digest everything; the rare events in order. See `touched` for the frequent ones."""
-        self._digest()
-        if self._check.echoes:
-            self._take_echoes()
-        events, self._events = self._events, []
-        return events
-
     def _touch(self, link: Link) -> None:
         if not link.touched:
             link.touched = True
             self.touched.append(link)
 
-    def digest(self) -> None:
-        """Digest what was pushed."""
-        self._digest()
-
     def digest_answer(self) -> None:
         """Digest a begin that answers a session of this side, whatever the budget of the turn."""
         left, self.controls_left = self.controls_left, ALL_CONTROLS
-        self._digest()
+        self.digest()
         self.controls_left = left - (ALL_CONTROLS - self.controls_left)
 
-    def _digest(self) -> None:
+    def digest(self) -> None:
+        """Digest what was pushed, as far as `controls_left` allows."""
         while self.outgoing.answered:
             early, its_delivery = self.outgoing.answered.pop()
             if not early.closed:
@@ -220,8 +244,8 @@ class Engine(Endpoints):
                 self._touch(early)
         collector, peek, pop = self._collector, lib.pn_collector_peek, lib.pn_collector_pop
         type_of, delivery_of, link_of = lib.pn_event_type, lib.pn_event_delivery, lib.pn_delivery_link
-        owner_is_sender = lib.pn_link_is_sender
-        links, handlers = self.links, self._handlers
+        link_of_event = lib.pn_event_link
+        links, handlers = self.endpoints.links, self.endpoints.handlers
         self.is_behind = False
         pn_link: Pointer = NULL
         link: Link | None = None
@@ -243,30 +267,62 @@ class Engine(Endpoints):
                     if not link.touched:
                         link.touched = True
                         self.touched.append(link)
-                elif link is not None and not link.closed:
-                    if link.settles_second and lib.pn_delivery_settled(delivery):
-                        settlement.answered(link, delivery)
-                    crediting.mend(link)
-                elif not owner_is_sender(owner):
-                    self._discard(owner, delivery)
+                else:
+                    self._leave(link, owner, delivery)
+            elif kind == _FLOW and self._is_known(links.get(link_of_event(event))):
+                pass
             else:
-                handler = handlers.get(kind)
+                if kind in _CONTROLS:
+                    if self.controls_left <= 0:
+                        self.is_behind = True
+                        return
+                    self.controls_left -= 1
+                handler = self._on_flow if kind == _FLOW else handlers.get(kind)
                 if handler is not None:
-                    if kind in _CONTROLS:
-                        if self.controls_left <= 0:
-                            self.is_behind = True
-                            return
-                        self.controls_left -= 1
                     handler(event)
                     pn_link = NULL
             pop(collector)
 
-    def _take_echoes(self) -> None:
-        """Count each echo as a control frame; those beyond the budget of the turn wait."""
-        taken = self._echoes.take(self._check.echoes, self.controls_left)
+    def _is_known(self, link: Link | None) -> bool:
+        """Return whether the driver knows the credit of *link*: proton reports what it has written as flows, too."""
+        return (
+            link is not None
+            and link.sender
+            and self._named is None
+            and link.told_limit == link.sent + max(link.given_back, link.spent) + lib.pn_link_credit(link.pn)
+            and not lib.pn_link_get_drain(link.pn)
+        )
+
+    def _on_flow(self, event: Pointer) -> None:
+        link = self.endpoints.links.get(lib.pn_event_link(event))
+        if link is not None and link.sender:
+            if lib.pn_link_credit(link.pn) < -2 * (link.sent + link.given_back):
+                # proton counts with 31 bits; what a peer takes back while messages are on their way is never that much
+                why = f"credit of more than {MOST_CREDIT} is not understood"
+                self.endpoints.close_link(link, "amqp:not-implemented", why)
+                return
+            self.endpoints.events.append(Event(Kind.FLOW, link))
+            if self._named is not None:
+                self._acquire(link, self._named)
+        elif link is not None and link.routed is not None:
+            self.endpoints.events.append(Event(Kind.FLOW, link))
+
+    def take_echoes(self) -> None:
+        """Take the states that the peer wants to receive. Each counts as a control frame, and waits for the budget."""
+        taken = self.endpoints.echoes.take(self._check.echoes, self.controls_left)
         self.controls_left -= taken
-        self.asked += taken
-        self.is_behind = self.is_behind or (self.controls_left <= 0 and self._echoes.is_any_ready(self._check.echoes))
+        self.endpoints.asked += taken
+        if self.controls_left <= 0 and self.endpoints.echoes.is_any_ready(self._check.echoes):
+            self.is_behind = True
+
+    def _leave(self, link: Link | None, pn: Pointer, delivery: Pointer) -> None:
+        """Leave a delivery of a held link in proton, and discard one of a closed link."""
+        if link is not None and not link.closed:
+            if link.settles_second and lib.pn_delivery_settled(delivery):
+                settlement.answered(link, delivery)
+            crediting.mend(link)
+        elif not lib.pn_link_is_sender(pn):
+            self._discard(pn, delivery)
 
     def _discard(self, pn: Pointer, delivery: Pointer) -> None:
         """Drop the bytes of a delivery on a closed link.
@@ -285,26 +341,20 @@ class Engine(Endpoints):
             return  # the sender settled a delivery that was read before
         size = lib.pn_delivery_pending(delivery)
         flags = MORE if lib.pn_delivery_partial(delivery) else 0
+        data = b""
         if size == 1 and lib.pn_delivery_aborted(delivery):  # then proton says 1, whatever there was
             flags = ABORTED | SETTLED
-            data = b""
         elif size:
             if size > self._buffer_bytes:
                 self._scratch.grow(size)
                 self._buffer, self._buffer_bytes = self._scratch.incoming, self._scratch.incoming_bytes
             size = lib.pn_link_recv(link.pn, self._buffer, size)
             data = ffi.unpack(self._buffer, size) if size > 0 else b""
-        elif flags:
-            self._count_partial(link)
+        elif not self._may_be_empty(link, delivery, flags):
             return
-        elif not link.partials and link.resuming is None:
-            self._refuse_empty(link, delivery)
-            return
-        else:
-            data = b""
         if link.grown_bytes + size > self._limits.max_message_bytes:
             most = self._limits.max_message_bytes
-            self.close_link(link, "amqp:link:message-size-exceeded", f"messages have up to {most} bytes here")
+            self.endpoints.close_link(link, "amqp:link:message-size-exceeded", f"messages have up to {most} bytes here")
             return
         if flags & MORE:
             self.has_long = True
@@ -322,15 +372,24 @@ class Engine(Endpoints):
             self._mind_transactions()  # of one that there is not, for no link has asked for it
             transaction_state.note_transfer(link, delivery, len(link.inbox) - 1, self._buffer)
 
+    def _may_be_empty(self, link: Link, delivery: Pointer, flags: int) -> bool:
+        """Return whether a transfer without bytes ends a message: a part is only counted, a whole message refused."""
+        if flags:
+            self._count_partial(link)
+        elif not link.partials and link.resuming is None:
+            self._refuse_empty(link, delivery)
+        else:
+            return True
+        return False
+
     def _refuse_empty(self, link: Link, delivery: Pointer) -> None:
         """A message without any section came: reject it, or close the link if its sender wants no outcome (3.2)."""
         why = "a message has at least one section, the body; this one has no bytes"
         if link.presettled or lib.pn_delivery_settled(delivery):
-            self.close_link(link, "amqp:decode-error", why)
+            self.endpoints.close_link(link, "amqp:decode-error", why)
             return
         lib.pn_link_advance(link.pn)
-        settlement.reject(link, (delivery,), "amqp:decode-error", why)
-        self.grant(link, 1)
+        settlement.reject(link, (delivery,), 1, "amqp:decode-error", why)
 
     def _count_partial(self, link: Link) -> bool:
         """A part of a message came; False if there were too many (A6), and the link is closed."""
@@ -338,7 +397,7 @@ class Engine(Endpoints):
         if link.partials <= self._limits.max_transfers:
             return True
         most = self._limits.max_transfers
-        self.close_link(link, "amqp:resource-limit-exceeded", f"a message may come in {most} frames here")
+        self.endpoints.close_link(link, "amqp:resource-limit-exceeded", f"a message may come in {most} frames here")
         return False
 
     def _transfer_in(self, link: Link, delivery: Pointer) -> None:
@@ -362,7 +421,8 @@ class Engine(Endpoints):
         resumed = self._read_along.frames.is_resumed(link.name, tag)
         if not resumed and (link.name, True) in self._taken.frames.incomplete:
             link.inbox.pop()
-            self.close_link(link, "amqp:not-allowed", "not all that is unsettled was told: nothing new may be sent yet")
+            why = "not all that is unsettled was told: nothing new may be sent yet"
+            self.endpoints.close_link(link, "amqp:not-allowed", why)
             return
         if not flags & MORE:
             self._read_along.frames.is_whole(link.name, tag)
@@ -375,7 +435,8 @@ class Engine(Endpoints):
         settled = lib.pn_delivery_settled(delivery)
         tag = link.unsettled.get(delivery)
         if tag is None and settlement.is_unasked(link, delivery):
-            self.refuse("amqp:not-allowed", f"a message came on the link {link.name!r}, on which its peer receives")
+            why = f"a message came on the link {link.name!r}, on which its peer receives"
+            self.endpoints.refuse("amqp:not-allowed", why)
             return
         if tag is None or (not settled and (not state or state == RECEIVED)):
             return
@@ -400,8 +461,9 @@ class Engine(Endpoints):
         link.coordinator = True
         if self._naming is None:
             self._naming = NamingFlows(self._transport, self._limits.max_frame_bytes)
+            self._follow()
         self._mind_transactions()
-        for held in list(self.holding):
+        for held in list(self.endpoints.holding):
             self.go_on(held)
 
     def _mind_transactions(self) -> None:
@@ -412,45 +474,6 @@ class Engine(Endpoints):
         else:
             self._plain_take = self._transfer_in
 
-    def far_address_of(self, link: Link) -> str | None:
-        """The address that the peer gave its own end of a link to it; None of a link from it."""
-        return text(lib.pn_terminus_get_address(lib.pn_link_remote_target(link.pn))) if link.sender else None
-
-    def open_link(
-        self,
-        link: Link,
-        address: str | None,
-        filters: bytes = b"",
-        found: Terminus | None = None,
-        kept: Kept | None = None,
-    ) -> None:
-        """Answer the attach, with the termini as `termini.answer` has them.
-
-        *kept* is what this side has unsettled of a link that resumes, None of one that does not.
-        """
-        pn = link.pn
-        target = lib.pn_link_target(pn)
-        termini.answer(link, address, filters, found)
-        if link.coordinator:
-            transaction_state.offer(target)
-        if link.resuming is not None:
-            self._resume(link, lib.pn_link_source(pn) if link.sender else target, kept)
-        if not link.sender:
-            lib.pn_link_set_max_message_size(pn, self._limits.max_message_bytes)
-        self._open(link)
-        if link.resuming is not None and link.sender and self._taken.frames is not None:
-            link.resuming.holds_back = (link.name, False) in self._taken.frames.incomplete
-
-    def _resume(self, link: Link, terminus: Pointer, kept: Kept | None) -> None:
-        if kept is None:
-            link.resuming = None
-            lib.pn_terminus_set_durability(terminus, _CONFIGURATION if link.sender else 0)
-        elif self._taken.frames is not None:
-            lib.pn_terminus_set_timeout(terminus, kept.expires_s)
-            key = link.name, not link.sender
-            self._taken.frames.incomplete.discard(key)
-            self._taken.frames.unsettled[key] = {tag: encoded_state(state) for tag, state in kept.states.items()}
-
     def note_tags(self, link: Link, messages: Iterable[Resumable]) -> None:
         """These go into the outbox of *link*, which may resume."""
         assert link.resuming is not None
@@ -460,25 +483,24 @@ class Engine(Endpoints):
 
     def check_credit(self, link: Link) -> bool:
         """Close *link* if its peer sent more messages than it may, and say False; what was too much is not taken."""
+        if not (link.revoked_credit or link.is_locally_initiated or lib.pn_link_credit(link.pn) < 0):
+            return True
         if crediting.is_kept(link):
             return True
-        self.close_link(link, "amqp:link:transfer-limit-exceeded", "more messages were sent than there was credit for")
+        why = "more messages were sent than there was credit for"
+        self.endpoints.close_link(link, "amqp:link:transfer-limit-exceeded", why)
         return False
 
     def hold(self, link: Link) -> None:
         """Leave what comes on an incoming *link* in proton: its session's window shuts, and the peer waits."""
         link.is_paused = True
-        self.holding[link] = None
+        self.endpoints.holding[link] = None
 
     def held_bytes(self) -> int:
         """Return about how much memory the messages take that wait on held links."""
-        waiting = sum([int(lib.pn_link_queued(link.pn)) for link in self.holding])
-        sessions = {link.session for link in self.holding}
+        waiting = sum([int(lib.pn_link_queued(link.pn)) for link in self.endpoints.holding])
+        sessions = {link.session for link in self.endpoints.holding}
         return waiting * DELIVERY_BYTES + sum([int(lib.pn_session_incoming_bytes(session)) for session in sessions])
-
-    def receives(self) -> bool:
-        """Return True if the peer has attached a receiving link."""
-        return any(link.sender for link in self.links.values())
 
     def expect_silence(self) -> None:
         """The connection is not read any more: do not take that for silence of the peer."""
@@ -490,25 +512,12 @@ class Engine(Endpoints):
         if not link.is_paused or link.closed:
             return
         link.is_paused = False
-        self.holding.pop(link, None)
+        self.endpoints.holding.pop(link, None)
         before: Pointer = NULL
         while not link.is_paused and (delivery := lib.pn_link_current(link.pn)) != before and delivery:
             self._take(link, delivery)
             before = delivery
         self._touch(link)
-
-    def grant(self, link: Link, credit: int) -> None:
-        """Allow the peer to send *credit* more messages: now, or when it has settled those that were sent."""
-        if link.awaiting_peer_settle:
-            now = max(0, credit - (len(link.awaiting_peer_settle) - link.deferred_credit))
-            link.deferred_credit += credit - now
-            credit = now
-        if link.closed:
-            return
-        if link.excess_messages:
-            crediting.ask(link, credit)
-        else:
-            lib.pn_link_flow(link.pn, credit)
 
     def credit_limit(self, link: Link) -> tuple[int, bool]:
         """Up to which number, of messages and credit given back, the peer wants to go; whether it wants to drain.
@@ -522,3 +531,12 @@ class Engine(Endpoints):
         link.capped = credit > room
         link.beyond = credit - room if link.capped and drain else 0
         return used + min(credit, room), drain
+
+    def free(self) -> None:
+        """Give everything back to proton. Nothing may be called afterwards."""
+        self.outgoing.give_up()
+        lib.pn_transport_unbind(self._transport)
+        lib.pn_decref(self._transport)
+        lib.pn_collector_release(self._collector)
+        self.endpoints.free()
+        lib.pn_collector_free(self._collector)

@@ -40,8 +40,6 @@ from .frame_fields import (
 from .repeated_transfers import RUN_FRAMES, Layout, layout_of, repeats, run
 from .usual_frames import NO_HANDLE, handle_of_flow, is_valid_disposition
 
-Push = Callable[[bytes | memoryview], None]
-
 _size_at = Struct(">I").unpack_from
 _HEADER_BYTES = 8
 """Of a frame."""
@@ -136,7 +134,14 @@ class Channel:
 
 
 class Handler(Protocol):
-    """The engine's reactions to findings. All frames before the one in question have been processed."""
+    """The engine: where checked bytes go, and its reactions to findings.
+
+    All frames before the one in question have been processed.
+    """
+
+    @property
+    def pass_on(self) -> Callable[[bytes | memoryview], None]:
+        """Gives checked bytes to proton."""
 
     def digest(self) -> None:
         """Digest what was pushed."""
@@ -183,8 +188,8 @@ class FrameCheck:
         self._last: Layout | None = None
         """The layout that the last transfer had."""
 
-    def push(self, data: bytes | memoryview, push: Push) -> None:
-        """Check *data*, and give it to *push* without the frames that are forbidden."""
+    def push(self, data: bytes | memoryview) -> None:
+        """Check *data*, and pass it on without the frames that are forbidden."""
         data = memoryview(self._held + bytes(data) if self._held else data)  # else without a copy
         end = len(data)
         at = min(self._skip_bytes, end)
@@ -219,16 +224,16 @@ class FrameCheck:
                 self._last = self._layouts.get(bytes(data[at + 4 : at + 17]))
                 if self._last is not None and repeats(data, at, size, self._last):
                     continue
-            replacement = self._replacement(data, at, stop, given, push)
+            replacement = self._replacement(data, at, stop, given)
             if replacement is not None:
                 self._drops_rest = True
                 given = stop
             at = stop
         self._held = bytes(data[at:])
         if given < at:
-            push(data[given:at])
+            self._handler.pass_on(data[given:at])
 
-    def _replacement(self, data: memoryview, at: int, stop: int, given: int, push: Push) -> bytes | None:
+    def _replacement(self, data: memoryview, at: int, stop: int, given: int) -> bytes | None:
         """Check the frame at *at*. If proton is not to have it, give it what it has in its place, and return that."""
         number = int.from_bytes(data[at + 6 : at + 8])
         violation: Violation | None = None
@@ -241,11 +246,11 @@ class FrameCheck:
         if replacement is None:
             return None
         if given < at:
-            push(data[given:at])
+            self._handler.pass_on(data[given:at])
         if violation is not None:
             self._report(number, violation)
         if replacement:
-            push(replacement)
+            self._handler.pass_on(replacement)
         if violation is None and self.begun and self.begun[-1].is_answer:
             self._handler.digest_answer()
         return replacement

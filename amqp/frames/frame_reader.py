@@ -198,7 +198,6 @@ class Outgoing:
         body = encode.described(_ATTACH, encode.listed(raw))
         return (len(body) + _HEADER_BYTES).to_bytes(4) + frame[4:8] + body
 
-
     def _transfer(self, frame: bytes) -> bytes:
         """With the flag, and the place in the message where it begins anew, if its delivery is resumed."""
         raw, end = raw_items(frame, 11)

@@ -66,6 +66,11 @@ class TakenOutput:
         self.ready: deque[bytes] = deque()
         """Output taken from proton, which counts it as sent, and not yet written to the socket."""
 
+    def begin_changes(self, most_bytes: int) -> None:
+        """Read and change all frames from the next one on; *most_bytes*: of a frame."""
+        self.take()
+        self.frames = Outgoing(most_bytes)
+
     def output(self) -> memoryview:
         """The next bytes to send, empty if nothing is taken now."""
         if self.frames is not None:

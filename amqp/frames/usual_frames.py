@@ -30,9 +30,7 @@ def _pattern(code: int, mandatory: list[bytes], optional: list[bytes]) -> re.Pat
 
 
 _DISPOSITION = _pattern(DISPOSITION, [_BOOLEAN, _UINT], [_UINT, _BOOLEAN, _OUTCOME, _BOOLEAN])
-_FLOW = _pattern(
-    FLOW, [_UINT + _NULL, _UINT, _UINT, _UINT], [_UINT, _UINT, _UINT, _UINT, _BOOLEAN, _BOOLEAN]
-)
+_FLOW = _pattern(FLOW, [_UINT + _NULL, _UINT, _UINT, _UINT], [_UINT, _UINT, _UINT, _UINT, _BOOLEAN, _BOOLEAN])
 _FIRST, _LAST, _HANDLE, _DRAIN, _ECHO = 2, 3, 5, 9, 10
 """Groups."""
 _TRUE = (b"\x41", b"\x56\x01")

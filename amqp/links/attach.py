@@ -7,14 +7,19 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ..codec import decode
+from ..codec.primitives import Malformed
 from ..native import proton_ffi as proton
 from ..native.proton_ffi import Pointer, lib, text
 from .link import Link
+from .values import DEFAULT_PRIORITY
 
 ABSENT = int(lib.PN_UNSPECIFIED)
 SOURCE, TARGET = int(lib.PN_SOURCE), int(lib.PN_TARGET)
 UNSETTLED, SETTLED, MIXED = int(lib.PN_SND_UNSETTLED), int(lib.PN_SND_SETTLED), int(lib.PN_SND_MIXED)
 FIRST, SECOND = int(lib.PN_RCV_FIRST), int(lib.PN_RCV_SECOND)
+PRIORITY = "cairnmq:priority"
+"""The property of an attach: 0 to 9, highest first (router guide C46)."""
 WITH_SESSION, NEVER = int(lib.PN_EXPIRE_WITH_SESSION), int(lib.PN_EXPIRE_NEVER)
 
 
@@ -73,6 +78,22 @@ def asks_to_last(link: Link) -> bool:
     if link.is_locally_initiated:
         return _read(lib.pn_link_target(pn) if link.sender else lib.pn_link_source(pn)).lasts
     return _read(lib.pn_link_remote_source(pn) if link.sender else lib.pn_link_remote_target(pn)).lasts
+
+
+def asked_priority(properties: Pointer) -> int:
+    """Return the priority that the *properties* of an attach request.
+
+    An invalid value counts as none. A number outside 0 to 9 counts as the nearer end.
+    """
+    raw = proton.encoded(properties) if properties else b""
+    if not raw:
+        return DEFAULT_PRIORITY
+    try:
+        found, _ = decode.value(raw)
+    except Malformed:
+        return DEFAULT_PRIORITY
+    asked = found.get(PRIORITY) if isinstance(found, dict) else None
+    return min(max(asked, 0), 9) if isinstance(asked, int) else DEFAULT_PRIORITY
 
 
 def say(link: Link, asked: Attach) -> None:

@@ -26,6 +26,20 @@ def ask(link: Link, more: int) -> None:
     lib.pn_link_flow(link.pn, change)
 
 
+def grant(link: Link, credit: int) -> None:
+    """Allow the peer to send *credit* more messages: now, or when it has settled those that were sent."""
+    if link.awaiting_peer_settle:
+        now = max(0, credit - (len(link.awaiting_peer_settle) - link.deferred_credit))
+        link.deferred_credit += credit - now
+        credit = now
+    if link.closed:
+        return
+    if link.excess_messages:
+        ask(link, credit)
+    else:
+        lib.pn_link_flow(link.pn, credit)
+
+
 def mend(link: Link) -> None:
     """If more has come, or credit came back, than is wanted: say no credit. To be called before anything is sent."""
     if (link.revoked_credit or link.is_locally_initiated) and lib.pn_link_credit(link.pn) < lib.pn_link_queued(link.pn):

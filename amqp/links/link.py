@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ..native.proton_ffi import Pointer
+from .link_state import TABLE, Action, LinkEvent, LinkState
 from .long_send import Sending
 from .resume_state import ResumeState
 from .stream_cursor import StreamCursor
@@ -29,54 +30,24 @@ class Link:
     """One link. *sender* is this side's view: True when messages go out on it."""
 
     __slots__ = (
-        "acquiring",
-        "awaiting_peer_settle",
-        "beyond",
-        "capped",
-        "channel",
-        "closed",
-        "coordinator",
-        "deferred_credit",
-        "drain_due",
-        "error",
-        "excess_messages",
-        "given_back",
-        "grown_bytes",
-        "handle",
-        "has_source",
-        "inbox",
-        "is_locally_initiated",
-        "is_paused",
-        "name",
-        "outbox",
-        "outcomes",
-        "partials",
-        "pn",
-        "presettled",
-        "priority",
-        "provisional",
-        "resuming",
-        "revoked_credit",
-        "routed",
-        "runs",
-        "sender",
-        "sending",
-        "sent",
-        "session",
-        "settles_second",
-        "spent",
-        "touched",
-        "transaction",
-        "unsettled",
-    )
+        "acquiring", "awaiting_peer_settle", "beyond", "capped", "channel", "closed", "coordinator",
+        "deferred_credit", "drain_due", "error", "excess_messages", "given_back", "grown_bytes", "handle",
+        "has_source", "inbox", "is_locally_initiated", "is_paused", "name", "outbox", "outcomes", "partials", "pn",
+        "presettled", "priority", "provisional", "resuming", "revoked_credit", "routed", "runs", "sender", "sending",
+        "sent", "session", "settles_second", "spent", "state", "told_limit", "touched", "transaction", "unsettled",
+    )  # fmt: skip
 
-    def __init__(self, pn: Pointer, session: Pointer, name: str, *, sender: bool) -> None:
+    def __init__(
+        self, pn: Pointer, session: Pointer, name: str, *, sender: bool, state: LinkState = LinkState.PLANNED
+    ) -> None:
+        self.state = state
+        """Changed by `move` only."""
         self.pn = pn
         self.session = session
         self.name = name
         self.sender = sender
         self.closed = False
-        """Nothing may be done on the link or its deliveries any more."""
+        """Its state is `CLOSED`: nothing may be done on the link or its deliveries any more."""
         self.error: Error | None = None
         """The error that closed it, if any: the peer's, or one of this side."""
         self.routed: Callable[[Pointer], None] | None = None
@@ -115,6 +86,8 @@ class Link:
         """Where in `inbox` what came begins to be for another transaction, and that state."""
         self.acquiring: list[tuple[bytes, int, bool]] = []
         """Transactions named by flows: an ID, empty for none, and the `credit_limit` up to which it applies."""
+        self.told_limit = -1
+        """The limit of messages that the driver was told last; -1 if it was told to drain, or nothing yet."""
         self.outcomes: list[Outcome] = []
         self.provisional: list[tuple[bytes, Outcome]] = []
         """Outcomes in transactions: the transaction's id, and what is to become of the delivery with its commit."""
@@ -141,6 +114,17 @@ class Link:
         """Credit that the driver takes for given back. Less is, if the peer takes its wish back meanwhile."""
         self.drain_due: int | None = None
         """Credit to add to `spent` when all waiting messages are sent; None without a drain to answer."""
+
+    def move(self, event: LinkEvent) -> tuple[Action, ...]:
+        """Enter the state that follows *event*; return what is to be done about it."""
+        self.state, actions = TABLE[self.state][event]
+        if self.state is LinkState.CLOSED:
+            self.closed = self.is_paused = True
+        return actions
+
+    def lose(self) -> None:
+        """Close the link: its connection is over."""
+        self.move(LinkEvent.LOST)
 
     def unsent(self) -> list[Any]:
         """The tags of everything forwarded that the peer has not settled, in order."""

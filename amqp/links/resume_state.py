@@ -103,4 +103,3 @@ def state_code(state: Any) -> int:
 def encoded_state(code: int) -> bytes:
     """An outcome without fields, or null."""
     return encode.described(code, b"\x45") if code else encode.NULL
-

@@ -1,4 +1,7 @@
-"""Settlement of deliveries, in batches. On a closed link, no delivery is settled."""
+"""Settlement of deliveries, in batches. On a closed link, no delivery is settled.
+
+The settlement of incoming deliveries returns *credit* to the peer.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Iterable
 
 from ..native import proton_ffi as proton
 from ..native.proton_ffi import MODIFIED, REJECTED, Pointer, lib, set_condition
+from .credit import grant
 from .link import Link
 from .values import Answer, Error, Outcome
 
@@ -23,7 +27,7 @@ def is_unasked(link: Link, delivery: Pointer) -> bool:
     return True
 
 
-def settle(link: Link, deliveries: Iterable[Pointer], outcome: int) -> None:
+def settle(link: Link, deliveries: Iterable[Pointer], outcome: int, credit: int) -> None:
     """Settle incoming deliveries with an outcome that has no fields."""
     if link.closed:
         return
@@ -32,10 +36,15 @@ def settle(link: Link, deliveries: Iterable[Pointer], outcome: int) -> None:
         for delivery in deliveries:
             update(delivery, outcome)
             wait_for_peer(link, delivery)
+        grant(link, credit)
         return
     for delivery in deliveries:
         update(delivery, outcome)
         settle(delivery)
+    if link.excess_messages:
+        grant(link, credit)
+    else:  # by hand: it is what follows most messages
+        lib.pn_link_flow(link.pn, credit)
 
 
 def wait_for_peer(link: Link, delivery: Pointer) -> None:
@@ -60,7 +69,7 @@ def answered(link: Link, delivery: Pointer) -> None:
 
 
 def reject(
-    link: Link, deliveries: Iterable[Pointer], condition: str, description: str, info: bytes = b""
+    link: Link, deliveries: Iterable[Pointer], credit: int, condition: str, description: str, info: bytes = b""
 ) -> None:
     """Reject incoming deliveries with an error; *info* is an encoded map."""
     if link.closed:
@@ -73,9 +82,10 @@ def reject(
             wait_for_peer(link, delivery)
         else:
             lib.pn_delivery_settle(delivery)
+    grant(link, credit)
 
 
-def tell(link: Link, answers: Iterable[Answer]) -> None:
+def tell(link: Link, answers: Iterable[Answer], credit: int) -> None:
     """Incoming deliveries have the outcomes that their receivers gave (C12, C58); those that are settled, are."""
     if link.closed:
         return
@@ -94,14 +104,16 @@ def tell(link: Link, answers: Iterable[Answer]) -> None:
             wait_for_peer(link, delivery)
         else:
             lib.pn_delivery_settle(delivery)
+    grant(link, credit)
 
 
-def forget(link: Link, deliveries: Iterable[Pointer]) -> None:
+def forget(link: Link, deliveries: Iterable[Pointer], credit: int) -> None:
     """Incoming deliveries that want no outcome are done."""
     if link.closed:
         return
     for delivery in deliveries:
         lib.pn_delivery_settle(delivery)
+    grant(link, credit)
 
 
 def confirm(link: Link, deliveries: Iterable[tuple[Pointer, int]]) -> None:

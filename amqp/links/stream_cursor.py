@@ -17,17 +17,9 @@ class StreamCursor:
     """Content whose end may not have come yet."""
 
     __slots__ = (
-        "_aborted",
-        "_held",
-        "_low_bytes",
-        "_over",
-        "_pieces",
-        "_read_bytes",
-        "_rewrite",
-        "_tell",
-        "_written_bytes",
+        "_aborted", "_held", "_low_bytes", "_over", "_pieces", "_read_bytes", "_rewrite", "_tell", "_written_bytes",
         "settled",
-    )
+    )  # fmt: skip
 
     def __init__(self, tell: Callable[[], None]) -> None:
         """*tell* is called by the reader, once, when it has come as far as `is_behind` asked for."""

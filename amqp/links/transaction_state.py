@@ -16,6 +16,7 @@ from ..codec.transaction_types import DECLARED, TRANSACTIONAL, read_state, txn_i
 from ..native import proton_ffi as proton
 from ..native.proton_ffi import ACCEPTED, REJECTED, RELEASED, Pointer, ffi, lib
 from . import settlement
+from .credit import grant
 from .link import Acquired, Link
 from .stream_cursor import StreamCursor
 from .values import Content, Outcome
@@ -114,19 +115,21 @@ def note_outcome(link: Link, delivery: Pointer, tag: Any, *, settled: bool) -> N
         lib.pn_delivery_settle(delivery)
 
 
-def declare(link: Link, delivery: Pointer, txn_id: bytes) -> None:
+def declare(link: Link, delivery: Pointer, txn_id: bytes, credit: int) -> None:
     """Answer a declare."""
-    _update(link, (delivery,), DECLARED, write_id(txn_id))
+    _update(link, (delivery,), DECLARED, write_id(txn_id), credit)
 
 
-def accept(link: Link, txn_id: bytes, deliveries: Iterable[Pointer]) -> None:
+def accept(link: Link, txn_id: bytes, deliveries: Iterable[Pointer], credit: int) -> None:
     """Incoming deliveries will be accepted with the commit. They are settled at once, as nothing more is to be said."""
-    _update(link, deliveries, TRANSACTIONAL, write_state(txn_id, ACCEPTED))
+    _update(link, deliveries, TRANSACTIONAL, write_state(txn_id, ACCEPTED), credit)
 
 
-def reject(link: Link, txn_id: bytes, deliveries: Iterable[Pointer], condition: str, description: str) -> None:
+def reject(
+    link: Link, txn_id: bytes, deliveries: Iterable[Pointer], credit: int, condition: str, description: str
+) -> None:
     """Incoming deliveries are rejected, which keeps the transaction from being committed."""
-    _update(link, deliveries, TRANSACTIONAL, write_state(txn_id, REJECTED, condition, description))
+    _update(link, deliveries, TRANSACTIONAL, write_state(txn_id, REJECTED, condition, description), credit)
 
 
 def settle(link: Link, deliveries: Iterable[tuple[Pointer, int, Any]]) -> None:
@@ -143,7 +146,7 @@ def settle(link: Link, deliveries: Iterable[tuple[Pointer, int, Any]]) -> None:
             lib.pn_delivery_settle(delivery)
 
 
-def _update(link: Link, deliveries: Iterable[Pointer], state: int, fields: bytes) -> None:
+def _update(link: Link, deliveries: Iterable[Pointer], state: int, fields: bytes, credit: int) -> None:
     if link.closed:
         return
     said = lib.pn_data(0)
@@ -158,6 +161,7 @@ def _update(link: Link, deliveries: Iterable[Pointer], state: int, fields: bytes
         else:
             settle(delivery)
     lib.pn_data_free(said)
+    grant(link, credit)
 
 
 def _state_of(delivery: Pointer, buffer: Pointer) -> bytes:

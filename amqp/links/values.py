@@ -29,7 +29,6 @@ class Content(Protocol):
 
     def piece(self, number: int) -> bytes:
         """Raises `Gone`."""
-        ...
 
 
 class Error(NamedTuple):

@@ -51,15 +51,12 @@ class Attempt(Protocol):
 
     def challenged(self, data: bytes) -> Challenge | Check:
         """The server said *data*: what to respond, or what to call where it may take its time. Raises `Denied`."""
-        ...
 
     def checked(self, found: Any) -> Challenge:
         """The `Check` returned *found*. Raises `Denied`."""
-        ...
 
     def succeeded(self, data: bytes) -> None:
         """The server has let us in, and said *data* with that. Raises `Denied` if it has to prove who it is."""
-        ...
 
 
 class _Once:

@@ -16,12 +16,7 @@ from .frames import CHALLENGE, INIT, MECHANISMS, OUTCOME, RESPONSE, SASL_HEADER,
 from .handshake import Handshake, Stage
 from .server import WRONG, Challenge, Check, Denied
 
-_OUTCOMES = {
-    1: WRONG,
-    2: "it has an error of its own",
-    3: "it has an error that stays",
-    4: "it has no time now",
-}
+_OUTCOMES = {1: WRONG, 2: "it has an error of its own", 3: "it has an error that stays", 4: "it has no time now"}
 
 
 class ClientHandshake(Handshake):

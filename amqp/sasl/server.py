@@ -64,11 +64,9 @@ class Exchange(Protocol):
 
     def respond(self, data: bytes | None) -> Reply:
         """The client said *data*; None if it begins without saying anything. Raises `Denied`."""
-        ...
 
     def checked(self, found: Any) -> Reply:
         """Process the result of the `Check`. Raises `Denied`."""
-        ...
 
 
 class Login(NamedTuple):

@@ -26,11 +26,9 @@ class File(Protocol):
 
     def read_at(self, offset: int, size_bytes: int) -> bytes:
         """The bytes at *offset*, fewer only where the file ends."""
-        ...
 
     def write_at(self, offset: int, data: Buffer) -> None:
         """Write all of *data*, extending the file where needed; on `DiskError` any part of it may have been written."""
-        ...
 
     def sync(self) -> None: ...
 
@@ -39,11 +37,9 @@ class File(Protocol):
 
         After a failed sync the cache may hold pages that never reached the disk. Dirty pages stay.
         """
-        ...
 
     def is_in_place(self) -> bool:
         """Return whether the name of the file still leads to it: it was not removed, replaced or unmounted."""
-        ...
 
     def close(self) -> None: ...
 
@@ -55,32 +51,26 @@ class Directory(Protocol):
 
     def names(self) -> list[str]:
         """The names in it, sorted."""
-        ...
 
     def free_bytes(self) -> int:
         """Return the free space of the file system, in bytes."""
-        ...
 
     def create(self, name: str) -> File:
         """A new empty file, opened for writing; `DiskError` if the name is taken."""
-        ...
 
     def open(self, name: str, *, writable: bool = False) -> File: ...
 
     def rename(self, old: str, new: str) -> None:
         """Atomic; replaces *new*."""
-        ...
 
     def link(self, name: str, target: Directory, new_name: str) -> None:
         """Call the file *new_name* in *target*, another directory, too; its `sync` makes that durable.
 
         `CannotLink` if no file can have a name in both, `DiskError` if the new name is taken.
         """
-        ...
 
     def link_count(self, name: str) -> int:
         """Return the number of names of the file in all directories."""
-        ...
 
     def unlink(self, name: str) -> None: ...
 

@@ -15,8 +15,7 @@ from ...amqp.codec import decode, encode
 from ...amqp.codec.hop_annotations import Hop
 from ...amqp.codec.primitives import Malformed
 from ...amqp.codec.types import Symbol
-from ...amqp.links.attach import ABSENT, SETTLED, SOURCE, TARGET, Attach, End
-from ...amqp.links.priority import PRIORITY
+from ...amqp.links.attach import ABSENT, PRIORITY, SETTLED, SOURCE, TARGET, Attach, End
 from ...channel.ports import ABORTED, MORE, ConnectionEnd, Fragment, OutwardEnd, TerminalEnd
 from ..kernel.context import CoreContext
 from ..kernel.idle_driver import IdleDriver

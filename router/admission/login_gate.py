@@ -22,7 +22,7 @@ from ...base.accounts.audit import Login as LoggedIn
 from ...base.clock import Clock, SystemClock
 from .clerks import Clerk
 from .guesses import Guesses
-from .networks import network_of
+from .openings import network_of
 
 log = logging.getLogger(__name__)
 

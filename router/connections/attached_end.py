@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ...amqp.links.credit import grant
 from ...amqp.links.link import Link
 from ...amqp.links.values import Terminus
 from ...channel.ports import Delivery, DriverEnd, Kept
@@ -42,4 +43,4 @@ class OutwardChannelEnd(ChannelEnd):
         if self._link.sender:
             self._host.request(self._link)
         else:
-            self._engine.grant(self._link, credit)
+            grant(self._link, credit)

@@ -10,6 +10,7 @@ from ...amqp.codec.types import Symbol
 from ...amqp.links import settlement, transaction_state
 from ...amqp.links import terminus as termini
 from ...amqp.links.attach import said_by_peer
+from ...amqp.links.credit import grant
 from ...amqp.links.link import Link
 from ...amqp.links.resume_state import tag_of
 from ...amqp.links.values import Terminus
@@ -29,6 +30,7 @@ class ChannelEnd:
         self._host = host
         self._link = link
         self._engine = host.engine
+        self._endpoints = host.engine.endpoints
         self._holds = 0
         """The number of holders of the link: each `hold` has its `go_on`."""
 
@@ -48,9 +50,9 @@ class ChannelEnd:
             link.name,
             container,
             user,
-            self._engine.far_address_of(link),
+            self._endpoints.far_address_of(link),
             link.resuming.claims if link.resuming is not None else None,
-            self._engine.session_of(link),
+            self._endpoints.session_of(link),
             said_by_peer(link) if is_routed(terminus.address) else None,
         )
 
@@ -69,25 +71,25 @@ class ChannelEnd:
         self._host.note(self._do_opened, driver, address, credit, filters, found, kept)
 
     def failure(self, condition: str, description: str) -> None:
-        self._host.note(self._do_failure, condition, description)
+        self._host.note(self._endpoints.close_link, self._link, condition, description)
 
     def confirm(self, deliveries: Sequence[Delivery], credit: int) -> None:
-        self._host.note(self._do_confirm, deliveries, credit)
+        self._host.note(settlement.settle, self._link, deliveries, ACCEPTED, credit)
 
     def release(self, deliveries: Sequence[Delivery], credit: int) -> None:
-        self._host.note(self._do_release, deliveries, credit)
+        self._host.note(settlement.forget, self._link, deliveries, credit)
 
     def hand_back(self, deliveries: Sequence[Delivery], credit: int) -> None:
-        self._host.note(self._do_hand_back, deliveries, credit)
+        self._host.note(settlement.settle, self._link, deliveries, RELEASED, credit)
 
     def reject(self, deliveries: Sequence[Delivery], credit: int, condition: str, description: str) -> None:
-        self._host.note(self._do_reject, deliveries, credit, condition, description)
+        self._host.note(settlement.reject, self._link, deliveries, credit, condition, description)
 
     def refuse_relayed(self, delivery: Delivery, condition: str, description: str, *, is_settled: bool) -> None:
         self._host.note(self._do_refuse_relayed, delivery, condition, description, is_settled)
 
     def tell(self, answers: Sequence[Answer], credit: int) -> None:
-        self._host.note(self._do_tell, answers, credit)
+        self._host.note(settlement.tell, self._link, answers, credit)
 
     def hold(self) -> None:
         self._host.note(self._do_hold)
@@ -99,7 +101,7 @@ class ChannelEnd:
         self._host.note(self._host.pump, self._link)
 
     def grant(self, credit: int) -> None:
-        self._host.note(self._engine.grant, self._link, credit)
+        self._host.note(grant, self._link, credit)
 
     def forward(self, messages: Sequence[Forward]) -> None:
         self._host.note(self._do_forward, messages)
@@ -121,15 +123,15 @@ class ChannelEnd:
         self._host.note(settlement.confirm, self._link, deliveries)
 
     def declared(self, delivery: Delivery, txn_id: bytes, credit: int) -> None:
-        self._host.note(self._do_declared, delivery, txn_id, credit)
+        self._host.note(transaction_state.declare, self._link, delivery, txn_id, credit)
 
     def accept_in(self, txn_id: bytes, deliveries: Sequence[Delivery], credit: int) -> None:
-        self._host.note(self._do_accept_in, txn_id, deliveries, credit)
+        self._host.note(transaction_state.accept, self._link, txn_id, deliveries, credit)
 
     def reject_in(
         self, txn_id: bytes, deliveries: Sequence[Delivery], credit: int, condition: str, description: str
     ) -> None:
-        self._host.note(self._do_reject_in, txn_id, deliveries, credit, condition, description)
+        self._host.note(transaction_state.reject, self._link, txn_id, deliveries, credit, condition, description)
 
     def settle_in(self, deliveries: Sequence[tuple[Delivery, int, Any]], done: Callable[[], None]) -> None:
         self._host.note(self._do_settle_in, deliveries, done)
@@ -138,10 +140,10 @@ class ChannelEnd:
         self._host.note(self._do_opened_as, driver, found)
 
     def ask(self, credit: int, *, drain: bool) -> None:
-        self._host.note(self._do_ask, credit, drain)
+        self._host.note(self._endpoints.flow, self._link, credit, drain)
 
     def leave(self, error: Error | None, *, for_good: bool) -> None:
-        self._host.note(self._do_leave, error, for_good)
+        self._host.note(self._endpoints.detach, self._link, error, for_good)
 
     # on the worker: do it
 
@@ -163,17 +165,11 @@ class ChannelEnd:
             return
         link, host = self._link, self._host
         self.follow(driver)
-        self._engine.open_as(link, found)
+        self._endpoints.open_as(link, found)
         if link.acquiring:
             hand_over_acquiring(host, link, driver)
         if link.sender:
             host.request(link)
-
-    def _do_ask(self, credit: int, drain: bool) -> None:
-        self._engine.flow(self._link, credit, drain=drain)
-
-    def _do_leave(self, error: Error | None, for_good: bool) -> None:
-        self._engine.detach(self._link, error, for_good=for_good)
 
     def _do_opened(
         self,
@@ -190,34 +186,15 @@ class ChannelEnd:
         if link.resuming is not None and kept is not None:
             link.resuming.keeper = kept.keeper
             link.resuming.on_settled = lambda tag: host.core.post(kept.keeper.forget, tag)
-        self._engine.open_link(link, address, filters, found, kept)
+        self._endpoints.open_link(link, address, filters, found, kept)
         if not link.sender:
-            self._engine.grant(link, credit)
+            grant(link, credit)
         else:
             if link.acquiring:
                 hand_over_acquiring(host, link, driver)
             limit, drain = self._engine.credit_limit(link)
             if limit or drain:
-                host.core.post(driver.request, limit, drain)
-
-    def _do_failure(self, condition: str, description: str) -> None:
-        self._engine.close_link(self._link, condition, description)
-
-    def _do_confirm(self, deliveries: Sequence[Delivery], credit: int) -> None:
-        settlement.settle(self._link, deliveries, ACCEPTED)
-        self._engine.grant(self._link, credit)
-
-    def _do_release(self, deliveries: Sequence[Delivery], credit: int) -> None:
-        settlement.forget(self._link, deliveries)
-        self._engine.grant(self._link, credit)
-
-    def _do_hand_back(self, deliveries: Sequence[Delivery], credit: int) -> None:
-        settlement.settle(self._link, deliveries, RELEASED)
-        self._engine.grant(self._link, credit)
-
-    def _do_reject(self, deliveries: Sequence[Delivery], credit: int, condition: str, description: str) -> None:
-        settlement.reject(self._link, deliveries, condition, description)
-        self._engine.grant(self._link, credit)
+                host.request(link)
 
     def _do_refuse_relayed(self, delivery: Delivery, condition: str, description: str, is_settled: bool) -> None:
         link = self._link
@@ -225,32 +202,13 @@ class ChannelEnd:
             return
         info = encode.value({Symbol("delivery-tag"): tag_of(delivery)})
         if is_settled or not termini.offers_rejected(link):
-            self._engine.close_link(link, condition, description, info)
+            self._endpoints.close_link(link, condition, description, info)
             return
-        settlement.reject(link, (delivery,), condition, description, info)
-        self._engine.grant(link, 1)
-
-    def _do_declared(self, delivery: Delivery, txn_id: bytes, credit: int) -> None:
-        transaction_state.declare(self._link, delivery, txn_id)
-        self._engine.grant(self._link, credit)
-
-    def _do_accept_in(self, txn_id: bytes, deliveries: Sequence[Delivery], credit: int) -> None:
-        transaction_state.accept(self._link, txn_id, deliveries)
-        self._engine.grant(self._link, credit)
-
-    def _do_reject_in(
-        self, txn_id: bytes, deliveries: Sequence[Delivery], credit: int, condition: str, description: str
-    ) -> None:
-        transaction_state.reject(self._link, txn_id, deliveries, condition, description)
-        self._engine.grant(self._link, credit)
+        settlement.reject(link, (delivery,), 1, condition, description, info)
 
     def _do_settle_in(self, deliveries: Sequence[tuple[Delivery, int, Any]], done: Callable[[], None]) -> None:
         transaction_state.settle(self._link, deliveries)
         self._host.core.post(done)
-
-    def _do_tell(self, answers: Sequence[Answer], credit: int) -> None:
-        settlement.tell(self._link, answers)
-        self._engine.grant(self._link, credit)
 
     def _do_go_on(self) -> None:
         self._holds -= 1

@@ -61,14 +61,14 @@ class ClientTerminal(Terminal):
             self._begin_amqp()
 
     def _begin_amqp(self) -> None:
-        self.engine.open_to(self._target.called, self._open_properties)
+        self.endpoints.open_to(self._target.called, self._open_properties)
 
     def _open(self) -> None:
         """The other container has answered the open."""
         self.core.post(self._drivers.connected, self._target.name, self)
 
     def _attach(self, link: Link) -> None:
-        self.engine.close_link(link, "amqp:not-allowed", "on this connection only its opener attaches links")
+        self.endpoints.close_link(link, "amqp:not-allowed", "on this connection only its opener attaches links")
 
     def _on_event(self, event: Event) -> None:
         link = event.link
@@ -103,14 +103,14 @@ class ClientTerminal(Terminal):
         driver = channel.driver
         assert driver is not None
         if self.closed:
-            link.closed = link.is_paused = True
+            link.lose()
             self.core.post(driver.close, (), True, False)
             return
         self._channels[link] = channel
         self._answered[link] = answered
         if isinstance(driver, RoutedEnd):
             channel.follow(driver)
-        self.engine.attach(link, asked)
+        self.endpoints.attach(link, asked)
 
     def _detached(self, link: Link, lost: bool, for_good: bool) -> None:
         self._answered.pop(link, None)

@@ -1,4 +1,4 @@
-"""The path from a connection to the core: arrivals of one read on a link are passed on together."""
+"""The path from a connection to the core, for links that resume and for transactions."""
 
 from __future__ import annotations
 
@@ -11,31 +11,12 @@ from ...channel.ports import NOT_ACQUIRED, AcquiringEnd, DriverEnd, Fragment
 from .link_host import LinkHost
 
 
-def hand_over(host: LinkHost, link: Link) -> None:
-    """Pass the arrivals on *link* to its driver, each kind as one action of the core."""
-    channel = link.channel
-    if link.inbox:
-        fragments, link.inbox = link.inbox, []
-        # what comes after the decision to leave could not be answered any more, so it is not taken
-        if channel is not None and channel.driver is not None and not host.leaving:
-            if link.resuming is not None:
-                _hand_over_resuming(host, link, link.resuming, fragments)
-            elif not link.runs:
-                host.core.post(channel.driver.receive, fragments)
-            else:
-                _hand_over_runs(host, link, channel.driver, fragments)
-    if link.acquiring and channel is not None and channel.driver is not None:  # else they wait for the channel to open
-        hand_over_acquiring(host, link, channel.driver)
-    if link.provisional:
-        provisional, link.provisional = link.provisional, []
-        if channel is not None and channel.driver is not None:
-            host.core.post(channel.driver.outcomes_in, host, provisional)
-    if link.outcomes:
-        outcomes, link.outcomes = link.outcomes, []
-        if channel is not None and channel.driver is not None:
-            host.core.post(channel.driver.outcomes, outcomes)
-            if link.capped:
-                host.request(link)
+def hand_over_tagged(host: LinkHost, link: Link, driver: DriverEnd, fragments: Sequence[Fragment]) -> None:
+    """Pass arrivals of a link that resumes, or in transactions, to the driver."""
+    if link.resuming is not None:
+        _hand_over_resuming(host, link, link.resuming, fragments)
+    else:
+        _hand_over_runs(host, link, driver, fragments)
 
 
 def hand_over_acquiring(host: LinkHost, link: Link, driver: DriverEnd) -> None:
@@ -45,7 +26,7 @@ def hand_over_acquiring(host: LinkHost, link: Link, driver: DriverEnd) -> None:
         for txn_id, limit, drain in acquiring:
             host.core.post(driver.acquire_in, host, txn_id, limit, drain)
     elif any(txn_id for txn_id, _, _ in acquiring):
-        host.engine.close_link(link, *NOT_ACQUIRED)
+        host.engine.endpoints.close_link(link, *NOT_ACQUIRED)
 
 
 def _hand_over_resuming(host: LinkHost, link: Link, resuming: ResumeState, fragments: Sequence[Fragment]) -> None:

@@ -29,7 +29,7 @@ from ..admission.login_gate import BUSY, LoginGate
 from ..kernel.core import Core
 from .channel_end import ChannelEnd
 from .connection import Turn
-from .dispatch import hand_over
+from .dispatch import hand_over_acquiring, hand_over_tagged
 
 log = logging.getLogger(__name__)
 
@@ -88,11 +88,12 @@ class Terminal:
         self.core = core
         self.closed = False
         self.engine = Engine(admission.container_id, limits, buckets, scratch, client=self.dials)
-        self.holding = self.engine.holding
+        self.endpoints = self.engine.endpoints
+        self.holding = self.endpoints.holding
         """Links that are held. While there are some, `is_full` may be true."""
         self._admission = admission
         self._drivers = drivers
-        self.engine.resumes = self._resumes
+        self.endpoints.resumes = self._resumes
         self._gate = gate
         self._front: Handshake | None = gate.front(secure=secure, certified=certified)
         self.why = ""
@@ -136,7 +137,7 @@ class Terminal:
             if data:
                 engine.push(data)
             self._digest()
-            if engine.holding:
+            if self.holding:
                 self._limit_held()
         outgoing = engine.outgoing
         return Turn(
@@ -195,9 +196,9 @@ class Terminal:
     def is_full(self) -> bool:
         """Return whether held links keep too many bytes to read more. Called after each read."""
         engine = self.engine
-        if not engine.holding or self.closed or engine.held_bytes() < MOST_HELD_BYTES:
+        if not self.holding or self.closed or engine.held_bytes() < MOST_HELD_BYTES:
             return False
-        if engine.receives():
+        if self.endpoints.receives():
             return False
         engine.expect_silence()
         return True
@@ -205,9 +206,9 @@ class Terminal:
     def _limit_held(self) -> None:
         """Close the connection if too much waits on its held links though it is read on, for it receives."""
         held_bytes = self.engine.held_bytes()
-        if held_bytes >= MOST_HELD_BESIDE_BYTES and self.engine.receives():
+        if held_bytes >= MOST_HELD_BESIDE_BYTES and self.endpoints.receives():
             why = f"{held_bytes} bytes wait for room on links of this connection: receive on another one"
-            self.engine.refuse("amqp:resource-limit-exceeded", why)
+            self.endpoints.refuse("amqp:resource-limit-exceeded", why)
             self._digest()
 
     def end_input(self) -> None:
@@ -261,7 +262,7 @@ class Terminal:
 
         During a login one answer is more than enough.
         """
-        return UNREADABLE if self._prelude else self.engine.asked
+        return UNREADABLE if self._prelude else self.endpoints.asked
 
     def finished(self) -> bool:
         """Return whether the socket can be closed: all output was sent."""
@@ -269,7 +270,7 @@ class Terminal:
 
     def client_is_done(self) -> bool:
         """Return whether the client has ended its output; otherwise its remaining bytes must be read and discarded."""
-        return self.engine.peer_is_done()
+        return self.endpoints.peer_is_done()
 
     def tick(self, now_ms: int) -> int:
         """Time has passed: send a heartbeat, or notice a silent client. When to say so again; 0 for any time."""
@@ -284,10 +285,10 @@ class Terminal:
         since_ms, before = self._begun_before
         passed_ms = now_ms - since_ms
         if passed_ms >= 1000:
-            self._begun_before = now_ms, self.engine.begun
-            if since_ms and self.engine.begun - before > MOST_BEGINS_PER_S * passed_ms // 1000:
+            self._begun_before = now_ms, self.endpoints.begun
+            if since_ms and self.endpoints.begun - before > MOST_BEGINS_PER_S * passed_ms // 1000:
                 why = f"more than {MOST_BEGINS_PER_S} sessions begun in a second"
-                self.engine.refuse("amqp:resource-limit-exceeded", why)
+                self.endpoints.refuse("amqp:resource-limit-exceeded", why)
 
     @property
     def patience_s(self) -> float:
@@ -297,33 +298,65 @@ class Terminal:
     # ---- from the client to the core ------------------------------------------------------------------------------
 
     def _digest(self) -> None:
-        events = self.engine.process()
-        self._brought = bool(self.engine.touched)
+        engine = self.engine
+        engine.digest()
+        if engine.echoes_asked:
+            engine.take_echoes()
+        events, self.endpoints.events = self.endpoints.events, []
+        self._brought = bool(engine.touched)
         self._heard = self._brought or bool(events)
         if self._heard:
-            self.brings_long = self.engine.has_long
+            self.brings_long = engine.has_long
         # transfers and outcomes first: a detach behind them in the same read must not overtake them
-        if self.engine.transactional:  # a discharge must not overtake what came before it on other links
-            self.engine.touched.sort(key=_controls)
+        if engine.transactional:  # a discharge must not overtake what came before it on other links
+            engine.touched.sort(key=_controls)
         shut_out = False
-        for link in self.engine.touched:
+        for link in engine.touched:
             link.touched = False
             if link.inbox:
-                shut_out |= not self.engine.check_credit(link)
-            hand_over(self, link)
-        self.engine.touched.clear()
+                shut_out |= not engine.check_credit(link)
+            self._hand_over(link)
+        engine.touched.clear()
         for event in events:
             self._on_event(event)
         # others that have to do with a link shut out, and links that go on, need not wait until the peer says something
-        if shut_out or self.engine.touched:
+        if shut_out or engine.touched:
             self._digest()
+
+    def _hand_over(self, link: Link) -> None:
+        """Pass the arrivals on *link* to its driver, each kind as one action of the core.
+
+        Without a driver, acquisitions wait for the channel to open, and all else is dropped.
+        """
+        driver = None if link.channel is None else link.channel.driver
+        post = self.core.post
+        if link.inbox:
+            fragments, link.inbox = link.inbox, []
+            # what comes after the decision to leave could not be answered any more, so it is not taken
+            if driver is not None and not self.leaving:
+                if link.resuming is None and not link.runs:
+                    post(driver.receive, fragments)
+                else:
+                    hand_over_tagged(self, link, driver, fragments)
+        if link.acquiring and driver is not None:
+            hand_over_acquiring(self, link, driver)
+        if link.provisional:
+            provisional, link.provisional = link.provisional, []
+            if driver is not None:
+                post(driver.outcomes_in, self, provisional)
+        if link.outcomes:
+            outcomes, link.outcomes = link.outcomes, []
+            if driver is not None:
+                post(driver.outcomes, outcomes)
+                if link.capped:
+                    self.request(link)
 
     def _on_event(self, event: Event) -> None:
         link = event.link
         if self.closed:
             return
         if event.kind is Kind.OPENED:
-            opener = self.engine.container, self.user
+            opener = self.endpoints.container, self.user
             log.debug("%s: opened by container %r of %r", self.name, *opener, extra=self._about)
             self.is_opening = False
             self._open()
@@ -362,18 +395,18 @@ class Terminal:
             answer = self._admission.refuse(condition, why)
         else:
             answer = self._admission.admit(
-                self, self.user, self.engine.container, self.engine.desired, secure=self._secure
+                self, self.user, self.endpoints.container, self.endpoints.desired, secure=self._secure
             )
-        self.engine.open(answer.capabilities, answer.properties)
+        self.endpoints.open(answer.capabilities, answer.properties)
         if answer.error is not None:
             if why:
                 self._gate.login_failed(LoginFailure(self.name, self.user, self._mechanism, reason, why))
             else:
                 log.info("%s: refused: %s", self.name, answer.error.description, extra=self._about)
-            self.engine.close(*answer.error)
+            self.endpoints.close(*answer.error)
             self.give_up()
         else:
-            self._gate.logged_in(Login(self.name, self.user, self._mechanism, self.engine.container))
+            self._gate.logged_in(Login(self.name, self.user, self._mechanism, self.endpoints.container))
             self.core.post(self._drivers.connection_opened, self)
 
     def _why_no_room(self) -> str:
@@ -381,13 +414,13 @@ class Terminal:
 
     def _note_given_back(self, link: Link) -> None:
         """The peer, which sends on a link that is part of a longer one, said how it stands."""
-        given_back, channel = self.engine.given_back(link), link.channel
+        given_back, channel = self.endpoints.given_back(link), link.channel
         if given_back and channel is not None:
             self.core.post(channel.driver.drained, given_back)
 
     def _attach(self, link: Link) -> None:
         channel = link.channel = self._channels[link] = ChannelEnd(self, link)
-        wish = channel.wish(self, self.engine.container, self.user, self._drivers.is_routed)
+        wish = channel.wish(self, self.endpoints.container, self.user, self._drivers.is_routed)
         if wish.terminus.coordinator:
             self.engine.control(link)
         self.core.post(self._drivers.open, wish, channel)
@@ -396,7 +429,9 @@ class Terminal:
         """Pass the client's credit to the driver."""
         channel = link.channel
         if channel is not None and channel.driver is not None:
-            self.core.post(channel.driver.request, *self.engine.credit_limit(link))
+            limit, drain = self.engine.credit_limit(link)
+            link.told_limit = -1 if drain else limit
+            self.core.post(channel.driver.request, limit, drain)
 
     def _detached(self, link: Link, lost: bool, for_good: bool) -> None:
         channel, link.channel = self._channels.pop(link, None), None
@@ -413,11 +448,11 @@ class Terminal:
         if self.closed:
             return
         self.closed = True
-        self._admission.leave(self, self.user, self.engine.container)
+        self._admission.leave(self, self.user, self.endpoints.container)
         if self._counted:
             self._gate.leave(self.user)
         for link in list(self._channels):
-            link.closed = link.is_paused = True
+            link.lose()
             self._detached(link, lost=True, for_good=False)
         self.core.post(self._drivers.connection_closed, self)
 
@@ -431,7 +466,7 @@ class Terminal:
 
     @property
     def container(self) -> str:
-        return self.engine.container
+        return self.endpoints.container
 
     def expel(self, description: str, *, elsewhere: bool = False) -> None:
         self.note(self._do_expel, description, elsewhere)
@@ -439,7 +474,7 @@ class Terminal:
     def _do_expel(self, description: str, elsewhere: bool) -> None:
         if not self.closed:
             info = self._admission.elsewhere(secure=self._secure) if elsewhere else b""
-            self.engine.close("amqp:connection:forced", description, info)
+            self.endpoints.close("amqp:connection:forced", description, info)
             for link in self._channels:
                 link.error = Error("amqp:connection:forced", description)  # for the other end of a longer one
             self.give_up()
@@ -447,7 +482,7 @@ class Terminal:
     def _say_goodbye(self) -> None:
         if not self.closed:
             info = self._admission.elsewhere(secure=self._secure)
-            self.engine.close("amqp:connection:forced", "the broker shuts down", info)
+            self.endpoints.close("amqp:connection:forced", "the broker shuts down", info)
 
     def free(self) -> None:
         """Give the engine's memory back. After it only `do_work` is called, for what the core still notes down."""
@@ -473,7 +508,10 @@ class Terminal:
         if self.engine.outgoing.ranked:
             self._pump_blocked()
         if self._front is None and not self.closed:
-            self._digest()
+            engine = self.engine
+            engine.digest()
+            if engine.touched or self.endpoints.events or engine.echoes_asked:
+                self._digest()
 
     def _pump_blocked(self) -> None:
         for link in self.engine.outgoing.in_turn():
@@ -488,7 +526,7 @@ class Terminal:
             about = {**self._about, "link": link.name}
             log.error("%s: link %s: %s", self.name, link.name, error, extra=about)
             self.engine.outgoing.abort(link)
-            self.engine.close_link(link, "amqp:internal-error", str(error))
+            self.endpoints.close_link(link, "amqp:internal-error", str(error))
 
 
 def _controls(link: Link) -> bool:

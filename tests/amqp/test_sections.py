@@ -181,7 +181,7 @@ def test_the_index_covers_the_message_without_gaps(message: Any) -> None:
         there.append(found.footer)
     assert [section.begin for section in there] + [len(content)] == [0, *(section.end for section in there)]
     assert found.end == len(content)
-    assert found.header_end == header.parse(content).size_bytes
+    assert (found.header.end if found.header is not None else 0) == header.parse(content).size_bytes
     for section in there:
         if section.code < sections.DATA:
             assert sections.find(content, section.code) == section.value

@@ -88,17 +88,19 @@ class Conversation:
     def say(self, *said: bytes) -> str:
         """Return why the engine closed the connection; empty if it did not."""
         self.engine.push(b"".join(said))
-        events: list[Event] = self.engine.process()
+        self.engine.digest()
+        events: list[Event] = self.engine.endpoints.events
+        self.engine.endpoints.events = []
         for event in events:
             if event.kind is Kind.OPENED:
-                self.engine.open()
+                self.engine.endpoints.open()
         self._take_output()
         return next((event.text for event in events if event.kind is Kind.CLOSED), "")
 
     def ask(self) -> None:
         """Attach a link of this side, on a session of its own."""
         link = Link(NULL, NULL, "asked", sender=True)
-        self.engine.attach(link, Attach("asked", End(), End()))
+        self.engine.endpoints.attach(link, Attach("asked", End(), End()))
         self._take_output()
 
     def _take_output(self) -> None:

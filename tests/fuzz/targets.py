@@ -18,6 +18,7 @@ from cairnmq.amqp.codec import user_id_check as vouching
 from cairnmq.amqp.codec.primitives import Malformed
 from cairnmq.amqp.engine.engine import Engine
 from cairnmq.amqp.links import terminus as termini
+from cairnmq.amqp.links.credit import grant
 from cairnmq.amqp.native.buffer_pool import Buckets
 from cairnmq.amqp.sasl.handshake import MAX_AHEAD_BYTES, Stage
 from cairnmq.amqp.sasl.server_handshake import ServerHandshake
@@ -161,15 +162,17 @@ def _engine(data: bytes) -> None:
     engine = Engine("broker", LIMITS, buckets)
     for at in range(0, len(data), 700):
         engine.push(data[at : at + 700])
-        for event in engine.process():
+        engine.digest()
+        events, engine.endpoints.events = engine.endpoints.events, []
+        for event in events:
             if event.kind.name == "OPENED":
-                engine.open(("one", "two"))
+                engine.endpoints.open(("one", "two"))
             elif event.link is not None and not event.link.closed:
                 if event.kind.name == "ATTACHED":
                     terminus = termini.asked_for(event.link)
-                    engine.open_link(event.link, terminus.address, terminus.filters)
+                    engine.endpoints.open_link(event.link, terminus.address, terminus.filters)
                     if not event.link.sender:
-                        engine.grant(event.link, 10)
+                        grant(event.link, 10)
                 elif event.kind.name == "FLOW":
                     engine.credit_limit(event.link)
         for link in engine.touched:
@@ -183,7 +186,7 @@ def _engine(data: bytes) -> None:
         while output := engine.output():
             engine.consumed(len(output))
     engine.push_end()
-    engine.process()
+    engine.digest()
     engine.free()
 
 

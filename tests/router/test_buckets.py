@@ -138,7 +138,7 @@ def test_a_client_that_takes_no_answers_is_not_read(broker: RunningBroker, peer:
     worker = worker_of(broker)
     with Raw(broker.port, opening(), begin()) as one:
         one.until("begin")
-        (held,) = [held for held in list(worker._sockets.values()) if held.terminal.engine.container == "raw"]
+        (held,) = [held for held in list(worker._sockets.values()) if held.terminal.engine.endpoints.container == "raw"]
         cycle = attach("l" * 200, 0, "q") + frame(raw.DETACH, Uint(0), True)
         said = 0
         one.sock.setblocking(False)
@@ -152,7 +152,7 @@ def test_a_client_that_takes_no_answers_is_not_read(broker: RunningBroker, peer:
                 select.select([], [one.sock], [], 0.05)
             assert said < 5_000_000
         peer.put(peer.sender("others"), ["go on"])
-        assert len(held.terminal.engine.links) <= Limits().max_links
+        assert len(held.terminal.engine.endpoints.links) <= Limits().max_links
         one.sock.setblocking(True)
         while not held.events & select.EPOLLIN:
             one.until("detach")
@@ -169,7 +169,7 @@ def test_what_comes_on_a_closed_link_is_thrown_away(start_broker: StartBroker, p
     assert peer.refusal(sender) == "amqp:link:message-size-exceeded"
     peer.settle_down()
     (held,) = worker_of(broker)._sockets.values()
-    session = lib.pn_session_head(held.terminal.engine._connection, 0)
+    session = lib.pn_session_head(held.terminal.engine.endpoints.connection, 0)
     assert lib.pn_session_incoming_bytes(session) == 0
 
 

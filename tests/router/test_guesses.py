@@ -23,7 +23,7 @@ from cairnmq.router.admission.guesses import (
     Guesses,
 )
 from cairnmq.router.admission.login_gate import BUSY, LoginGate
-from cairnmq.router.admission.networks import network_of
+from cairnmq.router.admission.openings import network_of
 
 WAIT_S = 180.0
 

@@ -1,0 +1,102 @@
+"""The life of a link, from the wish of one side to its end, as a table.
+
+| state | attach of this side | attach of the peer |
+|---|---|---|
+| `PLANNED` | not sent | not received |
+| `REQUESTED` | not sent | received |
+| `ATTACHING` | sent | not received |
+| `ATTACHED` | sent | received |
+| `CLOSED` | the link has ended, and nothing may be done on it or its deliveries | |
+
+A link that is held is still attached: what arrives on it waits in proton.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+
+class LinkState(Enum):
+    """How far a link has come."""
+
+    PLANNED = auto()
+    REQUESTED = auto()
+    ATTACHING = auto()
+    ATTACHED = auto()
+    CLOSED = auto()
+
+
+class LinkEvent(Enum):
+    """What happens to a link."""
+
+    ATTACH = auto()
+    """This side sends its attach."""
+    PEER_ATTACH = auto()
+    """The peer answers the attach of this side."""
+    DETACH = auto()
+    """This side ends the link and keeps its terminus."""
+    CLOSE = auto()
+    """This side ends the link for good."""
+    PEER_DETACH = auto()
+    """The peer has sent a detach that is not for good."""
+    PEER_CLOSE = auto()
+    """The peer has ended the link for good."""
+    LOST = auto()
+    """The session or the connection of the link has ended."""
+
+
+class Action(Enum):
+    """What this side does on an event."""
+
+    REFUSE = auto()
+    """Answer the attach of the peer with one that has a null terminus."""
+    DETACH = auto()
+    """Send a detach that is not for good."""
+    CLOSE = auto()
+    """Send a detach for good."""
+    REPORT = auto()
+    """Tell the terminal that the link has ended."""
+    FREE = auto()
+    """Free the link in proton: both sides have detached it."""
+
+
+_S, _E, _A = LinkState, LinkEvent, Action
+Step = tuple[LinkState, tuple[Action, ...]]
+_ENDS: dict[LinkEvent, Step] = {
+    _E.DETACH: (_S.CLOSED, (_A.DETACH, _A.REPORT)),
+    _E.CLOSE: (_S.CLOSED, (_A.CLOSE, _A.REPORT)),
+    _E.PEER_DETACH: (_S.CLOSED, (_A.DETACH, _A.REPORT, _A.FREE)),
+    _E.PEER_CLOSE: (_S.CLOSED, (_A.CLOSE, _A.REPORT, _A.FREE)),
+    _E.LOST: (_S.CLOSED, (_A.REPORT,)),
+}
+"""Ends of a link whose attach this side has sent."""
+
+TABLE: dict[LinkState, dict[LinkEvent, Step]] = {
+    _S.PLANNED: {
+        _E.ATTACH: (_S.ATTACHING, ()),
+        _E.DETACH: (_S.CLOSED, ()),
+        _E.CLOSE: (_S.CLOSED, ()),
+        _E.LOST: (_S.CLOSED, ()),
+        **dict.fromkeys((_E.PEER_ATTACH, _E.PEER_DETACH, _E.PEER_CLOSE), (_S.PLANNED, ())),
+    },
+    _S.REQUESTED: {
+        _E.ATTACH: (_S.ATTACHED, ()),
+        _E.PEER_ATTACH: (_S.REQUESTED, ()),
+        _E.DETACH: (_S.CLOSED, (_A.REFUSE, _A.CLOSE, _A.REPORT)),
+        _E.CLOSE: (_S.CLOSED, (_A.REFUSE, _A.CLOSE, _A.REPORT)),
+        _E.PEER_DETACH: (_S.CLOSED, (_A.REFUSE, _A.DETACH, _A.REPORT, _A.FREE)),
+        _E.PEER_CLOSE: (_S.CLOSED, (_A.REFUSE, _A.CLOSE, _A.REPORT, _A.FREE)),
+        _E.LOST: (_S.CLOSED, (_A.REPORT,)),
+    },
+    _S.ATTACHING: {_E.ATTACH: (_S.ATTACHING, ()), _E.PEER_ATTACH: (_S.ATTACHED, ()), **_ENDS},
+    _S.ATTACHED: {_E.ATTACH: (_S.ATTACHED, ()), _E.PEER_ATTACH: (_S.ATTACHED, ()), **_ENDS},
+    _S.CLOSED: {
+        **dict.fromkeys(LinkEvent, (_S.CLOSED, ())),
+        _E.PEER_DETACH: (_S.CLOSED, (_A.FREE,)),
+        _E.PEER_CLOSE: (_S.CLOSED, (_A.FREE,)),
+    },
+}
+"""By state and event: the next state, and what this side does, in order.
+
+Proton rejects a second attach of the peer, and a detach before any attach; these change nothing.
+"""
