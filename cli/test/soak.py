@@ -86,12 +86,7 @@ def soak(
     _check(given, load)
     seed = given.seed or str(SystemRandom().randrange(10**6))
     ours = given.start_command is None
-    host, port = "127.0.0.1", free_port()
-    if given.ready_address is not None:
-        try:
-            host, port = host_port("--ready-address", given.ready_address)
-        except CairnError as error:
-            raise click.UsageError(str(error)) from error
+    host, port = _address(given.ready_address)
     settings = Settings(
         "", f"{load['base_name']}-", seed, "", [f"{load['base_name']}{number}" for number in range(load["qt"])],
         host, user or "", password, load["queue_address"], not ours, True, load["tx"], load["rate_per_s"], load["size"],
@@ -138,20 +133,23 @@ def soak(
     if failures:
         raise failures[0]
     [result] = found
-    try:
+    with ExitStack() as last:  # each is done, whatever becomes of the others
+        if given.plot is not None:
+            last.callback(write_png, result, given.plot)
+        if output is not None:
+            last.callback(write_out, output, result.as_json())
         screen.result(result)
-    finally:
-        try:
-            if output is not None:
-                write_out(output, result.as_json())
-        finally:
-            if given.plot is not None:
-                write_png(result, given.plot)
-    if not result.whole:
-        return 1
-    if interrupted:
-        return interrupted
-    return 1 if result.stopped_by else 0
+    return 1 if not result.whole else interrupted or (1 if result.stopped_by else 0)
+
+
+def _address(ready_address: str | None) -> tuple[str, int]:
+    """The host and the port that the broker listens on."""
+    if ready_address is None:
+        return "127.0.0.1", free_port()
+    try:
+        return host_port("--ready-address", ready_address)
+    except CairnError as error:
+        raise click.UsageError(str(error)) from error
 
 
 def _check(given: SoakOptions, load: dict[str, Any]) -> None:
@@ -164,6 +162,17 @@ def _check(given: SoakOptions, load: dict[str, Any]) -> None:
         raise click.UsageError(f"--power-cut: {reason}")
     if given.power_cut and given.store_dir is not None:
         raise click.UsageError("--power-cut makes a file system of its own: leave out --store-dir")
+    _check_commands(given)
+    _check_places(given)
+    if given.plot is not None:
+        try:
+            check_png(given.plot)
+        except CairnError as error:
+            raise click.UsageError(str(error)) from error
+        check_writable("--plot", given.plot)
+
+
+def _check_commands(given: SoakOptions) -> None:
     for option, template in (
         ("--start-command", given.start_command or ""), ("--kill-command", given.kill_command),
         ("--stop-command", given.stop_command),
@@ -174,6 +183,9 @@ def _check(given: SoakOptions, load: dict[str, Any]) -> None:
             raise click.UsageError(f"{option} has braces besides {{store_dir}} and {{port}}; double them") from None
     if given.start_command is None and given.ready_address is not None:
         raise click.UsageError("--ready-address is for brokers of a --start-command")
+
+
+def _check_places(given: SoakOptions) -> None:
     store = Path(given.store_dir) if given.store_dir is not None else None
     if store is not None and store.exists() and any(store.iterdir()):
         raise click.UsageError(f"--store-dir {store} is not empty: what is in it would count as never sent")
@@ -184,12 +196,6 @@ def _check(given: SoakOptions, load: dict[str, Any]) -> None:
                 tempfile.TemporaryFile(dir=place).close()
         except OSError as error:
             raise click.UsageError(f"{option} {place}: it can't be written: {error.strerror}") from error
-    if given.plot is not None:
-        try:
-            check_png(given.plot)
-        except CairnError as error:
-            raise click.UsageError(str(error)) from error
-        check_writable("--plot", given.plot)
 
 
 def _our_command(given: SoakOptions) -> str:

@@ -154,12 +154,12 @@ class PeopleLines:
         self._seconds = Cache[int, str](second_text)
 
     def records(self, block: Block, container: str, rows: Collection[Row], bad: Collection[int]) -> list[str]:
-        kinds, queues, seconds, shown = self._kinds, self._queues, self._seconds, self._payload_bytes
+        kinds, queues, seconds = self._kinds, self._queues, self._seconds
         payloads = block.body[HEAD_BYTES * block.head.records :]
         no_message = " " * 20
         lines = []
         for lsn, head in rows:
-            type, flags, _, place, size, _, undo_prev, message, queue, txn, time_us, extra = head
+            type, flags, _, _, size, _, undo_prev, message, queue, txn, time_us, extra = head
             line = (
                 f"{lsn:>12}  {kinds[type | flags << 8]}  {f'message {message:<12}' if message else no_message}"
                 f"  {queues[queue]}  {seconds[time_us // 1_000_000]}.{time_us % 1_000_000:06d}Z  {size:>5} B"
@@ -173,22 +173,29 @@ class PeopleLines:
                 line += f"  extra {extra}"
             if bad and lsn in bad:
                 line += "  CORRUPT PAYLOAD"
-            if type == _HOLES and (found := holes_in(block, place, size)) is not None:
-                line += f"  without slots {holes_text(found)}"
-            elif type == _ACQUIRE and (taken := acquired_in(block, place, size, extra)) is not None:
-                ids = ", ".join(map(str, taken.message_ids[:_SHOWN_IDS])) + (", ..." if extra > _SHOWN_IDS else "")
-                line += f"  by {printable(f'{taken.container}/{taken.link}')}: {ids}"
-            elif type == _DEQUEUE and flags >= _SAYS_WHY:
-                line += f"  {reason(type, flags)}"
-            elif type == _QUEUE_DELETE and size:
-                line += f"  but for {size // 8} messages"
-            elif size and shown:
-                payload = payloads[place : place + size]
-                if self._redact is not None:
-                    payload = memoryview(self._redact(head, bytes(payload)))
-                line += _shown_payload(payload, type, flags, shown)
+            if size or flags >= _SAYS_WHY:
+                line += self._content(block, payloads, head)
             lines.append(line)
         return lines
+
+    def _content(self, block: Block, payloads: memoryview, head: tuple[Any, ...]) -> str:
+        """The payload of a record, decoded if it is one of the log, or the reason of a dequeue."""
+        type, flags, _, place, size, _, _, _, _, _, _, extra = head
+        if type == _HOLES and (found := holes_in(block, place, size)) is not None:
+            return f"  without slots {holes_text(found)}"
+        if type == _ACQUIRE and (taken := acquired_in(block, place, size, extra)) is not None:
+            ids = ", ".join(map(str, taken.message_ids[:_SHOWN_IDS])) + (", ..." if extra > _SHOWN_IDS else "")
+            return f"  by {printable(f'{taken.container}/{taken.link}')}: {ids}"
+        if type == _DEQUEUE and flags >= _SAYS_WHY:
+            return f"  {reason(type, flags)}"
+        if type == _QUEUE_DELETE and size:
+            return f"  but for {size // 8} messages"
+        if not size or not self._payload_bytes:
+            return ""
+        payload = payloads[place : place + size]
+        if self._redact is not None:
+            payload = memoryview(self._redact(head, bytes(payload)))
+        return _shown_payload(payload, type, flags, self._payload_bytes)
 
     def block(self, block: Block, container: str) -> str:
         head = block.head

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -167,59 +167,71 @@ class _Transactions:
         return found
 
 
+@dataclass
+class _Told:
+    """The events of a history, by message."""
+
+    sent: dict[str, Sent] = field(default_factory=dict)
+    confirmed: dict[str, int] = field(default_factory=dict)
+    refused: set[str] = field(default_factory=set)
+    """Also those that were sent in a transaction that has no effect."""
+    steps: dict[str, list[Step]] = field(default_factory=lambda: defaultdict(list))
+    troubles: list[Trouble] = field(default_factory=list)
+
+    def take(self, event: Event, transactions: _Transactions) -> None:
+        """Add one event."""
+        if isinstance(event, Sent):
+            self.sent[event.message] = event
+            if event.txn and transactions.is_undone(event.txn):
+                self.refused.add(event.message)
+        elif isinstance(event, Confirmed):
+            self.confirmed[event.message] = event.at
+        elif isinstance(event, Refused):
+            self.refused.add(event.message)
+        elif isinstance(event, Answered) and event.txn and transactions.is_undone(event.txn):
+            pass  # the message is still held
+        elif isinstance(event, Got | Answered | Settled):
+            self.steps[event.message].append(event)
+        elif isinstance(event, Trouble):
+            self.troubles.append(event)
+
+
 def check(history: Sequence[Event], *, drained: bool = True) -> Verdict:
     """The defects of *history*, in any order; *drained*: it went on until there were no messages left."""
-    verdict = Verdict()
-    sent: dict[str, Sent] = {}
-    confirmed: dict[str, int] = {}
-    refused: set[str] = set()
-    steps: dict[str, list[Step]] = defaultdict(list)
     transactions = _Transactions(history)
+    told = _Told()
     for event in history:
-        if isinstance(event, Sent):
-            sent[event.message] = event
-            if event.txn and transactions.is_undone(event.txn):
-                refused.add(event.message)
-        elif isinstance(event, Confirmed):
-            confirmed[event.message] = event.at
-        elif isinstance(event, Refused):
-            refused.add(event.message)
-        elif isinstance(event, Answered) and event.txn and transactions.is_undone(event.txn):
-            continue  # it is still held
-        elif isinstance(event, Got | Answered | Settled):
-            steps[event.message].append(event)
-        elif isinstance(event, Trouble):
-            verdict.troubles.append(event)
+        told.take(event, transactions)
     ends = _Ends(history)
-    found: dict[tuple[str, str], None] = {}
-
-    for message in steps.keys() - sent.keys():
-        found["phantom" if message else "corrupt", message] = None
-    for message, origin in sent.items():
-        story = sorted(steps.get(message, ()), key=attrgetter("life", "at"))
-        gots = [step for step in story if isinstance(step, Got)]
-        if any(got.queue != origin.queue for got in gots) or (gots and message in refused):
-            found["phantom", message] = None
-        if any(got.digest != origin.digest for got in gots):
-            found["corrupt", message] = None
-        if not all(got.marked for got in gots[1:]):
-            found["unmarked", message] = None
-        known = "there" if message in confirmed else "maybe"
-        for defect in _follow(known, story, ends, verdict):
-            if drained or defect != "lost":
-                found[defect, message] = None
-        if message not in confirmed and message not in refused:
-            verdict.in_doubt += 1
-            if gots and ends.stopped(origin.life) < _FOREVER and not ends.died(origin.sender):
-                found["unanswered", message] = None
-        verdict.redelivered += max(0, len(gots) - 1)
-    for message in _reordered(history, sent, confirmed):
-        found["reordered", message] = None
-    for txn in transactions.half(steps, drained=drained):
-        found["half", txn] = None
-    verdict.confirmed = len(confirmed)
+    verdict = Verdict(confirmed=len(told.confirmed), troubles=told.troubles)
+    found = {("phantom" if message else "corrupt", message) for message in told.steps.keys() - told.sent.keys()}
+    for origin in told.sent.values():
+        defects = _defects_of(origin, told, ends, verdict)
+        found.update((defect, origin.message) for defect in defects if drained or defect != "lost")
+    found.update(("reordered", message) for message in _reordered(history, told.sent, told.confirmed))
+    found.update(("half", txn) for txn in transactions.half(told.steps, drained=drained))
     verdict.found = sorted(found)
     return verdict
+
+
+def _defects_of(origin: Sent, told: _Told, ends: _Ends, verdict: Verdict) -> Iterator[str]:
+    """The defects of one message; it is counted in *verdict*."""
+    message = origin.message
+    is_confirmed, is_refused = message in told.confirmed, message in told.refused
+    story = sorted(told.steps.get(message, ()), key=attrgetter("life", "at"))
+    gots = [step for step in story if isinstance(step, Got)]
+    if any(got.queue != origin.queue for got in gots) or (gots and is_refused):
+        yield "phantom"
+    if any(got.digest != origin.digest for got in gots):
+        yield "corrupt"
+    if not all(got.marked for got in gots[1:]):
+        yield "unmarked"
+    yield from _follow("there" if is_confirmed else "maybe", story, ends, verdict)
+    verdict.redelivered += max(0, len(gots) - 1)
+    if not is_confirmed and not is_refused:
+        verdict.in_doubt += 1
+        if gots and ends.stopped(origin.life) < _FOREVER and not ends.died(origin.sender):
+            yield "unanswered"
 
 
 def _follow(known: str, story: list[Step], ends: _Ends, verdict: Verdict) -> list[str]:
