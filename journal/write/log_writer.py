@@ -175,9 +175,14 @@ class LogWriter:
             own_bytes += sealed.own_bytes
             block_bytes += len(data)
             self.sealed.popleft()
+        assert writing.file is not None
         begun_s = self._clock.monotonic_s()
-        writing.sync()
+        writing.file.sync()
         took_s = self._clock.monotonic_s() - begun_s
+        self.meters.fsync_s.observe(took_s)
+        if writing.left:
+            writing.sync_left()
+            took_s = self._clock.monotonic_s() - begun_s
         self.meters.flushed(Written(1, blocks, records, record_bytes, moved_bytes, own_bytes, block_bytes), took_s)
         return end, base, last
 
@@ -202,13 +207,14 @@ class ContainerWriter:
         self._meters = meters
         self._incarnation = incarnation
         self._executor = ThreadPoolExecutor(syncers, "cairnmq-sync") if syncers else None
-        self._left: list[tuple[File, Future[float] | None]] = []
+        self.left: list[tuple[File, Future[float] | None]] = []
+        """Files of containers that were left and are to be synced by this flush, with the sync that is under way."""
 
     def begin(self, slot: int, prev_lsn: int, base_lsn: int) -> File:
         """Begin *slot*, and return the file that holds it, with a written header."""
         if self.file is not None:
             syncing = self._executor.submit(self._sync, self.file) if self._executor is not None else None
-            self._left.append((self.file, syncing))
+            self.left.append((self.file, syncing))
             self.file = None
         self.file = self._pool.take(
             slot, incarnation=self._incarnation, prev_lsn=prev_lsn, base_lsn=base_lsn,
@@ -217,16 +223,11 @@ class ContainerWriter:
         self.slot = slot
         return self.file
 
-    def sync(self) -> None:
-        """Sync everything that was written. Raises `DiskError`, after which all of it is in doubt."""
-        if self.file is not None:
-            begun_s = self._clock.monotonic_s()
-            self.file.sync()
-            self._meters.fsync_s.observe(self._clock.monotonic_s() - begun_s)
-        if self._left:
-            for file, syncing in self._left:
-                self._meters.fsync_s.observe(self._sync(file) if syncing is None else syncing.result())
-            self._close_left()
+    def sync_left(self) -> None:
+        """Sync the containers that were left. Raises `DiskError`, after which all that was written is in doubt."""
+        for file, syncing in self.left:
+            self._meters.fsync_s.observe(self._sync(file) if syncing is None else syncing.result())
+        self._close_left()
 
     def is_in_place(self) -> bool:
         """Return whether the next start will find the file that is written to under its name."""
@@ -246,9 +247,9 @@ class ContainerWriter:
         return self._clock.monotonic_s() - begun_s
 
     def _close_left(self) -> None:
-        if not self._left:
+        if not self.left:
             return
-        wait([syncing for _, syncing in self._left if syncing is not None])
-        for file, _ in self._left:
+        wait([syncing for _, syncing in self.left if syncing is not None])
+        for file, _ in self.left:
             file.close()
-        self._left.clear()
+        self.left.clear()

@@ -44,12 +44,7 @@ def blocks_are_not_synced(patch: pytest.MonkeyPatch) -> None:
 
 @defect
 def a_container_that_is_left_is_not_synced(patch: pytest.MonkeyPatch) -> None:
-    def sync(self: ContainerWriter) -> None:
-        self._close_left()
-        real(self)
-
-    real = ContainerWriter.sync
-    patch.setattr(ContainerWriter, "sync", sync)
+    patch.setattr(ContainerWriter, "sync_left", ContainerWriter._close_left)
 
 
 @defect

@@ -86,7 +86,8 @@ def test_a_journal_that_tries_again_is_found(monkeypatch: pytest.MonkeyPatch, ex
         try:
             return real(self)
         except DiskError:
-            self._writing.sync()
+            assert self._writing.file is not None
+            self._writing.file.sync()
             return waiting[-1].end_lsn, self._extent.base_lsn, (waiting[-1].lsn, 0, waiting[-1].end_lsn)
 
     monkeypatch.setattr(LogWriter, "_write_blocks", stubborn)
