@@ -224,32 +224,46 @@ class Survey:
         self.findings.sort(key=lambda finding: finding.first_lsn)
 
     def _judge(self) -> None:
-        state, size = self.state, self.mark.container_bytes
+        """Say of each message whether it is lost or doubtful, and which are on no queue."""
+        self._judge_spoilt()
+        doubt_end = max((end for gap in self.gaps for _, end in gap.unknown), default=0)
+        if doubt_end:
+            self._judge_partial(doubt_end)
+        reconcile(self.state, dict.fromkeys(self.reader.slots, 0))
+        if doubt_end:
+            self._judge_undequeued(doubt_end)
+        self.doubtful = {message_id: why for message_id, why in self.doubtful.items() if message_id in self.state}
+
+    def _judge_spoilt(self) -> None:
+        """Messages with a payload that does not match its checksum are lost."""
+        state = self.state
         for lsn, message_id in self._spoilt.items():
             odd = state.detailed.get(message_id)
             if message_id not in state:
                 continue
             if state.place_of(message_id) == lsn or (odd and any(at == lsn for at, _ in odd.pieces.values())):
                 self._lose(message_id, odd, f"the payload of its record at LSN {lsn} does not match its checksum", True)
-        doubt_end = max((end for gap in self.gaps for _, end in gap.unknown), default=0)
-        if doubt_end:
-            for message_id, odd in state.detailed.items():
+
+    def _judge_partial(self, doubt_end: int) -> None:
+        """Messages without some of their records are lost; those without a queue are noted. See `_judge`."""
+        for message_id, odd in self.state.detailed.items():
+            if odd.queues and not odd.is_complete:
                 seen = max((lsn for lsn, _ in odd.records()), default=message_id)
-                if odd.queues and not odd.is_complete:
-                    gone = not odd.start and not self.reader.holds(message_id // size)  # deleted, or copied into a gap
-                    why = "not all of its records can be read"
-                    self._lose(message_id, odd, why, seen >= doubt_end and not gone)
-                elif not odd.queues:
-                    self.unplaced[message_id] = odd
-        reconcile(state, dict.fromkeys(self.reader.slots, 0))
-        gap = next((gap for gap in reversed(self.gaps) if gap.unknown), None)
-        if gap is not None:
-            why = f"its dequeue may have stood in what can't be read, up to LSN {doubt_end}"
-            for message_id, odd in self._messages():
-                seen = state.place_of(message_id) if odd is None else max((lsn for lsn, _ in odd.records()), default=0)
-                if seen < doubt_end and message_id not in self.lost and message_id not in self.unplaced:
-                    self.doubtful.setdefault(message_id, why)
-        self.doubtful = {message_id: why for message_id, why in self.doubtful.items() if message_id in state}
+                slot = message_id // self.mark.container_bytes
+                gone = not odd.start and not self.reader.holds(slot)  # deleted, or copied into a gap
+                why = "not all of its records can be read"
+                self._lose(message_id, odd, why, seen >= doubt_end and not gone)
+            elif not odd.queues:
+                self.unplaced[message_id] = odd
+
+    def _judge_undequeued(self, doubt_end: int) -> None:
+        """Messages from before *doubt_end* are doubtful: a dequeue may have been in what can't be read."""
+        why = f"its dequeue may have stood in what can't be read, up to LSN {doubt_end}"
+        for message_id, odd in self._messages():
+            place = self.state.place_of(message_id)
+            seen = place if odd is None else max((lsn for lsn, _ in odd.records()), default=0)
+            if seen < doubt_end and message_id not in self.lost and message_id not in self.unplaced:
+                self.doubtful.setdefault(message_id, why)
 
     def _messages(self) -> Iterator[tuple[int, Message | None]]:
         for page in self.state.pages.values():

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from uuid import UUID
 
 from ...base.clock import Clock
@@ -27,7 +28,7 @@ from ..files.held_containers import Holds, Keeper
 from ..files.space_reserve import RESERVE_BYTES
 from ..format import container
 from ..format.block import Block
-from ..format.holes import hole_with
+from ..format.holes import Hole, hole_with
 from ..format.log_mark import NAME as MARK_NAME
 from ..format.log_mark import Mark, MarkFile
 from ..format.record import HEAD_BYTES, RecordType
@@ -186,6 +187,37 @@ class _Found:
         return ends
 
 
+class _Extent(NamedTuple):
+    """The slots of a log as found on opening, and the slot in which it continues."""
+
+    new_slot: int
+    base_lsn: int
+    holes: list[Hole]
+    slots: dict[int, int]
+    """Ascending, each to the last block before it."""
+    openings: list[int]
+    """Those of `slots` that hold nothing but openings."""
+    late: list[int]
+    """Those of `slots` that left the log by a block behind its end. They leave again, by a block that stays."""
+
+    @classmethod
+    def of(cls, reader: LogReader, found: _Found) -> _Extent:
+        """Return the extent of the log that *reader* has read to its end."""
+        size, by_slot = reader.container_bytes, reader.heads.by_slot
+        base_slot, last_slot = reader.heads.base_lsn // size, (reader.end_lsn - 1) // size
+        new_slot = max((*by_slot, last_slot, base_slot - 1), default=-1) + 1
+        if not found.last_lsn:
+            new_slot = new_slot if by_slot else base_slot
+            return cls(new_slot, new_slot * size, reader.holes, {}, [], [])
+        base_lsn, log_holes = reader.told_until(reader.end_lsn)
+        chain = reader.chain_to(found.last_lsn)
+        assert chain is not None  # the log was read through, or the reader resumed in it
+        in_log = [slot for slot in by_slot if base_lsn <= slot * size <= last_slot * size]
+        late = [slot for slot in in_log if slot not in chain and hole_with(log_holes, slot) is None]
+        slots = {slot: by_slot[slot].prev_lsn for slot in sorted([*chain, *late])}
+        return cls(new_slot, base_lsn, log_holes, slots, [slot for slot in slots if slot in found.openings], late)
+
+
 def _resume(
     reader: LogReader,
     clock: Clock,
@@ -197,53 +229,50 @@ def _resume(
     block_flags: int,
 ) -> Journal:
     """Return the journal, positioned in a new container, with its opening record durable."""
-    size, directory = reader.container_bytes, reader.directory
-    slot = max((*reader.heads.by_slot, (reader.end_lsn - 1) // size, reader.heads.base_lsn // size - 1), default=-1) + 1
-    if not found.last_lsn and not reader.heads.by_slot:
-        slot = reader.heads.base_lsn // size
-    base_lsn, log_holes = reader.told_until(reader.end_lsn) if found.last_lsn else (slot * size, reader.holes)
+    directory, extent = reader.directory, _Extent.of(reader, found)
     incarnation = reader.heads.incarnation + 1
-    chain = reader.chain_to(found.last_lsn) if found.last_lsn else []
-    assert chain is not None  # the log was read through, or the reader resumed in it
-    last_slot = (reader.end_lsn - 1) // size
-    # What left the log by a block behind its end was not given back; it leaves again, by a block that stays.
-    late = [used for used in reader.heads.by_slot if base_lsn <= used * size <= last_slot * size and used not in chain]
-    late = [used for used in late if found.last_lsn and hole_with(log_holes, used) is None]
-    slots = {used: reader.heads.by_slot[used].prev_lsn for used in sorted([*chain, *late])}
-    empty = [used for used in slots if used in found.openings]
-    is_new = not reader.heads.by_slot and not reader.heads.free
-    keep = max(initial_containers, MIN_CONTAINERS) if is_new else MIN_CONTAINERS
     _clear_away(directory)
-    pool = make_pool(keep)
-    for number in reader.heads.free:
-        pool.adopt(number, None)
-    for used in slots:
-        pool.adopt(reader.heads.by_slot[used].number, used)
-    _let_go(pool, reader, slots)
-    doubtful = found.ends(reader.end_lsn, size, slots)
-    copy_slots(reader, pool, incarnation, {used: end for used, end in doubtful.items() if used not in empty})
-    begun = [head.number for used, head in reader.heads.by_slot.items() if used > last_slot and slots]
-    in_use = [reader.heads.by_slot[used].number for used in doubtful if used in empty]  # until the log has left them
-    for number in [*begun, *superseded(reader), *in_use]:
-        pool.retire(number)
+    is_new = not reader.heads.by_slot and not reader.heads.free
+    pool = make_pool(max(initial_containers, MIN_CONTAINERS) if is_new else MIN_CONTAINERS)
+    _fill(pool, reader, found, extent, incarnation)
     mark = MarkFile(directory.open(MARK_NAME, writable=True), reader.heads.mark)
     try:
-        mark.write(durable_lsn=reader.end_lsn, base_lsn=base_lsn, incarnation=incarnation, time_us=clock.wall_us())
+        mark.write(
+            durable_lsn=reader.end_lsn, base_lsn=extent.base_lsn, incarnation=incarnation, time_us=clock.wall_us()
+        )
         pool.begin()
         pool.look_at_room()
     except BaseException:
         mark.close()
         raise
     journal = Journal(
-        pool, mark, clock, incarnation=incarnation, slot=slot, prev_lsn=found.last_lsn, durable_lsn=reader.end_lsn,
-        slots=slots, log_holes=log_holes, max_write_buffers=max_write_buffers, syncers=syncers,
-        block_flags=block_flags,
+        pool, mark, clock, incarnation=incarnation, slot=extent.new_slot, prev_lsn=found.last_lsn,
+        durable_lsn=reader.end_lsn, slots=extent.slots, log_holes=extent.holes, max_write_buffers=max_write_buffers,
+        syncers=syncers, block_flags=block_flags,
     )  # fmt: skip
     with abandoned_on_failure(journal):
-        journal.retire([*empty, *late], are_openings=True)
+        journal.retire([*extent.openings, *extent.late], are_openings=True)
         journal.append_control(RecordType.LOG_OPEN, extra=reader.end_lsn)
         journal.flush()
     return journal
+
+
+def _fill(pool: ContainerPool, reader: LogReader, found: _Found, extent: _Extent, incarnation: int) -> None:
+    """Give the containers on the disk to *pool*, and copy slots whose last blocks no claim proves."""
+    heads, slots = reader.heads, extent.slots
+    for number in heads.free:
+        pool.adopt(number, None)
+    for slot in slots:
+        pool.adopt(heads.by_slot[slot].number, slot)
+    _let_go(pool, reader, slots)
+    doubtful = found.ends(reader.end_lsn, reader.container_bytes, slots)
+    copied = {slot: end for slot, end in doubtful.items() if slot not in extent.openings}
+    in_use = [heads.by_slot[slot].number for slot in doubtful if slot not in copied]  # until the log has left them
+    copy_slots(reader, pool, incarnation, copied)
+    last_slot = (reader.end_lsn - 1) // reader.container_bytes
+    begun = [head.number for slot, head in heads.by_slot.items() if slot > last_slot and slots]
+    for number in [*begun, *superseded(reader), *in_use]:
+        pool.retire(number)
 
 
 @contextmanager
@@ -262,7 +291,7 @@ def abandoned_on_failure(journal: Journal) -> Iterator[None]:
 def _let_go(pool: ContainerPool, reader: LogReader, slots: Collection[int]) -> None:
     """Free the containers whose head is of a slot outside the log, but first archive what they still hold of it.
 
-    What was begun behind the log's end was never confirmed, and is in doubt: it stays for `_resume` to retire.
+    What was begun behind the log's end was never confirmed, and is in doubt: it stays for `_fill` to retire.
     """
     last_slot = (reader.end_lsn - 1) // reader.container_bytes
     known = [(slot, head.prev_lsn) for slot, head in reader.heads.by_slot.items() if slot <= last_slot]

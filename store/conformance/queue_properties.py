@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from ...base.errors import MessageLocked, StoreError, TransactionEnded
+from ..contract.interface import MessageStore
 from ..contract.wiring_rows import BindingRow, ExchangeRow
 from ..wiring.schema import MAX_NAME_BYTES
 from .model import arrangement, observe
@@ -19,29 +22,32 @@ class QueueProperties:
         assert subject.queue() == q, "making what is there gives what is there"
         exchange = asked(lambda done: store.create_exchange("x", "topic", done, {"a": 1}))
         assert isinstance(exchange, ExchangeRow)
-        assert isinstance(asked(lambda done: store.create_exchange("x", "direct", done)), StoreError)
-        too_long = "n" * (MAX_NAME_BYTES + 1)
-        assert isinstance(asked(lambda done: store.create_queue(too_long, done)), StoreError)
         binding = BindingRow(exchange.id, q, "key", {"b": [2]})
         assert asked(lambda done: store.bind(binding, done)) is None
-        nowhere = BindingRow(exchange.id, NOWHERE, "key")
-        assert isinstance(asked(lambda done: store.bind(nowhere, done)), StoreError)
         assert asked(lambda done: store.create_config("c", {"d": True}, done)) is None
         assert asked(lambda done: store.change_queue(q, {"e": [3]}, done)) is None
-        assert isinstance(asked(lambda done: store.change_queue(NOWHERE, {}, done)), StoreError)
         store = subject.reopen()
         if not subject.maker.keeps:
-            assert not [*store.queues(), *store.exchanges(), *store.bindings(), *store.configs()]
+            assert _wiring(store) == ([], [], [], [])
             return
-        assert [(row.id, row.arguments) for row in store.queues()] == [(q, {"e": [3]})]
-        assert list(store.exchanges()) == [exchange]
-        assert list(store.bindings()) == [binding]
-        assert [row.settings for row in store.configs()] == [{"d": True}]
+        assert _wiring(store) == ([(q, {"e": [3]})], [exchange], [binding], [{"d": True}])
         assert asked(lambda done: store.unbind(binding, done)) is None
         assert asked(lambda done: store.destroy_exchange(exchange.id, done)) is None
         assert asked(lambda done: store.destroy_config("c", done)) is None
+        assert _wiring(subject.reopen())[1:] == ([], [], [])
+
+    def test_wiring_that_contradicts_itself_is_refused(self, subject: Subject) -> None:  # E1, E2
+        store = subject.store
+        exchange = asked(lambda done: store.create_exchange("x", "topic", done))
+        assert isinstance(exchange, ExchangeRow)
+        assert isinstance(asked(lambda done: store.create_exchange("x", "direct", done)), StoreError)
+        too_long = "n" * (MAX_NAME_BYTES + 1)
+        assert isinstance(asked(lambda done: store.create_queue(too_long, done)), StoreError)
+        nowhere = BindingRow(exchange.id, NOWHERE, "key")
+        assert isinstance(asked(lambda done: store.bind(nowhere, done)), StoreError)
+        assert isinstance(asked(lambda done: store.change_queue(NOWHERE, {}, done)), StoreError)
         store = subject.reopen()
-        assert not [*store.exchanges(), *store.bindings(), *store.configs()]
+        assert _wiring(store) == ([], [exchange] if subject.maker.keeps else [], [], [])
 
     def test_a_queue_that_is_going_is_gone_after_a_crash(self, subject: Subject) -> None:  # E53
         if not (subject.maker.can_crash and subject.maker.keeps):
@@ -129,3 +135,10 @@ class QueueProperties:
         txn.rollback(NOW_US)
         store.purge(q, NOW_US, is_final=True)
         assert arrangement(store).on == {}
+
+
+def _wiring(store: MessageStore) -> tuple[Sequence[object], ...]:
+    """Return the definitions of queues, exchanges, bindings and configurations, without names and times."""
+    queues = [(row.id, row.arguments) for row in store.queues()]
+    configs = [row.settings for row in store.configs()]
+    return queues, [*store.exchanges()], [*store.bindings()], configs

@@ -172,47 +172,54 @@ class Relocation:
     # ---- copying --------------------------------------------------------------------------------------------------
 
     def _copy(self, block: Block, lsn: int, head: RecordHead) -> None:
-        kind, flags, message_id, queue_id = head.type, head.flags, head.message_id, head.queue_id
-        state, extra = self._state, head.extra
-        if state.cuts.unswept and message_id:  # a copy behind the cut might be read without it
-            self._settle(message_id)
-        if flags & FLAG_PREPARED or kind in (DTX_START, TX_PREPARE, TX_END):
+        """Copy the record at *lsn* forward if it is still needed."""
+        kind, state = head.type, self._state
+        if state.cuts.unswept and head.message_id:  # a copy behind the cut might be read without it
+            self._settle(head.message_id)
+        if head.flags & FLAG_PREPARED or kind in (DTX_START, TX_PREPARE, TX_END):
             if state.outcomes.counts(lsn, head):
                 self._copy_of_transaction(block, lsn, head)
-            return
-        if kind in (TX_COMMIT, TX_ROLLBACK):
+        elif kind in (TX_COMMIT, TX_ROLLBACK):
             self._copy_outcome(lsn, head)
-            return
-        if kind == QUEUE_DELETE:
+        elif kind == QUEUE_DELETE:
             self._copy_cut(block, lsn, head)
-            return
-        if kind == START:
+        elif kind in (START, CHUNK, ENQUEUE):
+            self._copy_content(block, lsn, head)
+        elif kind in (DEQUEUE, DELETE, TX_DELETE):
+            self._copy_end(block, lsn, head)
+
+    def _copy_content(self, block: Block, lsn: int, head: RecordHead) -> None:
+        """Copy a record of a message's content or place, if no newer record says the same."""
+        state, message_id = self._state, head.message_id
+        flags, queue_id, extra = head.flags, head.queue_id, head.extra
+        odd = state.detailed.get(message_id)
+        if head.type == START:
             if message_id not in state or state.place_of(message_id) != lsn:
                 return
-            odd = state.detailed.get(message_id)
             if odd is not None and flags & FLAG_ENQUEUE:  # it may have left that queue, and be on others
                 at = odd.queues.get(queue_id)
                 if at is None or at[1] != lsn:
                     flags, queue_id = flags & ~FLAG_ENQUEUE, 0
-        elif kind == CHUNK:
-            odd = state.detailed.get(message_id)
-            if odd is None or odd.pieces.get(extra, (0, 0))[0] != lsn:
+        elif odd is None:
+            return
+        elif head.type == CHUNK:
+            if odd.pieces.get(extra, (0, 0))[0] != lsn:
                 return
-        elif kind == ENQUEUE:
-            odd = state.detailed.get(message_id)
-            at = None if odd is None else odd.queues.get(queue_id)
+        else:
+            at = odd.queues.get(queue_id)
             if at is None or at[1] != lsn:
                 return
             extra = at[0]
-        elif kind in (DEQUEUE, DELETE, TX_DELETE):
-            ended = extra // self._journal.container_bytes
-            if ended == self._victim or ended not in self._journal.extent.slots:
-                return
-            if head.txn_id and kind != TX_DELETE and not self._is_done(head):
-                return
-        else:
-            return
         self._append(block, lsn, head, flags, queue_id, extra)
+
+    def _copy_end(self, block: Block, lsn: int, head: RecordHead) -> None:
+        """Copy a dequeue or delete, if the record that it ends is in another slot of the log."""
+        ended = head.extra // self._journal.container_bytes
+        if ended == self._victim or ended not in self._journal.extent.slots:
+            return
+        if head.txn_id and head.type != TX_DELETE and not self._is_done(head):
+            return
+        self._append(block, lsn, head, head.flags, head.queue_id, head.extra)
 
     def _is_done(self, head: RecordHead) -> bool:
         """Return whether the dequeue or delete of a transaction took effect: it may never have been committed."""
