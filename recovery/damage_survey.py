@@ -24,7 +24,7 @@ from ..journal.format.block import BLOCK_HEAD_BYTES, Block
 from ..journal.format.container import DATA_OFFSET
 from ..journal.format.record import HEAD_BYTES, TABLE, Flag, RecordHead, RecordType
 from ..journal.read.scanner import Damage, LogReader
-from ..store.message_map.message_entry import Message
+from ..store.message_map.message_entry import DetailedMessage
 from ..store.message_map.reconciliation import reconcile
 from ..store.message_map.state import State
 from .broken_block import BrokenBlock, broken_blocks, says_twice
@@ -86,7 +86,7 @@ class Survey:
         """All damage, in the order of LSNs."""
         self.gaps: list[Gap] = []
         self.lost: dict[int, LostMessage] = {}
-        self.unplaced: dict[int, Message] = {}
+        self.unplaced: dict[int, DetailedMessage] = {}
         """Messages on no queue, of which the record that put them on one may be lost."""
         self.doubtful: dict[int, str] = {}
         """Live messages to the reason why they may have been dequeued before."""
@@ -265,13 +265,13 @@ class Survey:
             if seen < doubt_end and message_id not in self.lost and message_id not in self.unplaced:
                 self.doubtful.setdefault(message_id, why)
 
-    def _messages(self) -> Iterator[tuple[int, Message | None]]:
+    def _messages(self) -> Iterator[tuple[int, DetailedMessage | None]]:
         for page in self.state.pages.values():
             for message_id in page:
                 yield message_id, None
         yield from self.state.detailed.items()
 
-    def _lose(self, message_id: int, odd: Message | None, why: str, certain: bool) -> None:
+    def _lose(self, message_id: int, odd: DetailedMessage | None, why: str, certain: bool) -> None:
         queue_id = self.state.queue_of(message_id)
         queues = (queue_id,) if queue_id is not None else tuple(odd.queues) if odd is not None else ()
         self.lost.setdefault(message_id, LostMessage(message_id, queues, why, certain))

@@ -24,7 +24,7 @@ from ..base.errors import ForeignStore
 from ..store.contract.options import Progress, StoreOptions
 from ..store.contract.transaction import Dequeue, Enqueue, TxState
 from ..store.directory.kind import SQL
-from ..store.mapped.memory_tables import MemoryTables, Message
+from ..store.mapped.memory_tables import MappedMessage, MemoryTables
 from ..store.mapped.transactions import Found
 from ..store.sql.databases import Databases, open_databases
 from ..store.sql.directory import SqlDirectory
@@ -132,7 +132,7 @@ def _read(databases: Databases) -> tuple[MemoryTables, list[Found]]:
     maps = MemoryTables()
     with _sql(databases, "the messages can't be read") as sql:
         for message_id, size_bytes, is_last in _rows(sql, select(m.id, func.length(m.content), m.is_last)):
-            maps.messages[message_id] = Message([size_bytes], is_complete=is_last)
+            maps.messages[message_id] = MappedMessage([size_bytes], is_complete=is_last)
         pieces = select(p.message_id, p.number, func.length(p.content), p.is_last).order_by(p.message_id, p.number)
         for message_id, _, size_bytes, is_last in _rows(sql, pieces):
             maps.messages[message_id].sizes.append(size_bytes)

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from ...base.disk.locking import lock_file
+from ...base.disk.file_lock import lock_file
 from ...base.disk.real import RealDirectory, disk_error
 from ...base.errors import CairnError, ForeignStore, StoreInUse
 from ...base.private_files import make_private_directories, open_private

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-from ...base.disk.locking import lock_file
+from ...base.disk.file_lock import lock_file
 from ...base.errors import StoreInUse
 from ..scan.files import Log, LogPiece
 from ..scan.scanner import Reclaimed

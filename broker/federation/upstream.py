@@ -149,7 +149,7 @@ def _prepared(store: JournalStore, mark: Bookmark, make: partial[Feed]) -> Feed 
     """On the reader's thread: have the log kept from the place on, then look at it."""
     try:
         if store.bookmarks is not None:
-            store.bookmarks.put(mark)
+            store.bookmarks.add(mark)
         return make()
     except CairnError as error:
         return error

@@ -169,12 +169,12 @@ class Feed:
             if unit is None:
                 yield None
                 continue
-            alone = any(isinstance(event, queue_history.Purge) for event in unit.events)
+            alone = any(isinstance(event, queue_history.PurgeChange) for event in unit.events)
             if events and (alone or size_bytes >= STEP_BYTES):
                 yield self._message(END, events)
                 events, size_bytes = [], 0
             for event in unit.events:
-                if isinstance(event, queue_history.Put) and event.pieces > 1:
+                if isinstance(event, queue_history.EnqueueChange) and event.pieces > 1:
                     yield from self._flushed(events)
                     for number in range(event.pieces):
                         piece = self._history.piece(event.message_id, number)
@@ -205,10 +205,10 @@ class Feed:
 _PAUSE, _IDLE = object(), object()
 
 
-def _said(event: queue_history.Put | queue_history.Take | queue_history.Purge) -> Put | Take | Purge:
-    if isinstance(event, queue_history.Put):
+def _said(event: queue_history.Change) -> Put | Take | Purge:
+    if isinstance(event, queue_history.EnqueueChange):
         return Put(event.message_id, event.content)
-    if isinstance(event, queue_history.Take):
+    if isinstance(event, queue_history.DequeueChange):
         return Take(event.why, event.message_ids)
     return Purge(event.kept)
 

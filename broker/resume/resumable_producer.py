@@ -16,7 +16,7 @@ from typing import Any
 from ...amqp.native.proton_ffi import ACCEPTED
 from ...base.errors import CairnError, StoreError
 from ...channel.ports import ABORTED, MORE, SETTLED, Arrival, Claims, Fragment, Kept
-from ...store.contract.transaction import Put, Transaction
+from ...store.contract.transaction import Put, StoreTransaction
 from ..kernel.commit_queue import Shown
 from ..kernel.context import CoreContext
 from ..links.context import LinkContext
@@ -24,7 +24,7 @@ from ..links.enqueue import Enqueuer, Queues
 from ..links.partial_message import PartialMessage
 from ..links.producer import Producer, Route
 from ..queues.queue import Queue
-from ..transactions.transaction import Transaction as ClientTransaction
+from ..transactions.transaction import Transaction
 from .endpoint import EndpointOwner, LinkEndpoint, Ready, ResumableDriver
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class SenderEndpoint(LinkEndpoint):
             with suppress(StoreError):  # somebody has emptied that queue
                 self._core.store.dequeue(message_id, self.queue_id, self._core.clock.wall_us())
 
-    def take_in(self, transaction: ClientTransaction, tag: bytes) -> None:
+    def take_in(self, transaction: Transaction, tag: bytes) -> None:
         """Remember the delivery *tag* if *transaction* is committed."""
         self._doubtful[tag] = False
         transaction.remember(self.queue, tag, lambda message_id: self._committed(tag, message_id))
@@ -124,7 +124,7 @@ class TagWriter:
                 self._endpoint.tags[self._tag] = 0
         return lsn, shown
 
-    def _commit(self, transaction: Transaction, now_us: int) -> int:
+    def _commit(self, transaction: StoreTransaction, now_us: int) -> int:
         """Commit the transaction together with the tag."""
         transaction.put(self._endpoint.queue_id, self._tag, now_us)
         lsn = transaction.commit(now_us)
@@ -196,7 +196,7 @@ class ResumableProducer(Producer):
             self.end.tags.setdefault(tag, 0)
 
 
-def _ids(transaction: Transaction) -> list[int]:
+def _ids(transaction: StoreTransaction) -> list[int]:
     """The ids of the messages that a committed transaction put on queues, by its operations."""
     staged = {*transaction.staged}
     made = iter([message_id for message_id in transaction.message_ids if message_id not in staged])

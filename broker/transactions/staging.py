@@ -10,8 +10,7 @@ from ...amqp.codec.primitives import Malformed
 from ...amqp.codec.sections import envelope
 from ...base.errors import DiskError, StoreError
 from ...channel.ports import Content, Delivery, Fragment, TerminalEnd
-from ...store.contract.transaction import MAX_HELD_BYTES, TxState
-from ...store.contract.transaction import Transaction as StoreTransaction
+from ...store.contract.transaction import MAX_HELD_BYTES, StoreTransaction, TxState
 from ..kernel.commit_queue import Shown
 from ..kernel.memory_budget import ENTRY_BYTES, NO_MEMORY
 from ..messages.entry import Entry

@@ -21,8 +21,7 @@ from ...amqp.native.proton_ffi import ACCEPTED, MODIFIED, REJECTED
 from ...base.errors import CairnError, StoreError
 from ...channel.ports import Outcome
 from ...store.contract.dequeue_reason import Why
-from ...store.contract.transaction import Dequeue, Enqueue, TxState
-from ...store.contract.transaction import Transaction as StoreTransaction
+from ...store.contract.transaction import Dequeue, Enqueue, StoreTransaction, TxState
 from ..kernel.memory_budget import ENTRY_BYTES
 from ..messages.death_history import REJECTION, TOO_OFTEN
 from ..messages.entry import Entry

@@ -15,7 +15,7 @@ from ...broker.links.partial_message import PIECE_BYTES
 from ...broker.messages.entry import Entry
 from ...store.contract.dequeue_reason import Why
 from ...store.contract.interface import MessageStore
-from ...store.contract.transaction import Transaction as StoreTransaction
+from ...store.contract.transaction import StoreTransaction
 from ..group.member_id import MemberId
 from ..kernel.events import DequeueEvent, EnqueueEvent, Message, MoveEvent, TransactionEvent
 from ..kernel.local_messages import LocalEvent

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ...base.errors import CairnError
-from ...store.journaled.discarded_state import Kept
+from ...store.journaled.discarded_state import KeptState
 from ..kernel.context import MemberContext
 
 log = logging.getLogger(__name__)
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 class StateArchive(Protocol):
     """The archive of divergent state: see `discarded_state`. One thread at a time."""
 
-    def keep(self, durable_lsn: int) -> Kept: ...
+    def keep(self, durable_lsn: int) -> KeptState: ...
 
     def make_room(self) -> None: ...
 
@@ -50,13 +50,13 @@ class DivergentState:
         self._asked += 1
         asked, durable_lsn = self._asked, self._store.durable_lsn
 
-        def work() -> Kept | CairnError:
+        def work() -> KeptState | CairnError:
             try:
                 return aside.keep(durable_lsn)
             except CairnError as error:
                 return error
 
-        def done(found: Kept | CairnError) -> None:
+        def done(found: KeptState | CairnError) -> None:
             if isinstance(found, CairnError):
                 log.warning("cluster %s: what this member had is not set aside: %s", self._state.name, found)
             else:

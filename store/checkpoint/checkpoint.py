@@ -29,7 +29,7 @@ from uuid import UUID
 
 import numpy as np
 
-from ..message_map.message_entry import Message
+from ..message_map.message_entry import DetailedMessage
 from ..message_map.state import State
 from .checkpoint_file import BadCheckpoint, sealed, unsealed
 
@@ -164,7 +164,7 @@ def _encode_page(state: State, slot: int, page: dict[int, int]) -> bytes:
     )
 
 
-def _encode_odd(message: Message) -> bytes:
+def _encode_odd(message: DetailedMessage) -> bytes:
     last = _NO_LAST if message.last is None else message.last
     numbers = [message.start, message.size_bytes, last, len(message.pieces), len(message.queues)]
     for number, (lsn, size_bytes) in message.pieces.items():
@@ -211,8 +211,8 @@ def _restore_page(state: State, slot: int, body: bytes) -> None:
     state.moved.update(zip(offsets.tolist(), places.tolist(), strict=True))
 
 
-def _decode_odd(numbers: array[int]) -> Message:
-    message = Message()
+def _decode_odd(numbers: array[int]) -> DetailedMessage:
+    message = DetailedMessage()
     message.start, message.size_bytes, last, pieces, queues = numbers[:5]
     message.last = None if last == _NO_LAST else last
     at = 5

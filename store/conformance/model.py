@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from typing import NamedTuple, Protocol
 
 from ..contract.owner import OwnedStore
-from ..contract.transaction import Dequeue, Enqueue, Put, Transaction, TxState
+from ..contract.transaction import Dequeue, Enqueue, Put, StoreTransaction, TxState
 
 ADD, TAKE, NEW = "add", "take", "new"
 
@@ -58,7 +58,7 @@ class Lasting(NamedTuple):
 class Tx:
     """A transaction that is open, and what it should do."""
 
-    def __init__(self, txn: Transaction, deadline_us: int) -> None:
+    def __init__(self, txn: StoreTransaction, deadline_us: int) -> None:
         self.txn = txn
         self.deadline_us = deadline_us
         self.ops: list[Op] = []

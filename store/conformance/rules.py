@@ -122,7 +122,7 @@ class MessageRules(RuleBasedStateMachine):
 
     @precondition(lambda self: self.model.names)
     @rule(pick=PICK, content=CONTENT)
-    def put(self, pick: int, content: bytes) -> None:
+    def put_message(self, pick: int, content: bytes) -> None:
         queue_id = self._pick(sorted(self.model.names), pick)
         message_id, lsn = self.store.put(queue_id, content, self.now_us)
         self._arrived([message_id], [content], queue_id, lsn)

@@ -88,28 +88,28 @@ class TransactionalStore(Protocol):
         """Delete those of the messages that are on no queue."""
         ...
 
-    def write_commit(self, transaction: Transaction, time_us: int) -> int:
+    def write_commit(self, transaction: StoreTransaction, time_us: int) -> int:
         """Do the operations; the LSN to wait for. Puts are given their ids in `message_ids`."""
         ...
 
-    def write_prepare(self, transaction: Transaction, time_us: int) -> int:
+    def write_prepare(self, transaction: StoreTransaction, time_us: int) -> int:
         """Have an open transaction with an xid survive crashes; the LSN to wait for. Sets its `id`."""
         ...
 
-    def write_rollback(self, transaction: Transaction, time_us: int) -> int:
+    def write_rollback(self, transaction: StoreTransaction, time_us: int) -> int:
         """Record the rollback of a prepared transaction; return the LSN to wait for."""
         ...
 
-    def write_decision(self, transaction: Transaction, time_us: int, *, commit: bool) -> int:
+    def write_decision(self, transaction: StoreTransaction, time_us: int, *, commit: bool) -> int:
         """Commit or roll back a prepared one, and remember that until `write_forget`; the LSN to wait for."""
         ...
 
-    def write_forget(self, transaction: Transaction, time_us: int) -> int:
+    def write_forget(self, transaction: StoreTransaction, time_us: int) -> int:
         """Forget a decision; the LSN to wait for."""
         ...
 
 
-class Transaction:
+class StoreTransaction:
     """One transaction. Made by `Transactions.begin`, or by recovery.
 
     Its calls raise `TransactionTimedOut` or `TransactionEnded` if it is over, and change nothing then.
@@ -296,9 +296,9 @@ class TransactionLocks:
     """The messages that the transactions of one store lock: they dequeue some, and enqueue others."""
 
     def __init__(self) -> None:
-        self.dequeued: dict[int, dict[int, Transaction]] = {}
+        self.dequeued: dict[int, dict[int, StoreTransaction]] = {}
         """Message ID to queue ID to the transaction that takes the message off that queue."""
-        self._enqueued: dict[int, dict[int, Transaction]] = {}  # likewise for messages that are put on a queue
+        self._enqueued: dict[int, dict[int, StoreTransaction]] = {}  # likewise for messages that are put on a queue
 
     def __bool__(self) -> bool:
         return bool(self.dequeued or self._enqueued)
@@ -330,12 +330,12 @@ class TransactionLocks:
         if queue_id in self._enqueued.get(message_id, {}):
             raise StoreError(f"message {message_id}", f"a transaction puts it on queue {queue_id} already")
 
-    def dequeue(self, transaction: Transaction, message_id: int, queue_id: int) -> None:
+    def dequeue(self, transaction: StoreTransaction, message_id: int, queue_id: int) -> None:
         """Locks a message that *transaction* takes off that queue. Raises as `check_dequeue`."""
         self.check_dequeue(message_id, queue_id)
         self.dequeued.setdefault(message_id, {})[queue_id] = transaction
 
-    def enqueue(self, transaction: Transaction, message_id: int, queue_id: int) -> None:
+    def enqueue(self, transaction: StoreTransaction, message_id: int, queue_id: int) -> None:
         """Locks a message that *transaction* puts on that queue. Raises as `check_enqueue`."""
         self.check_enqueue(message_id, queue_id)
         self._enqueued.setdefault(message_id, {})[queue_id] = transaction
@@ -359,10 +359,10 @@ class Transactions:
     def __init__(self, store: TransactionalStore, locks: TransactionLocks) -> None:
         self.store = store
         self.locks = locks
-        self._by_xid: dict[bytes, Transaction] = {}
-        self._open: dict[Transaction, None] = {}
+        self._by_xid: dict[bytes, StoreTransaction] = {}
+        self._open: dict[StoreTransaction, None] = {}
 
-    def begin(self, time_us: int, *, xid: bytes = b"", timeout_us: int = 0) -> Transaction:
+    def begin(self, time_us: int, *, xid: bytes = b"", timeout_us: int = 0) -> StoreTransaction:
         """A new transaction, a distributed one with an *xid* (checklist E64); it may take *timeout_us*, 0 for ever.
 
         Raises `BadXid` if the xid is too long, or in use.
@@ -371,35 +371,35 @@ class Transactions:
             raise BadXid(f"xid {xid[:16].hex()}...", f"it has {len(xid)} bytes, {MAX_XID_BYTES} are allowed")
         if xid in self._by_xid:
             raise BadXid(f"xid {xid.hex()}", f"there is one that is {self._by_xid[xid].state.value}")
-        transaction = Transaction(self, xid, time_us + timeout_us if timeout_us else 0)
+        transaction = StoreTransaction(self, xid, time_us + timeout_us if timeout_us else 0)
         self._open[transaction] = None
         if xid:
             self._by_xid[xid] = transaction
         return transaction
 
-    def of(self, xid: bytes) -> Transaction:
+    def of(self, xid: bytes) -> StoreTransaction:
         """The transaction of *xid*, if it is not over or was decided on. Raises `UnknownTransaction`."""
         try:
             return self._by_xid[xid]
         except KeyError:
             raise UnknownTransaction(f"xid {xid.hex()}", "there is no such transaction, or it is over") from None
 
-    def remembers(self, transaction: Transaction) -> bool:
+    def remembers(self, transaction: StoreTransaction) -> bool:
         """Return whether the transaction's xid is registered for it: a later transaction may have the same xid."""
         return self._by_xid.get(transaction.xid) is transaction
 
-    def in_doubt(self) -> list[Transaction]:
+    def in_doubt(self) -> list[StoreTransaction]:
         """Those that are prepared, and those that were decided on and not forgotten (checklist E39, E64)."""
         return [one for one in self._by_xid.values() if one.state is not TxState.OPEN]
 
-    def expire(self, time_us: int) -> list[Transaction]:
+    def expire(self, time_us: int) -> list[StoreTransaction]:
         """Roll back those that took too long; which they were."""
         late = [one for one in self._open if one.state is TxState.OPEN and 0 < one.deadline_us <= time_us]
         for one in late:
             self.abandon(one, TxState.TIMED_OUT, time_us)
         return late
 
-    def working_on(self, queue_id: int) -> list[Transaction]:
+    def working_on(self, queue_id: int) -> list[StoreTransaction]:
         """Those that are open or prepared and take something off that queue, or put something there."""
         ongoing = dict.fromkeys((*self._open, *self._by_xid.values()))
         return [
@@ -423,9 +423,9 @@ class Transactions:
 
     # ---- for `Transaction`, and for recovery ----------------------------------------------------------------------
 
-    def restore(self, xid: bytes, id: int, state: TxState, operations: Iterable[Enqueue | Dequeue]) -> Transaction:
+    def restore(self, xid: bytes, id: int, state: TxState, operations: Iterable[Enqueue | Dequeue]) -> StoreTransaction:
         """One that recovery found prepared or decided on, with its locks."""
-        transaction = Transaction(self, xid, 0)
+        transaction = StoreTransaction(self, xid, 0)
         transaction.id, transaction.state = id, state
         self._by_xid[xid] = transaction
         if state is TxState.PREPARED:
@@ -437,7 +437,7 @@ class Transactions:
                     self.locks.enqueue(transaction, operation.message_id, operation.queue_id)
         return transaction
 
-    def end(self, transaction: Transaction, state: TxState) -> None:
+    def end(self, transaction: StoreTransaction, state: TxState) -> None:
         """It is over: its locks go, and its xid unless a decision is to be remembered."""
         transaction.state = state
         self.locks.release(transaction.operations)
@@ -445,7 +445,7 @@ class Transactions:
         if transaction.xid and state not in (TxState.DECIDED_COMMIT, TxState.DECIDED_ROLLBACK):
             self.drop(transaction)
 
-    def abandon(self, transaction: Transaction, state: TxState, time_us: int) -> None:
+    def abandon(self, transaction: StoreTransaction, state: TxState, time_us: int) -> None:
         """Nothing of an open one is left: messages that are on no queue without it go (checklist E45)."""
         self.end(transaction, state)
         self.discard(dict.fromkeys((*transaction.staged, *transaction.made())), time_us)
@@ -454,5 +454,5 @@ class Transactions:
         """Deletes those of the messages that are on no queue, and that no transaction puts on one."""
         self.store.discard([one for one in message_ids if not self.locks.is_enqueued(one)], time_us)
 
-    def drop(self, transaction: Transaction) -> None:
+    def drop(self, transaction: StoreTransaction) -> None:
         self._by_xid.pop(transaction.xid, None)

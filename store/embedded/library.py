@@ -30,7 +30,7 @@ from ..contract.durability import Durable, Waiting, check_waiting, tell
 from ..contract.options import StoreOptions
 from ..contract.owner import OwnedStore
 from ..contract.registry import find_kind
-from ..contract.transaction import Transaction, TxState
+from ..contract.transaction import StoreTransaction, TxState
 from ..contract.wiring_rows import Arguments, QueueRow
 from .queues import Queue
 from .unit_of_work import UnitOfWork
@@ -73,7 +73,7 @@ class Store:
         self._has_news = self._is_timed = False
         self._queues: dict[str, Queue] = {}
         self._by_id: dict[int, Queue] = {}  # also those that are going
-        self._transactions: dict[Transaction, UnitOfWork] = {}
+        self._transactions: dict[StoreTransaction, UnitOfWork] = {}
         on = inner.messages()
         for row in inner.queues():
             locked = inner.transactions.locks.dequeued_from(row.id)
@@ -282,12 +282,12 @@ class Store:
         self.inner.kick()
         return waiting
 
-    def ended(self, transaction: Transaction) -> None:
+    def ended(self, transaction: StoreTransaction) -> None:
         """Forget it, unless it was decided on."""
         if transaction.state not in (TxState.DECIDED_COMMIT, TxState.DECIDED_ROLLBACK):
             self._transactions.pop(transaction, None)
 
-    def forgotten(self, transaction: Transaction) -> None:
+    def forgotten(self, transaction: StoreTransaction) -> None:
         self._transactions.pop(transaction, None)
 
     def queue_of(self, queue_id: int) -> Queue | None:

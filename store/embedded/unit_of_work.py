@@ -9,7 +9,7 @@ from typing import Protocol
 from ...base.errors import CairnError, DiskFull
 from ..contract.dequeue_reason import Why
 from ..contract.durability import Durable, check_waiting, is_telling
-from ..contract.transaction import Dequeue, Put, Transaction, TxState
+from ..contract.transaction import Dequeue, Put, StoreTransaction, TxState
 from .queues import Message, Queue, checked
 from .store_lock import StoreLock
 
@@ -25,11 +25,11 @@ class TransactionOwner(StoreLock, Protocol):
         """The queue of that ID, unless it was deleted."""
         ...
 
-    def ended(self, transaction: Transaction) -> None:
+    def ended(self, transaction: StoreTransaction) -> None:
         """Forgets *transaction*, which is over, unless its outcome was decided without its coordinator."""
         ...
 
-    def forgotten(self, transaction: Transaction) -> None:
+    def forgotten(self, transaction: StoreTransaction) -> None:
         """Forgets *transaction*, whose decision was forgotten."""
         ...
 
@@ -40,7 +40,7 @@ class UnitOfWork:
     Its calls raise `TransactionEnded` or `TransactionTimedOut` if it is over.
     """
 
-    def __init__(self, store: TransactionOwner, inner: Transaction) -> None:
+    def __init__(self, store: TransactionOwner, inner: StoreTransaction) -> None:
         self.inner = inner
         self._store = store
         self._taken: list[Message] = []

@@ -40,7 +40,7 @@ PARTIAL = ".partial"
 _COPY_BYTES = 1 << 20
 
 
-class Kept(NamedTuple):
+class KeptState(NamedTuple):
     """A kept copy of divergent state."""
 
     path: str
@@ -68,7 +68,7 @@ class Aside:
             return []
         return [name for name in RealDirectory(self.path).names() if not name.endswith(PARTIAL)]
 
-    def keep(self, durable_lsn: int) -> Kept:
+    def keep(self, durable_lsn: int) -> KeptState:
         """Set aside what there is, of which all below *durable_lsn* is on the disk.
 
         Raises `CairnError`, and then nothing more is there than before.
@@ -99,7 +99,7 @@ class Aside:
         self._clear_away()
         for old in self.names()[: -self._most]:
             self.give_up(old, f"{self._most} are kept")
-        return Kept(os.path.join(self.path, name), end_lsn)
+        return KeptState(os.path.join(self.path, name), end_lsn)
 
     def give_up(self, name: str, why: str) -> None:
         """Remove one. Raises `DiskError`."""

@@ -47,25 +47,28 @@ _SLOTS = 32
 """So many slots are looked at in one go."""
 
 
-class Put(NamedTuple):
-    """A message came; `pieces` if its content is elsewhere, to be loaded piece by piece."""
+class EnqueueChange(NamedTuple):
+    """A message was enqueued; `pieces` if its content is elsewhere, to be loaded piece by piece."""
 
     message_id: int
     content: bytes
     pieces: int = 0
 
 
-class Take(NamedTuple):
-    """Messages went."""
+class DequeueChange(NamedTuple):
+    """Messages were dequeued."""
 
     why: Why
     message_ids: list[int]
 
 
-class Purge(NamedTuple):
-    """All messages went but these."""
+class PurgeChange(NamedTuple):
+    """All messages but these were dequeued."""
 
     kept: list[int]
+
+
+Change = EnqueueChange | DequeueChange | PurgeChange
 
 
 class Unit(NamedTuple):
@@ -74,7 +77,7 @@ class Unit(NamedTuple):
     place: int
     time_us: int
     """The source's clock, when it was recorded."""
-    events: list[Put | Take | Purge]
+    events: list[Change]
 
 
 class QueueGone(CairnError):
@@ -93,7 +96,7 @@ class QueueHistory:
         """Up to where it was read."""
         self._open: dict[int, list[tuple[RecordHead, bytes]]] = {}
         """Records of transactions, until the commit is read."""
-        self._joined: list[Put | Take | Purge] = []
+        self._joined: list[Change] = []
         """Events of units that are done in one go with those to come."""
         self._lsns: dict[int, list[int]] = {}
         """Where the pieces are of messages that do not exist any more."""
@@ -151,7 +154,7 @@ class QueueHistory:
             kind, message_id = head.type, head.message_id
             if kind == _START:
                 if head.flags & _FLAG_ENQUEUE:
-                    events.append(Put(message_id, payload))
+                    events.append(EnqueueChange(message_id, payload))
             elif kind == _ENQUEUE:
                 self._put(events, block, message_id)
             elif kind == _DEQUEUE:
@@ -161,25 +164,25 @@ class QueueHistory:
             else:
                 kept = [*array("Q", payload)]
                 self._owed &= set(kept)
-                events.append(Purge([one for one in kept if one not in self._owed]))
+                events.append(PurgeChange([one for one in kept if one not in self._owed]))
         if events and not self._owed:
             self._joined = []
             yield Unit(lsn + 1, time_us, events)
 
-    def _put(self, events: list[Put | Take | Purge], block: Block, message_id: int) -> None:
+    def _put(self, events: list[Change], block: Block, message_id: int) -> None:
         """It was put on the queue by an Enqueue record in *block*."""
         number = (message_id - block.record_lsn(0)) // HEAD_BYTES
         if 0 <= number < block.head.records:  # on several queues: the Start record stands right there
             head = RecordHead._make(HEAD.unpack_from(block.body, HEAD_BYTES * number))
             if head.type == _START and not head.flags & _FLAG_MORE:
-                events.append(Put(message_id, bytes(block.payload(head))))
+                events.append(EnqueueChange(message_id, bytes(block.payload(head))))
                 return
         try:
             count = self._store.piece_count(message_id) if self._store.holds(message_id) else 0
             if not count:
                 self._lsns[message_id] = self._in_log(message_id)
                 count = len(self._lsns[message_id])
-            events.append(Put(message_id, self.piece(message_id, 0) if count == 1 else b"", count))
+            events.append(EnqueueChange(message_id, self.piece(message_id, 0) if count == 1 else b"", count))
         except (CairnError, LookupError):
             self._owed.add(message_id)
 
@@ -211,13 +214,13 @@ class QueueHistory:
                         return found
         raise StoreError(f"message {message_id}", "its content is gone")
 
-    def _take(self, events: list[Put | Take | Purge], why: Why, message_id: int) -> None:
+    def _take(self, events: list[Change], why: Why, message_id: int) -> None:
         if message_id in self._owed:
             self._owed.discard(message_id)
-        elif events and isinstance(last := events[-1], Take) and last.why is why:
+        elif events and isinstance(last := events[-1], DequeueChange) and last.why is why:
             last.message_ids.append(message_id)
         else:
-            events.append(Take(why, [message_id]))
+            events.append(DequeueChange(why, [message_id]))
 
 
 def placed(store: JournalStore, queue_id: int, after: int, before: int) -> Iterator[list[tuple[int, int]]]:

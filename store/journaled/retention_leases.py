@@ -109,8 +109,8 @@ class Bookmarks:
     def known(self) -> list[Bookmark]:
         return read_bookmarks(self._store)
 
-    def put(self, bookmark: Bookmark) -> None:
-        """Write one down. Raises `CairnError`."""
+    def add(self, bookmark: Bookmark) -> None:
+        """Store *bookmark*, or replace the one of its name. Raises `CairnError`."""
         write_bookmark(self._store, bookmark)
 
     def move(self, bookmark: Bookmark) -> CairnError | None:

@@ -9,7 +9,16 @@ from ...base.errors import DiskFull
 from ...journal.format.record import HEAD_BYTES, MAX_PAYLOAD_BYTES, Flag, RecordType
 from ...journal.write.journal import OWN_LSN, Journal
 from ..contract.dequeue_reason import Why
-from ..contract.transaction import MAX_HELD_BYTES, Dequeue, Enqueue, Operation, Put, Transaction, Transactions, TxState
+from ..contract.transaction import (
+    MAX_HELD_BYTES,
+    Dequeue,
+    Enqueue,
+    Operation,
+    Put,
+    StoreTransaction,
+    Transactions,
+    TxState,
+)
 from ..message_map.state import State
 from ..message_map.transaction_log import (
     DTX_START,
@@ -66,7 +75,7 @@ class TransactionsWriter:
 
     # ---- what is written ------------------------------------------------------------------------------------------
 
-    def write_commit(self, transaction: Transaction, time_us: int) -> int:
+    def write_commit(self, transaction: StoreTransaction, time_us: int) -> int:
         if transaction.state is TxState.PREPARED:
             return self._write_end(transaction, time_us, commit=True)
         if not transaction.operations:
@@ -78,7 +87,7 @@ class TransactionsWriter:
         txn_id = self._journal.append(TX_START, time_us=time_us, txn_id=OWN_LSN)
         return self._commit(transaction, txn_id, 0, time_us)
 
-    def write_prepare(self, transaction: Transaction, time_us: int) -> int:
+    def write_prepare(self, transaction: StoreTransaction, time_us: int) -> int:
         full = self._journal.pool.find_room(_PREPARED_BYTES * len(transaction.operations))
         if full is not None:  # what it takes to end it must be there
             raise DiskFull(full.place, full.reason, "roll it back, or free some space and prepare it again")
@@ -102,10 +111,10 @@ class TransactionsWriter:
         self._reserve()
         return lsn
 
-    def write_rollback(self, transaction: Transaction, time_us: int) -> int:
+    def write_rollback(self, transaction: StoreTransaction, time_us: int) -> int:
         return self._write_end(transaction, time_us, commit=False)
 
-    def write_decision(self, transaction: Transaction, time_us: int, *, commit: bool) -> int:
+    def write_decision(self, transaction: StoreTransaction, time_us: int, *, commit: bool) -> int:
         txn_id = transaction.id
         lsn = self._journal.append(
             TX_END, transaction.xid, time_us=time_us, undo_prev=txn_id, txn_id=txn_id, extra=int(commit)
@@ -113,7 +122,7 @@ class TransactionsWriter:
         self._state.outcomes.was_decided(lsn, txn_id, transaction.xid, commit)
         return self._write_end(transaction, time_us, commit=commit)
 
-    def write_forget(self, transaction: Transaction, time_us: int) -> int:
+    def write_forget(self, transaction: StoreTransaction, time_us: int) -> int:
         txn_id = transaction.id
         end_lsn = self._state.outcomes.decided[txn_id].lsn
         lsn = self._journal.append(TX_DELETE, time_us=time_us, undo_prev=txn_id, txn_id=txn_id, extra=end_lsn)
@@ -122,7 +131,7 @@ class TransactionsWriter:
 
     # ---- inside ---------------------------------------------------------------------------------------------------
 
-    def _check_room(self, transaction: Transaction) -> None:
+    def _check_room(self, transaction: StoreTransaction) -> None:
         """Raises `DiskFull`, with nothing done, for a commit that could end the store.
 
         On a full disk small ones go on, since they take messages off: each may have half of what is left.
@@ -133,7 +142,7 @@ class TransactionsWriter:
         if full is not None and 2 * needed_bytes > self._journal.left_bytes:
             raise DiskFull(full.place, full.reason, "free some space, or do less in a transaction")
 
-    def _stage_long(self, transaction: Transaction, time_us: int) -> None:
+    def _stage_long(self, transaction: StoreTransaction, time_us: int) -> None:
         """Contents of more than a record go first: the commit has one record for each operation (checklist E36)."""
         if transaction.held_bytes <= MAX_PAYLOAD_BYTES:
             return
@@ -143,7 +152,7 @@ class TransactionsWriter:
                 transaction.staged.append(message_id)
                 transaction.operations[number] = Enqueue(message_id, operation.queue_id)
 
-    def _write_end(self, transaction: Transaction, time_us: int, *, commit: bool) -> int:
+    def _write_end(self, transaction: StoreTransaction, time_us: int, *, commit: bool) -> int:
         """The outcome of a prepared transaction."""
         txn_id = transaction.id
         prepare_lsn = self._state.outcomes.prepared[txn_id].prepare_lsn
@@ -155,13 +164,13 @@ class TransactionsWriter:
         self._reserve()
         return lsn
 
-    def _commit(self, transaction: Transaction, txn_id: int, prepare_lsn: int, time_us: int) -> int:
+    def _commit(self, transaction: StoreTransaction, txn_id: int, prepare_lsn: int, time_us: int) -> int:
         lsns = self._do(transaction, txn_id, time_us)
         lsn = self._journal.append(TX_COMMIT, time_us=time_us, undo_prev=txn_id, txn_id=txn_id, extra=prepare_lsn)
         self._state.outcomes.ended(lsn, txn_id, prepare_lsn, lsns)
         return lsn
 
-    def _do(self, transaction: Transaction, txn_id: int, time_us: int) -> list[int]:
+    def _do(self, transaction: StoreTransaction, txn_id: int, time_us: int) -> list[int]:
         """Write the operations as they are done; their LSNs. Visible in this order (checklist E44)."""
         lsns: list[int] = []
         staged = {*transaction.staged}  # there may be very many

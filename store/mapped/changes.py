@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from ...base.errors import MessageLocked, StoreError
 from ..contract.transaction import TransactionLocks
-from .memory_tables import MemoryTables, Message
+from .memory_tables import MappedMessage, MemoryTables
 from .write_log import WriteLog
 
 MAX_PIECE_BYTES = 1 << 20
@@ -60,7 +60,7 @@ class MessageChanges:
 
     def _start(self, content: bytes, *, is_last: bool) -> int:
         message_id = self.take_lsn()
-        self.tables.messages[message_id] = Message([len(content)], is_complete=is_last)
+        self.tables.messages[message_id] = MappedMessage([len(content)], is_complete=is_last)
         self.log.started(message_id, content, is_last=is_last)
         return message_id
 

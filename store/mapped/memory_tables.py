@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 
 
-class Message:
+class MappedMessage:
     """State of one message."""
 
     __slots__ = ("is_complete", "places", "sizes")
@@ -30,7 +30,7 @@ class MemoryTables:
     """Messages by id, and queues as ids of messages in order."""
 
     def __init__(self) -> None:
-        self.messages: dict[int, Message] = {}
+        self.messages: dict[int, MappedMessage] = {}
         self.queues: dict[int, dict[int, None]] = {}
         """A queue without messages may be missing."""
         self.queue_bytes: Counter[int] = Counter()

@@ -17,7 +17,7 @@ from ..contract.transaction import TransactionLocks, Transactions
 from ..wiring.calls import WiringCalls
 from ..wiring.wiring import Wiring
 from .changes import MessageChanges
-from .memory_tables import MemoryTables, Message
+from .memory_tables import MappedMessage, MemoryTables
 from .transactions import MappedTransactions
 from .write_log import WriteLog
 
@@ -195,7 +195,7 @@ class MappedStore(WiringCalls):
     def load_content(self, message_id: int, offset: int, length: int) -> bytes:
         return part_of(message_id, offset, length, lambda: self._message(message_id).sizes, self.load_piece)
 
-    def _message(self, message_id: int) -> Message:
+    def _message(self, message_id: int) -> MappedMessage:
         message = self.maps.messages.get(message_id)
         if message is None:
             raise StoreError(f"message {message_id}", "it does not exist")

@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable
 from typing import NamedTuple
 
 from ...base.errors import StoreError
-from ..contract.transaction import Dequeue, Enqueue, Put, Transaction, Transactions, TxState
+from ..contract.transaction import Dequeue, Enqueue, Put, StoreTransaction, Transactions, TxState
 from .changes import MessageChanges
 
 
@@ -48,7 +48,7 @@ class MappedTransactions:
 
     # ---- outcomes -------------------------------------------------------------------------------------------------
 
-    def write_commit(self, transaction: Transaction, time_us: int) -> int:
+    def write_commit(self, transaction: StoreTransaction, time_us: int) -> int:
         if transaction.state is TxState.PREPARED:
             self._changes.log.ended(transaction.id)
             self._do(transaction)
@@ -58,28 +58,28 @@ class MappedTransactions:
             return 0
         return self._changes.take_lsn()
 
-    def write_prepare(self, transaction: Transaction, time_us: int) -> int:
+    def write_prepare(self, transaction: StoreTransaction, time_us: int) -> int:
         transaction.id = self._changes.take_lsn()
         operations = [one for one in transaction.operations if not isinstance(one, Put)]  # with an xid all is staged
         self._changes.log.prepared(transaction.id, transaction.xid, operations)
         return transaction.id
 
-    def write_rollback(self, transaction: Transaction, time_us: int) -> int:
+    def write_rollback(self, transaction: StoreTransaction, time_us: int) -> int:
         self._changes.log.ended(transaction.id)
         return self._changes.take_lsn()
 
-    def write_decision(self, transaction: Transaction, time_us: int, *, commit: bool) -> int:
+    def write_decision(self, transaction: StoreTransaction, time_us: int, *, commit: bool) -> int:
         self._changes.log.ended(transaction.id)
         self._changes.log.decided(transaction.id, transaction.xid, committed=commit)
         if commit:
             self._do(transaction)
         return self._changes.take_lsn()
 
-    def write_forget(self, transaction: Transaction, time_us: int) -> int:
+    def write_forget(self, transaction: StoreTransaction, time_us: int) -> int:
         self._changes.log.forgotten(transaction.id)
         return self._changes.take_lsn()
 
-    def _do(self, transaction: Transaction) -> None:
+    def _do(self, transaction: StoreTransaction) -> None:
         """The operations, visible in this order (checklist E44)."""
         changes = self._changes
         staged = {*transaction.staged}  # there may be very many

@@ -18,7 +18,7 @@ def plain(queue_id: int, size_bytes: int) -> Plain:
     return queue_id << SIZE_BITS | size_bytes
 
 
-class Message:
+class DetailedMessage:
     """A message that is on no queue or on several, came in pieces, or of which only a part was read back so far."""
 
     __slots__ = ("last", "pieces", "queues", "size_bytes", "start")

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from ...base.errors import StoreError
 from ...journal.format.record import HEAD_BYTES, Flag, RecordHead, RecordType
-from .message_entry import SIZE_BITS, SIZE_MASK, Message, Plain, plain
+from .message_entry import SIZE_BITS, SIZE_MASK, DetailedMessage, Plain, plain
 from .pins import Pins
 from .purges import PurgeMark, PurgeMarks
 from .transaction_log import Step, TransactionLog
@@ -46,7 +46,7 @@ class State:
     def __init__(self, container_bytes: int) -> None:
         self.pages: dict[int, dict[int, Plain]] = {}
         """Slot to the plain messages whose ids lie in it."""
-        self.detailed: dict[int, Message] = {}
+        self.detailed: dict[int, DetailedMessage] = {}
         """The others."""
         self.moved: dict[int, int] = {}
         """Plain messages whose Start record was copied forward, to the copy's LSN."""
@@ -330,7 +330,7 @@ class State:
                 counted[queue_id] += message.content_bytes
         return {queue_id: size_bytes for queue_id, size_bytes in counted.items() if size_bytes}
 
-    def leave_queue(self, message: Message, queue_id: int) -> None:
+    def leave_queue(self, message: DetailedMessage, queue_id: int) -> None:
         """Take a message that has particulars off a queue that it is on."""
         del message.queues[queue_id]
         self._count(queue_id, -message.content_bytes)
@@ -455,12 +455,12 @@ class State:
         found: list[Plain] = shared[which].tolist()
         return found
 
-    def particulars(self, message_id: int) -> Message:
+    def particulars(self, message_id: int) -> DetailedMessage:
         """The message with its particulars, from now on: it may have been plain, or never seen."""
         self.changed_detailed.add(message_id)
         message = self.detailed.get(message_id)
         if message is None:
-            message = Message()
+            message = DetailedMessage()
             slot = message_id // self._container_bytes
             page = self.pages.get(slot, {})
             value = page.get(message_id)
@@ -473,7 +473,7 @@ class State:
         return message
 
     def _start(
-        self, message: Message, lsn: int, message_id: int, flags: int, queue_id: int, size_bytes: int
+        self, message: DetailedMessage, lsn: int, message_id: int, flags: int, queue_id: int, size_bytes: int
     ) -> None:
         message.start, message.size_bytes = lsn, size_bytes
         if not flags & FLAG_MORE:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from ..message_map.message_entry import Message
+from ..message_map.message_entry import DetailedMessage
 from ..message_map.state import State
 
 
@@ -134,7 +134,7 @@ class SlotHolders:
             yield MessageHolds(message_id, (queue_id,))
 
 
-def _lsns(message: Message) -> Iterator[int]:
+def _lsns(message: DetailedMessage) -> Iterator[int]:
     yield message.start
     for lsn, _ in message.pieces.copy().values():
         yield lsn

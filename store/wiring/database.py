@@ -137,7 +137,7 @@ def _check_header(path: str) -> None:
 
 
 @dataclass(frozen=True)
-class Address:
+class DatabaseAddress:
     """A catalog on a server. Its `str()` has no password."""
 
     url: URL
@@ -158,7 +158,7 @@ class Address:
         return [str(secret) for secret in found if secret]
 
 
-def parse_address(connect: str, catalog: str | None = None) -> Address:
+def parse_address(connect: str, catalog: str | None = None) -> DatabaseAddress:
     """The address that *connect* and *catalog* name. Raises `UnusableConnect`."""
     catalog = DEFAULT_CATALOG if catalog is None else catalog
     try:
@@ -177,10 +177,10 @@ def parse_address(connect: str, catalog: str | None = None) -> Address:
     if not catalog or len(catalog.encode()) > _MAX_CATALOG_BYTES or "\0" in catalog or catalog.startswith("pg_"):
         why = f"a catalog's name has 1 to {_MAX_CATALOG_BYTES} bytes and does not begin with pg_"
         raise UnusableConnect(f"--catalog {catalog!r}", why, "choose another one")
-    return Address(url, catalog)
+    return DatabaseAddress(url, catalog)
 
 
-def open_postgresql(address: Address, *, alone: bool) -> Database:
+def open_postgresql(address: DatabaseAddress, *, alone: bool) -> Database:
     """The catalog at *address*; nothing is asked of the server yet. Raises `UnusableConnect` if the driver is missing.
 
     *alone*: keep others out that want to be alone, from the first use on. They get `StoreInUse`.
@@ -294,7 +294,7 @@ def explaining(database: Database, what: str = "") -> Iterator[None]:
 
 def _explained(database: Database, error: DBAPIError, what: str) -> CairnError:
     said = " ".join(str(error.orig).split())
-    for secret in Address(database.engine.url, "").secrets:
+    for secret in DatabaseAddress(database.engine.url, "").secrets:
         said = said.replace(secret, "***")
     meaning = explain_sqlite(said) if database.namespace is None else _explain_postgresql(error, said)
     if meaning is None:

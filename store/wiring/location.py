@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from ...base.disk.real import RealDirectory, disk_error
 from ...base.errors import ForeignStore, UnusableConnect
-from .database import Address, parse_address
+from .database import DatabaseAddress, parse_address
 from .wiring import FILE_NAME as SQLITE_NAME
 from .wiring import Wiring
 
@@ -72,7 +72,7 @@ def told_place(store: str) -> str:
         return "a database on a server (which one, a damaged wiring.json does not tell)"
 
 
-def tell_place(store: str, address: Address, more: Mapping[str, str] | None = None) -> None:
+def tell_place(store: str, address: DatabaseAddress, more: Mapping[str, str] | None = None) -> None:
     """Write wiring.json durably, with what there is *more* to tell, if it does not name that place already."""
     if told_place(store) == str(address):
         return

@@ -11,12 +11,12 @@ from sqlalchemy import create_engine
 from sqlalchemy.engine import URL
 
 from ...base.disk.real import not_a_file
-from .database import Address, Database
+from .database import Database, DatabaseAddress
 from .wiring import Wiring
 
 
 @contextmanager
-def server_wiring(address: Address) -> Iterator[Wiring]:
+def server_wiring(address: DatabaseAddress) -> Iterator[Wiring]:
     """The wiring on a server, closed at the end of the context. Raises `UnusableConnect`, and what SQL means."""
     wiring = Wiring.connect(address, alone=False)
     try:

@@ -24,7 +24,7 @@ from ...base.disk.real import RealDirectory
 from ...base.errors import ForeignStore, StoreError
 from ..contract.wiring_rows import Arguments, BindingRow, ConfigRow, ExchangeRow, QueueRow, Rows
 from . import schema
-from .database import Address, Database, explaining, open_postgresql, open_sqlite
+from .database import Database, DatabaseAddress, explaining, open_postgresql, open_sqlite
 from .schema import MAX_NAME_BYTES, VERSION
 
 FILE_NAME = "wiring.sqlite"
@@ -45,7 +45,7 @@ class Wiring:
         return cls(database, lambda: RealDirectory(os.path.dirname(os.path.abspath(path))).sync())
 
     @classmethod
-    def connect(cls, address: Address, *, alone: bool = True) -> Wiring:
+    def connect(cls, address: DatabaseAddress, *, alone: bool = True) -> Wiring:
         """The wiring on the server at *address* (checklist E56, E57). Raises `UnusableConnect` without its driver.
 
         The server is not asked yet. *alone*: no other broker may have that catalog; it would get `StoreInUse`.

@@ -10,7 +10,7 @@ import pytest
 from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.errors import DiskFull
 from cairnmq.recovery.recover import recover
-from cairnmq.store.journaled.discarded_state import Kept
+from cairnmq.store.journaled.discarded_state import KeptState
 
 from ..broker.world import number_of
 from ..recovery.world import OPTIONS, MemoryWiring
@@ -25,12 +25,12 @@ class MemoryAside:
         self.kept: list[tuple[MemoryDirectory, object]] = []
         self.full = False
 
-    def keep(self, durable_lsn: int) -> Kept:
+    def keep(self, durable_lsn: int) -> KeptState:
         if self.full:
             raise DiskFull("aside", "no room", "make some")
         assert self._member.store.durable_lsn >= durable_lsn
         self.kept.append((self._member.disk.after_kill(), self._member.wiring.hold()))
-        return Kept(f"aside/{len(self.kept)}", durable_lsn)
+        return KeptState(f"aside/{len(self.kept)}", durable_lsn)
 
     def make_room(self) -> None:
         self.kept.clear()

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, NoReturn
 
 from cairnmq.base.errors import CairnError
 from cairnmq.recovery.report import RecoveryReport
-from cairnmq.store.contract.transaction import Dequeue, Put, Transaction, TxState
+from cairnmq.store.contract.transaction import Dequeue, Put, StoreTransaction, TxState
 from cairnmq.store.journaled.store import JournalStore
 
 
@@ -108,7 +108,7 @@ def messages_in(shown: Shown) -> set[int]:
     return {message_id for queue_id, on in shown.items() if queue_id != IN_DOUBT for message_id in on}
 
 
-def intentions(transaction: Transaction) -> frozenset[Intention]:
+def intentions(transaction: StoreTransaction) -> frozenset[Intention]:
     """What a prepared transaction is going to do."""
     return frozenset(
         ("dequeue" if isinstance(operation, Dequeue) else "enqueue", operation.message_id, operation.queue_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cairnmq.journal.format.block import BLOCK_HEAD_BYTES
 from cairnmq.journal.format.record import HEAD_BYTES
-from cairnmq.store.contract.transaction import Transaction, TxState
+from cairnmq.store.contract.transaction import StoreTransaction, TxState
 
 from .checker import number_of, xid_of
 from .cutting import power_cut
@@ -12,7 +12,7 @@ from .steps import Step, kill, pass_by, queues, some_queue, wait
 from .world import World
 
 
-def operations(world: World, transaction: Transaction, most: int, most_bytes: int) -> list[bytes]:
+def operations(world: World, transaction: StoreTransaction, most: int, most_bytes: int) -> list[bytes]:
     """Some of each kind; the contents of what is put."""
     contents: list[bytes] = []
     now = world.clock.wall_us()

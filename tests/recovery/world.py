@@ -29,7 +29,7 @@ from cairnmq.journal.write.open import MIN_CONTAINER_BYTES
 from cairnmq.recovery.recover import recover
 from cairnmq.recovery.report import RecoveryReport
 from cairnmq.store.contract.options import StoreOptions
-from cairnmq.store.contract.transaction import Dequeue, Put, Transaction
+from cairnmq.store.contract.transaction import Dequeue, Put, StoreTransaction
 from cairnmq.store.contract.wiring_rows import Arguments, QueueRow, Rows
 from cairnmq.store.journaled.store import JournalStore
 from cairnmq.store.wiring.database import Database, whole_transactions
@@ -317,12 +317,12 @@ class World:
             if message_id not in stays:
                 self.history.did(lsn, "dequeue", message_id, queue_id)
 
-    def begin(self, *, distributed: bool = False) -> Transaction:
+    def begin(self, *, distributed: bool = False) -> StoreTransaction:
         assert self.store is not None
         xid = xid_of(len(self.history.intended) + 1) if distributed else b""
         return self.store.transactions.begin(self.clock.wall_us(), xid=xid)
 
-    def commit(self, transaction: Transaction, contents: Iterable[bytes]) -> None:
+    def commit(self, transaction: StoreTransaction, contents: Iterable[bytes]) -> None:
         """All of it becomes true with one LSN; *contents* are those of its puts."""
         lsn = transaction.commit(self.clock.wall_us())
         made = iter(transaction.message_ids)
@@ -333,7 +333,7 @@ class World:
             kind: Literal["enqueue", "dequeue"] = "dequeue" if isinstance(operation, Dequeue) else "enqueue"
             self.history.did(lsn, kind, message_id, operation.queue_id)
 
-    def prepare(self, transaction: Transaction, contents: Iterable[bytes]) -> None:
+    def prepare(self, transaction: StoreTransaction, contents: Iterable[bytes]) -> None:
         number = number_of(transaction.xid)
         self.history.contents |= dict(zip(transaction.staged, contents, strict=True))
         self.history.intended[number] = intentions(transaction)

@@ -25,7 +25,7 @@ from cairnmq.base.errors import CairnError
 from cairnmq.recovery.recover import open_store
 from cairnmq.store.contract.dequeue_reason import Why
 from cairnmq.store.contract.options import StoreOptions
-from cairnmq.store.contract.transaction import Transaction
+from cairnmq.store.contract.transaction import StoreTransaction
 from cairnmq.store.journaled.store import JournalStore
 
 from ..store.stores import queue
@@ -89,7 +89,7 @@ class Clients:
         self.queues = [queue(self.store, name) for name in "abc"]
         self.messages: dict[int, Message] = {}
         self.transactions: list[Work] = []
-        self.prepared: list[tuple[Transaction, Work, Stay | None, int, int]] = []
+        self.prepared: list[tuple[StoreTransaction, Work, Stay | None, int, int]] = []
         self.locked: set[int] = set()
         self.ends: list[int] = []
         """By step: how far the log was durable when it was confirmed."""

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from cairnmq.recovery import open_sql
 from cairnmq.store.conformance.suite import StoreMachine, StoreMaker
-from cairnmq.store.contract.transaction import Transaction, TransactionLocks, Transactions
+from cairnmq.store.contract.transaction import StoreTransaction, TransactionLocks, Transactions
 from cairnmq.store.mapped.memory_store import MemoryStore
 from cairnmq.store.mapped.memory_tables import MemoryTables
 from cairnmq.store.mapped.store import MappedStore
@@ -73,7 +73,7 @@ def a_final_purge_leaves_transactions_open(patch: Patch) -> None:
 def late_transactions_are_done_all_the_same(patch: Patch) -> None:
     plain = Transactions.begin
 
-    def begin(self: Transactions, time_us: int, **more: Any) -> Transaction:
+    def begin(self: Transactions, time_us: int, **more: Any) -> StoreTransaction:
         return plain(self, time_us, **{**more, "timeout_us": 0})
 
     patch.setattr(Transactions, "begin", begin)
@@ -83,7 +83,7 @@ def late_transactions_are_done_all_the_same(patch: Patch) -> None:
 def a_commit_does_not_take(patch: Patch) -> None:
     plain = MappedTransactions._do
 
-    def do(self: MappedTransactions, transaction: Transaction) -> None:
+    def do(self: MappedTransactions, transaction: StoreTransaction) -> None:
         operations, transaction.operations = transaction.operations, transaction.operations[:2]
         plain(self, transaction)
         transaction.operations = operations

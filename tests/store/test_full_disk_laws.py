@@ -17,7 +17,7 @@ from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.errors import DiskFull
 from cairnmq.recovery.recover import recover
 from cairnmq.store.contract.options import StoreOptions
-from cairnmq.store.contract.transaction import Dequeue, Enqueue, Put, Transaction
+from cairnmq.store.contract.transaction import Dequeue, Enqueue, Put, StoreTransaction
 from cairnmq.store.journaled.store import JournalStore
 
 from ..recovery.world import MemoryWiring
@@ -47,7 +47,7 @@ class FullDisk(RuleBasedStateMachine):
         self.store = self.open()
         self.queues = [queue(self.store, name) for name in NAMES]
         self.there: dict[int, dict[int, None]] = {queue_id: {} for queue_id in self.queues}
-        self.open_ones: list[Transaction] = []
+        self.open_ones: list[StoreTransaction] = []
         self.prepared: list[bytes] = []
         self.xids = 0
 
@@ -175,7 +175,7 @@ class FullDisk(RuleBasedStateMachine):
             transaction.rollback(1)
         self.rest()
 
-    def _committed(self, transaction: Transaction) -> None:
+    def _committed(self, transaction: StoreTransaction) -> None:
         made = iter(transaction.message_ids)
         staged = {*transaction.staged}
         for operation in transaction.operations:

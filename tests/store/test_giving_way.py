@@ -13,7 +13,7 @@ from cairnmq.base.errors import DiskFull, TransactionTimedOut
 from cairnmq.journal.format.record import HEAD_BYTES
 from cairnmq.recovery.recover import recover
 from cairnmq.store.contract.options import StoreOptions
-from cairnmq.store.contract.transaction import Transaction
+from cairnmq.store.contract.transaction import StoreTransaction
 from cairnmq.store.journaled.store import JournalStore
 from tests.harness.store.spares import make_spares
 
@@ -75,23 +75,23 @@ def place() -> Place:
 # ---- transactions ---------------------------------------------------------------------------------------------------
 
 
-def roll_back(place: Place, transaction: Transaction) -> None:
+def roll_back(place: Place, transaction: StoreTransaction) -> None:
     transaction.rollback(NOW_US)
 
 
-def time_out(place: Place, transaction: Transaction) -> None:
+def time_out(place: Place, transaction: StoreTransaction) -> None:
     assert place.store.transactions.expire(NOW_US + 100) == [transaction]
     with pytest.raises(TransactionTimedOut):
         transaction.commit(NOW_US + 100)
 
 
-def be_killed(place: Place, transaction: Transaction) -> None:
+def be_killed(place: Place, transaction: StoreTransaction) -> None:
     place.restart()
 
 
 @pytest.mark.parametrize("end", [roll_back, time_out, be_killed])
 def test_what_a_transaction_has_staged_goes_though_no_record_of_it_fits(
-    place: Place, end: Callable[[Place, Transaction], None]
+    place: Place, end: Callable[[Place, StoreTransaction], None]
 ) -> None:
     """A record for each message would take several times the reserve. Nothing comes back, and all of the room does."""
     old = [place.store.put(place.queue, bytes(200), NOW_US)[0] for _ in range(300)]

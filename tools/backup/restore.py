@@ -24,7 +24,7 @@ from ...store.directory.lock import is_locked
 from ...store.directory.refusals import RESTORING
 from ...store.journaled.directory import OWN_NAMES, StoreDirectory
 from ...store.wiring.copy import read_queue_names
-from ...store.wiring.database import Address, parse_address
+from ...store.wiring.database import DatabaseAddress, parse_address
 from ...store.wiring.location import tell_place
 from ...store.wiring.wiring import FILE_NAME as WIRING_NAME
 from ...store.wiring.wiring import Wiring
@@ -71,7 +71,9 @@ def restore(
     return restored
 
 
-def _fill(backup: str, found: Manifest, target: str, address: Address | None, progress: Progress) -> RestoreResult:
+def _fill(
+    backup: str, found: Manifest, target: str, address: DatabaseAddress | None, progress: Progress
+) -> RestoreResult:
     """Make the store in the empty directory *target*; nothing is left there if that fails."""
     place = StoreDirectory(target)
     try:
@@ -99,7 +101,7 @@ def _refuse_target(target: str) -> None:
         raise CairnError(target, "the directory is not empty", "name one that does not exist; nothing is ever replaced")
 
 
-def _refuse_catalog(address: Address) -> None:
+def _refuse_catalog(address: DatabaseAddress) -> None:
     wiring = Wiring.connect(address)
     try:
         if wiring.is_identified():
@@ -108,7 +110,7 @@ def _refuse_catalog(address: Address) -> None:
         wiring.close()
 
 
-def _move_wiring(place: StoreDirectory, uuid: UUID, address: Address) -> None:
+def _move_wiring(place: StoreDirectory, uuid: UUID, address: DatabaseAddress) -> None:
     """From the file that was restored to the server, in one transaction; the store is complete before and after."""
     old, new = Wiring.open(place.wiring_path), Wiring.connect(address)
     try:

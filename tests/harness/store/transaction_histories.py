@@ -12,7 +12,7 @@ from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.errors import MessageLocked
 from cairnmq.recovery.recover import recover
 from cairnmq.store.contract.options import StoreOptions
-from cairnmq.store.contract.transaction import Transaction
+from cairnmq.store.contract.transaction import StoreTransaction
 from cairnmq.store.journaled.store import JournalStore
 from tests.checkpoints import MemoryCheckpoint
 from tests.recovery.world import MemoryWiring
@@ -125,12 +125,12 @@ class Life:
         else:
             txn.rollback(NOW_US)
 
-    def did(self, txn: Transaction, work: list[tuple[str, int, int]], contents: list[bytes]) -> None:
+    def did(self, txn: StoreTransaction, work: list[tuple[str, int, int]], contents: list[bytes]) -> None:
         ids = txn.message_ids
         self.model.contents |= dict(zip(ids, contents, strict=True))
         self.model.do([("put", ids[which], q) if what == "new" else (what, which, q) for what, which, q in work])
 
-    def prepare(self, txn: Transaction, work: list[tuple[str, int, int]], contents: list[bytes]) -> None:
+    def prepare(self, txn: StoreTransaction, work: list[tuple[str, int, int]], contents: list[bytes]) -> None:
         txn.prepare(NOW_US)
         self.model.contents |= dict(zip(txn.staged, contents, strict=True))
         self.model.prepared[txn.xid] = [
