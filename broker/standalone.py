@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from ..channel.ports import TerminalEnd
 from .federation.upstream_link import ReplicaPosition
 from .kernel.context import CoreContext
-from .nodes.registry import MakeQueue, NodeDeleted, NodeRegistry
+from .nodes.registry import MakeQueue, NodeDeleted, NodeRegistry, RenewQueue
 from .nodes.replication_port import Gathered, Kept, Report, Then, Work
 from .queues.policy import Policy
 from .queues.queue import Queue
@@ -70,8 +70,10 @@ class StandaloneAssembly:
     def moves(self, core: CoreContext) -> Moves:
         return LocalMoves(core)
 
-    def build(self, broker: object) -> None:
+    def build(
+        self, links: object, connections: object, upstreams: object, renew: RenewQueue
+    ) -> None:
         """Do nothing: a standalone broker has no parts of a member to build."""
 
-    def attach(self, broker: object) -> None:
+    def attach(self, in_doubt: object) -> None:
         """Do nothing: a standalone broker joins no cluster."""

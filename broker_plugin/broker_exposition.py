@@ -16,11 +16,11 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from ..base.accounts.audit import Audit
-from ..broker.broker import Broker
 from ..broker.federation.federated_queues import UP, FederatedQueue
 from ..broker.federation.upstream_link import DownstreamLink
 from ..broker.nodes.exchanges import Exchange
 from ..broker.outbound.connectors import Connector
+from ..broker.parts import BrokerParts
 from ..broker.queues.queue import Queue
 from ..router.kernel.core import Core
 from .exposition import PREFIX, Samples, Value, metric_of
@@ -47,16 +47,19 @@ class Figures:
     """The values that a scrape reads."""
 
     def __init__(
-        self, broker: Broker, core: Core, choice: QueueChoice, audit: Audit | None = None, full: str = ""
+        self, parts: BrokerParts, core: Core, choice: QueueChoice, audit: Audit | None = None, full: str = ""
     ) -> None:
-        self.broker = broker
         self.core = core
-        self.users = list(broker.users.by_name.values())
-        short = {"disk": bool(full), "memory": bool(broker.memory.waiting)}
+        self.context = context = parts.links.core
+        self.connections = parts.connections
+        self.remote = parts.remote
+        self.totals = parts.totals
+        self.users = list(context.users.by_name.values())
+        short = {"disk": bool(full), "memory": bool(context.memory.waiting)}
         self.alarms = Samples(("resource",), [((resource,), float(is_short)) for resource, is_short in short.items()])
         self.audit = audit
-        self.queues = list(broker.nodes.queues.values())
-        self.exchanges = list(broker.nodes.exchanges.values())
+        self.queues = list(parts.links.nodes.queues.values())
+        self.exchanges = list(parts.links.nodes.exchanges.values())
         self.shown_queues = choice.queues(self.queues)
         self.shown_exchanges = choice.exchanges(self.exchanges)
 
@@ -78,15 +81,15 @@ class Figures:
         return Samples(("mechanism", "reason"), [(labels, float(count)) for labels, count in sorted(found.items())])
 
     def by_connector(self, read: Callable[[Connector], float]) -> Samples:
-        found = list(self.broker.connectors.by_name.values())
+        found = list(self.remote.connectors.by_name.values())
         return Samples(("connector",), [((one.name,), float(read(one))) for one in found])
 
     def by_following(self, read: Callable[[FederatedQueue], float]) -> Samples:
-        found = list(self.broker.federated_queues.by_name.values())
+        found = list(self.remote.federated_queues.by_name.values())
         return Samples(("queue",), [((one.name,), float(read(one))) for one in found])
 
     def by_follower(self, read: Callable[[DownstreamLink], float]) -> Samples:
-        found = list(self.broker.upstreams.feeders)
+        found = list(self.remote.upstreams.feeders)
         return Samples(("queue", "follower"), [((one.queue.name, one.follower), float(read(one))) for one in found])
 
 
@@ -107,16 +110,16 @@ class BrokerFamily(NamedTuple):
 _BUILD = Samples(("version",), [((version("cairnmq"),), 1.0)])
 BROKER_FAMILIES = (
     BrokerFamily("build_info", "gauge", "The version of the broker; always 1.", lambda f: _BUILD),
-    BrokerFamily("connections", "gauge", "Connections.", lambda f: len(f.broker.connections.by_end)),
+    BrokerFamily("connections", "gauge", "Connections.", lambda f: len(f.connections.by_end)),
     BrokerFamily(
-        "connections_opened_total", "counter", "Connections opened so far.", lambda f: f.broker.connections.opened
+        "connections_opened_total", "counter", "Connections opened so far.", lambda f: f.connections.opened
     ),
     BrokerFamily(
         "auth_failures_total", "counter", "Failed logins by SASL mechanism and class of reason.",
         lambda f: f.by_login_failure(),
     ),
-    BrokerFamily("links", "gauge", "Links.", lambda f: len(f.broker.connections.links)),
-    BrokerFamily("connectors", "gauge", "Connectors.", lambda f: len(f.broker.connectors.by_name)),
+    BrokerFamily("links", "gauge", "Links.", lambda f: len(f.connections.links)),
+    BrokerFamily("connectors", "gauge", "Connectors.", lambda f: len(f.remote.connectors.by_name)),
     BrokerFamily(
         "connector_up", "gauge", "1 while it has a connection.",
         lambda f: f.by_connector(lambda c: c.connection is not None),
@@ -125,9 +128,9 @@ BROKER_FAMILIES = (
         "connector_failures_total", "counter", "Tries that failed, and connections that broke.",
         lambda f: f.by_connector(lambda c: c.failures),
     ),
-    BrokerFamily("routed_links", "gauge", "Links that go on to others.", lambda f: len(f.broker.link_routes.pairs)),
+    BrokerFamily("routed_links", "gauge", "Links that go on to others.", lambda f: len(f.remote.link_routes.pairs)),
     BrokerFamily(
-        "routers", "gauge", "Other brokers that can be reached.", lambda f: len(f.broker.network.topology.next_hops)
+        "routers", "gauge", "Other brokers that can be reached.", lambda f: len(f.remote.network.topology.next_hops)
     ),
     BrokerFamily(
         "following_up", "gauge", "1 while the source that it follows is there.",
@@ -142,7 +145,7 @@ BROKER_FAMILIES = (
     ),
     BrokerFamily(
         "following_lag_seconds", "gauge", "The time since all that was done at the source was here.",
-        lambda f: f.by_following(lambda one: one.lag_s(f.broker.clock.wall_us())),
+        lambda f: f.by_following(lambda one: one.lag_s(f.context.clock.wall_us())),
     ),
     BrokerFamily(
         "follower_behind_bytes", "gauge", "Of the log, of all queues, what a follower that is there has not got.",
@@ -158,29 +161,29 @@ BROKER_FAMILIES = (
     BrokerFamily("consumers", "gauge", "Consumers of all queues.", lambda f: f.of_queues(lambda q: q.taker_count)),
     BrokerFamily(
         "put_messages_total", "counter", "Messages put on any queue.",
-        lambda f: f.of_queues(lambda q: q.enqueued) + f.broker.former.enqueued,
+        lambda f: f.of_queues(lambda q: q.enqueued) + f.totals.enqueued,
     ),
     BrokerFamily(
         "taken_messages_total", "counter", "Messages taken off any queue for good.",
-        lambda f: f.of_queues(lambda q: q.taken) + f.broker.former.taken,
+        lambda f: f.of_queues(lambda q: q.taken) + f.totals.taken,
     ),
     BrokerFamily(
         "dead_lettered_messages_total", "counter", "Those of them that were rejected, or failed too often.",
-        lambda f: f.of_queues(lambda q: q.dead_lettered) + f.broker.former.dead_lettered,
+        lambda f: f.of_queues(lambda q: q.dead_lettered) + f.totals.dead_lettered,
     ),
     BrokerFamily(
         "expired_messages_total", "counter", "Those of them whose time was over.",
-        lambda f: f.of_queues(lambda q: q.expired) + f.broker.former.expired,
+        lambda f: f.of_queues(lambda q: q.expired) + f.totals.expired,
     ),
     BrokerFamily(
         "routed_messages_total", "counter", "Messages that an exchange had a queue for.",
-        lambda f: f.of_exchanges(lambda e: e.routed) + f.broker.former.routed,
+        lambda f: f.of_exchanges(lambda e: e.routed) + f.totals.routed,
     ),
     BrokerFamily(
         "unroutable_messages_total", "counter", "Messages that an exchange had no queue for.",
-        lambda f: f.of_exchanges(lambda e: e.unrouted) + f.broker.former.unrouted,
+        lambda f: f.of_exchanges(lambda e: e.unrouted) + f.totals.unrouted,
     ),
-    BrokerFamily("memory_used_bytes", "gauge", "What waiting messages hold.", lambda f: f.broker.memory.used_bytes),
+    BrokerFamily("memory_used_bytes", "gauge", "What waiting messages hold.", lambda f: f.context.memory.used_bytes),
     BrokerFamily(
         "alarm", "gauge", "1 while the disk is full, or senders wait for memory.", lambda f: f.alarms,
     ),
@@ -192,7 +195,7 @@ BROKER_FAMILIES = (
         "throttled_links", "gauge", "Senders that wait for room of a user, or for their user's pace.",
         lambda f: sum(len(user.blocked) + len(user.paced) for user in f.users),
     ),
-    BrokerFamily("memory_limit_bytes", "gauge", "What they may hold.", lambda f: f.broker.memory.limit_bytes),
+    BrokerFamily("memory_limit_bytes", "gauge", "What they may hold.", lambda f: f.context.memory.limit_bytes),
     BrokerFamily("core_steps_total", "counter", "Batches of decisions.", lambda f: f.core.steps),
     BrokerFamily("core_busy_seconds_total", "counter", "The time that they took.", lambda f: f.core.busy_s),
     BrokerFamily(
@@ -241,14 +244,14 @@ class BrokerCollector(Collector):
 
     def __init__(
         self,
-        broker: Broker,
+        parts: BrokerParts,
         core: Core,
         choice: QueueChoice,
         audit: Audit | None = None,
         why_full: Callable[[], str] = str,
     ) -> None:
         """*why_full*: why nothing more can be stored; empty if it can. Any thread."""
-        self._broker = broker
+        self._parts = parts
         self._why_full = why_full
         self._audit = audit
         self._core = core
@@ -256,7 +259,7 @@ class BrokerCollector(Collector):
         self._highest: dict[str, float] = {}
 
     def collect(self) -> Iterator[Metric]:
-        figures = Figures(self._broker, self._core, self._choice, self._audit, self._why_full())
+        figures = Figures(self._parts, self._core, self._choice, self._audit, self._why_full())
         for family in BROKER_FAMILIES:
             value = family.value(figures)
             if family.kind == "counter" and isinstance(value, int | float):

@@ -12,8 +12,8 @@ import threading
 from collections.abc import Callable
 
 from ..base.errors import CairnError
-from ..broker.access_reload import revise
-from ..broker.broker import Broker
+from ..broker.access_review import AccessReview
+from ..broker.links.context import LinkContext
 from ..broker.nodes.access_control import Access
 from ..broker.nodes.access_control import read as read_access
 from ..broker.users.quotas import Quota, Quotas
@@ -31,14 +31,18 @@ def quotas_of(access: Access | None, defaults: Quota) -> Quotas:
 class FileReload:
     """The reloading of a broker's files. Any thread, but for actions that it posts to the core."""
 
-    def __init__(self, acl_file: str, quota: Quota, router: Router, broker: Broker, post: Callable[..., None]) -> None:
+    def __init__(
+        self, acl_file: str, quota: Quota, router: Router, links: LinkContext, review: AccessReview
+    ) -> None:
         self._acl_file = acl_file
         self._quota = quota
         self._router = router
-        self._broker = broker
-        self._post = post
+        self._resolver = links.resolver
+        self._users = links.core.users
+        self._post = links.core.post
+        self._review = review
         self._lock = threading.Lock()
-        broker.why_gone = self._why_gone
+        review.why_gone = self._why_gone
 
     def reload(self, done: Callable[[int], None]) -> None:
         """Read all files again; *done* gets the number of closed connections and links, on the core.
@@ -56,9 +60,9 @@ class FileReload:
             self._post(self._apply, access, done)
 
     def _apply(self, access: Access | None, done: Callable[[int], None]) -> None:
-        self._broker.resolver.access = access
-        self._broker.users.set_quotas(quotas_of(access, self._quota))
-        gone = revise(self._broker)
+        self._resolver.access = access
+        self._users.set_quotas(quotas_of(access, self._quota))
+        gone = self._review.revise()
         log.info("users, access rules and certificates were read again; %d connections and links had to go", gone)
         done(gone)
 
@@ -68,4 +72,4 @@ class FileReload:
             return "its certificate was revoked"
         if end.user and end.user != end.certified and not self._router.credentials.knows(end.user):
             return "its user was removed"
-        return self._broker.why_not_in(end.user)
+        return self._resolver.why_not_in(end.user)

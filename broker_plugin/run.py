@@ -113,16 +113,19 @@ class RunningBroker:
             notes=self._store if options.store.acquisitions and isinstance(self._store, JournalStore) else None,
         )
         self._manager = manager
-        self._file_reload = FileReload(options.acl_file, options.quota, self._router, self._broker, self._post)
+        self._file_reload = FileReload(
+            options.acl_file, options.quota, self._router, self._broker.links, self._broker.review
+        )
         own_types = () if self._membership is None else (ClusterType(self._membership.core),)
-        serve(self._broker, self._broker.resolver.why_not, self._reload_for, own_types, self._audit)
+        serve(self._broker.parts, self._broker.resolver.why_not, self._reload_for, own_types, self._audit)
         room_again = self._broker.sender_credit.grant_withheld
         self._store.start(self._durable, self._journal_failed, lambda: self._post(room_again))
-        self._broker.link_routes.start(options.link_routes)
-        self._broker.auto_links.start(options.auto_links)
-        self._router.start(self._broker, self._core)
+        remote = self._broker.remote
+        remote.link_routes.start(options.link_routes)
+        remote.auto_links.start(options.auto_links)
+        self._router.start(self._broker.drivers, self._core)
         dialler = self._router.outbound_connections
-        self._post(self._broker.connectors.start, dialler, options.connect_to, options.secrets_dir)
+        self._post(remote.connectors.start, dialler, options.connect_to, options.secrets_dir)
         if self._membership is None:
             self._health.serving(self._why_full)
         else:
@@ -130,7 +133,7 @@ class RunningBroker:
             self._membership.start(self._router.watch, self._post)
         if self._metrics is not None:
             store = self._store
-            of_broker = BrokerCollector(self._broker, self._core, options.metrics_of, self._audit, self._why_full)
+            of_broker = BrokerCollector(self._broker.parts, self._core, options.metrics_of, self._audit, self._why_full)
             self._metrics.show(of_broker)
             if self._membership is not None:
                 self._metrics.show(ClusterCollector(self._membership.core))
@@ -141,7 +144,7 @@ class RunningBroker:
         self._durable(self._store.durable_lsn)  # what recovery left without anything in it goes, also without traffic
         if manager is not None:
             manager.ready(self._listening)
-            self._post(manager.keep_alive, self._broker.scheduler)
+            self._post(manager.keep_alive, self._broker.core.scheduler)
 
     @property
     def address(self) -> str:
@@ -215,14 +218,15 @@ class RunningBroker:
             return
 
         def applied(gone: int) -> None:
-            manager.reloaded(self._listening, self._broker.scheduler)
+            manager.reloaded(self._listening, self._broker.core.scheduler)
             done(gone)
 
         manager.reloading()
         try:
             self._file_reload.reload(applied)
         except CairnError as error:
-            self._post(manager.reloaded, f"{self._listening}; nothing is reloaded: {error}", self._broker.scheduler)
+            status = f"{self._listening}; nothing is reloaded: {error}"
+            self._post(manager.reloaded, status, self._broker.core.scheduler)
             raise
 
     def stop(self) -> None:
@@ -230,7 +234,7 @@ class RunningBroker:
         self._health.stopping()
         if self._manager is not None:
             self._manager.stopping()
-        self._post(self._broker.stopping)
+        self._post(self._broker.returns.stopping)
         self._router.stop()
         for process in self._beside:
             process.stop()
@@ -266,7 +270,7 @@ class RunningBroker:
 
     def _finish_step(self) -> None:
         assert self._core.is_current()  # what the broker and the store change, they change on the core (C9)
-        self._broker.finish_step()
+        self._broker.steps.finish()
 
     def _post(self, action: Callable[..., None], *args: Any) -> None:
         self._core.post(action, *args)
@@ -277,7 +281,7 @@ class RunningBroker:
 
     def _became_durable(self, lsn: int) -> None:
         self._store.became_durable(lsn)
-        self._broker.durable()
+        self._broker.steps.durable()
 
     def _journal_failed(self, error: JournalError) -> None:
         self._core.fail(error)

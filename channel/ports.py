@@ -360,6 +360,3 @@ class Drivers(Protocol):
 
         By then they may go on.
         """
-
-    def finish_step(self) -> None:
-        """A batch of actions was handled: hand out messages, have what was recorded made durable."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from ..broker.broker import Broker
+from ..broker.federation.upstream import Upstreams
+from ..broker.kernel.connections import Connections
 from ..broker.kernel.context import CoreContext
-from ..broker.nodes.registry import MakeQueue, NodeDeleted
+from ..broker.links.context import LinkContext
+from ..broker.nodes.registry import MakeQueue, NodeDeleted, RenewQueue
 from ..broker.transactions.moves import Moves
 from ..broker.transactions.replicated_moves import ReplicatedMoves
+from ..broker.transactions.xa import InDoubt
 from .broker_handler import BrokerHandler
 from .member import ClusterMember
 from .nodes.cluster_nodes import ClusterNodes
@@ -27,9 +30,11 @@ class ClusterAssembly:
     def moves(self, core: CoreContext) -> Moves:
         return ReplicatedMoves(core, self.members)
 
-    def build(self, broker: Broker) -> None:
-        self.members.returns = ReplicatedReturns(broker.core.post, self.members)
-        self._member.build(broker, self.members.returns.order)
+    def build(
+        self, links: LinkContext, connections: Connections, upstreams: Upstreams, renew: RenewQueue
+    ) -> None:
+        self.members.returns = ReplicatedReturns(links.core.post, self.members)
+        self._member.build(links, connections, upstreams, renew, self.members.returns.order)
 
-    def attach(self, broker: Broker) -> None:
-        self._member.attach()
+    def attach(self, in_doubt: InDoubt) -> None:
+        self._member.attach(in_doubt)

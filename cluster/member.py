@@ -11,11 +11,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from ..base.clock import Clock
 from ..base.errors import CairnError
-from ..broker.broker import Broker
+from ..broker.federation.upstream import Upstreams
+from ..broker.kernel.connections import Connections
+from ..broker.links.context import LinkContext
+from ..broker.nodes.registry import RenewQueue
 from ..broker.queues.queue import Queue
+from ..broker.transactions.xa import InDoubt
 from ..store.contract.transaction import TxState
 from .apply_loop import ApplyLoop, ControlHandler
 from .feeds.feeds import ReplicatedFeeds
@@ -106,36 +111,44 @@ class ClusterMember:
 
     # ---- the parts ------------------------------------------------------------------------------------------------
 
-    def build(self, broker: Broker, release_all: Callable[[], None]) -> None:
+    def build(
+        self,
+        links: LinkContext,
+        connections: Connections,
+        upstreams: Upstreams,
+        renew: RenewQueue,
+        release_all: Callable[[], None],
+    ) -> None:
         """Builds the parts, each after those that it uses, and subscribes them to the events.
 
-        *release_all*: multicasts the releases of a step.
+        *renew*: replaces a queue by an empty one; *release_all*: multicasts the releases of a step.
         """
+        core = links.core
         nodes, options = self.nodes, self._options
-        store, clock, touch = broker.store, self._clock, broker.core.schedule_dispatch
-        self.broker = broker
+        store, clock, touch = core.store, self._clock, core.schedule_dispatch
+        self._post = core.post
         self.context = context = MemberContext(
-            self.state, clock, broker.scheduler, store, broker.loader, self.broadcaster, self.locals, self.commits,
+            self.state, clock, core.scheduler, store, core.loader, self.broadcaster, self.locals, self.commits,
             self.inbox, self.events, self.fail,
         )  # fmt: skip
         self.owners = owners = QueueOwnerHandler(context, release_all, touch)
-        self.feeds = ReplicatedFeeds(broker, context, owners)
+        self.feeds = ReplicatedFeeds(upstreams, context, owners)
         self.progress_record = ProgressRecord(store, clock)
-        self.messages = MessageHandler(store, clock, owners, self.commits, broker.returns, touch)
+        self.messages = MessageHandler(store, clock, owners, self.commits, links.returns, touch)
         self.transactions = TransactionHandler(store, clock, owners, self.messages, touch)
         self.liveness = Liveness(context, self.group, owners.replicas, options.silence_s)
         self.self_delivery_check = SelfDeliveryCheck(context, self.liveness.may_dispatch, owners.hold)
         self.commit_delays = CommitDelays(context, self.group)
         self.clock_skew = ClockSkew(self.state.name, clock)
         self.queries = ClusterQueries(context)
-        self.client_disconnector = ClientDisconnector(self.service, broker.connections, broker.transactions, owners)
-        self.flow = FlowControl(context, broker.sender_credit.grant_withheld, options.flow_limit_bytes)
+        self.client_disconnector = ClientDisconnector(self.service, connections, links.transactions, owners)
+        self.flow = FlowControl(context, links.credit.grant_withheld, options.flow_limit_bytes)
         self.wiring_changes = WiringChanges(context, nodes, self.flow)
         self.divergent_state = DivergentState(context, options.aside)
         self.sender = TransferSender(context, self.group, self.progress_record, owners, nodes, release_all)
         self.receiver = TransferReceiver(
             context, self.progress_record, owners, nodes, self.messages, self.sender, self.divergent_state,
-            self.clock_skew, broker.renew,
+            self.clock_skew, renew,
         )  # fmt: skip
         self.bootstrap = Bootstrap(
             context, self.progress_record, owners, nodes, self.receiver, self.sender, self.clock_skew
@@ -151,7 +164,7 @@ class ClusterMember:
         self.progress = MemberProgress(context, self.progress_record, self.apply_loop, self.flow, self.receiver)
         self.view_change = ViewChange(
             context, self.group, self.progress_record, owners, self.flow, self.client_disconnector,
-            broker.transactions, self.receiver, self.bootstrap, self.liveness, self.not_serving_log,
+            links.transactions, self.receiver, self.bootstrap, self.liveness, self.not_serving_log,
             lambda: self.apply_loop.position,
         )  # fmt: skip
         self._subscribe()
@@ -207,17 +220,17 @@ class ClusterMember:
 
     # ---- the start and the end ------------------------------------------------------------------------------------
 
-    def attach(self) -> None:
-        """Begins to join the group, once the queue of the mark exists."""
-        self.nodes.create_queue(NAME, {}, self._marked)
+    def attach(self, in_doubt: InDoubt) -> None:
+        """Begins to join the group, once the queue of the mark exists. *in_doubt*: distributed transactions."""
+        self.nodes.create_queue(NAME, {}, partial(self._marked, in_doubt))
 
-    def _marked(self, made: Queue | Exception) -> None:
+    def _marked(self, in_doubt: InDoubt, made: Queue | Exception) -> None:
         if isinstance(made, Exception):
             self.fail("the mark of the cluster can't be kept", str(made))
             return
         self.progress_record.read(made.queue_id)
         self.progress_record.heard_now = self.commits.begun
-        if any(one.state is TxState.PREPARED for one in self.broker.in_doubt.in_doubt()):
+        if any(one.state is TxState.PREPARED for one in in_doubt.in_doubt()):
             self.fail(
                 "its store has distributed transactions in doubt",
                 "start it without a cluster, and end them: cairnmq ctl transactions list",
@@ -238,7 +251,7 @@ class ClusterMember:
             self.group.force()
         self._joined = True
         self.not_serving_log.begin()
-        self.broker.later(_nothing)
+        self._post(_nothing)
 
     def leave(self) -> None:
         """Stops in order: the mark records how much of what was received is applied."""

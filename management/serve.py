@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..base.accounts.audit import Audit
-from ..broker.broker import Broker
+from ..broker.parts import BrokerParts
 from .entities.clients import ConnectionType, LinkType, SessionType
 from .entities.connectors import AutoLinkType, ConnectorType, LinkRouteType, RouterType
 from .entities.exchanges import BindingType, ExchangeType
@@ -23,49 +23,51 @@ from .protocol.entity import Type
 
 
 def serve(
-    broker: Broker,
+    parts: BrokerParts,
     why_not: WhyNot,
     reload: Reload | None = None,
     more: Sequence[Type] = (),
     audit: Audit | None = None,
 ) -> Management:
-    """Attach the management node to *broker*.
+    """Attach the management node to the broker that has *parts*.
 
     *why_not* is asked before every operation, also those that only read (A13).
     *reload* reads the files of users, rules and certificates again.
     *more*: types of whoever runs the broker. *audit*: where changes are recorded.
     """
-    types = make_types(broker, reload, more)
-    operations = NodeOperations(broker.background, broker.members, types)
-    node = Management(broker.core, broker.connections, broker.resolver, why_not, operations.do, audit)
-    broker.endpoints[ADDRESS] = node
-    broker.members.reports_by(reporter(types))
+    links = parts.links
+    types = make_types(parts, reload, more)
+    operations = NodeOperations(links.core.background, links.members, types)
+    node = Management(links.core, parts.connections, links.resolver, why_not, operations.do, audit)
+    parts.endpoints[ADDRESS] = node
+    links.members.reports_by(reporter(types))
     return node
 
 
-def make_types(broker: Broker, reload: Reload | None = None, more: Sequence[Type] = ()) -> dict[str, Type]:
+def make_types(parts: BrokerParts, reload: Reload | None = None, more: Sequence[Type] = ()) -> dict[str, Type]:
     """Return all types by name, those of *more* included. *reload* reads users, rules and certificates again."""
-    core, nodes, connections, network = broker.core, broker.nodes, broker.connections, broker.network
-    queues = QueueType(nodes, broker.resolver, connections, core.users, broker.purge)
+    links, connections, remote = parts.links, parts.connections, parts.remote
+    core, nodes = links.core, links.nodes
+    queues = QueueType(nodes, links.resolver, connections, core.users)
     queues.add(PeekOperation(core).operation(queues))
-    mover = MoverContext(core, broker.resolver, broker.returns, broker.when_answered)
+    mover = MoverContext(core, links.resolver, links.returns, parts.when_answered)
     queues.add(MoveOperation(mover).operation(queues))
     types: Sequence[Type] = (
         queues,
         ExchangeType(nodes),
-        BindingType(nodes, broker.compiler),
+        BindingType(nodes, parts.compiler),
         TemplateType(nodes),
         ConnectionType(connections, core.loader),
         SessionType(connections),
         LinkType(connections, core.loader),
         UserType(core.users),
-        ConnectorType(broker.connectors, network, broker.link_routes),
-        LinkRouteType(broker.link_routes),
-        AutoLinkType(broker.auto_links),
-        FollowingType(broker.federated_queues, core.clock),
-        FollowerType(broker.upstreams),
-        RouterType(network),
-        TransactionType(core, connections, broker.transactions, broker.in_doubt),
+        ConnectorType(remote.connectors, remote.network, remote.link_routes),
+        LinkRouteType(remote.link_routes),
+        AutoLinkType(remote.auto_links),
+        FollowingType(remote.federated_queues, core.clock),
+        FollowerType(remote.upstreams),
+        RouterType(remote.network),
+        TransactionType(core, connections, links.transactions, parts.in_doubt),
         BrokerType(core, nodes, connections, reload),
         StoreType(core.store),
         *more,

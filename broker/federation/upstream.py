@@ -167,7 +167,8 @@ class LogFeeder(DownstreamLink):
         queue: Queue,
         mark: Bookmark,
     ) -> None:
-        super().__init__(core, ended, terminal, queue, mark.name, mark.lsn)
+        super().__init__(core.scheduler, ended, terminal, queue, mark.name, mark.lsn)
+        self._loader = core.loader
         self._mark = mark
         self._store = store
         self._feed: Feed | None = None
@@ -205,7 +206,7 @@ class LogFeeder(DownstreamLink):
             return
         self._is_busy, self._seen_lsn = True, durable_lsn
         cut_lsn = self._store.journal.cut_lsn
-        self._context.loader.ask(lambda: feed.take(room, durable_lsn, cut_lsn), self._fed)
+        self._loader.ask(lambda: feed.take(room, durable_lsn, cut_lsn), self._fed)
 
     def _fed(self, fed: Fed) -> None:
         self._is_busy, self._is_idle = False, fed.is_idle
@@ -234,11 +235,11 @@ class LogFeeder(DownstreamLink):
     def _moved(self) -> None:
         if self.place >= self._mark.lsn + MARK_BYTES and self._store.bookmarks is not None:
             self._mark = self._mark._replace(lsn=self.place)
-            self._context.loader.ask(partial(self._store.bookmarks.move, self._mark), _marked)
+            self._loader.ask(partial(self._store.bookmarks.move, self._mark), _marked)
 
     def _forget(self) -> None:
         if self._store.bookmarks is not None:
-            self._context.loader.ask(partial(self._store.bookmarks.remove, self._mark.name), _marked)
+            self._loader.ask(partial(self._store.bookmarks.remove, self._mark.name), _marked)
 
 
 def _marked(error: CairnError | None) -> None:

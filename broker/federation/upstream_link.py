@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from ...amqp.native.proton_ffi import ACCEPTED
 from ...channel.ports import Outcome, TerminalEnd
-from ..kernel.context import CoreContext
 from ..kernel.idle_driver import IdleDriver
 from ..queues.queue import Queue
+from ..scheduling.scheduler import Scheduler
 
 TICK_S = 1.0
 """Seconds between messages to a downstream while nothing changes."""
@@ -33,7 +33,7 @@ class DownstreamLink(IdleDriver):
 
     def __init__(
         self,
-        core: CoreContext,
+        scheduler: Scheduler,
         ended: Callable[[DownstreamLink], None],
         terminal: TerminalEnd,
         queue: Queue,
@@ -45,7 +45,7 @@ class DownstreamLink(IdleDriver):
         self.follower = follower
         self.place = place
         """The position up to which the downstream has the queue on disk."""
-        self._context = core
+        self._scheduler = scheduler
         self._ended = ended
         self._limit = self._forwarded = 0
         self._is_over = False
@@ -79,7 +79,7 @@ class DownstreamLink(IdleDriver):
     def _begin(self) -> None:
         """Begin the feed."""
         self.terminal.opened(self, None, 0)
-        self._context.scheduler.after(TICK_S, self._tick)
+        self._scheduler.after(TICK_S, self._tick)
 
     def _forward(self, messages: Sequence[tuple[int, bytes]]) -> None:
         """Each with the place of the step that ends with it; 0 if none does."""
@@ -92,7 +92,7 @@ class DownstreamLink(IdleDriver):
             return
         if self._forwarded < self._limit and (said := self._idle_message()) is not None:
             self._forward([(0, said)])
-        self._context.scheduler.after(TICK_S, self._tick)
+        self._scheduler.after(TICK_S, self._tick)
 
     def _end(self) -> None:
         self._is_over = True

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...channel.ports import TerminalEnd
+from ...channel.ports import ConnectionEnd, TerminalEnd
 
 
 class BrokerEvents:
-    """Callbacks for connections and links that are closed, and for the log. Core only.
+    """Callbacks for connections, links, and the log. Core only.
 
     A part appends a callback to the list of an event. Callbacks run in the order in which they were added.
     """
 
     def __init__(self) -> None:
+        self.connection_opened: list[Callable[[ConnectionEnd], None]] = []
         self.connection_closed: list[Callable[[object], None]] = []
         self.link_closed: list[Callable[[TerminalEnd], None]] = []
         self.durable: list[Callable[[], None]] = []

@@ -7,7 +7,7 @@ from ..nodes.targets import ExchangeTarget
 from .context import LinkContext
 from .enqueue import Enqueuer
 from .exchange_route import ExchangeRoute
-from .handlers import ResumableLinks
+from .handlers import LinkHandlers, ResumableLinks
 from .producer import Producer
 
 MOST_RESUMING_CREDIT = 100
@@ -22,6 +22,10 @@ class ExchangeLinks:
         self._links = links
         self._resumable = resumable
         self._credit = credit
+
+    def register(self, handlers: LinkHandlers) -> None:
+        """Register the handler of links to and from exchanges."""
+        handlers.targets[ExchangeTarget] = self.open
 
     def open(self, place: ExchangeTarget, wish: Open, terminal: TerminalEnd) -> None:
         """Open a link to or from an exchange, or refuse it."""

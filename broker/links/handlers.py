@@ -49,11 +49,13 @@ class LinkHandlers:
     4. `targets` open all others, by the type of the target.
     """
 
-    def __init__(self, endpoints: Mapping[str, Endpoint], without_source: Handler, relay: Handler) -> None:
+    relay: Handler
+    """Opens a link of a sender without an address. A feature registers it."""
+
+    def __init__(self, endpoints: Mapping[str, Endpoint], without_source: Handler) -> None:
         """*endpoints*: by address. No queue is made for these: they begin with a dollar."""
         self.claims: list[Claim] = []
         self.without_source = without_source
-        self.relay = relay
         self.endpoints = endpoints
         self.prefixes: dict[str, Handler] = {}
         """Handlers by the beginning of the address."""

@@ -12,7 +12,7 @@ from .consumer import Consumer
 from .context import LinkContext
 from .enqueue import Enqueuer
 from .filtered_consumer import FilteredBrowser, FilteredConsumer, asked_for
-from .handlers import ResumableLinks
+from .handlers import LinkHandlers, ResumableLinks
 from .producer import Producer, QueueRoute
 
 STOLEN = ("amqp:link:stolen", "the client attached that link anew")
@@ -27,6 +27,10 @@ class QueueLinks:
         self._connections = connections
         self._resumable = resumable
         self._credit = credit
+
+    def register(self, handlers: LinkHandlers) -> None:
+        """Register the handler of links to and from queues."""
+        handlers.targets[Queue] = self.open
 
     def open(self, queue: Queue, wish: Open, terminal: TerminalEnd) -> None:
         """Open a link to or from an existing queue, or refuse it."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 from ...amqp.codec import decode
 from ...amqp.codec.types import Described
 from ..queues.queue import Queue
+from .registry import NodeRegistry
 
 CLOSE, NO_LINKS, NO_MESSAGES, NEITHER = "close", "no-links", "no-messages", "no-links-or-messages"
 _POLICIES = {
@@ -45,3 +46,14 @@ def is_over(queue: Queue) -> bool:
     if policy == NO_MESSAGES:
         return queue.was_filled and not queue.messages
     return policy == NEITHER and (queue.was_linked or queue.was_filled) and not has_links and not queue.messages
+
+
+def check(nodes: NodeRegistry, queue: Queue) -> None:
+    """Delete *queue* if the lifetime that its policy sets is over."""
+    queue.was_filled = queue.was_filled or queue.messages > 0
+    if queue.order.deletes() and not queue.is_deleting and is_over(queue):
+        nodes.delete_queue(queue, _ignore, "it is not needed any more")
+
+
+def _ignore(result: object) -> None:
+    """Ignore the result; failures are logged."""

@@ -53,6 +53,10 @@ class NodeDeleted(Protocol):
     def __call__(self, node: Queue | Exchange, why: str) -> None: ...
 
 
+RenewQueue = Callable[[Queue], Queue]
+"""Replaces a durable queue by an empty one without bindings."""
+
+
 class NodeRegistry:
     """All queues and exchanges of one broker, by name."""
 

@@ -29,10 +29,10 @@ from ...amqp.codec.primitives import Malformed
 from ...amqp.links.values import Terminus
 from ...base.errors import CairnError, StoreError
 from ...channel.ports import DriverEnd, Open, TerminalEnd
-from ..kernel.context import CoreContext
 from ..queues.ports import FilteringConsumer, QueueConsumer
 from ..queues.queue import Queue
 from ..selector.compiler import selector
+from ..users.user_accounts import UserAccounts
 from .access_control import RECEIVE
 from .addresses import SUBSCRIPTION_PREFIX
 from .binding_filter import NOT_FROM, SELECTOR
@@ -83,17 +83,17 @@ OpenResumable = Callable[[Open, TerminalEnd, Queue, bytes], None]
 class Subscriptions:
     """Creates subscriptions, finds existing ones, and ends them."""
 
-    def __init__(
-        self,
-        core: CoreContext,
-        nodes: NodeRegistry,
-        resolver: Resolver,
-        make_consumer: MakeConsumer,
-        open_resumable: OpenResumable,
-    ) -> None:
-        self._core = core
+    _make_consumer: MakeConsumer
+    _open_resumable: OpenResumable
+
+    def __init__(self, users: UserAccounts, nodes: NodeRegistry, resolver: Resolver) -> None:
+        """`connect` comes before the first link."""
+        self._users = users
         self._nodes = nodes
         self._resolver = resolver
+
+    def connect(self, make_consumer: MakeConsumer, open_resumable: OpenResumable) -> None:
+        """Set the functions that open links to subscriptions, which are built later."""
         self._make_consumer = make_consumer
         self._open_resumable = open_resumable
 
@@ -193,8 +193,8 @@ class Subscriptions:
                 wish.user, asked.queue, arguments, lambda queue: self._bind(queue, asked, wish, terminal)
             )
         else:
-            denial = self._core.users.of(wish.user).queue_denial()
-            owned = self._core.users.owned(arguments, wish.user)
+            denial = self._users.of(wish.user).queue_denial()
+            owned = self._users.owned(arguments, wish.user)
             made = self._nodes.add_queue(asked.queue, owned) if denial is None else denial
             self._bind(made, asked, wish, terminal)
 

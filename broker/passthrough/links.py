@@ -8,6 +8,7 @@ from ...amqp.codec import filters
 from ...channel.ports import Open, TerminalEnd
 from ..links.context import LinkContext
 from ..links.enqueue import Enqueuer
+from ..links.handlers import LinkHandlers
 from ..links.producer import Producer
 from ..nodes.targets import Endpoint
 from .address import PassthroughAddress, PassthroughTable
@@ -27,6 +28,11 @@ class PassthroughLinks:
         self._addresses = addresses
         self._endpoints = endpoints
         self._credit = credit
+
+    def register(self, handlers: LinkHandlers) -> None:
+        """Register the handlers of links to and from these addresses, and of links without one."""
+        handlers.relay = self.open_relay
+        handlers.targets[PassthroughAddress] = self.open
 
     def open(self, place: PassthroughAddress, wish: Open, terminal: TerminalEnd) -> None:
         """Open a link to or from an address, or refuse it."""

@@ -60,6 +60,10 @@ class Returns:
         self._cycles: set[tuple[str, str]] = set()
         """Pairs of queues between which a cycle was logged."""
 
+    def stopping(self) -> None:
+        """Handle that the broker stops: from now on connections are closed, and transactions rolled back."""
+        self.is_stopping = True
+
     def give_back(
         self, queue: Queue, entry: Entry, *, failed: bool, back: Callable[[Entry], None] | None = None
     ) -> None:

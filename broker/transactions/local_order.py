@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from ...store.contract.dequeue_reason import Why
 from ..kernel.context import CoreContext
 from ..messages.entry import Entry
+from ..queues.purges import QueuePurges
 from ..queues.queue import Queue
 from .dead_letters import Returns
-
-
-class Purge(Protocol):
-    """Takes all messages off a queue of this broker's own."""
-
-    def __call__(self, queue: Queue, done: Callable[[int | Exception], None], user: str) -> None: ...
 
 
 class LocalOrder:
@@ -26,13 +21,13 @@ class LocalOrder:
     remembers_together = False
     limits_events = False
 
-    __slots__ = ("_core", "_purge", "_queue", "_returns")
+    __slots__ = ("_core", "_purges", "_queue", "_returns")
 
-    def __init__(self, queue: Queue, core: CoreContext, returns: Returns, purge: Purge) -> None:
+    def __init__(self, queue: Queue, core: CoreContext, returns: Returns, purges: QueuePurges) -> None:
         self._queue = queue
         self._core = core
         self._returns = returns
-        self._purge = purge
+        self._purges = purges
 
     def take(self, entries: Sequence[Entry], why: Why, then: Callable[..., None], *args: Any) -> None:
         core, queue = self._core, self._queue
@@ -94,7 +89,7 @@ class LocalOrder:
         return True
 
     def purge(self, done: Callable[[int | Exception], None], user: str) -> None:
-        self._purge(self._queue, done, user)
+        self._purges.purge(self._queue, done, user)
 
     def deleted(self) -> None:
         """No other broker wants to know."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from itertools import count
 
-from ...broker.broker import Broker
+from ...broker.federation.upstream import Upstreams
 from ...broker.federation.upstream_link import ReplicaPosition
 from ...broker.queues.queue import Queue
 from ...channel.ports import TerminalEnd
@@ -18,10 +18,9 @@ from .replicated_feed import ReplicatedFeed
 class ReplicatedFeeds:
     """The feeds of replicated queues that one member serves."""
 
-    def __init__(self, broker: Broker, context: MemberContext, owners: QueueOwnerHandler) -> None:
-        """*broker*: what the link of a follower needs."""
+    def __init__(self, upstreams: Upstreams, context: MemberContext, owners: QueueOwnerHandler) -> None:
         self.feeders: dict[int, ReplicatedFeed] = {}
-        self._broker = broker
+        self._upstreams = upstreams
         self._context = context
         self._owners = owners
         self._numbers = count(1)
@@ -34,7 +33,7 @@ class ReplicatedFeeds:
             return
         number = next(self._numbers)
         feeder = self.feeders[number] = ReplicatedFeed(
-            self._broker,
+            self._upstreams.remove,
             self._context,
             self._owners.replicas,
             replica,
@@ -43,7 +42,7 @@ class ReplicatedFeeds:
             partial(self.feeders.pop, number, None),
             number,
         )
-        self._broker.upstreams.add(feeder)
+        self._upstreams.add(feeder)
         feeder.begin()
 
     def heard(self, message: ControlMessage) -> None:

@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from uuid import uuid4
 
-from ...broker.broker import Broker
 from ...broker.federation.upstream_link import DownstreamLink, ReplicaPosition
 from ...broker.federation.wire_format import BETWEEN, END, TIME, WHOLE, Head, Keep, Line, Purge, Take, encode, message
 from ...channel.ports import TerminalEnd
@@ -56,7 +55,7 @@ class ReplicatedFeed(DownstreamLink):
 
     def __init__(
         self,
-        broker: Broker,
+        ended: Callable[[DownstreamLink], None],
         context: MemberContext,
         replicas: Mapping[str, Replica],
         replica: Replica,
@@ -66,7 +65,7 @@ class ReplicatedFeed(DownstreamLink):
         number: int,
     ) -> None:
         name = f"follow-{said.follower}"
-        super().__init__(broker.core, broker.upstreams.remove, terminal, replica.queue, name, said.place)
+        super().__init__(context.timers, ended, terminal, replica.queue, name, said.place)
         self._state = context.state
         self._clock = context.clock
         self._store = context.store
@@ -74,7 +73,6 @@ class ReplicatedFeed(DownstreamLink):
         self._broadcaster = context.broadcaster
         self._locals = context.locals
         self._commits = context.commits
-        self._broker = broker
         self._replicas = replicas
         self._on_end = on_end
         self._replica = replica

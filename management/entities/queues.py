@@ -38,14 +38,11 @@ class QueueType(Named):
         resolver: Resolver,
         connections: Connections,
         users: UserAccounts,
-        purge: Callable[[Queue, Callable[[int | Exception], None], str], None],
     ) -> None:
-        """*purge* dequeues all messages of a queue for a user, and reports how many."""
         self._nodes = nodes
         self._resolver = resolver
         self._connections = connections
         self._users = users
-        self._purge_queue = purge
         number = partial(Attribute, kind="number")
         super().__init__(
             nodes.queues,
@@ -198,7 +195,7 @@ class QueueType(Named):
                 call.messages = count
                 call.answer({"purged": count})
 
-        self._purge_queue(queue, call.then(purged), call.link.wish.user)
+        queue.order.purge(call.then(purged), call.link.wish.user)
 
 
 def gone(call: Call, error: object) -> None:

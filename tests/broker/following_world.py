@@ -96,11 +96,11 @@ class FollowerSide:
 
     @property
     def following(self) -> FederatedQueue:
-        return self.follower.broker.federated_queues.by_name["q"]
+        return self.follower.broker.remote.federated_queues.by_name["q"]
 
     def follow(self) -> None:
         said: list[Exception | None] = []
-        self.follower.do(self.follower.broker.federated_queues.create, "q", "there", "q", {}, said.append)
+        self.follower.do(self.follower.broker.remote.federated_queues.create, "q", "there", "q", {}, said.append)
         assert said == [None]
 
     def copy(self) -> Contents | None:
@@ -204,7 +204,7 @@ class Sites(FollowerSide):
         source.do(taker.driver.close, (), False, True)
 
     def purge(self) -> None:
-        self.source.do(self.source.broker.purge, self.source.queue(), lambda found: None)
+        self.source.do(self.source.queue().order.purge, lambda found: None, "")
         self.look()
 
     # ---- the line --------------------------------------------------------------------------------------------------
@@ -213,17 +213,17 @@ class Sites(FollowerSide):
         """The follower asks for the link, and the source answers; with which errors, if it refuses."""
         outward = Outward()
         self.to.connection = outward
-        self.follower.do(self.follower.broker.federated_queues.came, self.to, outward)
+        self.follower.do(self.follower.broker.remote.federated_queues.came, self.to, outward)
         assert len(outward.asked) == 1, self.following.why
         asked, answered, attached = outward.asked.pop()
         terminal = FakeTerminal()
         wish = Open(True, Terminus(address=asked.source.address), link_name=asked.name, attach=asked)
-        self.source.do(self.source.broker.open, wish, terminal)
+        self.source.do(self.source.broker.drivers.open, wish, terminal)
         while terminal.driver is None and self.source.readings:
             self.source.read_one()
         if terminal.failures:
             attached.error = Error(terminal.failures[0], "")
-            self.follower.do(self.follower.broker.link_closed, attached)
+            self.follower.do(self.follower.broker.drivers.link_closed, attached)
             return terminal.failures
         self.link = terminal, attached
         self._confirmed = 0
@@ -240,7 +240,7 @@ class Sites(FollowerSide):
         self.link = None
         self.source.do(terminal.driver.close, (), True, False)
         self.to.connection = None
-        self.follower.do(self.follower.broker.federated_queues.went, self.to)
+        self.follower.do(self.follower.broker.remote.federated_queues.went, self.to)
         assert attached.driver is not None
 
     def carry(self) -> bool:

@@ -50,7 +50,7 @@ class Client:
             True, Terminus(address="q", filters=SELECTOR if how == "selecting" else b""), self.presettled, self,
             self.link, self.container, claims=Claims({}, True) if how == "resuming" else None,
         )  # fmt: skip
-        world.do(world.broker.open, wish, self.terminal)
+        world.do(world.broker.drivers.open, wish, self.terminal)
 
     def ask(self, world: World, count: int) -> None:
         self._limit += count
@@ -131,7 +131,7 @@ class Run:
         client = self._clients.pop(kind, None)
         if client is not None:
             self.world.do(client.terminal.driver.close, client.held, False, True)
-            self.world.do(self.world.broker.link_closed, client.terminal)
+            self.world.do(self.world.broker.drivers.link_closed, client.terminal)
 
     def wait(self, seconds: float) -> None:
         self.world.advance(seconds)

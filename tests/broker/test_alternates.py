@@ -57,13 +57,13 @@ class Routed(Policed):
             last = at + PIECE_BYTES >= len(content)
             self.world.send(sender, (1, content[at : at + PIECE_BYTES], 0 if last else MORE))
             if not last:
-                held_bytes = self.world.broker.memory.used_bytes
+                held_bytes = self.world.broker.core.memory.used_bytes
                 assert held_bytes < 3 * PIECE_BYTES, "all of it waits in memory for its end"
         assert not sender.rejected
         assert len(sender.confirmed) == goes_somewhere
         assert len(sender.handed_back) == (not goes_somewhere)
         assert sum(exchange.unrouted for exchange in self.world.broker.nodes.exchanges.values()) == (not goes_somewhere)
-        assert self.world.broker.memory.used_bytes == 0 or goes_somewhere
+        assert self.world.broker.core.memory.used_bytes == 0 or goes_somewhere
 
     def dead(self) -> None:
         self.make("of-the-dead", dead_letter_address=f"x0/{KEY}")

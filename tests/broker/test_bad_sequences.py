@@ -30,7 +30,7 @@ def policed() -> Policed:
 def attach(policed: Policed, *, to_client: bool, link_name: str = "link", **terminus: Any) -> FakeTerminal:
     terminal = FakeTerminal()
     wish = Open(to_client, Terminus(**terminus), link_name=link_name, container="client")
-    policed.world.do(policed.world.broker.open, wish, terminal)
+    policed.world.do(policed.world.broker.drivers.open, wish, terminal)
     return terminal
 
 
@@ -135,7 +135,7 @@ def test_what_a_queue_remembered_goes_at_the_next_start(policed: Policed) -> Non
 def test_remembered_ids_may_be_purged(policed: Policed) -> None:
     policed.make("q", duplicate_window=1)
     policed.send("q", 1, id=1)
-    policed.world.do(policed.world.broker.purge, policed.world.queue("$duplicates:q"), lambda count: None)
+    policed.world.do(policed.world.queue("$duplicates:q").order.purge, lambda count: None, "")
     policed.send("q", 2, id=2)
     assert policed.bodies("q") == [1, 2]
 
@@ -151,13 +151,13 @@ def test_messages_on_their_way_to_a_consumer_that_has_left_are_its_own(policed: 
     assert queue.messages == 3
     gone: list[Any] = []
     if how == "purge":
-        policed.world.do(policed.world.broker.purge, queue, gone.append)
+        policed.world.do(queue.order.purge, gone.append, "")
     else:
         policed.world.do(policed.world.broker.nodes.delete_queue, queue, gone.append)
     policed.world.do(taker.driver.close, [tag for tag, _ in taker.forwarded], True, False)
     assert not queue.detached_consumers
     assert gone == [0 if how == "purge" else None]
-    assert policed.world.broker.memory.used_bytes == 0 if how == "delete" else queue.messages == 0
+    assert policed.world.broker.core.memory.used_bytes == 0 if how == "delete" else queue.messages == 0
 
 
 def test_a_ring_passes_by_what_has_expired(policed: Policed) -> None:
@@ -169,7 +169,7 @@ def test_a_ring_passes_by_what_has_expired(policed: Policed) -> None:
     policed.world.send(policed.senders["q"], *batch)
     assert policed.world.queue().messages == 4
     assert policed.bodies("q") == [5, 6, 7, 8]
-    assert policed.world.broker.memory.used_bytes == 0
+    assert policed.world.broker.core.memory.used_bytes == 0
 
 
 def test_a_queue_may_go_while_it_is_read_and_its_messages_expire() -> None:
@@ -183,7 +183,7 @@ def test_a_queue_may_go_while_it_is_read_and_its_messages_expire() -> None:
     policed.world.do(policed.world.broker.nodes.delete_queue, policed.world.queue(), lambda error: None)
     policed.world.clock.advance(5)
     policed.world.read_all()
-    assert policed.world.broker.memory.used_bytes == 0
+    assert policed.world.broker.core.memory.used_bytes == 0
 
 
 @pytest.mark.parametrize("consumed", [False, True])
@@ -203,4 +203,4 @@ def test_what_expired_and_can_not_be_moved_is_tried_again(policed: Policed, cons
     for consumer in consumers:
         policed.world.do(consumer.driver.close, (), False, False)
     assert policed.bodies("q") == [1, 3]
-    assert policed.world.broker.memory.used_bytes == 0
+    assert policed.world.broker.core.memory.used_bytes == 0

@@ -173,7 +173,7 @@ def test_mass_expiry_shares_the_core(memory_limit_bytes: int, address: str) -> N
     queue = policed.world.queue()
     assert queue.messages == 301
     policed.world.clock.advance(200)
-    policed.world.do(policed.world.broker.scheduler.run)
+    policed.world.do(policed.world.broker.core.scheduler.run)
     policed.world.do(taker.driver.request, 1000, False)
     most = steps = 0
     before = queue.expired

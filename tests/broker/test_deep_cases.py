@@ -53,7 +53,7 @@ def test_rot_takes_only_the_message_it_is_in(restart: bool, caplog: pytest.LogCa
         found = take_all(world, world.open(to_client=True))
     assert found == [number for number in range(MESSAGES) if number not in rotten]
     assert [*world.store.messages().values()] == [type(ids)("Q", [ids[number] for number in rotten])]
-    assert world.broker.memory.used_bytes == 0
+    assert world.broker.core.memory.used_bytes == 0
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == len(rotten)
     assert all(f"message {ids[n]} " in line and "checksum" in line for n, line in zip(rotten, said, strict=True))
@@ -66,10 +66,10 @@ def test_a_deep_queue_leaves_room_for_others() -> None:
     fill(world, "deep", 8000)
     assert world.queue("deep").backlog.count > 4000
     batch = 500 * 500
-    assert limit / 2 <= world.broker.memory.used_bytes <= limit / 2 + batch
+    assert limit / 2 <= world.broker.core.memory.used_bytes <= limit / 2 + batch
     fill(world, "other", 8000)
     assert world.queue("other").held_bytes > limit / 8
-    assert world.broker.memory.used_bytes <= limit
+    assert world.broker.core.memory.used_bytes <= limit
     fill(world, "transient", 8000, durable=False)  # takes the rest of the budget
     consumer = world.open(to_client=True, address="hot")
     world.do(consumer.driver.request, 1000, False)
@@ -86,7 +86,7 @@ def test_what_is_nowhere_else_is_refused_when_the_budget_is_used_up() -> None:
     sender = fill(world, "q", 5000, durable=False)
     assert set(sender.rejected.values()) == {"amqp:resource-limit-exceeded"}
     assert sorted([*sender.confirmed, *sender.rejected]) == list(range(5000))
-    assert limit - 1000 < world.broker.memory.used_bytes <= limit
+    assert limit - 1000 < world.broker.core.memory.used_bytes <= limit
     long = message(9000, 200_000, durable=False)
     pieces = [long[at : at + 50_000] for at in range(0, len(long), 50_000)]
     fragments = [(9000, piece, MORE) for piece in pieces[:-1]] + [(9000, pieces[-1], 0)]
@@ -96,21 +96,21 @@ def test_what_is_nowhere_else_is_refused_when_the_budget_is_used_up() -> None:
     world.send(sender, (9001, durable, 0))
     assert 9001 in sender.confirmed
     assert take_all(world, world.open(to_client=True)) == [*sender.confirmed]
-    assert world.broker.memory.used_bytes == 0
+    assert world.broker.core.memory.used_bytes == 0
     world.send(sender, *fragments[:2])
-    assert world.broker.memory.used_bytes > 50_000  # counted while it grows
+    assert world.broker.core.memory.used_bytes > 50_000  # counted while it grows
     world.do(sender.driver.close, [], True, False)
-    assert world.broker.memory.used_bytes == 0
+    assert world.broker.core.memory.used_bytes == 0
 
 
 def test_a_queue_that_goes_gives_its_memory_back() -> None:
     world = World(1 << 20)
     terminal = FakeTerminal()
-    world.do(world.broker.open, Open(False, Terminus(dynamic=True), connection="it"), terminal)
+    world.do(world.broker.drivers.open, Open(False, Terminus(dynamic=True), connection="it"), terminal)
     world.send(terminal, *[(n, message(n, 100, False), 0) for n in range(100)])
-    assert world.broker.memory.used_bytes > 10_000
-    world.do(world.broker.connection_closed, "it")
-    assert world.broker.memory.used_bytes == 0
+    assert world.broker.core.memory.used_bytes > 10_000
+    world.do(world.broker.drivers.connection_closed, "it")
+    assert world.broker.core.memory.used_bytes == 0
 
 
 def test_what_is_in_memory_does_not_keep_out_what_stands_before_it() -> None:

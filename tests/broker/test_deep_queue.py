@@ -155,7 +155,7 @@ class DeepQueue(RuleBasedStateMachine):
         self.out = {}
         self.world.kill_and_start()
         assert self.world.queue().depth == len(self.waiting)
-        assert self.world.broker.memory.used_bytes == 0
+        assert self.world.broker.core.memory.used_bytes == 0
         self.connect()
 
     def teardown(self) -> None:
@@ -175,7 +175,7 @@ class DeepQueue(RuleBasedStateMachine):
         for number in list(self.out):
             self.world.settle(self.consumer, self.out.pop(number), ACCEPTED)
         self.world.read_all()
-        assert self.world.broker.memory.used_bytes == 0
+        assert self.world.broker.core.memory.used_bytes == 0
         assert self.world.store.messages() == {}
 
     def numbers(self, terminal: FakeTerminal) -> list[int]:
@@ -198,7 +198,7 @@ class DeepQueue(RuleBasedStateMachine):
         found = self.world.queue()
         held = [*found.ready, *found.returned, *self.out.values(), *found.backlog.page(0, 1 << 30).held.values()]
         assert len({id(entry) for entry in held}) == len(held)
-        assert found.held_bytes == sum(entry.held_bytes for entry in held) == self.world.broker.memory.used_bytes
+        assert found.held_bytes == sum(entry.held_bytes for entry in held) == self.world.broker.core.memory.used_bytes
         for entry in held:
             content = len(entry.content) if isinstance(entry.content, bytes) else 0
             assert entry.held_bytes == content + ENTRY_BYTES
@@ -209,7 +209,7 @@ class DeepQueue(RuleBasedStateMachine):
         """By the limit, but for the allowances and a batch that came or was read."""
         if hasattr(self, "world"):
             batch = 12 * (70_100 + ENTRY_BYTES)
-            assert self.world.broker.memory.used_bytes <= LIMIT_BYTES + 2 * ALLOWANCE_BYTES + batch
+            assert self.world.broker.core.memory.used_bytes <= LIMIT_BYTES + 2 * ALLOWANCE_BYTES + batch
 
 
 DeepQueue.TestCase.settings = settings(max_examples=60, stateful_step_count=30)

@@ -292,8 +292,8 @@ class Direct(RuleBasedStateMachine):
             self.world.do(sender.terminal.driver.close, [], False, True)
         for one in self.receivers:
             self.world.do(one.terminal.driver.close, [], False, True)
-        assert self.broker.memory.used_bytes == 0
-        assert not self.broker.direct._places
+        assert self.broker.core.memory.used_bytes == 0
+        assert not self.broker.addresses._places
 
 
 Direct.TestCase.settings = settings(max_examples=100, stateful_step_count=50)

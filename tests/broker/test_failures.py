@@ -171,7 +171,7 @@ def move(policed: Transacting, taker: FakeTerminal) -> None:
 
 def purge(policed: Transacting, taker: FakeTerminal) -> None:
     policed.world.do(taker.driver.close, [taker.forwarded[-1][0]], False, False)
-    policed.world.do(policed.world.broker.purge, policed.world.queue(), lambda count: None)
+    policed.world.do(policed.world.queue().order.purge, lambda count: None, "")
 
 
 WAYS: dict[str, tuple[Callable[[Transacting, FakeTerminal], None], dict[str, Any]]] = {
@@ -231,7 +231,7 @@ def test_what_somebody_has_keeps_its_count_when_the_queue_is_purged(policed: Pol
         fail(policed, taker, number)
     policed.world.do(taker.driver.close, [tag for tag, _ in taker.forwarded[4:]], False, False)
     assert counts(policed) == [1, 1, 1]
-    policed.world.do(policed.world.broker.purge, policed.world.queue(), lambda count: None)
+    policed.world.do(policed.world.queue().order.purge, lambda count: None, "")
     assert counts(policed) == [1]
     policed.world.do(taker.driver.outcomes, [Outcome(None, taker.forwarded[3][0], MODIFIED, True, False)])
     assert counts(policed) == [2]

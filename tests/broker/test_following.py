@@ -150,7 +150,7 @@ def test_the_power_of_the_follower_fails_at_each_operation_of_its_disk(seed: int
     assert disks
     for disk in random.sample(disks, min(len(disks), 40)):
         killed = after(sites.follower, disk)
-        copy = killed.broker.federated_queues.by_name["q"].copy
+        copy = killed.broker.remote.federated_queues.by_name["q"].copy
         assert copy.is_whole
         assert contents(killed.store, copy.queue_id) in sites.states
         assert len(copy.ids) == len(contents(killed.store, copy.queue_id))
@@ -197,7 +197,7 @@ def test_what_it_has_not_got_yet_is_dropped_when_it_begins_anew() -> None:
     sites.connect()
     sites.catch_up()
     done: list[object] = []
-    sites.follower.do(sites.follower.broker.federated_queues.begin_anew, sites.following, done.append)
+    sites.follower.do(sites.follower.broker.remote.federated_queues.begin_anew, sites.following, done.append)
     assert done == [None]
     assert sites.copy() is None
     sites.link = None
@@ -218,7 +218,7 @@ def test_the_name_is_taken_until_it_is_taken_over() -> None:
 
 def test_of_two_that_follow_under_one_name_the_first_does() -> None:
     sites = Sites()
-    followings = sites.follower.broker.federated_queues
+    followings = sites.follower.broker.remote.federated_queues
     said: list[Exception | None] = []
 
     def both() -> None:
@@ -243,10 +243,10 @@ def test_what_is_followed_no_more_is_gone() -> None:
     sites.catch_up()
     follower = sites.follower
     done: list[object] = []
-    follower.do(follower.broker.federated_queues.delete, sites.following, done.append)
+    follower.do(follower.broker.remote.federated_queues.delete, sites.following, done.append)
     assert done == [None]
     follower.kill_and_start()
-    assert not follower.broker.federated_queues.by_name
+    assert not follower.broker.remote.federated_queues.by_name
     assert not follower.broker.nodes.copies
     assert follower.store.messages() == {}
     assert follower.open(to_client=True).driver is not None, "the name is free"
@@ -262,7 +262,7 @@ def test_taken_over_it_is_a_queue_as_any_other() -> None:  # D23
 
     def take_over(*, force: bool) -> None:
         following = sites.following
-        follower.do(lambda: follower.broker.federated_queues.take_over(following, done.append, force=force))
+        follower.do(lambda: follower.broker.remote.federated_queues.take_over(following, done.append, force=force))
 
     take_over(force=False)
     assert "has not got all" in str(done.pop())
@@ -270,7 +270,7 @@ def test_taken_over_it_is_a_queue_as_any_other() -> None:  # D23
     sites.catch_up()
     take_over(force=False)
     assert done == [None]
-    assert not follower.broker.federated_queues.by_name
+    assert not follower.broker.remote.federated_queues.by_name
     assert not follower.broker.nodes.copies
     for again in (False, True):
         if again:
@@ -327,7 +327,7 @@ def test_a_follower_too_far_behind_is_told_and_may_begin_anew() -> None:
     assert sites.copy() in sites.states, "it stays what it was"
     done: list[object] = []
     sites.to.connection = None
-    sites.follower.do(sites.follower.broker.federated_queues.begin_anew, sites.following, done.append)
+    sites.follower.do(sites.follower.broker.remote.federated_queues.begin_anew, sites.following, done.append)
     assert sites.connect() == []
     sites.catch_up()
     assert sites.copy() == sites.now

@@ -22,7 +22,7 @@ def policed() -> Policed:
 def attach(policed: Policed, *capabilities: str, connection: object = None, **terminus: Any) -> FakeTerminal:
     terminal = FakeTerminal()
     asked = Open(True, Terminus(capabilities=capabilities, **terminus), False, connection, "link", "me")
-    policed.world.do(policed.world.broker.open, asked, terminal)
+    policed.world.do(policed.world.broker.drivers.open, asked, terminal)
     return terminal
 
 
@@ -60,7 +60,7 @@ def subscribe(policed: Policed, address: str, connection: object = None, *, link
     """A durable subscription."""
     terminal = FakeTerminal()
     wish = Open(True, Terminus(address=address, durability=2, expiry="never"), False, connection, link, "me")
-    policed.world.do(policed.world.broker.open, wish, terminal)
+    policed.world.do(policed.world.broker.drivers.open, wish, terminal)
     policed.world.do(terminal.driver.request, 10, False)
     return terminal
 
@@ -120,7 +120,7 @@ def test_a_topic_that_goes_while_somebody_subscribes(policed: Policed) -> None:
     wish = Open(True, Terminus(address="passing", durability=2), False, None, "link", "me")
 
     def subscribe_and_delete() -> None:
-        policed.world.broker.open(wish, terminal)
+        policed.world.broker.drivers.open(wish, terminal)
         nodes.delete_exchange(nodes.exchanges["passing"], lambda error: None)
 
     policed.world.do(subscribe_and_delete)

@@ -74,7 +74,7 @@ def test_a_kill_forgets_no_more_than_what_was_not_written_yet(policed: Policed) 
             if world._actions:
                 action, args = world._actions.popleft()
                 action(*args)
-                world.broker.finish_step()
+                world.broker.steps.finish()
         life.restart()
         assert counts(life) == ([1] if done < 2 else [2])
 
@@ -233,7 +233,7 @@ def test_counts_may_be_taken_away(policed: Policed, how: str) -> None:
         fail(policed, taker, number)
     kept, world = policed.world.queue(COUNTS), policed.world
     if how == "purged":
-        world.do(world.broker.purge, kept, lambda count: None)
+        world.do(kept.order.purge, lambda count: None, "")
     else:
         world.do(world.broker.nodes.delete_queue, kept, lambda error: None)
     assert counts(policed) == []
@@ -256,7 +256,7 @@ def test_what_ended_is_not_held_while_its_count_waits_for_a_place(policed: Polic
     while not counted._is_making:
         action, args = world._actions.popleft()
         action(*args)
-        world.broker.finish_step()
+        world.broker.steps.finish()
     assert len(counted._failed) == 1
     taker.driver.outcomes([Outcome(None, taker.forwarded[1][0], ACCEPTED, False, False)])
     assert counted._failed == {}

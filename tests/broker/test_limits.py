@@ -27,7 +27,7 @@ class Limited(Transacting):
 
     def __init__(self, size: str, by: str, overflow: str, **policy: Any) -> None:
         super().__init__()
-        self.world.broker.memory.limit_bytes = 16 << 20
+        self.world.broker.core.memory.limit_bytes = 16 << 20
         self.body_bytes = SIZES[size]
         room = {"messages": ROOM, "bytes": ROOM * len(self.encoded(0, True)) + 40}[by]
         self.make("q", overflow=overflow, **{f"max_{by}": room}, **policy)
@@ -189,7 +189,7 @@ def test_what_can_never_be_there_is_refused(size: str, overflow: str) -> None:
     queue.body_bytes *= 5
     assert queue.put(2) == REFUSED
     assert queue.look() == [1]
-    assert not queue.world.broker.memory.used_bytes > 2 * SIZES["long"], "nothing is kept of it"
+    assert not queue.world.broker.core.memory.used_bytes > 2 * SIZES["long"], "nothing is kept of it"
 
 
 @size
@@ -198,13 +198,13 @@ def test_what_is_too_long_is_refused_alike_in_a_transaction(size: str, durable: 
     """However it comes, and whether its queue has no room for it, or the broker."""
     queue = Limited(size, "messages", "reject")
     queue.make("small", max_bytes=most_bytes)
-    queue.world.broker.memory.limit_bytes = 16 << 20 if most_bytes else 10
+    queue.world.broker.core.memory.limit_bytes = 16 << 20 if most_bytes else 10
     queue.senders["q"] = queue.world.open(to_client=False, address="small")
     assert queue.put(1, durable) == REFUSED
     txn_id = queue.declare()
     assert queue.put(2, durable, txn_id) == REFUSED
     assert queue.discharge(txn_id) == "amqp:transaction:rollback"
-    assert queue.world.broker.memory.used_bytes == 0
+    assert queue.world.broker.core.memory.used_bytes == 0
     assert queue.world.queue("small").messages == 0
 
 

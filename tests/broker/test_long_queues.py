@@ -69,7 +69,7 @@ def test_purge_and_deletion_of_a_long_queue_leave_others_their_turns(busy: Polic
     held = {tag for tag, _ in taker.forwarded}
     counts: list[Any] = []
     if how == "purge":
-        busy.world.do(busy.world.broker.purge, queue, counts.append, "evil")
+        busy.world.do(queue.order.purge, counts.append, "evil")
         assert queue.messages == 3, "the purge takes effect at once"
         assert not counts, "and is answered at the end"
         fill(busy.world, "q", 5)
@@ -135,7 +135,7 @@ def test_pages_of_a_queue_in_no_order_are_looked_for_in_slices(
         after = draw.choice(everything).position
         pages: list[list[Entry]] = []
         expected = queue.in_memory(after, most)
-        busy.world.do(paging.turn_page, broker.background, queue, after, most, "evil", pages.append)
+        busy.world.do(paging.turn_page, broker.core.background, queue, after, most, "evil", pages.append)
         assert not pages
         go_on(busy, lambda: 0)
         assert pages == [expected]
@@ -171,7 +171,7 @@ def test_longest_step_of_a_purge_is_a_small_part_of_it(tell: Tell) -> None:
         took_s.append(thread_time() - begun_s)
 
     counts: list[Any] = []
-    timed(world.do, world.broker.purge, world.queue(), counts.append)
+    timed(world.do, world.queue().order.purge, counts.append, "")
     while world.readings:
         timed(world.read_one)
     assert counts == [200_000]
@@ -191,9 +191,9 @@ class Client:
 def ask_to_move(busy: Policed) -> tuple[Client, FakeTerminal]:
     """A connection that has asked for all of `q` to be moved to `to`, and the link on which it gets the answer."""
     broker = busy.world.broker
-    serve(broker, lambda user, operation, name, pattern=False: "")
+    serve(broker.parts, lambda user, operation, name, pattern=False: "")
     end = Client()
-    busy.world.do(broker.connection_opened, end)
+    busy.world.do(broker.drivers.connection_opened, end)
     answers = busy.world.open(to_client=True, address="$management", connection=end)
     busy.world.do(answers.driver.request, 10, False)
     requests = busy.world.open(to_client=False, address="$management", connection=end)
@@ -223,7 +223,7 @@ def test_move_ends_when_the_requester_or_the_queue_goes(busy: Policed, goes: str
         busy.world.read_one()
     moved = to.messages
     if goes == "requester":
-        busy.world.do(busy.world.broker.connection_closed, end)
+        busy.world.do(busy.world.broker.drivers.connection_closed, end)
     else:
         busy.world.do(busy.world.broker.nodes.delete_queue, queue, lambda error: None)
     busy.world.read_all()

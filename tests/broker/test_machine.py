@@ -90,7 +90,7 @@ class Machine(RuleBasedStateMachine):
     def open(self, *, to_client: bool, presettled: bool = False, link: str = "", **terminus: Any) -> FakeTerminal:
         terminal = FakeTerminal()
         wish = Open(to_client, Terminus(**terminus), presettled, None, link or f"link {self.number}", "client")
-        self.world.do(self.world.broker.open, wish, terminal)
+        self.world.do(self.world.broker.drivers.open, wish, terminal)
         return terminal
 
     # ---- what clients do --------------------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ class Machine(RuleBasedStateMachine):
         nodes = self.world.broker.nodes
         if queue in nodes.queues:
             held = {number for taker in self.takers for _, number in taker.held if taker.queue == queue}
-            self.world.do(self.world.broker.purge, nodes.queues[queue], no_error)
+            self.world.do(nodes.queues[queue].order.purge, no_error, "")
             self.dropped |= {*self.there[queue]} - held
             self.there[queue] = {number: lasts for number, lasts in self.there[queue].items() if number in held}
 
@@ -289,7 +289,7 @@ class Machine(RuleBasedStateMachine):
     def counters_are_right(self) -> None:
         self.look()
         broker = self.world.broker
-        used = broker.memory.used_bytes
+        used = broker.core.memory.used_bytes
         assert used == sum(queue.held_bytes for queue in broker.nodes.queues.values())
         for queue in broker.nodes.queues.values():
             if queue.name in POLICIES and not queue.is_reading and not queue.delayed:

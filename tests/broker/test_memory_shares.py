@@ -101,4 +101,4 @@ def test_senders_that_wait_are_never_rejected(sends: list[tuple[int, int]]) -> N
         if not senders[which].held:
             world.send(senders[which], (number, message(number, size_bytes, durable=False), 0))
     assert not any(sender.rejected for sender in senders)
-    assert world.broker.memory.used_bytes <= LIMIT_BYTES
+    assert world.broker.core.memory.used_bytes <= LIMIT_BYTES

@@ -64,7 +64,7 @@ class Client:
     def leave(self) -> None:
         for link in (*self.senders.values(), self.control):
             self.life.world.do(link.driver.close, (), True, False)
-        self.life.world.do(self.life.world.broker.connection_closed, self.connection)
+        self.life.world.do(self.life.world.broker.drivers.connection_closed, self.connection)
 
 
 class Life(Transacting):
@@ -73,7 +73,7 @@ class Life(Transacting):
     def __init__(self, seed: int) -> None:
         super().__init__()
         self.draw = Random(seed)
-        self.world.broker.memory.limit_bytes = self.draw.choice([16 << 20, 2 << 20, 600_000])
+        self.world.broker.core.memory.limit_bytes = self.draw.choice([16 << 20, 2 << 20, 600_000])
         nodes, done = self.world.broker.nodes, list[Any]()
         for name, policy in POLICIES.items():
             if self.draw.random() < 0.3:
@@ -144,7 +144,7 @@ def test_nothing_stays(seed: int) -> None:
         assert (queue.messages, queue.held_bytes) == (0, 0)
         if queue.limits is not None:
             assert (queue.limits.bytes, queue.limits._staged, queue.limits._staged_bytes) == (0, 0, 0)
-    assert broker.memory.used_bytes == 0
+    assert broker.core.memory.used_bytes == 0
     remembered = sum(
         len(queue.limits.duplicates.all()) - len(queue.limits.duplicates.transient())
         for queue in queues.values()

@@ -271,7 +271,7 @@ def test_a_purge_leaves_what_consumers_have(deep: bool) -> None:
         policed.send("q", str(n).rjust(500))
     taker = policed.open("q", 5)
     purged: list[Any] = []
-    policed.world.do(policed.world.broker.purge, policed.world.queue(), purged.append)
+    policed.world.do(policed.world.queue().order.purge, purged.append, "")
     policed.world.read_all()
     assert purged == [95]
     policed.send("q", "after")

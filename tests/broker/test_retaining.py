@@ -173,7 +173,7 @@ def test_a_purge_leaves_what_the_client_has(receiver: Receiver) -> None:
     receiver.receive()
     receiver.leave()
     done: list[Any] = []
-    receiver.world.do(receiver.world.broker.purge, receiver.world.queue(), done.append)
+    receiver.world.do(receiver.world.queue().order.purge, done.append, "")
     assert done == [0]
     receiver.attach()
     assert receiver.terminal is not None
@@ -227,7 +227,7 @@ def test_a_message_taken_in_a_transaction_is_still_the_clients_after_a_rollback(
     transaction = world.broker.transactions.declare(receiver, b"")
     world.do(receiver.terminal.driver.outcomes_in, receiver, [(transaction.id, Outcome(1, found.entry, ACCEPTED))])
     receiver.leave()
-    world.do(world.broker.connection_closed, receiver)
+    world.do(world.broker.drivers.connection_closed, receiver)
     assert others_get(world) == []
     receiver.attach()
     assert receiver.terminal is not None
@@ -271,7 +271,7 @@ def attach_all(world: World, *wishes: Open) -> list[FakeTerminal]:
 
     def attach() -> None:
         for wish, terminal in zip(wishes, terminals, strict=True):
-            world.broker.open(wish, terminal)
+            world.broker.drivers.open(wish, terminal)
 
     world.do(attach)
     for terminal in terminals:
@@ -337,7 +337,7 @@ def test_a_queue_that_is_made_anew_begins_the_link_anew(kill: bool) -> None:
         world.step()
     terminal = FakeTerminal()
     wish = wished(object())._replace(claims=Claims(dict.fromkeys(tags, ACCEPTED), True))
-    world.do(world.broker.open, wish, terminal)
+    world.do(world.broker.drivers.open, wish, terminal)
     assert terminal.kept is not None
     assert dict(terminal.kept.states) == {}, "what it says of messages of the old one is of nothing"
     world.do(terminal.driver.request, 10, False)

@@ -124,7 +124,7 @@ def test_each_message_is_processed_once(steps: list[tuple[str, int]], reads_at_o
     processed.update(receiver.processed)
     assert processed == Counter(range(1, last + 1))
     assert world.queue().messages == 0
-    assert world.broker.memory.used_bytes == 0
+    assert world.broker.core.memory.used_bytes == 0
     assert receiver.terminal is not None
     assert not receiver.terminal.driver.end.tags
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from cairnmq.amqp.links.attach import Attach, End
-from cairnmq.broker.access_reload import revise
 from cairnmq.broker.nodes.access_control import parse as parse_rules
 from cairnmq.broker.outbound.link_routes import parse as parse_route
 from cairnmq.channel.ports import Open, Terminus
@@ -61,7 +60,7 @@ def attach(policed: Policed, **terminus: Any) -> FakeTerminal:
     asked = Terminus(**terminus)
     said = Attach("sub", End(address=asked.address), End())
     wish = Open(True, asked, connection=CLIENT, link_name=f"sub {asked}", container="me", attach=said)
-    policed.world.do(policed.world.broker.open, wish, terminal)
+    policed.world.do(policed.world.broker.drivers.open, wish, terminal)
     return terminal
 
 
@@ -87,7 +86,7 @@ def test_who_looks_at_a_queue_is_to_browse(policed: Policed, durability: int) ->
 @pytest.mark.parametrize("asked", FAR.values(), ids=FAR)
 def test_who_subscribes_at_another_container_is_to_receive(policed: Policed, asked: dict[str, Any]) -> None:
     """What stands at the other end of a link route is known there alone: what asks for a subscription may get one."""
-    policed.world.broker.link_routes.start((parse_route("far.*=far"),))
+    policed.world.broker.remote.link_routes.start((parse_route("far.*=far"),))
     for operation, subscribes, browses in (("browse", REFUSED, []), ("receive", [], REFUSED)):
         allow(policed, operation)
         for refused, terminus in ((subscribes, asked), (browses, {"address": "far.t"})):
@@ -98,23 +97,23 @@ def test_new_rules_ask_for_the_same(policed: Policed) -> None:
     """Of links that are there, too; and management tells which of them only look on."""
     broker = policed.world.broker
     policed.make("q")
-    broker.link_routes.start((parse_route("far.*=far"),))
-    policed.world.do(broker.connection_opened, CLIENT)
+    broker.remote.link_routes.start((parse_route("far.*=far"),))
+    policed.world.do(broker.drivers.connection_opened, CLIENT)
     looking = attach(policed, address="q", browse=True)
     links = [attach(policed, browse=True, **asked) for asked in SUBSCRIBERS.values()]
-    type_of_links = LinkType(broker.connections, broker.loader)
+    type_of_links = LinkType(broker.connections, broker.core.loader)
     browsing = [type_of_links.map_of(link)["browsing"] for link in type_of_links.all()]
     assert browsing == [True] + [False] * len(links)
     for operations, ended in ((("receive", "browse"), []), (("connect", "browse"), links)):
         allow(policed, "connect", *operations)
-        assert revise(broker) == len(ended)
+        assert broker.review.revise() == len(ended)
         assert [link for link in (looking, *links) if link.failures == REFUSED] == ended
 
 
 def test_new_rules_end_links_that_ask_what_there_was(policed: Policed) -> None:
     """They may consume from what they found."""
     broker = policed.world.broker
-    policed.world.do(broker.connection_opened, CLIENT)
+    policed.world.do(broker.drivers.connection_opened, CLIENT)
     terminus: dict[str, Any] = {"address": "amq.topic/t", **LASTING}
     first = attach(policed, **terminus)
     name = next(iter(broker.connections.links.values())).wish.link_name
@@ -122,9 +121,9 @@ def test_new_rules_end_links_that_ask_what_there_was(policed: Policed) -> None:
     policed.world.do(first.driver.close, (), False, False)
     asks = FakeTerminal()
     wish = Open(True, Terminus(absent=True), connection=CLIENT, link_name=name, container="me")
-    policed.world.do(broker.open, wish, asks)
+    policed.world.do(broker.drivers.open, wish, asks)
     assert asks.failures == []
     for operation, failures in (("receive", []), ("browse", REFUSED)):
         allow(policed, "connect", operation)
-        revise(broker)
+        broker.review.revise()
         assert asks.failures == failures

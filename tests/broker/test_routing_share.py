@@ -109,7 +109,7 @@ def test_messages_that_wait_are_routed_though_their_link_is_closed(busy: Policed
     terminal = publisher(busy, way)
     busy.world.send(terminal, *[(number, encoded(number, way), SETTLED) for number in range(MANY)])
     busy.world.do(terminal.driver.close, (), lost, not lost)
-    busy.world.do(busy.world.broker.link_closed, terminal)
+    busy.world.do(busy.world.broker.drivers.link_closed, terminal)
     busy.world.read_all()
     assert queue.messages == MANY
     assert not busy.world.broker.nodes.exchanges["amq.topic"].producers

@@ -251,7 +251,7 @@ def attach(policed: Policed, text: str, user: str = "", connection: object = Non
     """A receiver of *user*, which is not open yet."""
     terminal = FakeTerminal()
     asked = Open(True, Terminus(address="q", filters=filters(text)), False, connection, user=user)
-    policed.world.do(policed.world.broker.open, asked, terminal)
+    policed.world.do(policed.world.broker.drivers.open, asked, terminal)
     return terminal
 
 
@@ -278,7 +278,7 @@ def test_link_that_ends_while_its_selector_is_compiled_is_not_opened() -> None:
     policed = Policed(compiles_later=True)
     policed.make("q")
     terminal = attach(policed, "n = 1")
-    policed.world.do(policed.world.broker.link_closed, terminal)
+    policed.world.do(policed.world.broker.drivers.link_closed, terminal)
     policed.world.read_all()
     assert terminal.driver is None
     assert not policed.world.queue().selecting

@@ -59,7 +59,7 @@ class Turns:
 
         def turn() -> None:
             self.long.driver.receive([(1, bytes(64 << 10), MORE)] * (size_bytes >> 16))
-            found.append(self.world.broker.held_up(self._relieve))
+            found.append(self.world.broker.drivers.held_up(self._relieve))
 
         before = self.relieved
         self.world.do(turn)

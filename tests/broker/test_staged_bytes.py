@@ -20,7 +20,7 @@ LIMITS = Quotas((((frozenset({"anna", "ben"})), {"max_durable_bytes": 10 << 20})
 def opened(world: World, address: str) -> FakeTerminal:
     """A sender of anna's."""
     terminal = FakeTerminal()
-    world.do(world.broker.open, Open(False, Terminus(address=address), False, None, user="anna"), terminal)
+    world.do(world.broker.drivers.open, Open(False, Terminus(address=address), False, None, user="anna"), terminal)
     world.read_all()
     return terminal
 
@@ -40,7 +40,7 @@ def test_nothing_stays_charged_when_the_queue_goes_meanwhile(
 ) -> None:
     world = World(64 << 20, auto_create=("*",), quotas=LIMITS)
     opened(world, "other")
-    users = world.broker.users
+    users = world.broker.core.users
     anna, ben = users.of("anna"), users.of("ben")
     ben.connections += 1  # it is kept
     content = message(1, 5 * PIECE_BYTES, True)

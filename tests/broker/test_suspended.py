@@ -34,7 +34,7 @@ class Sender:
             claims = Claims(dict.fromkeys(self.unsettled, 0), True)
         wish = Open(False, self.terminus, False, None, "link", "box", claims=claims)
         self.terminal = FakeTerminal()
-        self.world.do(self.world.broker.open, wish, self.terminal)
+        self.world.do(self.world.broker.drivers.open, wish, self.terminal)
         self.world.read_all()
 
     def resume(self) -> None:
@@ -171,7 +171,7 @@ def test_a_delivery_in_a_transaction_is_remembered_with_the_commit(sender: Sende
     elif end == "roll back":
         transaction.roll_back("", "")
     else:
-        world.do(world.broker.connection_closed, "connection")
+        world.do(world.broker.drivers.connection_closed, "connection")
     if end == "commit and kill":
         world.kill_and_start()
     else:
@@ -196,7 +196,7 @@ def test_an_end_that_nobody_comes_back_to_goes_with_its_time(sender: Sender) -> 
     sender.leave()
     sender.world.advance(61)
     assert ends(sender.world) == 0
-    assert not sender.world.broker.resumes("", "box")
+    assert not sender.world.broker.drivers.resumes("", "box")
     sender.attach()
     assert not kept(sender)
 
@@ -204,7 +204,7 @@ def test_an_end_that_nobody_comes_back_to_goes_with_its_time(sender: Sender) -> 
 def test_an_end_goes_with_its_time_after_a_crash_too(sender: Sender) -> None:
     sender.send()
     sender.world.kill_and_start()
-    assert sender.world.broker.resumes("", "box")
+    assert sender.world.broker.drivers.resumes("", "box")
     sender.world.advance(61)
     sender.world.step()
     assert ends(sender.world) == 0

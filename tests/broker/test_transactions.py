@@ -267,7 +267,7 @@ class History:
         for name in QUEUES:
             self.close_one(name)
         self.close_control()
-        self.world.do(self.world.broker.connection_closed, self.connection)
+        self.world.do(self.world.broker.drivers.connection_closed, self.connection)
         for xid, one in list(self.ended.items()):
             if not one.prepared:
                 self.rolls_back(self.ended.pop(xid))
@@ -351,7 +351,7 @@ class History:
             for entry in self.out[name].values():
                 self.world.settle(self.receivers[name], entry, ACCEPTED)
             assert self.world.queue(name).held_bytes == 0
-        assert self.world.broker.memory.used_bytes == 0
+        assert self.world.broker.core.memory.used_bytes == 0
         assert not self.world.broker.transactions.taken
         assert not self.world.store.transactions.locks.dequeued
         assert not any(len(ids) for ids in self.world.store.messages().values())

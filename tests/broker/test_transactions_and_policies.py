@@ -35,9 +35,9 @@ def test_a_lost_connection_is_a_failure_and_a_broker_that_stops_is_none(
     if in_transaction:
         policed.retire(policed.declare(), taker, 0, ACCEPTED)
     if stops:
-        world.do(world.broker.stopping)
+        world.do(world.broker.returns.stopping)
     world.do(taker.driver.close, [taker.forwarded[0][0]], True, False)
-    world.do(world.broker.connection_closed, policed.connection)
+    world.do(world.broker.drivers.connection_closed, policed.connection)
     assert world.queue().messages == stops
     policed.restart()
     assert policed.bodies("q") == ["a"] * stops
@@ -56,10 +56,10 @@ def test_what_was_acquired_in_a_transaction_has_not_failed_if_the_broker_stops(
     [(tag, _)] = taker.forwarded
     world.do(taker.driver.outcomes_in, policed.connection, [(txn_id, Outcome(7, tag, ACCEPTED))])
     if stops:
-        world.do(world.broker.stopping)
+        world.do(world.broker.returns.stopping)
     world.do(policed.control.driver.close, [], True, False)
     world.do(taker.driver.close, [tag], True, False)
-    world.do(world.broker.connection_closed, policed.connection)
+    world.do(world.broker.drivers.connection_closed, policed.connection)
     assert world.queue().messages == stops
 
 
@@ -288,7 +288,7 @@ def test_what_a_transaction_takes_is_not_purged(policed: Transacting) -> None:
     policed.retire(lost, taker, 0, ACCEPTED)
     policed.retire(kept, taker, 1, ACCEPTED)
     purged: list[Any] = []
-    policed.world.do(policed.world.broker.purge, policed.world.queue(), purged.append)
+    policed.world.do(policed.world.queue().order.purge, purged.append, "")
     assert purged == [2]
     policed.discharge(kept)
     policed.discharge(lost, fail=True)
@@ -319,7 +319,7 @@ def test_there_is_one_transaction_of_a_global_id(policed: Transacting) -> None:
     assert policed.discharge(first) == "amqp:transaction:unknown-id"
     policed.world.send(control, (1000, discharge(second, fail=False), 0))
     assert refused(), "it waits to be prepared"
-    policed.world.do(policed.world.broker.connection_closed, other)
+    policed.world.do(policed.world.broker.drivers.connection_closed, other)
     assert doubt.in_doubt() == []
     third = policed.declare(b"xid")
     policed.post(third, "q", "committed")

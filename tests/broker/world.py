@@ -227,7 +227,7 @@ class World:
 
     def _durable(self, lsn: int) -> None:
         self.store.became_durable(lsn)
-        self.broker.durable()
+        self.broker.steps.durable()
 
     def do(self, action: Callable[..., None], *args: Any) -> None:
         """One step of the core."""
@@ -242,19 +242,19 @@ class World:
             action(*args)
             if until():
                 return
-            self.broker.finish_step()
+            self.broker.steps.finish()
 
     def step(self) -> None:
         while self._actions:
             action, args = self._actions.popleft()
             action(*args)
-            self.broker.finish_step()
+            self.broker.steps.finish()
 
     def advance(self, seconds: float) -> None:
         """Let time pass, and the core do what is due then."""
         self.clock.advance(seconds)
-        if self.broker.scheduler.due_s <= self.clock.monotonic_s():
-            self.do(self.broker.scheduler.run)
+        if self.broker.core.scheduler.due_s <= self.clock.monotonic_s():
+            self.do(self.broker.core.scheduler.run)
 
     def read_one(self) -> None:
         """The reader's thread does what it was told first."""
@@ -273,7 +273,7 @@ class World:
         """A channel, on the queue `q` unless *terminus* says otherwise."""
         terminal = FakeTerminal()
         asked = Terminus(**{"address": "q", **terminus})
-        self.do(self.broker.open, Open(to_client, asked, presettled, connection), terminal)
+        self.do(self.broker.drivers.open, Open(to_client, asked, presettled, connection), terminal)
         return terminal
 
     def queue(self, name: str = "q") -> Queue:

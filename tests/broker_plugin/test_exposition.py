@@ -86,7 +86,7 @@ def test_the_page_is_the_table(measured: JournalMetrics) -> None:
         value = family.value(measured)
         labels = ", ".join(f"`{label}`" for label in getattr(value, "labels", ()))
         rows.append(f"| `{family.full_name}` | {family.kind} | {labels} | {family.help} |")
-    figures = Figures(World(1).broker, Core(lambda: None, lambda error: None), QueueChoice())
+    figures = Figures(World(1).broker.parts, Core(lambda: None, lambda error: None), QueueChoice())
     for of_broker in BROKER_FAMILIES:
         labels = ", ".join(f"`{label}`" for label in getattr(of_broker.value(figures), "labels", ()))
         rows.append(f"| `{of_broker.full_name}` | {of_broker.kind} | {labels} | {of_broker.help} |")
@@ -107,7 +107,7 @@ def test_only_so_many_queues_have_series_of_their_own_and_totals_never_go_back()
         world.broker.nodes.add_queue(f"other-{number}", {})
     registry = CollectorRegistry()
     core = Core(lambda: None, lambda error: None)
-    registry.register(BrokerCollector(world.broker, core, QueueChoice(("orders-*",), 3)))
+    registry.register(BrokerCollector(world.broker.parts, core, QueueChoice(("orders-*",), 3)))
     terminal = world.open(to_client=False, address="orders-0")
     world.send(terminal, *[(object(), message(number, 10, False), 0) for number in range(5)])
 

@@ -24,7 +24,7 @@ def begin_selectors(running: RunningBroker, begun: Callable[[], None]) -> None:
 
 
 def begin_background_job(running: RunningBroker, begun: Callable[[], None]) -> None:
-    background = running._broker.background
+    background = running._broker.core.background
 
     def job() -> None:
         while background.has_time():

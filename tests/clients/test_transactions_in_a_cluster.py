@@ -24,7 +24,7 @@ def broker(start_broker: StartBroker) -> RunningBroker:
     why_not = "it was not asked"
     while why_not and time.monotonic() < deadline:
         answers: Queue[str] = Queue()
-        running._post(lambda into=answers: into.put(running._broker.members.why_not_serving()))
+        running._post(lambda into=answers: into.put(running._broker.links.members.why_not_serving()))
         why_not = answers.get(timeout=DEADLINE_S)
     assert not why_not
     return running

@@ -87,15 +87,15 @@ class Sites(FollowerSide):
         """The follower asks that member for the link; with which errors, if it refuses."""
         member, outward, terminal = self.cluster[node], Outward(), FakeTerminal()
         self.to.connection = outward
-        self.follower.do(self.follower.broker.federated_queues.came, self.to, outward)
+        self.follower.do(self.follower.broker.remote.federated_queues.came, self.to, outward)
         asked, answered, attached = outward.asked.pop()
         wish = Open(True, Terminus(address=asked.source.address), link_name=asked.name, attach=asked)
-        member.do(member.broker.open, wish, terminal)
+        member.do(member.broker.drivers.open, wish, terminal)
         assert self.cluster.until(lambda: not member.running or terminal.driver is not None or bool(terminal.failures))
         if terminal.failures or not member.running:
             attached.error = Error(terminal.failures[0] if terminal.failures else "gone", "")
             self.to.connection = None
-            self.follower.do(self.follower.broker.link_closed, attached)
+            self.follower.do(self.follower.broker.drivers.link_closed, attached)
             return terminal.failures
         self.link = member, terminal, attached
         self._confirmed = 0
@@ -113,7 +113,7 @@ class Sites(FollowerSide):
         if member.running:
             member.do(terminal.driver.close, (), True, False)
         self.to.connection = None
-        self.follower.do(self.follower.broker.federated_queues.went, self.to)
+        self.follower.do(self.follower.broker.remote.federated_queues.went, self.to)
 
     @property
     def is_up(self) -> bool:

@@ -26,14 +26,14 @@ class Manager:
     def __init__(self, member: Member, why_not: Any = lambda user, operation, name, *, pattern=False: "") -> None:
         self.member = member
         if "$management" not in member.broker.endpoints:
-            serve(member.broker, why_not)
+            serve(member.broker.parts, why_not)
         self.connection = Connection()
         self._requests = FakeTerminal()
         self._answers = FakeTerminal()
-        member.do(member.broker.connection_opened, self.connection)
+        member.do(member.broker.drivers.connection_opened, self.connection)
         for terminal, to_client in ((self._requests, False), (self._answers, True)):
             wish = Open(to_client, Terminus(address="$management"), False, self.connection)
-            member.do(member.broker.open, wish, terminal)
+            member.do(member.broker.drivers.open, wish, terminal)
         member.do(lambda: self._answers.driver is None or self._answers.driver.request(1000, False))
 
     def ask(

@@ -243,7 +243,7 @@ def test_purging_and_deleting_are_everywhere() -> None:  # D49, D54, D58, D61
     assert world.until(lambda: len(receiver.unsettled) == 2)
     purged: list[object] = []
     broker = world[3].broker
-    world[3].do(broker.purge, broker.nodes.queues["q"], purged.append)
+    world[3].do(broker.nodes.queues["q"].order.purge, purged.append, "")
     assert world.until(lambda: purged == [8])
     world.run(0.2)
     receiver.settle_as([0], ACCEPT)

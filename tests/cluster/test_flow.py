@@ -204,10 +204,10 @@ def test_long_messages_are_not_read_while_much_is_held(monkeypatch: pytest.Monke
     publisher = Publisher(world[1], 0, LONG_BYTES)
     world.run(0.2)
     went_on: list[int] = []
-    assert not world[1].broker.held_up(lambda: went_on.append(0))
+    assert not world[1].broker.drivers.held_up(lambda: went_on.append(0))
     world[3].is_disk_slow = True
     publish(world, [publisher], 50)
-    assert world[1].broker.held_up(lambda: went_on.append(1))
+    assert world[1].broker.drivers.held_up(lambda: went_on.append(1))
     world.run(1)
     assert not went_on
     world[3].hurry_disk()
@@ -221,7 +221,7 @@ def test_an_answer_is_behind_what_is_held() -> None:
     world[3].is_disk_slow = True
     publish(world, [publisher], 50)
     answered: list[int] = []
-    world[1].do(world[1].broker.when_answered, lambda: answered.append(len(publisher.confirmed)))
+    world[1].do(world[1].broker.drivers.when_answered, lambda: answered.append(len(publisher.confirmed)))
     world.run(0.5)
     assert not answered
     world[3].hurry_disk()

@@ -85,7 +85,7 @@ def test_what_it_lacks_after_a_long_time_comes_before_what_went_goes() -> None: 
     assert 10 < len(found) < 60
     told: list[Exception | None] = []
     sites.follower.do(
-        partial(sites.follower.broker.federated_queues.take_over, force=False), sites.following, told.append
+        partial(sites.follower.broker.remote.federated_queues.take_over, force=False), sites.following, told.append
     )
     assert "not got all" in str(told[0])
     sites.cut()
@@ -161,7 +161,7 @@ def test_after_a_start_of_all_members_it_has_to_begin_anew() -> None:  # D23, D3
     assert sites.connect(2) == ["amqp:not-found"], "positions are given anew"
     assert sites.copy() == (0, 1, 2), "what it has stays"
     said: list[Exception | None] = []
-    sites.follower.do(sites.follower.broker.federated_queues.begin_anew, sites.following, said.append)
+    sites.follower.do(sites.follower.broker.remote.federated_queues.begin_anew, sites.following, said.append)
     assert said == [None]
     assert sites.connect(2) == []
     sites.catch_up()
@@ -264,7 +264,7 @@ class Life:
     def purge(self) -> None:
         member = self.cluster[self.random.choice((1, 2))]
         if member.serves:
-            member.do(member.broker.purge, member.broker.nodes.queues["q"], lambda found: None)
+            member.do(member.broker.nodes.queues["q"].order.purge, lambda found: None, "")
 
     def fault(self) -> None:
         node = self.random.choice((1, 2))
@@ -291,7 +291,7 @@ class Life:
         self.cluster.run(1)
         self.sites.cut()
         if self.sites.connect(node := self.random.choice((1, 2, 3))):  # whose store counted was started anew
-            followings = self.sites.follower.broker.federated_queues
+            followings = self.sites.follower.broker.remote.federated_queues
             self.sites.follower.do(followings.begin_anew, self.sites.following, lambda error: None)
             assert self.sites.connect(node) == []
         self.sites.catch_up()

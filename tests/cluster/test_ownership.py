@@ -158,7 +158,7 @@ def test_a_purge_by_who_owns_a_queue_again_leaves_what_its_consumers_had_all_alo
     there = replica(world, 3)
     assert world.until(lambda: there.owner == world[2].core.state.me and len(there.acquired) == 2)
     purged: list[object] = []
-    world[1].do(world[1].broker.purge, world[1].broker.nodes.queues["q"], purged.append)
+    world[1].do(world[1].broker.nodes.queues["q"].order.purge, purged.append, "")
     assert world.until(lambda: purged == [2])
     third = Receiver(world[1])
     assert world.until(lambda: third.driver is not None)

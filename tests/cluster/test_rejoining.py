@@ -256,7 +256,7 @@ def test_queue_that_changes_while_it_is_compared(what: str, when: str) -> None:
     done: list[object] = []
     broker = world[1].broker
     if what == "purge":
-        world[1].do(broker.purge, broker.nodes.queues["q"], done.append)
+        world[1].do(broker.nodes.queues["q"].order.purge, done.append, "")
         assert world.until(lambda: done == [1497])
     else:
         receiver.leave()

@@ -407,7 +407,7 @@ def test_purging_leaves_what_consumers_have_of_a_shaped_queue() -> None:  # D54
     world.run(0.5)
     purged: list[object] = []
     broker = world[3].broker
-    world[3].do(broker.purge, broker.nodes.queues["q"], purged.append)
+    world[3].do(broker.nodes.queues["q"].order.purge, purged.append, "")
     assert world.until(lambda: purged == [4])
     world.run(0.2)
     assert on_queue(world, 1) == [1, 3]

@@ -230,7 +230,7 @@ def test_what_was_purged_meanwhile_rolls_it_back_everywhere() -> None:  # D53, D
     filled(world, range(10))
     client = begun(world)
     done: list[Any] = []
-    world[2].do(world[2].broker.purge, world[2].broker.nodes.queues["q"], done.append)
+    world[2].do(world[2].broker.nodes.queues["q"].order.purge, done.append, "")
     world[2].settle()
     world[1].core.step()  # it hears the wish, and says the purge
     client.at_once()

@@ -111,7 +111,7 @@ def test_a_purge_leaves_what_consumers_have_and_is_not_shown_here(shape: dict[st
     receiver = behind(world, 3)
     purged: list[object] = []
     broker = world[1].broker
-    world[1].do(broker.purge, broker.nodes.queues["q"], purged.append)
+    world[1].do(broker.nodes.queues["q"].order.purge, purged.append, "")
     assert world.until(lambda: purged == [3])
     world[3].hurry_disk()
     is_same(world)
@@ -123,7 +123,7 @@ def test_a_purge_leaves_what_consumers_have_and_is_not_shown_here(shape: dict[st
 @pytest.mark.parametrize("state", [FAIL, RELEASE])
 def test_what_comes_back_before_it_is_shown_says_that_somebody_had_it(state: int) -> None:  # D2, D6
     world = world_with()
-    world[3].broker.memory.limit_bytes = 0  # there a queue keeps ids only
+    world[3].broker.core.memory.limit_bytes = 0  # there a queue keeps ids only
     receiver = behind(world, 6)
     receiver.settle_as([1, 4], state, failed=state == FAIL)
     world.run(0.1)

@@ -19,7 +19,7 @@ class Link(FakeTerminal):
     def __init__(self, member: Member, connection: Connection, *, to_client: bool = False, **terminus: Any) -> None:
         super().__init__()
         self.why_rejected: dict[Delivery, str] = {}
-        member.do(member.broker.open, Open(to_client, Terminus(**terminus), False, connection), self)
+        member.do(member.broker.drivers.open, Open(to_client, Terminus(**terminus), False, connection), self)
 
     def reject(self, deliveries: Sequence[Delivery], credit: int, condition: str, description: str) -> None:
         super().reject(deliveries, credit, condition, description)
@@ -64,7 +64,7 @@ class Transactor:
         self._requests = count(1)
         self.do: Callable[..., None] = member.do
         self._limits = dict.fromkeys(queues, 0)
-        member.do(member.broker.connection_opened, self.connection)
+        member.do(member.broker.drivers.connection_opened, self.connection)
         self.control = Link(member, self.connection, coordinator=True, address=None)
         self.senders = {name: Link(member, self.connection, address=name) for name in queues}
         self.receivers = {name: Source(member, self.connection, name) for name in queues}
@@ -136,5 +136,5 @@ class Transactor:
             if link.driver is not None:
                 held = [*link.unsettled.values()] if isinstance(link, Source) else []
                 link.driver.close(tuple(held), lost, not lost)
-            self.member.broker.link_closed(link)  # type: ignore[arg-type]  # the tests' terminals know less
-        self.member.broker.connection_closed(self.connection)
+            self.member.broker.drivers.link_closed(link)  # type: ignore[arg-type]  # the tests' terminals know less
+        self.member.broker.drivers.connection_closed(self.connection)

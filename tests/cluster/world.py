@@ -127,7 +127,7 @@ class Member:
             self.unheard_lsn = lsn
             return
         self.store.became_durable(lsn)
-        self.broker.durable()
+        self.broker.steps.durable()
 
     def look_at_room(self) -> None:
         """As the threads of a journal do now and then."""
@@ -180,22 +180,22 @@ class Member:
         if self.running:
             wait_s = self.core.group.wait_s()
             group_s = math.inf if wait_s is None else self.clock.monotonic_s() + wait_s
-            self.waits_until_s = min(group_s, self.broker.scheduler.due_s)
+            self.waits_until_s = min(group_s, self.broker.core.scheduler.due_s)
 
     def _step(self) -> None:
-        self.broker.finish_step()
+        self.broker.steps.finish()
         while self.actions:
             action, args = self.actions.popleft()
             action(*args)
             if not self.running:
                 return
             if not self.actions:
-                self.broker.finish_step()
+                self.broker.steps.finish()
         for _ in range(0 if self.is_reader_slow else len(self.readings)):
             work, args = self.readings.popleft()
             work(*args)
-        if self.broker.scheduler.due_s <= self.clock.monotonic_s():
-            self.do(self.broker.scheduler.run)
+        if self.broker.core.scheduler.due_s <= self.clock.monotonic_s():
+            self.do(self.broker.core.scheduler.run)
 
     def settle(self) -> None:
         for _ in range(20):
@@ -251,8 +251,8 @@ class Client(FakeTerminal):
         self.told = {}
         member.clients.append(self)
         wish = Open(to_client, Terminus(address=address), presettled, self.connection)
-        member.do(member.broker.connection_opened, self.connection)
-        member.do(member.broker.open, wish, self)
+        member.do(member.broker.drivers.connection_opened, self.connection)
+        member.do(member.broker.drivers.open, wish, self)
 
     @property
     def is_dead(self) -> bool:
@@ -273,8 +273,8 @@ class Client(FakeTerminal):
 
     def _close(self, unsettled: Sequence[Any], lost: bool) -> None:
         self.driver.close(tuple(unsettled), lost, not lost)
-        self.member.broker.link_closed(self)  # type: ignore[arg-type]  # the tests' terminals know less
-        self.member.broker.connection_closed(self.connection)
+        self.member.broker.drivers.link_closed(self)  # type: ignore[arg-type]  # the tests' terminals know less
+        self.member.broker.drivers.connection_closed(self.connection)
 
 
 class Sender(Client):

@@ -69,9 +69,9 @@ class Managed:
 
     def __init__(self) -> None:
         self.world = World(4 << 20)
-        serve(self.world.broker, lambda user, operation, name, *, pattern=False: "")
+        serve(self.world.broker.parts, lambda user, operation, name, *, pattern=False: "")
         self._connection = _Connection()
-        self.world.do(self.world.broker.connection_opened, self._connection)
+        self.world.do(self.world.broker.drivers.connection_opened, self._connection)
         self._answers = self._open(to_client=True)
         self._requests = self._open(to_client=False)
         self.world.do(self._answers.driver.request, 1 << 30, False)
@@ -80,7 +80,7 @@ class Managed:
     def _open(self, *, to_client: bool, address: str = "$management") -> FakeTerminal:
         terminal = FakeTerminal()
         wish = Open(to_client, Terminus(address), connection=self._connection)
-        self.world.do(self.world.broker.open, wish, terminal)
+        self.world.do(self.world.broker.drivers.open, wish, terminal)
         return terminal
 
     def fill(self, contents: Sequence[bytes]) -> None:

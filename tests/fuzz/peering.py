@@ -44,9 +44,9 @@ class _Lines:
 def _near() -> Site:
     """The one that opens connections."""
     site = Site(container_id="near", anycast=("any.*",), multicast=("all.*",))
-    site.broker.link_routes.start((parse_link_route("far.*=far"),))
-    site.broker.auto_links.start((parse_auto_link("in:in@far:far-out"), parse_auto_link("out:out@far:far-in")))
-    site.core.post(site.broker.connectors.start, _Lines(), _TARGETS, "")
+    site.broker.remote.link_routes.start((parse_link_route("far.*=far"),))
+    site.broker.remote.auto_links.start((parse_auto_link("in:in@far:far-out"), parse_auto_link("out:out@far:far-in")))
+    site.core.post(site.broker.remote.connectors.start, _Lines(), _TARGETS, "")
     site.core.run_all()
     return site
 
@@ -54,7 +54,7 @@ def _near() -> Site:
 def _dial(site: Site, target: Target) -> ClientTerminal:
     """A connection that *site* has opened to *target*, which has said nothing yet."""
     return ClientTerminal(
-        target, site.core, site.broker, site.admission, LIMITS, site.buckets, site.gate, wake=site.woken.append,
+        target, site.core, site.broker.drivers, site.admission, LIMITS, site.buckets, site.gate, wake=site.woken.append,
         over=lambda: None,
     )  # fmt: skip
 

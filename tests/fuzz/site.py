@@ -49,7 +49,7 @@ class Site:
         self.broker.nodes.templates["q"] = self.broker.nodes.templates["dead"] = policy
         self.broker.transactions._start = b"fuzz"  # else no two runs would be alike
         self.failure: BaseException | None = None
-        self.core = Core(self.broker.finish_step, self._failed)
+        self.core = Core(self.broker.steps.finish, self._failed)
         self._actions: Any = _Posts(self.core)
         early = self.world._actions
         setattr(self.world, "_actions", self._actions)  # noqa: B010  # mypy knows it for a deque
@@ -71,7 +71,7 @@ class Site:
         wake = self.woken.append
         name = f"client {self._number}"
         return Terminal(
-            name, self.core, self.broker, self.admission, LIMITS, self.buckets, self.gate, wake=wake
+            name, self.core, self.broker.drivers, self.admission, LIMITS, self.buckets, self.gate, wake=wake
         )
 
     def settle_down(self, terminal: Terminal, hear: Callable[[bytes], None] | None = None) -> None:
@@ -107,8 +107,8 @@ class Site:
     def advance(self, seconds: float) -> None:
         """Let time pass."""
         self.world.clock.advance(seconds)
-        if self.broker.scheduler.due_s <= self.world.clock.monotonic_s():
-            self.core.post(self.broker.scheduler.run)
+        if self.broker.core.scheduler.due_s <= self.world.clock.monotonic_s():
+            self.core.post(self.broker.core.scheduler.run)
             self.core.run_all()
 
     def hang_up(self, terminal: Terminal) -> None:
@@ -129,7 +129,7 @@ class Site:
 
     def check_accounts(self) -> None:
         """Nobody is connected: what is counted is what is there."""
-        memory = self.broker.memory.used_bytes
+        memory = self.broker.core.memory.used_bytes
         held = sum(queue.held_bytes for queue in self.broker.nodes.queues.values())
         assert memory == held, f"{memory} bytes are counted, queues hold {held}"
         assert self.buckets.used_bytes == 0, f"{self.buckets.used_bytes} bytes are still on their way out"

@@ -14,7 +14,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "reference/management.md").read_tex
 
 def tables() -> str:
     lines: list[str] = []
-    for type in make_types(World(1 << 20).broker, lambda done: None).values():
+    for type in make_types(World(1 << 20).broker.parts, lambda done: None).values():
         lines += ["", f"### {type.name}", "", type.meaning, "", "| attribute | | meaning |", "|---|---|---|"]
         lines += [f"| `{one.name}` | {one.kind} | {one.meaning} |" for one in type.attributes.values()]
         lines += ["", "| operation | body | meaning |", "|---|---|---|"]

@@ -35,14 +35,14 @@ class Asking:
             self.asked.append((operation, name))
             return "no" if name and name == forbidden else ""
 
-        serve(self.world.broker, why_not)
+        serve(self.world.broker.parts, why_not)
         connection = FakeConnection()
-        self.world.do(self.world.broker.connection_opened, connection)
+        self.world.do(self.world.broker.drivers.connection_opened, connection)
         self._links = []
         for to_client in (True, False):
             terminal = FakeTerminal()
             wish = Open(to_client, Terminus("$management"), connection=connection)
-            self.world.do(self.world.broker.open, wish, terminal)
+            self.world.do(self.world.broker.drivers.open, wish, terminal)
             self._links.append(terminal)
         self.world.do(self._links[0].driver.request, 1 << 30, False)
 

@@ -29,24 +29,24 @@ def start(start_broker: StartBroker, name: str, *others: RunningBroker, **option
 
 def reached(broker: RunningBroker) -> set[str]:
     """The other brokers that it knows a way to."""
-    return set(broker._broker.network.topology.next_hops)
+    return set(broker._broker.remote.network.topology.next_hops)
 
 
 def all_reach_all(*brokers: RunningBroker) -> None:
-    names = {broker._broker.network.me for broker in brokers}
-    until(lambda: all(reached(one) == names - {one._broker.network.me} for one in brokers), "all to know all")
+    names = {broker._broker.remote.network.me for broker in brokers}
+    until(lambda: all(reached(one) == names - {one._broker.remote.network.me} for one in brokers), "all to know all")
 
 
 def knows_receivers(broker: RunningBroker, address: str, *names: str, multicast: bool = False) -> None:
     """Wait until *broker* knows that exactly these others have receivers there."""
 
     def known() -> bool:
-        found = broker._broker.network.topology.receivers_of(address, multicast=multicast)
+        found = broker._broker.remote.network.topology.receivers_of(address, multicast=multicast)
         return {name for _, targets in found.values() for name in targets} == set(names)
 
     until(known, f"{names} to be known as those with receivers at {address}")
 
 
 def is_up(broker: RunningBroker, connector: str) -> bool:
-    found = broker._broker.connectors.by_name.get(connector)
+    found = broker._broker.remote.connectors.by_name.get(connector)
     return found is not None and found.state == "up"

@@ -39,7 +39,7 @@ def far() -> Iterator[Far]:
 
 
 def link_of(broker: RunningBroker) -> AutoLink:
-    (found,) = broker._broker.auto_links.by_name.values()
+    (found,) = broker._broker.remote.auto_links.by_name.values()
     return found
 
 

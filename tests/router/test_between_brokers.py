@@ -50,7 +50,7 @@ def all_sent(peer: Peer) -> None:
 
 def test_each_priority_has_a_link_each_way(pair: list[RunningBroker]) -> None:  # C42, C48
     for broker in pair:
-        (neighbours,) = broker._broker.network.neighbours.values()
+        (neighbours,) = broker._broker.remote.network.neighbours.values()
         assert list(neighbours[0].priority_links) == list(neighbours[0].senders) == list(range(10))
 
 
@@ -103,7 +103,7 @@ def test_the_nearest_receivers_get_it(line: list[RunningBroker], peer_at: NewPee
 def test_multicast_reaches_each_receiver_once(shape: str, request: pytest.FixtureRequest, peer_at: NewPeer) -> None:
     brokers = request.getfixturevalue(shape)  # C21, C29, C48
     ends = [brokers[0], brokers[-1]] if shape == "line" else brokers
-    names = [broker._broker.network.me for broker in ends]
+    names = [broker._broker.remote.network.me for broker in ends]
     peers = [peer_at(broker.port) for broker in ends for _ in range(2)]
     links = [receiving(peer, "all.a", 1000) for peer in peers]
     for broker, name in zip(ends, names, strict=True):
@@ -179,7 +179,7 @@ def test_priorities_have_links_of_their_own(pair: list[RunningBroker], peer_at: 
         sending.post(sender, message)
     sending.settle_down()
     assert Counter(taken(other, link, 5)) == Counter([0, 4, 9, 9, 200])
-    (neighbours,) = pair[0]._broker.network.neighbours.values()
+    (neighbours,) = pair[0]._broker.remote.network.neighbours.values()
     assert {number: lane.sent for number, lane in neighbours[0].priority_links.items() if lane.sent} == {
         0: 1,
         4: 1,
@@ -221,10 +221,10 @@ def test_around_a_broken_link(ring: list[RunningBroker], peer_at: NewPeer) -> No
     sending.post(sender, Message(body=1))
     sending.settle_down()
     assert taken(other, link, 1) == [1]
-    name = next(name for name, one in ring[2]._broker.connectors.by_name.items() if one.target.port == ring[0].port)
-    connectors = ring[2]._broker.connectors
+    connectors = ring[2]._broker.remote.connectors
+    name = next(name for name, one in connectors.by_name.items() if one.target.port == ring[0].port)
     ring[2]._post(connectors.delete, connectors.by_name[name], lambda error: None)
-    until(lambda: ring[0]._broker.network.topology.next_hops.get("c") == ("b", 2), "the way around")
+    until(lambda: ring[0]._broker.remote.network.topology.next_hops.get("c") == ("b", 2), "the way around")
     delivery = sending.post(sender, Message(body=2))
     sending.settle_down()
     assert taken(other, link, 1) == [2]

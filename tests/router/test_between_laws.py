@@ -80,7 +80,7 @@ class Script:
     def break_apart(self) -> None:
         """The connection of two brokers breaks; it comes back by itself."""
         broker = self.rng.choice(self.brokers)
-        for there in list(broker._broker.network.neighbours.values())[:1]:
+        for there in list(broker._broker.remote.network.neighbours.values())[:1]:
             broker._post(there[0].connection.expel, "for a test")
 
     def finish(self) -> None:
@@ -117,5 +117,5 @@ def test_no_outcome_is_made_up_and_nothing_comes_twice(start_broker: StartBroker
             assert len(said) <= 1, "one receiver gets it, and nobody tries again"
     all_reach_all(*brokers)
     for broker in brokers:
-        until(lambda: not broker._broker.memory.used_bytes, "nothing to be left")  # noqa: B023
-        until(lambda: not broker._broker.network._transit, "nothing to be on its way")  # noqa: B023
+        until(lambda: not broker._broker.core.memory.used_bytes, "nothing to be left")  # noqa: B023
+        until(lambda: not broker._broker.remote.network._transit, "nothing to be on its way")  # noqa: B023

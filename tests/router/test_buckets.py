@@ -65,7 +65,7 @@ def test_many_long_messages_pass_through_a_small_pool(
     assert 0 < most[id(worker.incoming)] <= 128 * KIB
     assert most[id(worker.outgoing)] <= 128 * KIB + len(peers) * FRAME_BYTES
     until(lambda: worker.outgoing.used_bytes == 0)
-    until(lambda: not broker._broker.memory.used_bytes)
+    until(lambda: not broker._broker.core.memory.used_bytes)
 
 
 def test_connections_wait_unread_while_the_core_is_held_up(
@@ -175,7 +175,7 @@ def test_what_comes_on_a_closed_link_is_thrown_away(start_broker: StartBroker, p
 
 def test_half_sent_messages_count_and_are_given_back(start_broker: StartBroker, peer_at: NewPeer) -> None:
     broker = start_broker(memory_limit_bytes=600_000)
-    memory = broker._broker.memory
+    memory = broker._broker.core.memory
     peer = peer_at(broker.port)
     senders = [peer.sender("q") for _ in range(50)]
     whole = content(40_000)
@@ -203,6 +203,6 @@ def test_a_long_message_to_nowhere_yet_is_refused_without_memory(start_broker: S
     peer.wait(lambda: delivery.settled)
     assert delivery.remote_state == Delivery.REJECTED
     assert delivery.remote.condition.name == "amqp:resource-limit-exceeded"
-    until(lambda: broker._broker.memory.used_bytes == 0)
+    until(lambda: broker._broker.core.memory.used_bytes == 0)
     peer.put(peer.sender("new"), ["made now"])
     (_,) = peer.send(sender, Message(address="new", body=bytes(MIB), durable=True))

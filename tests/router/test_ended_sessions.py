@@ -38,8 +38,8 @@ def end(peer: Peer, session: Any) -> None:
 def nothing_is_held(broker: RunningBroker) -> None:
     """Neither in memory, nor in the store, nor for a socket."""
     worker = worker_of(broker)
-    until(lambda: not broker._broker.memory.used_bytes, "memory to be given back")
-    until(lambda: not broker._broker.store.state.detailed, "what was stored of half messages to go")  # type: ignore[attr-defined]
+    until(lambda: not broker._broker.core.memory.used_bytes, "memory to be given back")
+    until(lambda: not broker._broker.core.store.state.detailed, "what was stored of half messages to go")  # type: ignore[attr-defined]
     until(lambda: not worker.incoming.used_bytes, "buckets of what came to be given back")
     until(lambda: not worker.outgoing.used_bytes, "buckets of what goes to be given back")
 
@@ -81,7 +81,7 @@ def test_a_name_is_free_again_and_has_all_its_credit(start_broker: StartBroker) 
             client.say(frame(END))
             client.until("end")
     until(lambda: broker._broker.nodes.queues["q"].messages == 150)
-    assert not broker._broker.store.state.detailed  # type: ignore[attr-defined]
+    assert not broker._broker.core.store.state.detailed  # type: ignore[attr-defined]
 
 
 def test_half_a_message_in_a_transaction_is_not_in_it(broker: RunningBroker, peer: Peer) -> None:

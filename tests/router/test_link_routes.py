@@ -301,7 +301,7 @@ def test_a_receiver_that_stalls_holds_its_sender_and_little_memory(
     other, other_there = begin(peer, far, "far.fast", sends=True, credit=10)
     there.flow(10_000)
     meanwhile(far, peer, lambda: link.credit >= 10_000)
-    memory = broker._broker.memory
+    memory = broker._broker.core.memory
     left = 64 << 20
     body = Message(body=b"z" * 20_000).encode()
     deadline_s = time.monotonic() + 3
@@ -357,7 +357,7 @@ def test_a_container_that_falls_silent_is_given_up(start_broker: StartBroker, fa
     near = start_broker(connect_to=(f"amqp://127.0.0.1:{far.port}?name=there",), limits=limits)
     far.accept()
     far.wait(lambda: is_up(near, "there"))  # it is not silent before that
-    until(lambda: near._broker.connectors.by_name["there"].failures, "the silence to be noticed")
+    until(lambda: near._broker.remote.connectors.by_name["there"].failures, "the silence to be noticed")
     far.accept()
     far.wait(lambda: is_up(near, "there"), "it to be connected again")
 
@@ -371,7 +371,7 @@ def test_what_crosses_with_credit_that_is_taken_back_is_no_breach(
     meanwhile(far, peer, lambda: there.credit == 6, "the credit")
     for number in range(6):
         there.send(Message(body=number))  # which goes out with the next exchange
-    (joint,) = broker._broker.link_routes.pairs
+    (joint,) = broker._broker.remote.link_routes.pairs
     link.flow(-3)
     there_link: Any = joint._far.terminal
     peer.wait(lambda: lib.pn_link_credit(there_link._link.pn) == 3, "the credit to be taken back")

@@ -168,12 +168,12 @@ class TwoEnds:
 
     def __init__(self, *, to_client: bool) -> None:
         self.site = site = Site(container_id="near")
-        site.broker.link_routes.start((parse("far.*=far"),))
+        site.broker.remote.link_routes.start((parse("far.*=far"),))
         target = Target("far", "127.0.0.1", 1, sasl=False)
-        site.core.post(site.broker.connectors.start, _Lines(), (target,), "")
+        site.core.post(site.broker.remote.connectors.start, _Lines(), (target,), "")
         dialled = ClientTerminal(
-            target, site.core, site.broker, site.admission, LIMITS, site.buckets, site.gate, wake=site.woken.append,
-            over=lambda: None,
+            target, site.core, site.broker.drivers, site.admission, LIMITS, site.buckets, site.gate,
+            wake=site.woken.append, over=lambda: None,
         )  # fmt: skip
         near = site.terminal()
         self.receiver = Receiver(near if to_client else dialled)

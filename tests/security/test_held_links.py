@@ -61,7 +61,7 @@ def passed(seconds: float) -> Callable[[], bool]:
 
 
 def is_blocked(running: RunningBroker) -> bool:
-    return "anna" in running._broker.users.by_name and account_of(running, "anna").is_blocked
+    return "anna" in running._broker.core.users.by_name and account_of(running, "anna").is_blocked
 
 
 def test_connection_whose_links_are_held_is_not_read_and_survives(running: RunningBroker) -> None:

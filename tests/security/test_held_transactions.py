@@ -107,7 +107,7 @@ def test_commit_behind_a_link_held_for_a_quota_is_refused(held_for_quota: tuple[
         attach_sender(wire, address)
         wire.credit()
         send(wire, range(25), durable())
-        wait_until(lambda: running._broker.users.by_name["anonymous"].is_blocked)
+        wait_until(lambda: running._broker.core.users.by_name["anonymous"].is_blocked)
         assert not commit_behind(wire, 25)
         taker.open().say(attach("take", 0, address, sends=False), flow(0, 1000))
         for _ in range(25):

@@ -76,7 +76,7 @@ def test_who_may_not_be_a_broker_is_told_nothing(
     with wired(broker.port) as wire:
         assert wire.scram("ben", PASSWORDS["ben"]) == 0
         assert joining(wire.open()) == (refused, [])
-        assert not broker._broker.network.neighbours
+        assert not broker._broker.remote.network.neighbours
     with wired(broker.port) as wire:
         assert wire.scram("anna", PASSWORDS["anna"]) == 0
         found, told = joining(wire.open())
@@ -92,9 +92,9 @@ def test_a_broker_that_may_not_join_goes_on_alone(start_broker: StartBroker, use
         for who, name in ((BEN, "two"), (ANNA, "three"))
     )
     until(lambda: connector_of(near).failures or "ben" in users_of(broker), "ben should be connected")
-    until(lambda: list(allowed._broker.network.topology.next_hops) == ["one"], "who may is joined")
-    assert list(broker._broker.network.neighbours) == ["three"]
-    assert not near._broker.network.topology.next_hops
+    until(lambda: list(allowed._broker.remote.network.topology.next_hops) == ["one"], "who may is joined")
+    assert list(broker._broker.remote.network.neighbours) == ["three"]
+    assert not near._broker.remote.network.topology.next_hops
 
 
 def test_a_queue_is_followed_by_who_may_browse_it(start_broker: StartBroker, users_file: str) -> None:

@@ -209,7 +209,7 @@ def test_durable_bytes_over_the_quota_wait(start: Callable[..., RunningBroker], 
         for thread in threads:
             thread.start()
         try:
-            wait_until(lambda: "anna" in running._broker.users.by_name and account_of(running, "anna").is_blocked)
+            wait_until(lambda: "anna" in running._broker.core.users.by_name and account_of(running, "anna").is_blocked)
             account = account_of(running, "anna")
             assert limit <= account.durable_bytes < limit + BACKSTOP_BYTES
             attach_sender(ben, "b")
@@ -413,7 +413,7 @@ def test_one_user_does_not_fill_the_disk(disk: Path, users_file: str) -> None:  
             sender.start()
             try:
                 wait_until(
-                    lambda: "anna" in running._broker.users.by_name and account_of(running, "anna").is_blocked
+                    lambda: "anna" in running._broker.core.users.by_name and account_of(running, "anna").is_blocked
                 )
                 attach_sender(ben, "victim")
                 send(ben, range(100), durable("y" * 1000))
@@ -455,7 +455,7 @@ def test_disk_alarm_leaves_its_reserve_to_all(disk: Path, users_file: str) -> No
             sender.start()
             try:
                 wait_until(
-                    lambda: "anna" in running._broker.users.by_name and account_of(running, "anna").is_blocked
+                    lambda: "anna" in running._broker.core.users.by_name and account_of(running, "anna").is_blocked
                 )
                 assert not alarm(), "a hog alone does not bring it about"
                 with open(filler, "wb", buffering=0) as file, suppress(OSError):

@@ -53,7 +53,7 @@ def test_routed_links_of_two_users_have_two_names(start_broker: StartBroker, use
         link_routes=("far.*=there",), container_id="near",
     )  # fmt: skip
     deadline_s = time.monotonic() + DEADLINE_S
-    while (there := near._broker.connectors.by_name.get("there")) is None or there.connection is None:
+    while (there := near._broker.remote.connectors.by_name.get("there")) is None or there.connection is None:
         assert time.monotonic() < deadline_s
         time.sleep(0.01)
     with wired(near.port) as first, wired(near.port) as second:

@@ -32,7 +32,7 @@ class Receiver:
         self.terminal = FakeTerminal()
         self.seen = self.heard = 0
         self.entries = {}
-        self.world.do(self.world.broker.open, wish, self.terminal)
+        self.world.do(self.world.broker.drivers.open, wish, self.terminal)
         self.read()
         kept = self.terminal.kept
         if kept is not None:

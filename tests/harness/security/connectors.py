@@ -22,8 +22,8 @@ def until(condition: Callable[[], object], what: str) -> None:
 
 
 def connector_of(broker: RunningBroker) -> Any:
-    until(lambda: broker._broker.connectors.by_name, "the connector to be there")
-    (found,) = broker._broker.connectors.by_name.values()
+    until(lambda: broker._broker.remote.connectors.by_name, "the connector to be there")
+    (found,) = broker._broker.remote.connectors.by_name.values()
     return found
 
 

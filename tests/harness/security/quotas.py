@@ -89,7 +89,7 @@ def take(wire: Wire, address: str, count: int, handle: int = 9) -> None:
 
 
 def account_of(running: RunningBroker, user: str) -> UserAccount:
-    return running._broker.users.by_name[user]
+    return running._broker.core.users.by_name[user]
 
 
 def wait_until(holds: Callable[[], bool]) -> None:

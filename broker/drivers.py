@@ -1,0 +1,110 @@
+"""The entry of connections and links of clients into the broker, and of what a worker asks about users."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from ..channel.ports import ConnectionEnd, Open, OutwardEnd, TerminalEnd
+from .federation.upstream import STREAM
+from .kernel.connections import Connections
+from .links.attach import LinkOpener
+from .links.context import LinkContext
+from .parts import RemoteParts
+from .resume.registry import LinkEndpoints
+
+
+class BrokerDrivers:
+    """Fulfills `channel.ports.Drivers`. Core only, but for the methods that the port allows to any thread."""
+
+    def __init__(
+        self,
+        links: LinkContext,
+        connections: Connections,
+        opener: LinkOpener,
+        endpoints: LinkEndpoints,
+        remote: RemoteParts,
+    ) -> None:
+        self._events = links.core.events
+        self._users = links.core.users
+        self._commits = links.core.commits
+        self.scheduler = links.core.scheduler
+        self._resolver = links.resolver
+        self._members = links.members
+        self._shares_queues = links.members.shares_queues
+        self._connections = connections
+        self._opener = opener
+        self._endpoints = endpoints
+        self._remote = remote
+
+    # ---- questions of a worker ------------------------------------------------------------------------------------
+
+    def is_routed(self, address: str | None) -> bool:
+        if address is not None and address.startswith(STREAM):
+            return True
+        routes = self._remote.link_routes
+        return bool(routes.all) and routes.may_fit(address)
+
+    def is_manager(self, user: str) -> bool:
+        return self._resolver.is_manager(user)
+
+    def why_not_in(self, user: str) -> str:
+        return self._resolver.why_not_in(user)
+
+    def core_share(self, user: str) -> int:
+        return self._users.quotas.of(user).core_share
+
+    def most_connections(self, user: str) -> int:
+        return self._users.quotas.of(user).max_connections
+
+    def resumes(self, user: str, container: str) -> bool:
+        return self._endpoints.resumes(user, container)
+
+    # ---- connections, sessions and links --------------------------------------------------------------------------
+
+    def connected(self, name: str, connection: OutwardEnd) -> None:
+        self._remote.connectors.connected(name, connection)
+
+    def disconnected(self, name: str, connection: object, why: str) -> None:
+        self._remote.connectors.disconnected(name, connection, why)
+
+    def connection_opened(self, connection: ConnectionEnd) -> None:
+        self._connections.came(connection)
+        self._users.connection_opened(connection.user)
+        for opened in self._events.connection_opened:
+            opened(connection)
+        if why_not := self._members.why_not_serving():
+            connection.expel(why_not, elsewhere=True)
+
+    def session_begun(self, connection: object, number: int) -> None:
+        self._connections.session_came(connection, number)
+
+    def session_ended(self, connection: object, number: int) -> None:
+        self._connections.session_went(connection, number)
+
+    def connection_closed(self, connection: object) -> None:
+        for closed in self._events.connection_closed:
+            closed(connection)
+        there = self._connections.by_end.get(connection)
+        if there is not None:
+            self._users.connection_closed(there.end.user)
+        self._connections.went(connection)
+
+    def open(self, wish: Open, terminal: TerminalEnd) -> None:
+        self._opener.open(wish, terminal)
+
+    def link_closed(self, terminal: TerminalEnd) -> None:
+        link = self._connections.links.get(terminal)
+        if link is not None:
+            self._users.link_closed(link.wish.user, terminal)
+        self._connections.link_went(terminal)
+        for closed in self._events.link_closed:
+            closed(terminal)
+
+    # ---- time -----------------------------------------------------------------------------------------------------
+
+    def when_answered(self, action: Callable[[], None]) -> None:
+        self._members.when_answered(partial(self._commits.when_durable, 0, action))
+
+    def held_up(self, then: Callable[[], None]) -> bool:
+        return self._commits.held_up(then) or (self._shares_queues and self._members.held_up(then))

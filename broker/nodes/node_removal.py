@@ -1,0 +1,53 @@
+"""The removal of nodes: what becomes of their messages and links when they are deleted or replaced. Core only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..queues.purges import QueuePurges
+from ..queues.queue import Queue
+from .exchanges import Exchange
+from .subscriptions import subscribers
+
+
+class NodeRemoval:
+    """Ends removed nodes, closes their links with the reason, and informs the parts that subscribe."""
+
+    def __init__(self, purges: QueuePurges) -> None:
+        self.queue_removed: list[Callable[[Queue], None]] = []
+        """Callbacks for queues that are deleted or replaced, before their messages are purged."""
+        self.exchange_removed: list[Callable[[Exchange], None]] = []
+        """Callbacks for deleted exchanges."""
+        self._purges = purges
+
+    def deleted(self, node: Queue | Exchange, why: str) -> None:
+        """Handle a deleted node: purge its messages, and close its links with the reason."""
+        if isinstance(node, Queue):
+            drivers = self._end_order(node)
+            self._purges.purge_deleted(node)
+            reason = f"the queue {node.name!r} is gone: {why}"
+        else:
+            drivers = [*node.producers, *subscribers(node)]
+            for exchange_removed in self.exchange_removed:
+                exchange_removed(node)
+            reason = f"the exchange {node.name!r} is gone: {why}"
+        _close(drivers, "amqp:resource-deleted", reason)
+
+    def replaced(self, queue: Queue) -> None:
+        """Handle a queue that an empty one replaces; the store keeps what it has of the queue."""
+        drivers = self._end_order(queue)
+        queue.end()
+        _close(drivers, "amqp:connection:forced", f"the queue {queue.name!r} is brought up to date")
+
+    def _end_order(self, queue: Queue) -> list[Any]:
+        """End the order of *queue*; return the drivers of all links on it."""
+        for queue_removed in self.queue_removed:
+            queue_removed(queue)
+        queue.order.deleted()
+        return [*queue.consumers, *queue.browsers, *queue.producers]
+
+
+def _close(drivers: list[Any], condition: str, reason: str) -> None:
+    for driver in drivers:
+        driver.terminal.failure(condition, reason)

@@ -1,0 +1,47 @@
+"""The end of each step of the core, and the progress of the store's durable LSN. Core only."""
+
+from __future__ import annotations
+
+from .kernel.context import CoreContext
+from .nodes.replication_port import Members
+
+
+class CoreSteps:
+    """Does at the end of a step what its actions have scheduled."""
+
+    def __init__(self, core: CoreContext, members: Members) -> None:
+        self._core = core
+        self._members = members
+        self._shares_queues = members.shares_queues
+
+    def durable(self) -> None:
+        """Handle that the store's durable LSN has moved."""
+        self._core.commits.move()
+        for act in [*self._core.events.durable]:  # an act may remove itself
+            act()
+        if self._shares_queues:
+            self._members.durable()
+
+    def finish(self) -> None:
+        """Handle that a batch of actions was done: dispatch messages, and have what was recorded made durable."""
+        core = self._core
+        if core.memory.starved:
+            for relieved in core.memory.take_relieved():
+                core.schedule_dispatch(relieved)
+        commits = core.commits
+        while (self._shares_queues and self._members.step()) or commits.dirty:
+            dirty, commits.dirty = commits.dirty, {}
+            for queue in dirty:
+                if not queue.is_deleted:
+                    queue.dispatch()
+                    if queue.has_lifetime:
+                        queue.check_lifetime()
+        if core.background.end_s or core.background.jobs:
+            core.background.end_step()
+        if core.memory.waiting:
+            core.memory.release()
+        if core.users.changed:
+            core.users.step()
+        if core.loader.put_off:
+            core.loader.end_step()
+        core.store.kick()
