@@ -1,1 +1,1 @@
-"""Files: the real ones, and their faulty twins in memory. The journal sees only the protocols of `seam`."""
+"""Files on the disk. The journal sees only the protocols of `seam`, see `base.testing` for their twins in memory."""

@@ -8,8 +8,8 @@ from typing import Any
 
 from cairnmq.amqp.links.attach import End
 from cairnmq.amqp.native.proton_ffi import ACCEPTED
-from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.errors import CairnError
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.broker.federation.federated_queues import FederatedQueue
 from cairnmq.channel.ports import Attach, Delivery, Error, Open, Outcome, Terminus
 from cairnmq.store.contract.interface import MessageStore

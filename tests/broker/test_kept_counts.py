@@ -9,8 +9,8 @@ from random import Random
 import pytest
 
 from cairnmq.amqp.native.proton_ffi import ACCEPTED, MODIFIED, RELEASED
-from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.errors import StoreError
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.broker.queues.delivery_counts import RECORD, RETRY_S
 from cairnmq.channel.ports import Outcome
 from tests.harness.broker.failure_counts import COUNTS, counts, fail, policed, recorded

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from proton import Message
 
-from cairnmq.base.clock import ManualClock
+from cairnmq.base.testing.manual_clock import ManualClock
 from cairnmq.broker.messages.entry import Entry
 from cairnmq.broker.queues import paging
 from cairnmq.broker.scheduling import disposal

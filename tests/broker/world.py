@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from cairnmq.base.clock import ManualClock
-from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.base.testing.manual_clock import ManualClock
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.broker.broker import Broker
 from cairnmq.broker.links import filtered_consumer as selecting
 from cairnmq.broker.messages import backlog

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.broker_plugin.broker_exposition import BROKER_FAMILIES, BrokerCollector, BrokerFamily, Figures, QueueChoice
 from cairnmq.broker_plugin.exposition import FAMILIES, Family, JournalCollector
 from cairnmq.router.kernel.core import Core

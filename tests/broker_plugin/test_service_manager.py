@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cairnmq.base.clock import ManualClock
 from cairnmq.base.errors import CairnError
+from cairnmq.base.testing.manual_clock import ManualClock
 from cairnmq.broker.scheduling.scheduler import Scheduler
 from cairnmq.broker_plugin import service_manager as service_manager_module
 from cairnmq.broker_plugin.options import BrokerOptions, RouterOptions

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cairnmq.base.clock import ManualClock
-from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.base.testing.manual_clock import ManualClock
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.cli.run.recovery_progress import RecoveryProgress
 from cairnmq.recovery.recover import recover
 

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from cairnmq.base.clock import ManualClock
+from cairnmq.base.testing.manual_clock import ManualClock
 from cairnmq.cluster.group.config_check import LONGEST, agreement, difference
 from cairnmq.cluster.kernel.events import VERSION
 from cairnmq.cluster.replication import flow_control as flow

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 
 from ..thorough import EVERY
 from .world import REJECT, Member, Receiver, Sender, World

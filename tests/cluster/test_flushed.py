@@ -6,7 +6,7 @@ from itertools import combinations
 
 import pytest
 
-from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 
 from .world import ACCEPT, Member, Receiver, Sender, World
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.errors import DiskFull
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.recovery.recover import recover
 from cairnmq.store.journaled.discarded_state import KeptState
 

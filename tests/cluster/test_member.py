@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from cairnmq.base.clock import ManualClock
+from cairnmq.base.testing.manual_clock import ManualClock
 from cairnmq.cluster.group.bus import BusAddress, BusChange, BusEvent, BusMessage, RingId
 from cairnmq.cluster.group.frame import (
     VERSION,

@@ -13,11 +13,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from cairnmq.base.disk.faulty import FaultyDirectory
-from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.disk.real import RealDirectory
 from cairnmq.base.disk.seam import Directory, File
 from cairnmq.base.errors import CannotLink, DiskError
+from cairnmq.base.testing.faulty_disk import FaultyDirectory
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 
 MAKERS: dict[str, Callable[[Path], Directory]] = {
     "real": lambda path: RealDirectory(str(path)),

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cairnmq.base.disk.faulty import Call, Fault, FaultyDirectory, Kind, Plan, ever_after, once
-from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.disk.real import RealDirectory
 from cairnmq.base.disk.seam import Directory
 from cairnmq.base.errors import CannotLink, DiskError, DiskFull
+from cairnmq.base.testing.faulty_disk import Call, Fault, FaultyDirectory, Kind, Plan, ever_after, once
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 
 IO_ERROR, FULL = Fault(errno.EIO), Fault(errno.ENOSPC)
 KINDS: list[Kind] = ["list", "read", "write", "sync", "create", "open", "rename", "link", "sync_names", "unlink"]

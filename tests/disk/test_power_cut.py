@@ -7,7 +7,7 @@ import random
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 
 NAMES = ["a", "b", "c"]
 Step = tuple[str, str, int, int]

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from cairnmq.base.disk.memory import MemoryDirectory, MemoryFile
-from cairnmq.base.disk.sectors import Pending
 from cairnmq.base.errors import DiskError
+from cairnmq.base.testing.memory_disk import MemoryDirectory, MemoryFile
+from cairnmq.base.testing.sectors import Pending
 
 
 def content(directory: MemoryDirectory, name: str) -> bytes:

@@ -6,8 +6,8 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.disk.seam import Directory
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.files.archive import archived_lsn
 from cairnmq.journal.files.archiver import Archiver
 from cairnmq.journal.format import block

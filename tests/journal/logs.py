@@ -8,9 +8,10 @@ from uuid import UUID
 
 from crc32c import crc32c
 
-from cairnmq.base.clock import Clock, ManualClock
-from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.base.clock import Clock
 from cairnmq.base.disk.seam import Directory
+from cairnmq.base.testing.manual_clock import ManualClock
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.format.block import Block
 from cairnmq.journal.format.record import RecordHead, RecordType
 from cairnmq.journal.read.scanner import Damage, LogReader

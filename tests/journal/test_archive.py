@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cairnmq.base.clock import ManualClock
-from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.errors import CairnError
+from cairnmq.base.testing.manual_clock import ManualClock
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.files.archive import ArchiveLimits, archive_name, archived_lsn
 from cairnmq.journal.format.container import file_number
 from cairnmq.journal.read.scanner import LogReader

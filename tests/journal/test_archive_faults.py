@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cairnmq.base.clock import ManualClock
-from cairnmq.base.disk.faulty import Fault, FaultyDirectory, Plan, ever_after, once
-from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.disk.seam import Directory
+from cairnmq.base.testing.faulty_disk import Fault, FaultyDirectory, Plan, ever_after, once
+from cairnmq.base.testing.manual_clock import ManualClock
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.files import archiver as archiver_module
 from cairnmq.journal.files import space_reserve as room
 from cairnmq.journal.files.archive import ROOM_BYTES, archived_lsn

@@ -7,8 +7,8 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis.strategies import binary, integers, lists, tuples
 
-from cairnmq.base.clock import ManualClock
-from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.base.testing.manual_clock import ManualClock
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.format.record import HEAD_BYTES, MAX_PAYLOAD_BYTES, Flag, RecordType
 from cairnmq.journal.write.journal import OWN_LSN, Journal
 from cairnmq.journal.write.open import MIN_CONTAINER_BYTES, format_log, open_log

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cairnmq.base.disk.faulty import Call, Fault, FaultyDirectory
-from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.disk.seam import Directory
-from cairnmq.base.disk.sectors import Pending
 from cairnmq.base.errors import CorruptJournal, DiskError, ForeignStore
+from cairnmq.base.testing.faulty_disk import Call, Fault, FaultyDirectory
+from cairnmq.base.testing.memory_disk import MemoryDirectory
+from cairnmq.base.testing.sectors import Pending
 from cairnmq.journal.format import log_mark as mark
 from cairnmq.journal.format.block import Block
 from cairnmq.journal.format.container import HEAD as CONTAINER_HEAD

@@ -10,10 +10,10 @@ from queue import SimpleQueue
 
 import pytest
 
-from cairnmq.base.disk.faulty import Call, Fault, FaultyDirectory, Plan
-from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.disk.seam import Directory
 from cairnmq.base.errors import JournalError, JournalFailed
+from cairnmq.base.testing.faulty_disk import Call, Fault, FaultyDirectory, Plan
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.files import space_reserve as room
 from cairnmq.journal.format import log_mark as mark
 from cairnmq.journal.format.container import file_number

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.errors import CorruptJournal, JournalError
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.format import block, holes
 from cairnmq.journal.format.block import Block
 from cairnmq.journal.format.holes import Hole

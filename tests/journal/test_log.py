@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cairnmq.base.disk.faulty import FaultyDirectory
-from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.errors import JournalError
+from cairnmq.base.testing.faulty_disk import FaultyDirectory
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.format.block import MAX_RECORDS
 from cairnmq.journal.format.container import DATA_OFFSET
 from cairnmq.journal.format.record import HEAD, HEAD_BYTES, MAX_PAYLOAD_BYTES, RecordHead

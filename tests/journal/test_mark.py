@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cairnmq.base.disk.faulty import Fault, FaultyDirectory, ever_after
-from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.disk.seam import SECTOR_BYTES
 from cairnmq.base.errors import DiskError, ForeignStore
+from cairnmq.base.testing.faulty_disk import Fault, FaultyDirectory, ever_after
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.format import log_mark as mark
 from cairnmq.journal.format.log_mark import Mark, MarkFile
 

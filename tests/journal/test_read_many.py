@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.disk.seam import File
 from cairnmq.base.errors import CairnError, JournalError
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.write.journal import Journal
 
 from .logs import BIG, SIZE, START, advance_base, container_start, flip_lsn, new_log, put

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.errors import JournalError
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.files.space_reserve import SPARES, reserve
 from cairnmq.journal.format import log_mark as mark
 from cairnmq.journal.format.container import file_number

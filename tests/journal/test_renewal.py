@@ -7,9 +7,9 @@ from errno import EIO, ENOSPC
 
 import pytest
 
-from cairnmq.base.disk.faulty import Call, Fault, FaultyDirectory, once
-from cairnmq.base.disk.memory import MemoryDirectory, Survivors
 from cairnmq.base.errors import DiskError, JournalFailed
+from cairnmq.base.testing.faulty_disk import Call, Fault, FaultyDirectory, once
+from cairnmq.base.testing.memory_disk import MemoryDirectory, Survivors
 from cairnmq.journal.files import space_reserve as room
 from cairnmq.journal.format.container import decode_head, encode_head, file_name
 from cairnmq.journal.read.scanner import LogReader

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from cairnmq.base.clock import ManualClock
-from cairnmq.base.disk.faulty import Call, Fault, FaultyDirectory
-from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.disk.real import RealDirectory
 from cairnmq.base.disk.seam import Directory
 from cairnmq.base.errors import JournalFailed
+from cairnmq.base.testing.faulty_disk import Call, Fault, FaultyDirectory
+from cairnmq.base.testing.manual_clock import ManualClock
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.format.container import file_name
 from cairnmq.journal.write.journal import Journal
 from cairnmq.journal.write.open import MIN_CONTAINER_BYTES, format_log, open_log

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cairnmq.base.clock import ManualClock
 from cairnmq.base.disk.real import RealDirectory
+from cairnmq.base.testing.manual_clock import ManualClock
 from cairnmq.journal.format.block import Block
 from cairnmq.journal.format.container import file_name
 from cairnmq.journal.format.record import RecordType

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cairnmq.base.disk.memory import MemoryDirectory, MemoryFile
+from cairnmq.base.testing.memory_disk import MemoryDirectory, MemoryFile
 from cairnmq.journal.files.container_pool import ContainerPool
 from cairnmq.journal.format import block, container
 from cairnmq.journal.format.block import BadBlock, Block, BlockHead

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.files.container_pool import ContainerPool
 from cairnmq.journal.format import container
 from cairnmq.journal.format import log_mark as mark_module

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from cairnmq.base.clock import ManualClock
+from cairnmq.base.testing.manual_clock import ManualClock
 from cairnmq.recovery.recover import recover
 from cairnmq.recovery.report import RecoveryReport
 from cairnmq.store.contract.options import StoreOptions

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from errno import EIO, ENOSPC
 from typing import NamedTuple
 
-from cairnmq.base.disk.faulty import Fault, FaultyDirectory, Plan, ever_after, once
 from cairnmq.base.errors import CairnError, DiskError, JournalFailed
+from cairnmq.base.testing.faulty_disk import Fault, FaultyDirectory, Plan, ever_after, once
 
 from .checker import Broken
 from .explorer import Explorer

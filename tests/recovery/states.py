@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Literal
 
-from cairnmq.base.disk.memory import MemoryDirectory, PowerCut
-from cairnmq.base.disk.sectors import Junk, Pending
+from cairnmq.base.testing.memory_disk import MemoryDirectory, PowerCut
+from cairnmq.base.testing.sectors import Junk, Pending
 
 from .kept_checkpoint import NEWEST, Kept
 from .world import Moment

@@ -21,10 +21,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cairnmq.base.clock import ManualClock
-from cairnmq.base.disk.faulty import Call, Fault, FaultyDirectory
 from cairnmq.base.disk.real import RealDirectory
 from cairnmq.base.errors import CairnError, CorruptJournal, DiskError
+from cairnmq.base.testing.faulty_disk import Call, Fault, FaultyDirectory
+from cairnmq.base.testing.manual_clock import ManualClock
 from cairnmq.journal.format import container
 from cairnmq.recovery.recover import open_store, recover
 from cairnmq.store.contract.options import StoreOptions

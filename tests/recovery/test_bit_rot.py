@@ -13,7 +13,7 @@ from os import environ
 
 import pytest
 
-from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.format import block
 from cairnmq.journal.format.block import Block, BlockHead
 from cairnmq.journal.read.scanner import LogReader

@@ -10,10 +10,10 @@ from os import environ
 
 import pytest
 
-from cairnmq.base.disk.faulty import FaultyDirectory
-from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.disk.seam import Directory
 from cairnmq.base.errors import DiskError
+from cairnmq.base.testing.faulty_disk import FaultyDirectory
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.read.scanner import LogReader
 from cairnmq.journal.write import open as opening
 from cairnmq.journal.write.log_writer import LogWriter

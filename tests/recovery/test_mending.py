@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.disk.seam import SECTOR_BYTES, File
 from cairnmq.base.errors import DiskError
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.format.block import Block
 from cairnmq.recovery.damage_survey import survey
 from cairnmq.recovery.lenient_directory import PatientFile

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cairnmq.base.clock import ManualClock
-from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.base.testing.manual_clock import ManualClock
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.format import container
 from cairnmq.journal.format import log_mark as mark
 from cairnmq.journal.read.scanner import LogReader

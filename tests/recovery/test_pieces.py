@@ -7,7 +7,7 @@ import struct
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.format import block
 from cairnmq.journal.format.block import BLOCK_HEAD_BYTES
 from cairnmq.journal.format.record import HEAD_BYTES, Flag, RecordHead, RecordType

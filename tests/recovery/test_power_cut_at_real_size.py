@@ -9,7 +9,7 @@ from os import environ
 
 import pytest
 
-from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 
 from .explorer import Explorer
 from .states import Crash

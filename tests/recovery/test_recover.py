@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from cairnmq.base.clock import ManualClock
-from cairnmq.base.disk.faulty import Call, Fault, FaultyDirectory
-from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.errors import CairnError, CorruptJournal, DiskError, DiskFull, ForeignStore
+from cairnmq.base.testing.faulty_disk import Call, Fault, FaultyDirectory
+from cairnmq.base.testing.manual_clock import ManualClock
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.format import container
 from cairnmq.journal.format import log_mark as mark
 from cairnmq.journal.format.container import file_name

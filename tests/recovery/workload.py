@@ -9,7 +9,7 @@ import random
 from typing import NamedTuple
 from uuid import UUID
 
-from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.store.contract.options import StoreOptions
 
 from .cutting import power_cut

@@ -18,9 +18,9 @@ from uuid import UUID
 from sqlalchemy import create_engine
 from sqlalchemy.pool import StaticPool
 
-from cairnmq.base.clock import ManualClock
-from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.disk.seam import Directory
+from cairnmq.base.testing.manual_clock import ManualClock
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.format.block import BLOCK_HEAD_BYTES
 from cairnmq.journal.format.container import DATA_OFFSET
 from cairnmq.journal.format.holes import HOLE_BYTES

@@ -23,8 +23,8 @@ from cairnmq.base.accounts.audit import (
     Audit,
     LoginFailure,
 )
-from cairnmq.base.clock import ManualClock
 from cairnmq.base.errors import CairnError
+from cairnmq.base.testing.manual_clock import ManualClock
 from cairnmq.broker_plugin.run import RunningBroker
 
 from .conftest import PASSWORDS

@@ -20,8 +20,8 @@ import pytest
 from cairnmq.analytics.spark.batch import JournalReader
 from cairnmq.analytics.spark.source import JournalSource
 from cairnmq.analytics.views.journal import VIEWS
-from cairnmq.base.clock import ManualClock
 from cairnmq.base.errors import CairnError
+from cairnmq.base.testing.manual_clock import ManualClock
 from cairnmq.recovery.recover import open_store
 from cairnmq.store.contract.dequeue_reason import Why
 from cairnmq.store.contract.options import StoreOptions

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from typing import NamedTuple
 
-from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.format.record import HEAD_BYTES
 from cairnmq.recovery.report import RecoveryReport
 from cairnmq.store.journaled.store import JournalStore

@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from typing import cast
 
-from cairnmq.base.clock import ManualClock
+from cairnmq.base.testing.manual_clock import ManualClock
 from cairnmq.recovery.open_memory import open_memory_store
 from cairnmq.recovery.open_sql import open_sql_store
 from cairnmq.store.contract.options import StoreOptions

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from errno import ENOSPC
 
-from cairnmq.base.disk.faulty import Call, Fault, FaultyDirectory
 from cairnmq.base.disk.seam import Directory
+from cairnmq.base.testing.faulty_disk import Call, Fault, FaultyDirectory
 
 
 class SmallDisk(FaultyDirectory):

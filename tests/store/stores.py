@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cairnmq.base.clock import ManualClock
-from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.base.testing.manual_clock import ManualClock
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.format.record import HEAD_BYTES, RecordType
 from cairnmq.journal.read.scanner import LogReader
 from cairnmq.recovery.recover import recover

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from cairnmq.base.clock import ManualClock
 from cairnmq.base.disk import real
 from cairnmq.base.errors import CairnError, DiskFull
+from cairnmq.base.testing.manual_clock import ManualClock
 from cairnmq.journal.files import space_reserve as room
 from cairnmq.recovery.recover import open_store
 from cairnmq.store.contract.options import StoreOptions

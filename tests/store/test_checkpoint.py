@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from cairnmq.base.clock import ManualClock
-from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.errors import CorruptJournal
+from cairnmq.base.testing.manual_clock import ManualClock
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.read.scanner import LogReader
 from cairnmq.journal.write.open import MIN_CONTAINER_BYTES
 from cairnmq.recovery.recover import recover

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cairnmq.base.clock import ManualClock
-from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.base.testing.manual_clock import ManualClock
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.format.block import ACQUISITIONS, Block
 from cairnmq.journal.format.record import RecordType
 from cairnmq.journal.read.scanner import LogReader

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from cairnmq.base.clock import ManualClock
-from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.errors import DiskFull, TransactionTimedOut
+from cairnmq.base.testing.manual_clock import ManualClock
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.format.record import HEAD_BYTES
 from cairnmq.recovery.recover import recover
 from cairnmq.store.contract.options import StoreOptions

@@ -11,8 +11,8 @@ from itertools import islice
 
 import pytest
 
-from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.errors import SqlUnreachable
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.recovery.report import RecoveryReport
 from cairnmq.store.contract.wiring_rows import BindingRow, QueueRow
 from cairnmq.store.journaled.store import JournalStore

@@ -17,8 +17,8 @@ from hypothesis.stateful import (
     rule,
 )
 
-from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.errors import StoreError
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.format.record import MAX_PAYLOAD_BYTES
 from cairnmq.recovery.report import RecoveryReport
 from cairnmq.store.journaled.store import JournalStore

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cairnmq.base.clock import ManualClock
 from cairnmq.base.errors import CairnError
+from cairnmq.base.testing.manual_clock import ManualClock
 from cairnmq.store.contract.options import StoreOptions
 from cairnmq.store.contract.registry import find_kind
 from cairnmq.store.mapped.memory_store import MemoryStore

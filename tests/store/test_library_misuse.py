@@ -12,7 +12,6 @@ from queue import SimpleQueue
 
 import pytest
 
-from cairnmq.base.clock import ManualClock
 from cairnmq.base.disk.real import RealDirectory
 from cairnmq.base.errors import (
     DiskFull,
@@ -23,6 +22,7 @@ from cairnmq.base.errors import (
     TransactionEnded,
     TransactionTimedOut,
 )
+from cairnmq.base.testing.manual_clock import ManualClock
 from cairnmq.store import open_store
 from cairnmq.store.embedded.library import Store
 from cairnmq.store.journaled.store import JournalStore

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from cairnmq.base.clock import ManualClock
-from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.base.testing.manual_clock import ManualClock
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.format import holes
 from cairnmq.journal.format.record import HEAD_BYTES
 from cairnmq.journal.write.log_slots import LogSlots

@@ -12,10 +12,10 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cairnmq.base.clock import ManualClock
-from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.disk.real import RealDirectory
 from cairnmq.base.errors import DiskError
+from cairnmq.base.testing.manual_clock import ManualClock
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.format.record import HEAD_BYTES, Flag, RecordType
 from cairnmq.store.checkpoint.checkpoint_file import LmdbFile
 from cairnmq.store.journaled.metrics import JournalMetrics, measure

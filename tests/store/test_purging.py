@@ -8,9 +8,10 @@ import time
 
 import pytest
 
-from cairnmq.base.clock import ManualClock, SystemClock
-from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.base.clock import SystemClock
 from cairnmq.base.errors import MessageLocked, StoreError, TransactionEnded
+from cairnmq.base.testing.manual_clock import ManualClock
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.format.record import RecordType
 from cairnmq.recovery.recover import recover
 from cairnmq.store.checkpoint import checkpointer as checkpointing

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cairnmq.base.clock import ManualClock
+from cairnmq.base.testing.manual_clock import ManualClock
 from cairnmq.journal.format.record import Flag, RecordHead, RecordType
 from cairnmq.journal.write.journal import OWN_LSN
 from cairnmq.journal.write.open import open_log

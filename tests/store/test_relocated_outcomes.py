@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from cairnmq.base.clock import ManualClock
-from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.errors import JournalError
+from cairnmq.base.testing.manual_clock import ManualClock
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.files import record_lookup as lookup
 from cairnmq.journal.format.container import file_name
 from cairnmq.journal.format.record import HEAD_BYTES

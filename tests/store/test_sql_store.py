@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, event
 
-from cairnmq.base.clock import ManualClock
 from cairnmq.base.errors import CairnError, ForeignStore, JournalError, JournalFailed, SqlUnreachable, StoreInUse
+from cairnmq.base.testing.manual_clock import ManualClock
 from cairnmq.recovery.open_memory import open_memory_store
 from cairnmq.recovery.open_sql import open_sql_store
 from cairnmq.recovery.recover import open_store

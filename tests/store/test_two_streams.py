@@ -6,9 +6,9 @@ from contextlib import suppress
 
 import pytest
 
-from cairnmq.base.clock import ManualClock
-from cairnmq.base.disk.faulty import Fault, FaultyDirectory, ever_after
 from cairnmq.base.errors import BadXid, CairnError, JournalFailed
+from cairnmq.base.testing.faulty_disk import Fault, FaultyDirectory, ever_after
+from cairnmq.base.testing.manual_clock import ManualClock
 from cairnmq.journal.format.record import RecordType
 from cairnmq.recovery.recover import recover
 from cairnmq.store.contract.transaction import MAX_XID_BYTES, TxState

@@ -13,8 +13,8 @@ from uuid import UUID
 
 import pytest
 
-from cairnmq.base.clock import ManualClock
 from cairnmq.base.disk.real import RealDirectory
+from cairnmq.base.testing.manual_clock import ManualClock
 from cairnmq.cli.main import main
 from cairnmq.journal.format.block import Block
 from cairnmq.journal.format.record import Flag, RecordType

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cairnmq.analytics.views.journal import open_journal
-from cairnmq.base.clock import ManualClock
+from cairnmq.base.testing.manual_clock import ManualClock
 from cairnmq.journal.format.record import FIRST_NOTE, RecordType
 from cairnmq.recovery import replay
 from cairnmq.recovery.recover import open_store

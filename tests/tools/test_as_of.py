@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 
-from cairnmq.base.clock import ManualClock, SystemClock
+from cairnmq.base.clock import SystemClock
 from cairnmq.base.errors import CairnError
+from cairnmq.base.testing.manual_clock import ManualClock
 from cairnmq.journal.format import container
 from cairnmq.recovery.recover import open_store
 from cairnmq.store import open_store as open_library

@@ -9,10 +9,10 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from cairnmq.analytics.lifetimes.extent import whole_from
-from cairnmq.base.clock import ManualClock
-from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.disk.real import RealDirectory
 from cairnmq.base.errors import CairnError
+from cairnmq.base.testing.manual_clock import ManualClock
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.recovery.recover import recover
 from cairnmq.tools.history.as_of import QueuesView
 from cairnmq.tools.history.history import find_history

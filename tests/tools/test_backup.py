@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from cairnmq.base.clock import ManualClock
-from cairnmq.base.disk.faulty import Fault, FaultyDirectory, ever_after, once
-from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.disk.real import RealDirectory
 from cairnmq.base.errors import CairnError, CorruptJournal, DiskFull, ForeignStore, StoreInUse
+from cairnmq.base.testing.faulty_disk import Fault, FaultyDirectory, ever_after, once
+from cairnmq.base.testing.manual_clock import ManualClock
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.read.scanner import LogReader
 from cairnmq.recovery.recover import open_store
 from cairnmq.store.contract.options import StoreOptions

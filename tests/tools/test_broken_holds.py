@@ -9,8 +9,8 @@ import pytest
 
 from cairnmq.analytics.export.exporter import ExportRequest, export
 from cairnmq.analytics.views.journal import open_journal
-from cairnmq.base.clock import ManualClock
 from cairnmq.base.errors import HoldBroken
+from cairnmq.base.testing.manual_clock import ManualClock
 from cairnmq.recovery.recover import recover
 from cairnmq.store.contract.options import StoreOptions
 from cairnmq.store.directory.hold import Hold

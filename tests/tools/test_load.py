@@ -17,8 +17,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from cairnmq.analytics.scan.selection import Selection
-from cairnmq.base.clock import ManualClock
 from cairnmq.base.errors import CairnError
+from cairnmq.base.testing.manual_clock import ManualClock
 from cairnmq.journal.format.record import RecordType
 from cairnmq.recovery.recover import open_store
 from cairnmq.store.contract.dequeue_reason import Why

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from proton import Message, symbol
 
-from cairnmq.base.clock import ManualClock
 from cairnmq.base.errors import CairnError
+from cairnmq.base.testing.manual_clock import ManualClock
 from cairnmq.journal.format.record import Flag, RecordType
 from cairnmq.recovery.recover import open_store
 from cairnmq.tools.load.loader import load

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cairnmq.base.clock import ManualClock
 from cairnmq.base.errors import CairnError, DiskError, StoreInUse
+from cairnmq.base.testing.manual_clock import ManualClock
 from cairnmq.recovery.recover import open_store
 from cairnmq.store.journaled.directory import StoreDirectory
 from cairnmq.tools.repair.salvage import salvage

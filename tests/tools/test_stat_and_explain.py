@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from proton import Delivery, Message
 from proton.utils import BlockingConnection
 
-from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.cli.store.log_map import COLUMNS, ROWS, log_map
 from cairnmq.journal.read.scanner import Damage
 from cairnmq.recovery.replay import Replay

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from proton import Delivery, Message
 
-from cairnmq.base.clock import ManualClock
+from cairnmq.base.testing.manual_clock import ManualClock
 from cairnmq.recovery.recover import open_store
 from cairnmq.store.contract.dequeue_reason import Why
 from cairnmq.store.contract.options import StoreOptions

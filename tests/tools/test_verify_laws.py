@@ -9,8 +9,8 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.disk.seam import SECTOR_BYTES, Directory
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.format.block import Block, padded
 from cairnmq.journal.read.scanner import LogReader
 from cairnmq.store.checkpoint import checkpoint

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cairnmq.base.clock import ManualClock
 from cairnmq.base.errors import ForeignStore
+from cairnmq.base.testing.manual_clock import ManualClock
 from cairnmq.recovery.recover import open_store
 from cairnmq.store.contract.wiring_rows import BindingRow, ConfigRow, QueueRow, Rows
 from cairnmq.store.journaled.store import JournalStore

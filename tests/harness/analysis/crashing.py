@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cairnmq.base.clock import ManualClock
-from cairnmq.base.disk.memory import MemoryDirectory
+from cairnmq.base.testing.manual_clock import ManualClock
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.recovery.recover import recover
 from cairnmq.store.contract.options import StoreOptions
 from cairnmq.store.journaled.store import JournalStore

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from cairnmq.base.clock import ManualClock
+from cairnmq.base.testing.manual_clock import ManualClock
 from cairnmq.cluster.group.bus import BusAddress, BusChange, BusDied, BusEvent, BusMessage, BusQuorum, RingId
 from cairnmq.cluster.group.group import GroupError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cairnmq.analytics.scan.files import open_log
-from cairnmq.base.clock import ManualClock
+from cairnmq.base.testing.manual_clock import ManualClock
 from cairnmq.recovery.recover import open_store
 from cairnmq.store.contract.options import StoreOptions
 from cairnmq.store.journaled.store import JournalStore

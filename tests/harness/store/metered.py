@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from cairnmq.base.clock import ManualClock
 from cairnmq.base.disk.seam import Directory
+from cairnmq.base.testing.manual_clock import ManualClock
 from cairnmq.recovery.recover import recover
 from cairnmq.store.checkpoint.checkpoint_file import LmdbFile
 from cairnmq.store.contract.options import StoreOptions

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from cairnmq.base.clock import ManualClock
-from cairnmq.base.disk.memory import MemoryDirectory
 from cairnmq.base.errors import MessageLocked
+from cairnmq.base.testing.manual_clock import ManualClock
+from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.recovery.recover import recover
 from cairnmq.store.contract.options import StoreOptions
 from cairnmq.store.contract.transaction import StoreTransaction

@@ -26,9 +26,9 @@ import random
 import threading
 from collections.abc import Callable, Collection
 
+from ..disk.real import disk_error, link_error
+from ..disk.seam import SECTOR_BYTES, Buffer, Directory
 from ..errors import DiskError
-from .real import disk_error, link_error
-from .seam import SECTOR_BYTES, Buffer, Directory
 from .sectors import Junk, Node, Pending
 
 Survivors = Collection[Pending] | Callable[[Pending], bool] | random.Random

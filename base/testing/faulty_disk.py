@@ -25,9 +25,9 @@ from collections.abc import Callable, Collection
 from errno import EIO
 from typing import Literal, NamedTuple
 
-from .memory import MemoryFile
-from .real import disk_error, link_error
-from .seam import Buffer, Directory, File
+from ..disk.real import disk_error, link_error
+from ..disk.seam import Buffer, Directory, File
+from .memory_disk import MemoryFile
 
 Kind = Literal["list", "create", "open", "rename", "link", "unlink", "sync_names", "read", "write", "sync"]
 

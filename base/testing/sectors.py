@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from .seam import Buffer
+from ..disk.seam import Buffer
 
 
 class Pending(NamedTuple):
