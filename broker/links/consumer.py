@@ -16,6 +16,7 @@ from ..messages.death_history import REJECTION, TOO_OFTEN
 from ..messages.entry import Entry
 from ..queues.queue import Queue
 from ..transactions.context import AcquiringTransaction
+from .consumer_states import CLOSED, CUT_OFF, DRAINING, ENDED, FLOWING, TABLE, Action, ConsumerEvent
 from .context import LinkContext
 
 TAKE_AT_ONCE = 256
@@ -56,13 +57,8 @@ class Consumer(ReceivingDriver):
         self._presettled = presettled
         self.acquires: AcquiringTransaction | None = None
         """The transaction in which deliveries are acquired, if any."""
-        self._is_refused = False
-        """Its link is being closed, because such a one can't be had."""
-        self._draining = False
-        self._closed = False
-        self._is_cut_off = False
-        self._taking = False
-        """True while messages are being dequeued; more are dequeued when these have been sent."""
+        self._state = FLOWING
+        """A state of `consumer_states`."""
         self.unsettled: dict[Entry, None] = {}
         """Deliveries that the client has not settled (router guide C34)."""
         self._join()
@@ -76,19 +72,26 @@ class Consumer(ReceivingDriver):
             self._queue.consumers.remove(self)
 
     def request(self, limit: int, drain: bool) -> None:
-        if limit == self._limit and not drain and not self._draining:
+        if limit == self._limit and not drain and self._state is FLOWING:
             return  # proton reports a flow for each transfer that it has sent, too
         self._limit = limit
-        self._draining = drain
-        if drain:
-            self._drain()
-        else:
+        self._handle(ConsumerEvent.DRAIN if drain else ConsumerEvent.FLOW)
+
+    def _handle(self, event: ConsumerEvent) -> None:
+        """Enter the next state, and do its action."""
+        self._state, action = TABLE.get((self._state, event), (self._state, None))
+        if action is Action.DISPATCH:
             self._queue.draining.pop(self, None)
             self._core.schedule_dispatch(self._queue)
+        elif action is Action.DRAIN:
+            self._drain()
+        elif action is Action.RETURN_CREDIT:
+            self._queue.draining.pop(self, None)
+            self.terminal.drained(self._spend(self._limit))
 
     def acquire_in(self, connection: object, txn_id: bytes, limit: int, drain: bool) -> None:
         """Handle a flow that names a transaction: see `channel.ports.AcquiringEnd`."""
-        if self._closed:
+        if self._state in ENDED:
             return
         if self.acquires is not None:
             self.acquires.acquirers.pop(self, None)
@@ -97,7 +100,7 @@ class Consumer(ReceivingDriver):
             transaction = self._transactions.find(connection, txn_id)
             error = NOT_ACQUIRED if self._presettled else transaction.failure  # what is settled can't be taken back
             if error is not None:
-                self._is_refused = True
+                self._handle(ConsumerEvent.REFUSE)
                 self.terminal.failure(*error)
                 return
             self.acquires = transaction
@@ -119,11 +122,8 @@ class Consumer(ReceivingDriver):
         self._queue.dispatch()
 
     def dispatched(self) -> None:
-        if self._taking or self._queue.is_reading_for(self):
-            return
-        del self._queue.draining[self]
-        self._draining = False
-        self.terminal.drained(self._spend(self._limit))
+        if not self._queue.is_reading_for(self):
+            self._handle(ConsumerEvent.DISPATCHED)
 
     def take(self, entries: list[Entry]) -> None:
         if self._presettled:
@@ -153,14 +153,16 @@ class Consumer(ReceivingDriver):
             self._core.acquisitions.record(self._queue.queue_id, self.terminal, entries)
 
     def room(self) -> int:
-        if self._taking or self._is_refused or (self.acquires is not None and self.acquires.failure is not None):
+        if self._state is not FLOWING and self._state is not DRAINING:
+            return 0
+        if self.acquires is not None and self.acquires.failure is not None:
             return 0
         room = self._limit - self._forwarded
         return min(room, TAKE_AT_ONCE) if self._presettled else room
 
     def _take_for_good(self, entries: list[Entry]) -> None:
         """Dequeue *entries* durably before they are sent: at most once."""
-        self._taking = True
+        self._handle(ConsumerEvent.RECORD)
         long: list[int] = []
         pieces = 0
         for number, entry in enumerate(entries):
@@ -182,9 +184,9 @@ class Consumer(ReceivingDriver):
 
     def _loaded(self, entries: list[Entry], contents: list[bytes | CairnError]) -> None:
         """The long ones among *entries* were read."""
-        if self._is_cut_off:
+        if self._state is CUT_OFF:
             return
-        if self._closed:
+        if self._state is CLOSED:
             self._let_go()
             for entry in entries:
                 if not entry.gone:
@@ -204,7 +206,7 @@ class Consumer(ReceivingDriver):
         self._send_for_good(messages)
 
     def _send_for_good(self, messages: list[Forward]) -> None:
-        if self._is_cut_off:
+        if self._state is CUT_OFF:
             return
         messages = [message for message in messages if not message[0].gone]  # the queue may have gone meanwhile
         entries = [entry for entry, _ in messages]
@@ -212,12 +214,8 @@ class Consumer(ReceivingDriver):
         self._queue.order.take(entries, Why.ACCEPTED, self._taken, messages)
 
     def _taken(self, messages: list[Forward]) -> None:
-        self._taking = False
         self.terminal.forward(messages)
-        if self._draining:
-            self._drain()
-        else:
-            self._core.schedule_dispatch(self._queue)  # for the next ones
+        self._handle(ConsumerEvent.RECORDED)
 
     def outcomes_in(self, connection: object, provisional: Sequence[tuple[bytes, Outcome]]) -> None:
         self._transactions.take(connection, self, self._queue, provisional)
@@ -227,7 +225,7 @@ class Consumer(ReceivingDriver):
         self._queue.detached_consumers.pop(self, None)
 
     def outcomes(self, outcomes: Sequence[Outcome]) -> None:
-        if self._is_cut_off:
+        if self._state is CUT_OFF:
             return
         if self._transactions.taken:
             outcomes = self._transactions.outside(self, outcomes)
@@ -261,7 +259,7 @@ class Consumer(ReceivingDriver):
         for entry in held:
             if entry in taken:
                 taken[entry].forget(entry)
-        self._closed = self._is_cut_off = True
+        self._handle(ConsumerEvent.CUT_OFF)
         self._let_go()
         self._leave()
         return held
@@ -306,12 +304,12 @@ class Consumer(ReceivingDriver):
         self._links.returns.bury(self._queue, entry, reason, buried)
 
     def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
-        self._closed = True
+        self._handle(ConsumerEvent.CLOSE)
         self._leave()
         if self.acquires is not None:
             self.acquires.acquirers.pop(self, None)
             self.acquires = None
-        if self._is_cut_off:
+        if self._state is CUT_OFF:
             self._links.receiver_closed(self, self._queue, for_good=for_good)
             return
         queue = self._queue

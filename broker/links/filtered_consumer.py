@@ -30,6 +30,7 @@ from ..selector.compiler import Selector, selector
 from ..selector.properties import OverBudget
 from .browser import PAGE_MESSAGES, Browser
 from .consumer import Consumer
+from .consumer_states import ENDED, ConsumerEvent
 from .context import LinkContext
 
 log = logging.getLogger(__name__)
@@ -152,7 +153,7 @@ class FilteredConsumer(Consumer):
 
     def look(self) -> None:
         """Something may be new, or wanted: judge a portion."""
-        if self._closed or self._posted or self._busy() or (self._queue.is_paused and self._queue.depth):
+        if self._state in ENDED or self._posted or self._busy() or (self._queue.is_paused and self._queue.depth):
             return
         self._left = JUDGE_AT_ONCE if self._core.background.has_time() else 0
         taken: list[Entry] = []
@@ -167,9 +168,7 @@ class FilteredConsumer(Consumer):
                 return
             if not done and self.room() > 0:
                 return  # what is being read comes first
-        if self._draining and not self._taking:
-            self._draining = False
-            self.terminal.drained(self._spend(self._limit))
+        self._handle(ConsumerEvent.DISPATCHED)
 
     def _busy(self) -> bool:
         return self._reading or self._judge.reading
@@ -230,7 +229,7 @@ class FilteredConsumer(Consumer):
             wanted = self._judge.wants(entry)
         except OverBudget as error:
             self._left = 0
-            self._is_refused = True
+            self._handle(ConsumerEvent.REFUSE)
             refuse(self.terminal, self._queue, entry, error)
             return False
         if not self._core.background.has_time():

@@ -23,6 +23,7 @@ from ...channel.ports import NOT_ACQUIRED, Claims, Delivery, Kept, Outcome, Resu
 from ..kernel.loader import report_unreadable
 from ..kernel.memory_budget import ENTRY_BYTES
 from ..links.consumer import Consumer
+from ..links.consumer_states import ENDED, ConsumerEvent
 from ..links.context import LinkContext
 from ..links.filtered_consumer import FilteredConsumer
 from ..messages.death_history import TOO_OFTEN
@@ -197,7 +198,7 @@ class ResumableConsumer(Consumer):
 
     def begin(self) -> None:
         """The link is open."""
-        if not (self._closed or self.is_stolen):
+        if not (self._state in ENDED or self.is_stolen):
             self._queue.detached_consumers.pop(self.end, None)
             super()._join()
 
@@ -224,7 +225,7 @@ class ResumableConsumer(Consumer):
         super().request(limit, drain)
 
     def take(self, entries: list[Entry]) -> None:
-        self._taking = True
+        self._handle(ConsumerEvent.RECORD)
         try:
             lsn = self.end.assign(entries)
         except CairnError as error:
@@ -236,13 +237,13 @@ class ResumableConsumer(Consumer):
 
     def _put_off(self, entries: list[Entry], error: CairnError) -> None:
         """They can't be noted down: nobody loses anything by waiting."""
-        self._taking = False
         self._is_full = True
         for entry in entries:
             self.unsettled.pop(entry, None)
             self._queue.give_back(entry)
             self.end.release(entry)
         report_unreadable(self._queue.name, entries[0].message_id, error)
+        self._core.post(self._handle, ConsumerEvent.RECORDED)  # not now: the queue is being dispatched
         self._core.scheduler.after(RETRY_S, self._try_again)
 
     def _try_again(self) -> None:
@@ -250,14 +251,9 @@ class ResumableConsumer(Consumer):
         self._core.schedule_dispatch(self._queue)
 
     def _assigned(self, entries: list[Entry]) -> None:
-        self._taking = False
-        if self._closed or self.is_stolen:
-            return  # they wait for the client to come back
-        self._send([entry for entry in entries if not entry.gone], is_resumed=False)
-        if self._draining:
-            self._drain()
-        else:
-            self._core.schedule_dispatch(self._queue)  # for the next ones
+        if self._state not in ENDED and not self.is_stolen:  # else they wait for the client to resume
+            self._send([entry for entry in entries if not entry.gone], is_resumed=False)
+            self._handle(ConsumerEvent.RECORDED)
 
     def _send(self, entries: list[Entry], *, is_resumed: bool) -> None:
         store, tags = self._core.store, self.end.tags
@@ -290,7 +286,7 @@ class ResumableConsumer(Consumer):
         self.end.buried(entry)
 
     def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
-        self._closed = True
+        self._handle(ConsumerEvent.CLOSE)
         self._leave()
         if self.end.driver is self and not for_good:
             self.end.suspend(lost=lost)
