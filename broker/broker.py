@@ -25,11 +25,11 @@ from .links.consumer import Consumer
 from .links.context import LinkContext
 from .links.exchange_links import ExchangeLinks
 from .links.handlers import LinkHandlers
-from .links.owned_nodes import OwnedNodes
 from .links.queue_links import QueueLinks
 from .links.sender_credit import SenderCredit
 from .nodes.access_control import Access
 from .nodes.node_removal import NodeRemoval
+from .nodes.owned_nodes import OwnedNodes
 from .nodes.registry import MakeQueue, NodeDeleted, NodeRegistry, RenewQueue
 from .nodes.replication_port import Members
 from .nodes.resolver import Resolver

@@ -12,6 +12,7 @@ from ..kernel.connections import Connections
 from ..nodes import lifetimes
 from ..nodes.access_control import CREATE, RECEIVE, SEND
 from ..nodes.addresses import DYNAMIC_PREFIX, is_topic
+from ..nodes.owned_nodes import OwnedNodes
 from ..nodes.resolver import operation_of
 from ..nodes.targets import AddressTarget
 from ..selector.background_compiler import Compiler
@@ -19,7 +20,6 @@ from ..selector.compiler import Selector, SelectorError
 from .context import LinkContext
 from .exchange_links import ExchangeLinks
 from .handlers import LinkHandlers, ResumableLinks
-from .owned_nodes import OwnedNodes
 from .queue_links import QueueLinks
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from ...channel.ports import Open
 from ..kernel.context import CoreContext
-from ..nodes import lifetimes
-from ..nodes.exchanges import Exchange, FanoutExchange
-from ..nodes.registry import NodeRegistry
-from ..nodes.targets import ExchangeTarget
 from ..queues.queue import Queue
+from . import lifetimes
+from .exchanges import Exchange, FanoutExchange
+from .registry import NodeRegistry
+from .targets import ExchangeTarget
 
 
 class OwnedNodes:
