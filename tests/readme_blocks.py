@@ -9,7 +9,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = (ROOT / "README.md", *sorted(page for page in DOCS.rglob("*.md") if page.parent.name != "decisions"))
-_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
+_BLOCK = re.compile(r"^```(\w*)(?: title=\"([^\"\n]+)\")?\n(.*?)^```", re.M | re.S)
 _HEADING = re.compile(r"^#+ (.+)$", re.M)
 
 
@@ -21,6 +21,8 @@ class Block(NamedTuple):
     section: str
     """The heading above it."""
     language: str
+    title: str
+    """A file name, or a terminal such as "Terminal 1"; often empty."""
     text: str
 
     @property
@@ -35,15 +37,18 @@ def blocks_of(page: Path) -> list[Block]:
         above = _BLOCK.sub("", text[: match.start()])
         headings = _HEADING.findall(above)
         name = str(page.relative_to(DOCS if DOCS in page.parents else ROOT))
-        found.append(Block(name, headings[-1] if headings else "", match[1], match[2]))
+        found.append(Block(name, headings[-1] if headings else "", match[1], match[2] or "", match[3]))
     return found
 
 
-README = blocks_of(ROOT / "README.md")
+def section(page: str, heading: str | None, language: str = "sh") -> list[Block]:
+    """The blocks of a section of a page, or of the whole page; *page* is README.md or a path from docs."""
+    path = ROOT / page if page == "README.md" else DOCS / page
+    found = [one for one in blocks_of(path) if one.language == language and heading in (None, one.section)]
+    assert found, f"{page} has no {language} block in section {heading!r}"
+    return found
 
 
-def readme(section: str, language: str = "sh") -> list[Block]:
+def readme(heading: str, language: str = "sh") -> list[Block]:
     """The blocks of a section of README.md."""
-    found = [one for one in README if (one.section, one.language) == (section, language)]
-    assert found, f"README.md has no {language} block in section {section!r}"
-    return found
+    return section("README.md", heading, language)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from ..readme_blocks import ROOT, readme
+from ..readme_blocks import ROOT, blocks_of, readme, section
 from ..thorough import amount
 from .machine import HOST_PIP_CACHE, Machine, Stopwatch, Unavailable, reason_against
 
@@ -96,7 +96,7 @@ def on_machine(test: Callable[[Tell], None]) -> Callable[[Tell], None]:
 def install(there: Machine, watch: Stopwatch) -> str:
     """The command that starts a broker, after those before it were run."""
     there.run("apt-get update", online=True)
-    packages, environment, start = readme("Install and run")[0].commands
+    packages, environment, start = readme("Quick start")[0].commands
     there.run(packages, online=True)
     watch.lap("Debian packages")
     there.run(environment, online=True)
@@ -105,7 +105,7 @@ def install(there: Machine, watch: Stopwatch) -> str:
 
 
 def first_message(there: Machine, start: str) -> None:
-    [message] = readme("The first message", "python")
+    [message] = readme("Quick start", "python")
     once = serving(start, program(message.text), "venv/bin/cairnmq ctl queues list")
     for _ in range(2):  # it leaves nothing behind
         said = there.run(once)
@@ -115,9 +115,9 @@ def first_message(there: Machine, start: str) -> None:
 
 
 def login(there: Machine) -> None:
-    """Users, TLS and access, with every client that the packages allow."""
-    users, certificates, use = readme("Users, TLS and access")
-    [rules] = readme("Users, TLS and access", "toml")
+    """The guide to TLS and users, with every client that the packages allow."""
+    users, certificates, use = section("how-to/tls-and-users.md", None)
+    [rules] = [one for one in blocks_of(ROOT / "docs/how-to/access-rules.md") if one.title == "rules.toml"]
     (there.place / "root/cairnmq/rules.toml").write_text(rules.text)
     there.run(f"printf '%s\\n' {shlex.quote(PASSWORD)} | {users.commands[0]}\n{users.commands[1]}")
     there.run("\n".join(certificates.commands))
@@ -135,14 +135,15 @@ def login(there: Machine) -> None:
 
 def operate(there: Machine, start: str) -> None:
     """Management and metrics."""
-    ask, metrics = readme("Looking into a running broker")
-    [message] = readme("The first message", "python")
-    there.run(serving(start, program(message.text), *ask.commands))
+    asks = [one for one in section("how-to/manage-queues.md", None) if not one.title]
+    [metrics] = [one for one in section("how-to/monitoring.md", None) if one.title or "--metrics-port" in one.text]
+    [message] = readme("Quick start", "python")
+    there.run(serving(start, program(message.text), *(f"venv/bin/{line}" for one in asks for line in one.commands)))
     fetch = program(
         "from urllib.request import urlopen\n"
         "for path in ('metrics', 'ready'): print(urlopen(f'http://127.0.0.1:9419/{path}').read().decode())"
     )
-    assert "cairnmq_queue_messages" in there.run(serving(*metrics.commands, fetch))
+    assert "cairnmq_queue_messages" in there.run(serving(f"venv/bin/{metrics.commands[0]}", fetch))
 
 
 def packages(there: Machine) -> None:

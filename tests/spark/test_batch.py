@@ -22,6 +22,7 @@ from cairnmq.store.journaled.retention_leases import read_bookmark
 from tests.harness.columns.contents import content
 from tests.harness.spark.streams import newer_format, run, streamed
 
+from ..readme_blocks import DOCS, blocks_of
 from .conftest import OPTIONS, SMALL, Fill
 
 
@@ -148,14 +149,13 @@ def test_sql_alone(spark: SparkSession, path: Path) -> None:
     assert {row.queue: row.depth for row in spark.sql("SELECT * FROM q").collect()} == {"orders": 160, "other": 80}
 
 
-def test_what_the_readme_shows(
+def test_what_the_tutorial_shows(
     spark: SparkSession, path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     (tmp_path / "data").symlink_to(path)
     monkeypatch.chdir(tmp_path)
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    [program] = [block for block in readme.split("```python\n") if "cairnmq.analytics.spark" in block]
-    exec(program.partition("```")[0], {})
+    [program] = [block.text for block in blocks_of(DOCS / "tutorials/spark.md") if block.title == "lifetimes.py"]
+    exec(program, {})
     assert "consumed|accepted" in capsys.readouterr().out.replace(" ", "")
 
 

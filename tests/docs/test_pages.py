@@ -1,0 +1,99 @@
+"""Tutorials, guides and the home page are executed as they are written: real brokers, the clients that they name."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.process import CAIRNMQ, DEADLINE_S, broker
+from tests.readme_blocks import DOCS, blocks_of, section
+
+from .walk import executed_blocks, is_executable, reader
+
+_EXECUTED = (DOCS, DOCS / "tutorials", DOCS / "how-to")
+PAGES = [
+    str(path.relative_to(DOCS))
+    for folder in _EXECUTED
+    for path in sorted(folder.glob("*.md"))
+    if any(is_executable(block) for block in executed_blocks(str(path.relative_to(DOCS))))
+]
+PASSWORD = "one stone"
+TLS = "how-to/tls-and-users.md"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_page_works_as_written(page: str, tmp_path: Path) -> None:
+    with reader(tmp_path) as walk:
+        for block in executed_blocks(page):
+            walk.execute(block)
+
+
+def test_every_tutorial_is_executed() -> None:
+    tutorials = {f"tutorials/{path.name}" for path in (DOCS / "tutorials").glob("*.md") if path.stem != "index"}
+    assert len(tutorials) >= 9
+    assert tutorials - set(PAGES) == set()
+
+
+def test_users_log_in_with_the_certificates_of_the_guide(tmp_path: Path) -> None:
+    users, certificates, use = section(TLS, None)
+    [rules] = [block for block in blocks_of(DOCS / "how-to/access-rules.md") if block.title == "rules.toml"]
+    (tmp_path / "rules.toml").write_text(rules.text)
+    for command in (*users.commands, *certificates.commands):
+        run(command, tmp_path, stdin=f"{PASSWORD}\n")
+    start, *asks = use.commands
+    options = start.split("--store-dir ./data ")[1].replace("./", f"{tmp_path}/").replace("5671", "0").split()
+    with broker(tmp_path / "data", *options) as running:
+        port = running.wait_for(r"^listening with TLS on 127\.0\.0\.1:(\d+)$")[1]
+        for ask in asks:
+            url = f"amqp://127.0.0.1:{running.port}"
+            run(ask.replace(":5671", f":{port}"), tmp_path, CAIRNMQ_PASSWORD=PASSWORD, CAIRNMQ_URL=url)
+        assert len(asks) == 2
+
+
+@pytest.mark.parametrize("page", ["how-to/access-rules.md", "reference/access.md"])
+def test_rules_of_the_guide_are_accepted(page: str, tmp_path: Path) -> None:
+    texts = [block.text for block in blocks_of(DOCS / page) if block.language == "toml"]
+    assert texts
+    for number, text in enumerate(texts):
+        (tmp_path / "rules.toml").write_text(text)
+        with broker(tmp_path / f"data{number}", "--acl-file", str(tmp_path / "rules.toml"), "--anonymous") as running:
+            assert running.stop() == 0
+
+
+def test_damaged_store_is_salvaged_as_the_guide_shows(tmp_path: Path) -> None:
+    with reader(tmp_path) as walk:
+        for block in executed_blocks("how-to/backup.md"):
+            walk.execute(block)
+    [salvage] = section("how-to/backup.md", "If files are damaged")
+    run(salvage.text, tmp_path)
+    with broker(tmp_path / "salvaged") as running:
+        running.wait_for(r"recovered 1 messages on 1 queues")
+    with broker(tmp_path / "restored") as running:
+        running.wait_for(r"recovered 1 messages on 1 queues")
+
+
+def test_loads_and_soak_of_the_guide(tmp_path: Path) -> None:
+    measure, soak = section("how-to/sizing.md", None)
+    calibrate, load = measure.commands
+    run(calibrate, tmp_path)
+    with broker(tmp_path / "data") as running:
+        loaded = run(load, tmp_path, CAIRNMQ_URL=f"amqp://127.0.0.1:{running.port}")
+    assert "40,000 transfers of 256 bytes" in loaded
+    assert run(soak.text, tmp_path).splitlines()[-1].startswith("WHOLE: ")
+
+
+def run(command: str, place: Path, stdin: str = "", **environment: str) -> str:
+    """The output of a command of a page."""
+    words = command.strip().replace("venv/bin/", "").replace("cairnmq ", f"{shlex.quote(CAIRNMQ)} ", 1)
+    done = subprocess.run(
+        words, shell=True, input=stdin, capture_output=True, text=True, timeout=4 * DEADLINE_S, cwd=place,
+        env={**os.environ, **environment},
+    )  # fmt: skip
+    assert done.returncode == 0, (command, done.stderr)
+    assert re.search("openssl", command) or done.stderr == "", (command, done.stderr)
+    return done.stdout
