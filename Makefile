@@ -73,12 +73,12 @@ explore: setup
 # more lives of a cluster than those of every run: make simulate RUNS=2000 SEED=7; seeds that fail are named
 simulate: RUNS = 2000
 simulate: setup
-	$(RUN)python -m tests.cluster.simulation $(SEED) $(RUNS)
+	$(RUN)python -m tests.harness.cluster.simulation $(SEED) $(RUNS)
 
 # real corosync, brokers and clients in a lab, and all that can fail does: make cluster-runs RUNS=20 SEED=7; as root
 cluster-runs: RUNS = 20
 cluster-runs: setup
-	$(RUN)python -m tests.cluster.real $(SEED) $(RUNS)
+	$(RUN)python -m tests.harness.cluster.real_cluster $(SEED) $(RUNS)
 
 # more bad input, from other seeds: make fuzz RUNS=1000000000 SEED=7; what fails is kept in build/fuzz
 RUNS ?= 2000000

@@ -19,15 +19,15 @@ from pyspark.sql import SparkSession
 from cairnmq.analytics.jobs.job_run import answer, job_named
 from cairnmq.analytics.jobs.views import Views, ViewsRequest
 from cairnmq.store.embedded.library import open_store
+from tests.harness.cluster.cluster_harness import SimulatedMember
+from tests.harness.cluster.simulation import Simulation
 
-from ..cluster.simulation import Simulation
-from ..cluster.world import Member
 from ..columns.logs import lay_out
 
 Held = dict[str, list[bytes]]
 
 
-def laid_out(member: Member, path: Path) -> Path:
+def laid_out(member: SimulatedMember, path: Path) -> Path:
     """Its store, as a directory."""
     member.store.kick()
     member.store.journal.writer.write_mark()
@@ -89,7 +89,7 @@ def compare(spark: SparkSession, here: Path, there: Path) -> list[tuple[object, 
 def test_members_after_a_life(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     simulation = Simulation(seed, steps=150)
     simulation.run()
-    here, there = (laid_out(simulation.world[node], tmp_path / f"member-{node}") for node in (1, 2))
+    here, there = (laid_out(simulation.harness[node], tmp_path / f"member-{node}") for node in (1, 2))
     first, second = held(here), held(there)
     assert simulation.met["kill"]
     assert sum(map(len, first.values())) > 100

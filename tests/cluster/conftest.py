@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 from cairnmq.tools.lab.cluster_lab import unavailable_reason
-
-from .real import Life, a_life
+from tests.harness.cluster.real_cluster import RealScenario, real_scenario
 
 
 @pytest.fixture
-def life(tmp_path: Path) -> Iterator[Life]:
+def scenario(tmp_path: Path) -> Iterator[RealScenario]:
     reason = unavailable_reason()
     if reason:
         pytest.skip(f"no corosync: {reason}")
-    with a_life(tmp_path) as made:
+    with real_scenario(tmp_path) as made:
         yield made

@@ -10,8 +10,7 @@ from proton import Data, symbol
 from cairnmq.broker_plugin.membership import reachable
 from cairnmq.cluster.nodes.failover_addresses import ClientAddresses
 from cairnmq.router.admission.admission import Admission, AdmissionOptions
-
-from .world import Sender, World
+from tests.harness.cluster.cluster_harness import ClusterHarness, Sender
 
 
 def at(*nodes: int) -> ClientAddresses:
@@ -20,63 +19,63 @@ def at(*nodes: int) -> ClientAddresses:
     )
 
 
-def knows(world: World, node: int, *others: int) -> bool:
-    return world.until(lambda: world[node].core.addresses.others == at(*others))
+def knows(harness: ClusterHarness, node: int, *others: int) -> bool:
+    return harness.until(lambda: harness[node].core.addresses.others == at(*others))
 
 
-def with_addresses(world: World | None = None) -> World:
-    world = world or World()
-    for node, member in world.members.items():
+def with_addresses(harness: ClusterHarness | None = None) -> ClusterHarness:
+    harness = harness or ClusterHarness()
+    for node, member in harness.members.items():
         member.places = at(node)
-    return world.start()
+    return harness.start()
 
 
 def test_each_knows_the_others_who_come_and_go() -> None:
-    world = with_addresses()
+    harness = with_addresses()
     heard: list[ClientAddresses] = []
-    world[1].core.addresses.on_change = heard.append
-    assert knows(world, 1, 2, 3)
-    assert knows(world, 3, 1, 2)
-    world[3].kill()
-    assert knows(world, 1, 2)
-    world[3].start()
-    assert knows(world, 3, 1, 2)
-    assert knows(world, 1, 2, 3)
+    harness[1].core.addresses.on_change = heard.append
+    assert knows(harness, 1, 2, 3)
+    assert knows(harness, 3, 1, 2)
+    harness[3].kill()
+    assert knows(harness, 1, 2)
+    harness[3].start()
+    assert knows(harness, 3, 1, 2)
+    assert knows(harness, 1, 2, 3)
     assert heard[-1] == at(2, 3)
-    world[3].stop()
-    world[3].places = ClientAddresses()
-    world[3].start()
-    assert world.until(lambda: world[3].serves)
-    assert knows(world, 1, 2), "it says nothing"
+    harness[3].stop()
+    harness[3].places = ClientAddresses()
+    harness[3].start()
+    assert harness.until(lambda: harness[3].serves)
+    assert knows(harness, 1, 2), "it says nothing"
 
 
 def test_who_is_cut_off_sends_its_clients_to_those_it_knew() -> None:
-    world = with_addresses()
-    assert knows(world, 1, 2, 3)
-    world.network.partition([1], [2, 3])
-    assert world.until(lambda: not world[1].serves)
-    world.run(2)
-    assert world[1].core.addresses.others == at(2, 3)
-    assert knows(world, 2, 3)
-    world.network.heal()
-    assert knows(world, 2, 1, 3)
+    harness = with_addresses()
+    assert knows(harness, 1, 2, 3)
+    harness.network.partition([1], [2, 3])
+    assert harness.until(lambda: not harness[1].serves)
+    harness.run(2)
+    assert harness[1].core.addresses.others == at(2, 3)
+    assert knows(harness, 2, 3)
+    harness.network.heal()
+    assert knows(harness, 2, 1, 3)
 
 
 def test_those_who_are_cut_off_with_it_come_last() -> None:
-    world = with_addresses(World(5))
-    assert knows(world, 1, 2, 3, 4, 5)
-    client = Sender(world[1])
-    assert world.until(lambda: client.driver is not None)
-    world.network.partition([1, 2, 4], [3, 5])
-    assert knows(world, 1, 2, 4), "the majority is here"
-    world.network.heal()
-    assert knows(world, 1, 2, 3, 4, 5)
-    world.network.partition([1, 2], [3, 4, 5])
-    assert world.until(lambda: bool(client.connection.expelled))
+    harness = with_addresses(ClusterHarness(5))
+    assert knows(harness, 1, 2, 3, 4, 5)
+    client = Sender(harness[1])
+    assert harness.until(lambda: client.driver is not None)
+    harness.network.partition([1, 2, 4], [3, 5])
+    assert knows(harness, 1, 2, 4), "the majority is here"
+    harness.network.heal()
+    assert knows(harness, 1, 2, 3, 4, 5)
+    harness.network.partition([1, 2], [3, 4, 5])
+    assert harness.until(lambda: bool(client.connection.expelled))
     assert client.connection.sent_elsewhere
-    assert knows(world, 1, 3, 4, 5, 2)
-    world.network.heal()
-    assert knows(world, 1, 2, 3, 4, 5)
+    assert knows(harness, 1, 3, 4, 5, 2)
+    harness.network.heal()
+    assert knows(harness, 1, 2, 3, 4, 5)
 
 
 def decoded(answer: bytes) -> Any:

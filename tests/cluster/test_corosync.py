@@ -22,8 +22,8 @@ from cairnmq.cluster.group.group_events import GroupFailed
 from cairnmq.cluster.group.member import GroupMember
 from cairnmq.tools.lab.cluster_lab import Lab, unavailable_reason
 from cairnmq.tools.lab.cluster_lab_conf import LabOptions
-
-from .worlds import NODES, LabMachines, NamespaceBus, World, payloads
+from tests.harness.cluster.child_process import in_child
+from tests.harness.cluster.group_harness import NODES, CorosyncEngine, GroupHarness, NamespaceBus, payloads
 
 
 @pytest.fixture(scope="module")
@@ -35,24 +35,6 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     made.up(LabOptions(len(NODES)))
     yield made
     made.down()
-
-
-def in_child(what: Callable[[], None]) -> str:
-    """What went wrong there; a process of its own may give up its rights."""
-    there, here = os.pipe()
-    pid = os.fork()
-    if not pid:
-        try:
-            what()
-            said = "nothing"
-        except BaseException as error:
-            said = f"{type(error).__name__}: {error}"
-        os.write(here, said.encode())
-        os._exit(0)
-    os.close(here)
-    os.waitpid(pid, 0)
-    with open(there, "rb") as pipe:
-        return pipe.read().decode()
 
 
 class Libraries:
@@ -127,23 +109,23 @@ def test_a_flood_and_a_callback_that_raises(lab: Lab) -> None:  # rule 18
                 raise MemoryError("no room for it")
             super()._delivered(handle, name, node, pid, message, size)
 
-    world = World(LabMachines(lab), patience_s=180)
-    world.form(1, 2)
+    harness = GroupHarness(CorosyncEngine(lab), patience_s=180)
+    harness.form(1, 2)
     bad = GroupMember(Raising(lab, 3, 3), SystemClock())
-    bad.join(world.name)
-    world.members[3], world.heard[3] = bad, []
-    world.until(lambda: world.together(*NODES), "they are a group")
+    bad.join(harness.name)
+    harness.members[3], harness.heard[3] = bad, []
+    harness.until(lambda: harness.together(*NODES), "they are a group")
     for number in range(300):
-        world.say(1, b"%d" % number * 100)
-        world.members[1].flush()
-        world.step()
-    world.until(lambda: bool(world.heard[3]) and isinstance(world.heard[3][-1], GroupFailed), "it ends")
-    assert world.heard[3][-1] == GroupFailed("what corosync said could not be taken: MemoryError('no room for it')")
-    world.remove(3)
-    world.until(lambda: world.together(1, 2), "the others go on")
-    world.add(3)
-    world.until(lambda: world.together(*NODES), "it is back")
-    world.close()
+        harness.say(1, b"%d" % number * 100)
+        harness.members[1].flush()
+        harness.step()
+    harness.until(lambda: bool(harness.heard[3]) and isinstance(harness.heard[3][-1], GroupFailed), "it ends")
+    assert harness.heard[3][-1] == GroupFailed("what corosync said could not be taken: MemoryError('no room for it')")
+    harness.remove(3)
+    harness.until(lambda: harness.together(1, 2), "the others go on")
+    harness.add(3)
+    harness.until(lambda: harness.together(*NODES), "it is back")
+    harness.close()
 
 
 def test_a_paused_daemon_holds_nobody_who_leaves(lab: Lab) -> None:
@@ -243,23 +225,23 @@ def test_a_daemon_without_the_key_is_not_heard(lab: Lab, crypto: str) -> None:
     else:
         other.write_bytes(secrets.token_bytes(256))
         changed = kept.replace(str(lab.directory / "authkey"), str(other))
-    world = World(LabMachines(lab), patience_s=180)
-    world.form(*NODES)
+    harness = GroupHarness(CorosyncEngine(lab), patience_s=180)
+    harness.form(*NODES)
     lab.stop(3)
-    world.until(lambda: world.together(1, 2), "it is gone")
-    world.remove(3)
+    harness.until(lambda: harness.together(1, 2), "it is gone")
+    harness.remove(3)
     conf.write_text(changed)
     try:
         lab.start(3)
-        stranger = world.add(3)
+        stranger = harness.add(3)
         for number in range(20):
             payload = b"%d" % number
             stranger.multicast(payload)
-            world.say(1, payload)
-            world.all_heard(payload, 1, 2)
+            harness.say(1, payload)
+            harness.all_heard(payload, 1, 2)
         assert stranger.me is None
-        assert not payloads(world.heard[3])
-        assert world.together(1, 2)
+        assert not payloads(harness.heard[3])
+        assert harness.together(1, 2)
         assert says(lab, 3, "not quorate, sees 1 of 3")
         assert says(lab, 1, "quorate, sees 2 of 3")
     finally:
@@ -267,6 +249,6 @@ def test_a_daemon_without_the_key_is_not_heard(lab: Lab, crypto: str) -> None:
         lab.stop(3)
         lab.start(3)
         lab.wait_whole()
-    world.add(3)
-    world.until(lambda: world.together(*NODES), "with the key it is let in")
-    world.close()
+    harness.add(3)
+    harness.until(lambda: harness.together(*NODES), "with the key it is let in")
+    harness.close()

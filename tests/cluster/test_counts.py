@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from .world import ACCEPT, FAIL, RELEASE, Receiver, Sender, World
+from tests.harness.cluster.cluster_harness import ACCEPT, FAIL, RELEASE, ClusterHarness, Receiver, Sender
 
 LONG_BYTES = 100_000
 """So that its content is on the disk only, and a newcomer waits until it is read there."""
@@ -22,154 +22,154 @@ def settle(receiver: Receiver, when: int) -> None:
         receiver.settle_as(some, state, failed=state == FAIL)
 
 
-def asked(*, has_them: bool = False) -> tuple[World, Receiver]:
+def asked(*, has_them: bool = False) -> tuple[ClusterHarness, Receiver]:
     """All messages are with a consumer of the owner; the newcomer has none of them yet, or *has_them* in its store."""
-    world = World(5).start()
-    world[OWNER].do(world[OWNER].broker.nodes.create_queue, "q", {}, print)
-    world.run(0.2)
-    sender, receiver = Sender(world[OWNER]), Receiver(world[OWNER])
-    world.run(0.2)
+    harness = ClusterHarness(5).start()
+    harness[OWNER].do(harness[OWNER].broker.nodes.create_queue, "q", {}, print)
+    harness.run(0.2)
+    sender, receiver = Sender(harness[OWNER]), Receiver(harness[OWNER])
+    harness.run(0.2)
     receiver.request(100)
     if not has_them:
-        world[NEWCOMER].kill()
+        harness[NEWCOMER].kill()
     sender.send(range(len(HISTORIES)), size_bytes=LONG_BYTES)
-    assert world.until(lambda: len(receiver.unsettled) == len(HISTORIES))
+    assert harness.until(lambda: len(receiver.unsettled) == len(HISTORIES))
     if has_them:
-        world[NEWCOMER].kill()
+        harness[NEWCOMER].kill()
     settle(receiver, 0)
-    assert world.until(lambda: len(receiver.unsettled) == len(HISTORIES))
-    world[UPDATER].is_reader_slow = True
-    world[NEWCOMER].start()
-    assert world.until(lambda: world[NEWCOMER].core.state.phase == "updating")
-    assert world[UPDATER].core.sender.is_busy
-    return world, receiver
+    assert harness.until(lambda: len(receiver.unsettled) == len(HISTORIES))
+    harness[UPDATER].is_reader_slow = True
+    harness[NEWCOMER].start()
+    assert harness.until(lambda: harness[NEWCOMER].core.state.phase == "updating")
+    assert harness[UPDATER].core.sender.is_busy
+    return harness, receiver
 
 
-def all_count_alike(world: World) -> bool:
-    marks = [member.marks("q") for member in world.members.values() if member.serves]
+def all_count_alike(harness: ClusterHarness) -> bool:
+    marks = [member.marks("q") for member in harness.members.values() if member.serves]
     assert all(len(one) == len(HISTORIES) for one in marks)
     return all(one == marks[0] for one in marks)
 
 
-def brought(world: World) -> None:
-    world[UPDATER].is_reader_slow = False
-    assert world.until(lambda: world[NEWCOMER].serves), world.why()
-    world.run(0.2)
+def brought(harness: ClusterHarness) -> None:
+    harness[UPDATER].is_reader_slow = False
+    assert harness.until(lambda: harness[NEWCOMER].serves), harness.why()
+    harness.run(0.2)
 
 
 @pytest.mark.parametrize("has_them", [False, True])
 def test_what_comes_back_before_it_is_brought_counts_once(has_them: bool) -> None:
-    world, receiver = asked(has_them=has_them)
+    harness, receiver = asked(has_them=has_them)
     settle(receiver, 1)
-    world.run(0.2)
-    brought(world)
+    harness.run(0.2)
+    brought(harness)
     receiver.leave()
-    world.run(0.2)
-    assert all_count_alike(world), {node: member.marks("q") for node, member in world.members.items()}
+    harness.run(0.2)
+    assert all_count_alike(harness), {node: member.marks("q") for node, member in harness.members.items()}
 
 
 @pytest.mark.parametrize("has_them", [False, True])
 @pytest.mark.parametrize("when", [0, 1, 2], ids=["before", "between", "after"])
 def test_an_owner_that_dies_meanwhile_may_have_shown_it_all(when: int, has_them: bool) -> None:
-    world, receiver = asked(has_them=has_them)
-    other = Receiver(world[OTHER])
+    harness, receiver = asked(has_them=has_them)
+    other = Receiver(harness[OTHER])
     for step in range(3):
         if step == when:
-            world[OWNER].kill()
-            assert world.until(lambda: OWNER not in {one.node for one in world[OTHER].core.state.members})
-            world.run(0.3)
+            harness[OWNER].kill()
+            assert harness.until(lambda: OWNER not in {one.node for one in harness[OTHER].core.state.members})
+            harness.run(0.3)
         elif step == 0:
             settle(receiver, 1)
-            world.run(0.2)
+            harness.run(0.2)
         else:
             other.request(100)
-            assert world.until(lambda: other.driver is not None)
-            world.run(0.3)
+            assert harness.until(lambda: other.driver is not None)
+            harness.run(0.3)
             other.settle_as([*other.unsettled], FAIL, failed=True)
-            world.run(0.3)
+            harness.run(0.3)
     other.leave()
-    brought(world)
-    assert all_count_alike(world), {node: member.marks("q") for node, member in world.members.items()}
+    brought(harness)
+    assert all_count_alike(harness), {node: member.marks("q") for node, member in harness.members.items()}
 
 
 def test_what_consumers_have_is_brought_once_though_the_updater_changes() -> None:  # rule 12
-    world, receiver = asked()
-    other, sender = Receiver(world[OTHER]), Sender(world[OTHER])
-    assert world.until(lambda: sender.driver is not None)
+    harness, receiver = asked()
+    other, sender = Receiver(harness[OTHER]), Sender(harness[OTHER])
+    assert harness.until(lambda: sender.driver is not None)
     sender.send([99])  # whoever gets nothing keeps the queue
-    assert world.until(lambda: 99 in receiver.unsettled)
+    assert harness.until(lambda: 99 in receiver.unsettled)
     receiver.settle_as([99], ACCEPT)
-    assert world.until(lambda: len(world[NEWCOMER].core.owners.replicas["q"].acquired) == len(HISTORIES))
-    newcomer = world[NEWCOMER].core.owners.replicas["q"]
-    world[UPDATER].is_reader_slow = False
-    assert world.until(lambda: len(newcomer.held) == 2)
-    world[UPDATER].kill()
-    assert world.until(lambda: world[NEWCOMER].serves), world.why()
-    world.run(0.2)
+    assert harness.until(lambda: len(harness[NEWCOMER].core.owners.replicas["q"].acquired) == len(HISTORIES))
+    newcomer = harness[NEWCOMER].core.owners.replicas["q"]
+    harness[UPDATER].is_reader_slow = False
+    assert harness.until(lambda: len(newcomer.held) == 2)
+    harness[UPDATER].kill()
+    assert harness.until(lambda: harness[NEWCOMER].serves), harness.why()
+    harness.run(0.2)
     assert newcomer.queue.messages == len(HISTORIES)
     settle(receiver, 1)
     receiver.leave()
-    world.run(0.2)
-    assert all_count_alike(world), {node: member.marks("q") for node, member in world.members.items()}
+    harness.run(0.2)
+    assert all_count_alike(harness), {node: member.marks("q") for node, member in harness.members.items()}
     other.request(100)
-    assert world.until(lambda: len(other.unsettled) == len(HISTORIES))
+    assert harness.until(lambda: len(other.unsettled) == len(HISTORIES))
     other.settle_as(range(len(HISTORIES)), ACCEPT)
-    assert world.until(lambda: len(other.accepted) == len(HISTORIES))
-    world.run(0.2)
+    assert harness.until(lambda: len(other.accepted) == len(HISTORIES))
+    harness.run(0.2)
     assert (newcomer.queue.messages, newcomer.queue.held_bytes) == (0, 0)
-    assert not world[NEWCOMER].store.messages().get(newcomer.queue.queue_id)
+    assert not harness[NEWCOMER].store.messages().get(newcomer.queue.queue_id)
 
 
 def test_what_is_not_shown_here_and_with_consumers_elsewhere_is_not_of_the_owner_that_dies() -> None:  # rule 13
-    world = World(5).start()
-    world[OWNER].do(world[OWNER].broker.nodes.create_queue, "q", {}, print)
-    world.run(0.2)
-    sender, receiver, other = Sender(world[UPDATER]), Receiver(world[OWNER]), Receiver(world[OTHER])
-    world.run(0.2)
+    harness = ClusterHarness(5).start()
+    harness[OWNER].do(harness[OWNER].broker.nodes.create_queue, "q", {}, print)
+    harness.run(0.2)
+    sender, receiver, other = Sender(harness[UPDATER]), Receiver(harness[OWNER]), Receiver(harness[OTHER])
+    harness.run(0.2)
     receiver.request(100)
-    world[NEWCOMER].is_disk_slow = True
+    harness[NEWCOMER].is_disk_slow = True
     sender.send([*range(len(HISTORIES)), 99])
-    assert world.until(lambda: 99 in receiver.unsettled)
+    assert harness.until(lambda: 99 in receiver.unsettled)
     receiver.settle_as([99], ACCEPT)
-    behind = world[NEWCOMER].core.owners.replicas["q"]
-    assert world.until(lambda: len(behind.held) == len(HISTORIES) and behind.owner == world[OTHER].core.state.me)
-    world[OTHER].kill()
-    assert world.until(lambda: OTHER not in {one.node for one in world[NEWCOMER].core.state.members})
-    world[NEWCOMER].hurry_disk()
-    world.run(0.3)
+    behind = harness[NEWCOMER].core.owners.replicas["q"]
+    assert harness.until(lambda: len(behind.held) == len(HISTORIES) and behind.owner == harness[OTHER].core.state.me)
+    harness[OTHER].kill()
+    assert harness.until(lambda: OTHER not in {one.node for one in harness[NEWCOMER].core.state.members})
+    harness[NEWCOMER].hurry_disk()
+    harness.run(0.3)
     settle(receiver, 1)
     receiver.leave()
-    world.run(0.3)
-    assert all_count_alike(world), {node: member.marks("q") for node, member in world.members.items()}
+    harness.run(0.3)
+    assert all_count_alike(harness), {node: member.marks("q") for node, member in harness.members.items()}
     assert other.order == []
 
 
 def test_what_comes_behind_an_owners_death_is_not_marked() -> None:  # rule 13
     """Also where all of it is heard at once, goes to the disk in one block, and stays there."""
-    world = World().start()
-    slow, sending, owner = world[1], world[2], world[3]
+    harness = ClusterHarness().start()
+    slow, sending, owner = harness[1], harness[2], harness[3]
     for name in ("q", "r"):
         sending.do(sending.broker.nodes.create_queue, name, {}, print)
-    world.run(0.2)
+    harness.run(0.2)
     sender, other, receiver = Sender(sending), Sender(sending, "r"), Receiver(owner)
-    world.run(0.2)
+    harness.run(0.2)
     sender.send(range(3))
     receiver.request(3)
-    assert world.until(lambda: len(receiver.unsettled) == len(sender.confirmed) == 3)
+    assert harness.until(lambda: len(receiver.unsettled) == len(sender.confirmed) == 3)
     receiver.settle_as(range(3), RELEASE)
-    world.run(0.2)
+    harness.run(0.2)
     slow.kill()
     slow.start()
-    assert world.until(lambda: slow.serves)  # its queue has a backlog, with what was brought
+    assert harness.until(lambda: slow.serves)  # its queue has a backlog, with what was brought
     slow.asleep = True
     other.send(range(5), size_bytes=LONG_BYTES)
-    assert world.until(lambda: len(other.confirmed) == 5)
+    assert harness.until(lambda: len(other.confirmed) == 5)
     owner.kill()
-    world.run(0.5)
+    harness.run(0.5)
     sender.send(range(3, 13))
-    world.run(0.1)
+    harness.run(0.1)
     slow.asleep = False
-    assert world.until(lambda: len(sender.confirmed) == 13), world.why()
-    world.run(0.2)
+    assert harness.until(lambda: len(sender.confirmed) == 13), harness.why()
+    harness.run(0.2)
     marks = [[mark for _, mark in sorted(member.marks("q").items())] for member in (slow, sending)]
     assert marks[0] == marks[1] == [(True, 1)] * 3 + [(False, 0)] * 10

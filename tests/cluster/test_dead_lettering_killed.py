@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from cairnmq.base.testing.memory_disk import MemoryDirectory
+from tests.harness.cluster.cluster_harness import REJECT, ClusterHarness, Receiver, Sender, SimulatedMember
 
 from ..thorough import EVERY
-from .world import REJECT, Member, Receiver, Sender, World
 
 OPERATIONS = 2
 """On the disk of each member for a reject: its block is written, and synced."""
@@ -24,7 +24,7 @@ class Killed(BaseException):
     """The process ends here."""
 
 
-class KillableMember(Member):
+class KillableMember(SimulatedMember):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.disk = MemoryDirectory()
@@ -52,8 +52,8 @@ class KillableMember(Member):
             self.kill(self.power)
 
 
-def dead_and_alive(world: World, node: int) -> tuple[list[int], list[int]]:
-    found = [[number for _, number in world[node].contents(name)] for name in ("dead", "q")]
+def dead_and_alive(harness: ClusterHarness, node: int) -> tuple[list[int], list[int]]:
+    found = [[number for _, number in harness[node].contents(name)] for name in ("dead", "q")]
     return found[0], found[1]
 
 
@@ -72,35 +72,35 @@ def test_who_is_killed_at_each_step_of_a_reject(victim: int, all_go: bool) -> No
 
 def reject_and_kill(victim: int, all_go: bool, power: int | None, step: int) -> tuple[bool, list[int]]:
     """Whether it came so far, and what is among the dead letters in the end."""
-    world = World(member=KillableMember).start()
-    nodes = world[1].broker.nodes
-    world[1].do(nodes.create_queue, "dead", {}, print)
-    world[1].do(nodes.create_queue, "q", {"dead-letter-address": "dead"}, print)
-    world.run(0.2)
-    sender, receiver = Sender(world[1]), Receiver(world[2])
-    world.run(0.2)
+    harness = ClusterHarness(member=KillableMember).start()
+    nodes = harness[1].broker.nodes
+    harness[1].do(nodes.create_queue, "dead", {}, print)
+    harness[1].do(nodes.create_queue, "q", {"dead-letter-address": "dead"}, print)
+    harness.run(0.2)
+    sender, receiver = Sender(harness[1]), Receiver(harness[2])
+    harness.run(0.2)
     sender.send(range(3), size_bytes=SIZE_BYTES)
     receiver.request(3)
-    assert world.until(lambda: len(sender.confirmed) == 3 and len(receiver.unsettled) == 3)
-    world.run(0.3)
-    member = world[victim]
+    assert harness.until(lambda: len(sender.confirmed) == 3 and len(receiver.unsettled) == 3)
+    harness.run(0.3)
+    member = harness[victim]
     assert isinstance(member, KillableMember)
     member.kill_after(step, None if power is None else random.Random(power))
     receiver.settle_as([1], REJECT)
-    world.until(lambda: member.was_killed, 1)
+    harness.until(lambda: member.was_killed, 1)
     if all_go:
-        for other in world.members.values():
+        for other in harness.members.values():
             if other.running:
                 other.kill(None if power is None else random.Random(power + other.node))
     else:
-        world.run(0.5)
-    for other in world.members.values():
+        harness.run(0.5)
+    for other in harness.members.values():
         other.disk.on_operation = None
         if not other.running:
             other.start()
-    assert world.until(lambda: all(one.serves for one in world.members.values()), 60), world.why()
-    world.run(0.3)
-    found = [dead_and_alive(world, node) for node in world.members]
+    assert harness.until(lambda: all(one.serves for one in harness.members.values()), 60), harness.why()
+    harness.run(0.3)
+    found = [dead_and_alive(harness, node) for node in harness.members]
     assert found[0] == found[1] == found[2]
     dead, alive = found[0]
     assert sorted(dead + alive) == [0, 1, 2], "neither lost nor in two places"

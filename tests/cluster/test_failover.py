@@ -13,36 +13,35 @@ from proton import symbol
 from proton.utils import BlockingConnection, ConnectionClosed
 
 from cairnmq.tools.lab.cluster_lab_conf import address
-
-from .real import PATIENCE_S, PORT, ROOT, Life, die_with_me
+from tests.harness.cluster.real_cluster import PATIENCE_S, PORT, ROOT, RealScenario, end_with_parent
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("known", [3, 1], ids=["it knows all", "it is told of the others"])
-def test_proton_reconnects_to_another_member(life: Life, known: int) -> None:  # D1, D28, D36
-    lab = life.lab
-    life.wait(lambda: life.tells_of_others(1), "it knows the others")
+def test_proton_reconnects_to_another_member(scenario: RealScenario, known: int) -> None:  # D1, D28, D36
+    lab = scenario.lab
+    scenario.wait(lambda: scenario.tells_of_others(1), "it knows the others")
     places = [f"{address(node)}:{PORT}" for node in lab.nodes]
-    command = [sys.executable, "-m", "tests.cluster.reconnecting", "q", "600", *places[:known]]
+    command = [sys.executable, "-m", "tests.harness.cluster.reconnecting_client", "q", "600", *places[:known]]
     with subprocess.Popen(
-        lab.command(3, command), cwd=ROOT, stdout=subprocess.PIPE, text=True, preexec_fn=die_with_me
+        lab.command(3, command), cwd=ROOT, stdout=subprocess.PIPE, text=True, preexec_fn=end_with_parent
     ) as client:
         assert client.stdout is not None
         for line in client.stdout:
             if line in ("at 200\n", "at 500\n"):
-                life.brokers[1].stop(signal.SIGKILL)
+                scenario.brokers[1].stop(signal.SIGKILL)
             if line == "at 400\n":
-                life.start_broker(1)
-                life.wait(life.all_serve, "it is back")
+                scenario.start_broker(1)
+                scenario.wait(scenario.all_serve, "it is back")
         assert line == "got 600\n"
     assert client.returncode == 0
 
 
 @pytest.mark.timeout(900)
-def test_who_is_cut_off_tells_its_clients_where_the_others_are(life: Life) -> None:
-    lab = life.lab
+def test_who_is_cut_off_tells_its_clients_where_the_others_are(scenario: RealScenario) -> None:
+    lab = scenario.lab
     others = [(address(node), PORT) for node in lab.nodes if node != 1]
-    life.wait(lambda: life.tells_of_others(1), "it knows the others")
+    scenario.wait(lambda: scenario.tells_of_others(1), "it knows the others")
     with lab.inside(1):
         client = BlockingConnection(f"{address(1)}:{PORT}", PATIENCE_S, allowed_mechs="ANONYMOUS")
     told = client.conn.remote_properties[symbol("failover-server-list")]

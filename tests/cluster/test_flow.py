@@ -8,9 +8,8 @@ import pytest
 
 from cairnmq.cluster.group.group import WINDOW_BYTES
 from cairnmq.cluster.replication import flow_control as flow
-
-from .transactor import Transactor
-from .world import ACCEPT, Member, Receiver, Sender, World
+from tests.harness.cluster.cluster_harness import ACCEPT, ClusterHarness, Receiver, Sender, SimulatedMember
+from tests.harness.cluster.transaction_client import Transactor
 
 LIMIT_BYTES = 256 << 10
 LONG_BYTES = 150_000
@@ -19,7 +18,7 @@ LONG_BYTES = 150_000
 class Publisher(Sender):
     """Sends as fast as it has credit."""
 
-    def __init__(self, member: Member, first: int, size_bytes: int) -> None:
+    def __init__(self, member: SimulatedMember, first: int, size_bytes: int) -> None:
         super().__init__(member)
         self.next = first
         self.size_bytes = size_bytes
@@ -33,58 +32,58 @@ class Publisher(Sender):
         self.most_unanswered = max(self.most_unanswered, len(self.sent) - len(self.confirmed))
 
 
-def world_of(size: int = 3, limit_bytes: int = LIMIT_BYTES) -> World:
-    world = World(size).start()
-    for member in world.members.values():
+def world_of(size: int = 3, limit_bytes: int = LIMIT_BYTES) -> ClusterHarness:
+    harness = ClusterHarness(size).start()
+    for member in harness.members.values():
         member.core.flow.limit_bytes = limit_bytes
-    return world
+    return harness
 
 
-def publish(world: World, publishers: Sequence[Publisher], ticks: int) -> None:
+def publish(harness: ClusterHarness, publishers: Sequence[Publisher], ticks: int) -> None:
     for _ in range(ticks):
         for publisher in publishers:
             publisher.go_on()
-        world.tick()
+        harness.tick()
 
 
-def heard(world: World, node: int) -> int:
+def heard(harness: ClusterHarness, node: int) -> int:
     """What a member has in memory of what it heard and is not done with."""
-    core = world[node].core
+    core = harness[node].core
     return max(core.flow.lag_bytes, core.flow.unsafe_bytes) + core.apply_loop.reassembly.size_bytes
 
 
 @pytest.mark.parametrize("size_bytes", [2000, LONG_BYTES])
 def test_a_slow_disk_holds_all_senders_and_nothing_is_lost(size_bytes: int) -> None:  # rule 8, D25, D62
-    world = world_of()
-    publishers = [Publisher(world[node], 100_000 * node, size_bytes) for node in (1, 2)]
-    world.run(0.2)
-    publish(world, publishers, 20)
+    harness = world_of()
+    publishers = [Publisher(harness[node], 100_000 * node, size_bytes) for node in (1, 2)]
+    harness.run(0.2)
+    publish(harness, publishers, 20)
     assert all(publisher.confirmed for publisher in publishers)
-    world[3].is_disk_slow = True
-    most = dict.fromkeys(world.members, 0)
+    harness[3].is_disk_slow = True
+    most = dict.fromkeys(harness.members, 0)
     for _ in range(100):
-        publish(world, publishers, 1)
+        publish(harness, publishers, 1)
         for node in most:
-            most[node] = max(most[node], heard(world, node))
-    assert world[3].core.flow.is_off
-    assert all(world[node].core.flow.holds for node in (1, 2))
+            most[node] = max(most[node], heard(harness, node))
+    assert harness[3].core.flow.is_off
+    assert all(harness[node].core.flow.holds for node in (1, 2))
     assert max(most.values()) < LIMIT_BYTES + 2 * (WINDOW_BYTES + size_bytes), most
     if size_bytes < LONG_BYTES:  # the other one stops by `held_up`
         stuck = [publisher.next for publisher in publishers]
-        publish(world, publishers, 20)
+        publish(harness, publishers, 20)
         assert [publisher.next for publisher in publishers] == stuck, "without credit nobody sends"
-    late = Publisher(world[1], 900_000, 10)
-    world.run(0.1)
+    late = Publisher(harness[1], 900_000, 10)
+    harness.run(0.1)
     assert late.credit == 0
-    world[3].hurry_disk()
-    publish(world, [*publishers, late], 30)
+    harness[3].hurry_disk()
+    publish(harness, [*publishers, late], 30)
     for publisher in (*publishers, late):
         assert publisher.next > publisher.sent[0] + 10
-        assert world.until(lambda publisher=publisher: len(publisher.confirmed) == len(publisher.sent))  # type: ignore
-    assert world.until(lambda: not any(member.core.flow.holds for member in world.members.values()))
-    world.run(0.3)
-    assert world.same_everywhere()
-    numbers = [number for _, number in world[1].contents("q")]
+        assert harness.until(lambda publisher=publisher: len(publisher.confirmed) == len(publisher.sent))  # type: ignore
+    assert harness.until(lambda: not any(member.core.flow.holds for member in harness.members.values()))
+    harness.run(0.3)
+    assert harness.same_everywhere()
+    numbers = [number for _, number in harness[1].contents("q")]
     assert sorted(numbers) == sorted(number for publisher in (*publishers, late) for number in publisher.sent)
     for publisher in publishers:
         mine = {*publisher.sent}
@@ -92,180 +91,180 @@ def test_a_slow_disk_holds_all_senders_and_nothing_is_lost(size_bytes: int) -> N
 
 
 def test_what_makes_room_passes_what_is_held_back() -> None:  # D62
-    world = world_of()
-    publisher, receiver = Publisher(world[1], 0, 2000), Receiver(world[2])
-    world.run(0.2)
+    harness = world_of()
+    publisher, receiver = Publisher(harness[1], 0, 2000), Receiver(harness[2])
+    harness.run(0.2)
     receiver.request(100_000)
-    publish(world, [publisher], 10)
+    publish(harness, [publisher], 10)
     assert len(receiver.unsettled) > 100
-    world[3].is_disk_slow = True
+    harness[3].is_disk_slow = True
     for _ in range(100):
-        publish(world, [publisher], 1)
-        if world[1].core.flow.held_bytes:
+        publish(harness, [publisher], 1)
+        if harness[1].core.flow.held_bytes:
             break
-    assert world[1].core.flow.held_bytes
+    assert harness[1].core.flow.held_bytes
     numbers = [*receiver.unsettled]
     receiver.settle_as(numbers, ACCEPT)
-    world.run(0.5)
+    harness.run(0.5)
     assert receiver.accepted == numbers
-    assert world[1].core.flow.holds
+    assert harness[1].core.flow.holds
 
 
 def test_who_leaves_holds_nobody() -> None:  # D62
-    world = world_of()
-    publisher = Publisher(world[1], 0, 2000)
-    world.run(0.2)
-    world[3].is_disk_slow = True
-    publish(world, [publisher], 50)
-    assert world[1].core.flow.holds
-    world[3].kill()
-    assert world.until(lambda: not world[1].core.flow.holds)
+    harness = world_of()
+    publisher = Publisher(harness[1], 0, 2000)
+    harness.run(0.2)
+    harness[3].is_disk_slow = True
+    publish(harness, [publisher], 50)
+    assert harness[1].core.flow.holds
+    harness[3].kill()
+    assert harness.until(lambda: not harness[1].core.flow.holds)
     sent = publisher.next
-    publish(world, [publisher], 50)
+    publish(harness, [publisher], 50)
     assert publisher.next > sent
-    assert world.until(lambda: len(publisher.confirmed) == len(publisher.sent))
+    assert harness.until(lambda: len(publisher.confirmed) == len(publisher.sent))
 
 
 def test_a_disk_that_hangs_ends_its_member_if_the_others_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:  # D25
     monkeypatch.setattr(flow, "STUCK_S", 3.0)
-    world = world_of()
-    publisher = Publisher(world[1], 0, 2000)
-    world.run(0.2)
-    world[2].is_disk_slow = world[3].is_disk_slow = True
-    publish(world, [publisher], 50)
-    world.run(8)
-    assert not any(member.failures for member in world.members.values()), "the others are no majority"
-    world[2].hurry_disk()
-    assert world.until(lambda: bool(world[3].failures), 10)
-    assert "came to its disk" in str(world[3].failures[0])
-    assert world.until(lambda: not world[1].core.flow.holds)
-    publish(world, [publisher], 50)
-    assert world.until(lambda: len(publisher.confirmed) == len(publisher.sent))
-    assert not world[2].failures
-    world[3].kill()
-    world[3].start()
-    assert world.until(lambda: world[3].serves, 60), world.why()
-    world.run(0.3)
-    assert world.same_everywhere()
+    harness = world_of()
+    publisher = Publisher(harness[1], 0, 2000)
+    harness.run(0.2)
+    harness[2].is_disk_slow = harness[3].is_disk_slow = True
+    publish(harness, [publisher], 50)
+    harness.run(8)
+    assert not any(member.failures for member in harness.members.values()), "the others are no majority"
+    harness[2].hurry_disk()
+    assert harness.until(lambda: bool(harness[3].failures), 10)
+    assert "came to its disk" in str(harness[3].failures[0])
+    assert harness.until(lambda: not harness[1].core.flow.holds)
+    publish(harness, [publisher], 50)
+    assert harness.until(lambda: len(publisher.confirmed) == len(publisher.sent))
+    assert not harness[2].failures
+    harness[3].kill()
+    harness[3].start()
+    assert harness.until(lambda: harness[3].serves, 60), harness.why()
+    harness.run(0.3)
+    assert harness.same_everywhere()
 
 
 def test_a_slow_disk_that_gets_on_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:  # D25
     monkeypatch.setattr(flow, "STUCK_S", 1.0)
-    world = world_of()
-    publisher = Publisher(world[1], 0, 2000)
-    world.run(0.2)
-    publish(world, [publisher], 5)
-    world[3].is_disk_slow = True
+    harness = world_of()
+    publisher = Publisher(harness[1], 0, 2000)
+    harness.run(0.2)
+    publish(harness, [publisher], 5)
+    harness[3].is_disk_slow = True
     for _ in range(10):
-        publish(world, [publisher], 50)
-        world[3].hurry_disk()
-        world.tick()
-        world[3].is_disk_slow = True
-    assert not world[3].failures
+        publish(harness, [publisher], 50)
+        harness[3].hurry_disk()
+        harness.tick()
+        harness[3].is_disk_slow = True
+    assert not harness[3].failures
 
 
 def test_who_comes_hears_that_somebody_is_off() -> None:  # D62
-    world = world_of(4)
-    world[4].kill()
-    world.run(0.5)
-    publisher = Publisher(world[1], 0, 2000)
-    world.run(0.2)
-    world[3].is_disk_slow = True
-    publish(world, [publisher], 50)
-    assert world[2].core.flow.holds
-    world[4].start()
-    assert world.until(lambda: world[4].core.flow.holds)
-    world[3].hurry_disk()
-    assert world.until(lambda: world[4].serves), world.why()
-    assert world.until(lambda: not any(member.core.flow.holds for member in world.members.values()))
+    harness = world_of(4)
+    harness[4].kill()
+    harness.run(0.5)
+    publisher = Publisher(harness[1], 0, 2000)
+    harness.run(0.2)
+    harness[3].is_disk_slow = True
+    publish(harness, [publisher], 50)
+    assert harness[2].core.flow.holds
+    harness[4].start()
+    assert harness.until(lambda: harness[4].core.flow.holds)
+    harness[3].hurry_disk()
+    assert harness.until(lambda: harness[4].serves), harness.why()
+    assert harness.until(lambda: not any(member.core.flow.holds for member in harness.members.values()))
 
 
 def test_a_majority_that_lags_holds_the_others() -> None:
     """Their acknowledgements are missing, so the third one's own messages are not safe, and take memory."""
-    world = world_of()
-    publisher = Publisher(world[1], 0, 2000)
-    world.run(0.2)
+    harness = world_of()
+    publisher = Publisher(harness[1], 0, 2000)
+    harness.run(0.2)
     for node in (2, 3):
-        world[node].asleep = True  # they say nothing at all
-    publish(world, [publisher], 50)
-    assert world[1].core.flow.waits_for_majority
-    assert heard(world, 1) < LIMIT_BYTES + 2 * WINDOW_BYTES
+        harness[node].asleep = True  # they say nothing at all
+    publish(harness, [publisher], 50)
+    assert harness[1].core.flow.waits_for_majority
+    assert heard(harness, 1) < LIMIT_BYTES + 2 * WINDOW_BYTES
     for node in (2, 3):
-        world[node].asleep = False
-    publish(world, [publisher], 50)
-    assert world.until(lambda: len(publisher.confirmed) == len(publisher.sent))
-    world.run(0.5)
-    assert world.same_everywhere()
+        harness[node].asleep = False
+    publish(harness, [publisher], 50)
+    assert harness.until(lambda: len(publisher.confirmed) == len(publisher.sent))
+    harness.run(0.5)
+    assert harness.same_everywhere()
 
 
 def test_long_messages_are_not_read_while_much_is_held(monkeypatch: pytest.MonkeyPatch) -> None:  # rule 7, D52
     monkeypatch.setattr(flow, "HELD_BYTES", 500_000)
-    world = world_of()
-    publisher = Publisher(world[1], 0, LONG_BYTES)
-    world.run(0.2)
+    harness = world_of()
+    publisher = Publisher(harness[1], 0, LONG_BYTES)
+    harness.run(0.2)
     went_on: list[int] = []
-    assert not world[1].broker.drivers.held_up(lambda: went_on.append(0))
-    world[3].is_disk_slow = True
-    publish(world, [publisher], 50)
-    assert world[1].broker.drivers.held_up(lambda: went_on.append(1))
-    world.run(1)
+    assert not harness[1].broker.drivers.held_up(lambda: went_on.append(0))
+    harness[3].is_disk_slow = True
+    publish(harness, [publisher], 50)
+    assert harness[1].broker.drivers.held_up(lambda: went_on.append(1))
+    harness.run(1)
     assert not went_on
-    world[3].hurry_disk()
-    assert world.until(lambda: went_on == [1])
+    harness[3].hurry_disk()
+    assert harness.until(lambda: went_on == [1])
 
 
 def test_an_answer_is_behind_what_is_held() -> None:
-    world = world_of()
-    publisher = Publisher(world[1], 0, 2000)
-    world.run(0.2)
-    world[3].is_disk_slow = True
-    publish(world, [publisher], 50)
+    harness = world_of()
+    publisher = Publisher(harness[1], 0, 2000)
+    harness.run(0.2)
+    harness[3].is_disk_slow = True
+    publish(harness, [publisher], 50)
     answered: list[int] = []
-    world[1].do(world[1].broker.drivers.when_answered, lambda: answered.append(len(publisher.confirmed)))
-    world.run(0.5)
+    harness[1].do(harness[1].broker.drivers.when_answered, lambda: answered.append(len(publisher.confirmed)))
+    harness.run(0.5)
     assert not answered
-    world[3].hurry_disk()
-    assert world.until(lambda: bool(answered))
+    harness[3].hurry_disk()
+    assert harness.until(lambda: bool(answered))
     assert answered == [len(publisher.sent)]
 
 
 def test_what_is_held_when_the_group_is_lost_is_refused_with_its_client() -> None:  # rule 4
-    world = world_of()
-    publisher = Publisher(world[1], 0, 2000)
-    world.run(0.2)
-    world[3].is_disk_slow = True
-    publish(world, [publisher], 50)
-    assert world[1].core.flow.held_bytes
+    harness = world_of()
+    publisher = Publisher(harness[1], 0, 2000)
+    harness.run(0.2)
+    harness[3].is_disk_slow = True
+    publish(harness, [publisher], 50)
+    assert harness[1].core.flow.held_bytes
     confirmed = len(publisher.confirmed)
-    world.network.partition([1], [2, 3])
-    assert world.until(lambda: bool(publisher.connection.expelled))
-    assert world[1].core.flow.held_bytes == 0
-    assert not world[1].core.flow.holds
+    harness.network.partition([1], [2, 3])
+    assert harness.until(lambda: bool(publisher.connection.expelled))
+    assert harness[1].core.flow.held_bytes == 0
+    assert not harness[1].core.flow.holds
     assert len(publisher.confirmed) == confirmed
-    world[3].hurry_disk()
-    world.network.heal()
-    assert world.until(lambda: all(member.serves for member in world.members.values()), 60), world.why()
-    world.run(0.5)
-    assert world.same_everywhere()
+    harness[3].hurry_disk()
+    harness.network.heal()
+    assert harness.until(lambda: all(member.serves for member in harness.members.values()), 60), harness.why()
+    harness.run(0.5)
+    assert harness.same_everywhere()
 
 
 def test_a_transaction_that_puts_stands_behind_what_is_held() -> None:  # D63
-    world = world_of()
-    publisher = Publisher(world[1], 0, 2000)
-    client = Transactor(world[1], ["q"])
-    world.run(0.2)
+    harness = world_of()
+    publisher = Publisher(harness[1], 0, 2000)
+    client = Transactor(harness[1], ["q"])
+    harness.run(0.2)
     client.declare()
-    assert world.until(lambda: bool(client.control.declared_ids))
+    assert harness.until(lambda: bool(client.control.declared_ids))
     client.send("q", [900_000])
-    world[3].is_disk_slow = True
-    publish(world, [publisher], 50)
-    assert world[1].core.flow.held_bytes
+    harness[3].is_disk_slow = True
+    publish(harness, [publisher], 50)
+    assert harness[1].core.flow.held_bytes
     request = client.discharge()
-    world.run(0.5)
+    harness.run(0.5)
     assert request not in client.control.confirmed
-    world[3].hurry_disk()
-    assert world.until(lambda: request in client.control.confirmed)
-    assert world.until(lambda: len(publisher.confirmed) == len(publisher.sent))
-    world.run(0.3)
-    assert world.same_everywhere()
-    assert [number for _, number in world[1].contents("q")] == [*publisher.sent, 900_000]
+    harness[3].hurry_disk()
+    assert harness.until(lambda: request in client.control.confirmed)
+    assert harness.until(lambda: len(publisher.confirmed) == len(publisher.sent))
+    harness.run(0.3)
+    assert harness.same_everywhere()
+    assert [number for _, number in harness[1].contents("q")] == [*publisher.sent, 900_000]

@@ -7,15 +7,14 @@ from itertools import combinations
 import pytest
 
 from cairnmq.base.testing.memory_disk import MemoryDirectory
-
-from .world import ACCEPT, Member, Receiver, Sender, World
+from tests.harness.cluster.cluster_harness import ACCEPT, ClusterHarness, Receiver, Sender, SimulatedMember
 
 NODES = (1, 2, 3)
 SOME = [(*some,) for count in range(len(NODES) + 1) for some in combinations(NODES, count)]
 PAIRS = [*combinations(NODES, 2)]
 
 
-class LateMember(Member):
+class LateMember(SimulatedMember):
     """Its disk can keep to itself what it is given: a power cut loses that."""
 
     on_disk: MemoryDirectory | None = None
@@ -31,8 +30,8 @@ class LateMember(Member):
             self.disk, self.on_disk = self.on_disk, None
 
 
-def member(world: World, node: int) -> LateMember:
-    found = world[node]
+def member(harness: ClusterHarness, node: int) -> LateMember:
+    found = harness[node]
     assert isinstance(found, LateMember)
     return found
 
@@ -41,35 +40,35 @@ def member(world: World, node: int) -> LateMember:
 @pytest.mark.parametrize("back", PAIRS)
 def test_what_is_accepted_and_sent_is_on_a_majoritys_disks(late: tuple[int, ...], back: tuple[int, int]) -> None:
     """Rule 2, D1, D3: the power of all is cut, and any two come back."""
-    world = World(member=LateMember).start()
-    sender, receiver = Sender(world[1]), Receiver(world[1])
-    world.run(0.2)
+    harness = ClusterHarness(member=LateMember).start()
+    sender, receiver = Sender(harness[1]), Receiver(harness[1])
+    harness.run(0.2)
     sender.send(range(10))
     receiver.request(5)
-    assert world.until(lambda: len(sender.confirmed) == 10 and len(receiver.unsettled) == 5)
-    world.run(0.3)
+    assert harness.until(lambda: len(sender.confirmed) == 10 and len(receiver.unsettled) == 5)
+    harness.run(0.3)
     for node in late:
-        member(world, node).delay()
+        member(harness, node).delay()
     receiver.settle_as(range(5), ACCEPT)
     sender.send(range(10, 15))
-    world.run(1)
+    harness.run(1)
     is_safe = 1 not in late and len(late) < 2
     assert receiver.accepted == ([*range(5)] if is_safe else []), "settled when it is flushed here and by a majority"
     assert len(sender.confirmed) == (15 if is_safe else 10)
     for node in NODES:
-        member(world, node).cut_power()
+        member(harness, node).cut_power()
     for node in back:
-        world[node].start()
-    assert world.until(lambda: all(world[node].serves for node in back), 60), world.why()
-    world.run(0.3)
-    there = [number for _, number in world[back[0]].contents("q")]
+        harness[node].start()
+    assert harness.until(lambda: all(harness[node].serves for node in back), 60), harness.why()
+    harness.run(0.3)
+    there = [number for _, number in harness[back[0]].contents("q")]
     if is_safe:
         assert there == [*range(5, 15)]
     else:
         assert {*range(5, 10)} <= {*there}
         assert len(there) == len({*there})
     for node in {*NODES} - {*back}:
-        world[node].start()
-    assert world.until(lambda: all(world[node].serves for node in NODES), 60), world.why()
-    world.run(0.3)
-    assert world.same_everywhere()
+        harness[node].start()
+    assert harness.until(lambda: all(harness[node].serves for node in NODES), 60), harness.why()
+    harness.run(0.3)
+    assert harness.same_everywhere()

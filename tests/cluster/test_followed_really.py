@@ -12,10 +12,10 @@ import pytest
 from cairnmq.base.clock import SystemClock
 from cairnmq.recovery.recover import open_store
 from cairnmq.tools.lab.cluster_lab_conf import address
+from tests.harness.cluster.failover_client import MOST_UNCONFIRMED
+from tests.harness.cluster.real_cluster import PORT, RealScenario, end_with_parent
 
 from ..process import CAIRNMQ, DEADLINE_S, BrokerProcess
-from .real import PORT, Life, die_with_me
-from .roaming import MOST_UNCONFIRMED
 
 THERE = 3
 """Where the follower runs, as a broker of its own."""
@@ -25,23 +25,23 @@ FOLLOWER_PORT = 5673
 class Sites:
     """A cluster with clients, and a broker that follows its queue `q` over a connector to all members."""
 
-    def __init__(self, life: Life) -> None:
-        self.life = life
-        self.store_dir = life.directory / "follower"
+    def __init__(self, scenario: RealScenario) -> None:
+        self.scenario = scenario
+        self.store_dir = scenario.directory / "follower"
         self.killed: set[int] = set()
 
     def start_follower(self) -> None:
-        life = self.life
-        first, *others = [f"{address(node)}:{PORT}" for node in life.lab.nodes]
+        scenario = self.scenario
+        first, *others = [f"{address(node)}:{PORT}" for node in scenario.lab.nodes]
         self.follower = BrokerProcess(
             self.store_dir,
             "--port", str(FOLLOWER_PORT), "--connect-to", f"amqp://{first}?name=hub&failover={','.join(others)}",
-            within=lambda command: life.lab.command(THERE, command), preexec=die_with_me,
+            within=lambda command: scenario.lab.command(THERE, command), preexec=end_with_parent,
         )  # fmt: skip
         self.follower.ready()
 
     def ctl(self, place: str, *words: str) -> Any:
-        command = self.life.lab.command(THERE, [CAIRNMQ, "ctl", "--url", f"amqp://{place}", "--json", *words])
+        command = self.scenario.lab.command(THERE, [CAIRNMQ, "ctl", "--url", f"amqp://{place}", "--json", *words])
         done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
         if done.returncode:
             return None
@@ -56,7 +56,7 @@ class Sites:
     @property
     def serving(self) -> list[int]:
         """The members that say that they are followed."""
-        running = [node for node, broker in self.life.brokers.items() if broker.process.poll() is None]
+        running = [node for node, broker in self.scenario.brokers.items() if broker.process.poll() is None]
         return [node for node in running if self.ctl(f"{address(node)}:{PORT}", "followers", "list")]
 
     def wait_until_up(self, what: str) -> tuple[int, int]:
@@ -69,18 +69,18 @@ class Sites:
                 found.append((serving[0], following["steps"]))
             return bool(found)
 
-        self.life.wait(is_up, what)
+        self.scenario.wait(is_up, what)
         return found[0]
 
     def kill_serving(self) -> None:
         """And have it come back when another one serves."""
         node, steps = self.wait_until_up("a member serves")
         self.killed.add(node)
-        self.life.brokers[node].stop(signal.SIGKILL)
+        self.scenario.brokers[node].stop(signal.SIGKILL)
         self.wait_until_up("another member serves")
-        self.life.wait(lambda: bool(self.following["steps"] > steps + 3), "and the follower goes on")
-        self.life.start_broker(node)
-        self.life.wait(self.life.all_serve, "it is back")
+        self.scenario.wait(lambda: bool(self.following["steps"] > steps + 3), "and the follower goes on")
+        self.scenario.start_broker(node)
+        self.scenario.wait(self.scenario.all_serve, "it is back")
 
     def contents(self) -> list[str]:
         """What is on the follower's queue, in order."""
@@ -88,21 +88,23 @@ class Sites:
         try:
             (queue_id,) = [row.id for row in store.queues() if row.name == "q"]
             ids = store.messages().get(queue_id, ())
-            return [self.life.id_of(store.load_piece(message_id, 0)) for message_id in ids]
+            return [self.scenario.id_of(store.load_piece(message_id, 0)) for message_id in ids]
         finally:
             store.close()
 
 
 @pytest.mark.timeout(1800)
-def test_the_follower_goes_on_with_another_member_when_that_which_serves_is_killed(life: Life) -> None:  # D23, D28
-    sites = Sites(life)
-    life.begin_client("sender", "q")
-    life.begin_client("receiver", "q")
-    sender, receiver = life.clients
-    life.wait(lambda: sender.noted("Confirmed") > 20 and receiver.noted("Got") > 5, "clients use the queue")
+def test_the_follower_goes_on_with_another_member_when_that_which_serves_is_killed(
+    scenario: RealScenario,
+) -> None:  # D23, D28
+    sites = Sites(scenario)
+    scenario.begin_client("sender", "q")
+    scenario.begin_client("receiver", "q")
+    sender, receiver = scenario.clients
+    scenario.wait(lambda: sender.noted("Confirmed") > 20 and receiver.noted("Got") > 5, "clients use the queue")
     sites.start_follower()
     assert sites.ctl(f"127.0.0.1:{FOLLOWER_PORT}", "followings", "create", "q", "hub") is not None
-    life.wait(lambda: bool(sites.following["whole"]), "it is whole")
+    scenario.wait(lambda: bool(sites.following["whole"]), "it is whole")
     sites.kill_serving()
     sites.follower.stop(signal.SIGKILL)
     sites.start_follower()
@@ -110,14 +112,16 @@ def test_the_follower_goes_on_with_another_member_when_that_which_serves_is_kill
     receiver.process.kill()
     receiver.process.wait()
     before = sender.noted("Confirmed")  # what is told of from here on was sent when nobody was there, but for a window
-    life.wait(lambda: sender.noted("Confirmed") > before + MOST_UNCONFIRMED + 5, "messages are left on the queue")
-    life.clients = [sender]
-    life.end_clients()
-    life.wait(life.is_quiet, "the members come to rest")
+    scenario.wait(lambda: sender.noted("Confirmed") > before + MOST_UNCONFIRMED + 5, "messages are left on the queue")
+    scenario.clients = [sender]
+    scenario.end_clients()
+    scenario.wait(scenario.is_quiet, "the members come to rest")
     count = sites.ctl(f"{address(1)}:{PORT}", "queues", "show", "q")["messages"]
     assert count > 0
-    life.wait(lambda: bool(sites.following["messages"] == count and sites.following["lag-seconds"] < 5), "all is there")
-    members = life.stopped()
+    scenario.wait(
+        lambda: bool(sites.following["messages"] == count and sites.following["lag-seconds"] < 5), "all is there"
+    )
+    members = scenario.stopped()
     assert sites.ctl(f"127.0.0.1:{FOLLOWER_PORT}", "followings", "take-over", "q") is not None
     assert sites.follower.stop() == 0
     found = sites.contents()

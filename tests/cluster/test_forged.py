@@ -17,12 +17,12 @@ from cairnmq.cluster.group.group import MAX_PAYLOAD_BYTES
 from cairnmq.cluster.group.member import GroupMember
 from cairnmq.cluster.kernel import events
 from cairnmq.store.contract.dequeue_reason import Why
+from tests.harness.cluster.cluster_harness import ACCEPT, ClusterHarness, Receiver, Sender
+from tests.harness.cluster.control_samples import VALID
 from tests.harness.cluster.memory_group import memory_member
 
 from ..broker.world import message
 from ..thorough import amount
-from .test_told import RIGHT
-from .world import ACCEPT, Receiver, Sender, World
 
 LIVES = amount("CAIRN_FORGERIES", 400, 40)
 SAID = 60
@@ -78,9 +78,9 @@ class Taker(Receiver):
                 self.unsettled[number] = (entry, False)
 
 
-def positions(world: World, node: int) -> list[int]:
+def positions(harness: ClusterHarness, node: int) -> list[int]:
     """The positions of what is on the queue there."""
-    replica = world[node].core.owners.replicas["q"]
+    replica = harness[node].core.owners.replicas["q"]
     there = [entry.position & ARRIVAL_MASK for entry in replica.entries() if not entry.gone]
     return sorted({*there, *[position for position, _ in replica.stored()]})
 
@@ -88,12 +88,12 @@ def positions(world: World, node: int) -> list[int]:
 class Forger:
     """On node 3 it is let in by the group, as any process is; there is no broker behind it."""
 
-    def __init__(self, world: World, seed: int) -> None:
-        self.world = world
+    def __init__(self, harness: ClusterHarness, seed: int) -> None:
+        self.harness = harness
         self.random = random.Random(seed)
-        self.member: GroupMember = memory_member(world.network, 3)
+        self.member: GroupMember = memory_member(harness.network, 3)
         self.member.join("test")
-        assert world.until(self._is_in), world.why()
+        assert harness.until(self._is_in), harness.why()
 
     def _is_in(self) -> bool:
         self.member.step()
@@ -102,7 +102,7 @@ class Forger:
     def say(self, payload: bytes) -> None:
         self.member.multicast(payload[:MAX_PAYLOAD_BYTES])
         self.member.flush()
-        self.world.tick()
+        self.harness.tick()
         self.member.step()
 
     def forged(self) -> bytes:
@@ -111,13 +111,13 @@ class Forger:
         if kind < 0.1:
             return draw.randbytes(draw.randrange(1, 60))
         if kind < 0.5:
-            what = draw.choice([*RIGHT])
-            about = {name: self._bent(value) for name, value in RIGHT[what].items()}
+            what = draw.choice([*VALID])
+            about = {name: self._bent(value) for name, value in VALID[what].items()}
             return self._cut(events.control(what, **about))
         if kind < 0.6:
             return events.control("change", change=draw.choice(CHANGES))
         if kind < 0.7:
-            senders = [*self.world[1].core.state.members]
+            senders = [*self.harness[1].core.state.members]
             return self._cut(events.ack({draw.choice(senders): draw.choice([0, 1, 5, 1 << 63])}))
         return self._cut(draw.choice(PLAIN))
 
@@ -129,9 +129,9 @@ class Forger:
         if isinstance(value, bool):
             return not value
         if isinstance(value, int):
-            return draw.choice([0, -1, 1 << 62, self.world[1].core.apply_loop.position])
+            return draw.choice([0, -1, 1 << 62, self.harness[1].core.apply_loop.position])
         if isinstance(value, list) and len(value) == 3 and all(isinstance(one, int) for one in value):
-            return [*draw.choice(self.world[1].core.state.members)]
+            return [*draw.choice(self.harness[1].core.state.members)]
         if isinstance(value, str):
             return draw.choice(["q", "", "x" * 300, "$cluster", "\udcff"])
         if isinstance(value, dict):
@@ -150,33 +150,33 @@ class Forger:
 
 def one(seed: int) -> None:
     """Two members with clients, and a forger that comes and goes."""
-    world = World(seed=seed)
+    harness = ClusterHarness(seed=seed)
     for node in (1, 2):
-        world[node].start()
-    assert world.until(lambda: world[1].serves and world[2].serves), world.why()
-    sender = Sender(world[1])
-    world.run(0.2)
+        harness[node].start()
+    assert harness.until(lambda: harness[1].serves and harness[2].serves), harness.why()
+    sender = Sender(harness[1])
+    harness.run(0.2)
     sender.send(range(5))
-    assert world.until(lambda: len(sender.confirmed) == 5)
-    forger = Forger(world, seed)
+    assert harness.until(lambda: len(sender.confirmed) == 5)
+    forger = Forger(harness, seed)
     for _ in range(SAID):
         forger.say(forger.forged())
     forger.member.close()
-    assert world.until(lambda: len(world[1].core.state.members) == 2), seed
-    assert not [str(world[node].failures[0]) for node in (1, 2) if world[node].failures], seed
-    assert world.until(lambda: world[1].serves and world[2].serves), (seed, world.why())
-    late = Sender(world[2])
-    world.run(0.2)
+    assert harness.until(lambda: len(harness[1].core.state.members) == 2), seed
+    assert not [str(harness[node].failures[0]) for node in (1, 2) if harness[node].failures], seed
+    assert harness.until(lambda: harness[1].serves and harness[2].serves), (seed, harness.why())
+    late = Sender(harness[2])
+    harness.run(0.2)
     late.send([50, 51])
-    assert world.until(lambda: late.confirmed == [50, 51]), seed
-    receiver = Taker(world[1])
-    world.run(0.2)
+    assert harness.until(lambda: late.confirmed == [50, 51]), seed
+    receiver = Taker(harness[1])
+    harness.run(0.2)
     receiver.request(10_000)
-    assert world.until(lambda: {50, 51} <= {*receiver.unsettled}), seed
+    assert harness.until(lambda: {50, 51} <= {*receiver.unsettled}), seed
     receiver.settle_as([*receiver.unsettled], ACCEPT)
-    assert world.until(lambda: not receiver.unsettled), seed
-    world.run(0.5)
-    assert positions(world, 1) == positions(world, 2), seed
+    assert harness.until(lambda: not receiver.unsettled), seed
+    harness.run(0.5)
+    assert positions(harness, 1) == positions(harness, 2), seed
 
 
 @pytest.mark.parametrize("first", range(0, LIVES, 20))

@@ -7,54 +7,53 @@ import pytest
 from cairnmq.cluster.group.member_id import MemberId
 from cairnmq.cluster.kernel import events
 from cairnmq.cluster.kernel.commit_tracker import CommitTracker
-
-from .world import ACCEPT, Receiver, Sender, World, send
+from tests.harness.cluster.cluster_harness import ACCEPT, ClusterHarness, Receiver, Sender, send
 
 
 def test_who_has_all_messages_goes_before_any_was_brought_and_comes_back() -> None:  # D19, rules 12 and 17
-    world = World().start()
-    world[1].kill()
-    world.run(0.5)
-    send(world, 2, range(10))
-    world[3].kill()
-    world.run(0.5)
-    world[1].start()
-    world[3].start()
-    for member in world.members.values():
+    harness = ClusterHarness().start()
+    harness[1].kill()
+    harness.run(0.5)
+    send(harness, 2, range(10))
+    harness[3].kill()
+    harness.run(0.5)
+    harness[1].start()
+    harness[3].start()
+    for member in harness.members.values():
         member.core.sender.serve = lambda *_: None  # type: ignore[method-assign]  # it gets to nothing
-    assert world.until(lambda: any(member.core.state.phase == "synced" for member in world.members.values()))
-    ahead = next(node for node, member in world.members.items() if member.core.state.phase == "synced")
-    others = [member for node, member in world.members.items() if node != ahead]
-    assert world.until(lambda: all(member.core.state.phase == "keeping" for member in others))
-    world.network.partition([ahead], [member.node for member in others])
-    world.run(0.5)
+    assert harness.until(lambda: any(member.core.state.phase == "synced" for member in harness.members.values()))
+    ahead = next(node for node, member in harness.members.items() if member.core.state.phase == "synced")
+    others = [member for node, member in harness.members.items() if node != ahead]
+    assert harness.until(lambda: all(member.core.state.phase == "keeping" for member in others))
+    harness.network.partition([ahead], [member.node for member in others])
+    harness.run(0.5)
     assert all(member.core.state.me is not None for member in others), "they are a majority, without any messages"
-    for member in world.members.values():
+    for member in harness.members.values():
         del member.core.sender.serve
-    world.network.heal()
-    assert world.until(lambda: all(member.serves for member in world.members.values()), 60), world.why()
-    assert [number for _, number in world[1].contents("q")] == [*range(10)]
-    assert world.same_everywhere()
+    harness.network.heal()
+    assert harness.until(lambda: all(member.serves for member in harness.members.values()), 60), harness.why()
+    assert [number for _, number in harness[1].contents("q")] == [*range(10)]
+    assert harness.same_everywhere()
 
 
 @pytest.mark.parametrize(("how_old", "phase"), [(0, "synced"), (1, "founding")])
 def test_what_was_said_of_a_store_counts_in_its_configuration(how_old: int, phase: str) -> None:  # rules 3 and 17
-    world = World().start()
-    world[3].stop()
-    world.run(0.5)
-    send(world, 1, range(10))
+    harness = ClusterHarness().start()
+    harness[3].stop()
+    harness.run(0.5)
+    send(harness, 1, range(10))
     for node in (1, 2):  # who is to tell the newcomer that there is more
-        world[node].core.sender.invite = lambda newcomer: None  # type: ignore[method-assign]
-    world[3].start()
-    core = world[3].core
-    assert world.until(lambda: core.state.phase == "founding")
+        harness[node].core.sender.invite = lambda newcomer: None  # type: ignore[method-assign]
+    harness[3].start()
+    core = harness[3].core
+    assert harness.until(lambda: core.state.phase == "founding")
     record = core.progress_record
     about = {"standing": record.standing._asdict(), "cluster": record.cluster, "empty": False}
     for node in (1, 2):  # as if it had been on its way since they were founding themselves
-        clock_us = world[node].clock.wall_us()
+        clock_us = harness[node].clock.wall_us()
         state = events.control("state", view=core.state.view - how_old, clock_us=clock_us, **about)
-        world[node].core.broadcaster.send(state)
-    world.run(0.5)
+        harness[node].core.broadcaster.send(state)
+    harness.run(0.5)
     assert core.state.phase == phase
 
 
@@ -78,62 +77,62 @@ def test_who_asks_anew_for_all_has_nothing_of_before(anew: bool, safe: int) -> N
 
 
 def test_what_was_brought_counts_where_an_operator_says_that_it_is_enough() -> None:  # rule 17
-    world = World(5).start()
-    sender = Sender(world[1])
-    world.run(0.2)
-    world[2].kill()
+    harness = ClusterHarness(5).start()
+    sender = Sender(harness[1])
+    harness.run(0.2)
+    harness[2].kill()
     sender.send(range(400), size_bytes=1000)
-    assert world.until(lambda: len(sender.confirmed) == 400)
+    assert harness.until(lambda: len(sender.confirmed) == 400)
     for node in (3, 4, 5):
-        world[node].kill()
-    assert world.until(lambda: world[1].core.state.phase == "outside")
-    world[2].start()
-    world[2].core.state.is_forced = True
-    go_on = world[1].core.sender.resume
+        harness[node].kill()
+    assert harness.until(lambda: harness[1].core.state.phase == "outside")
+    harness[2].start()
+    harness[2].core.state.is_forced = True
+    go_on = harness[1].core.sender.resume
     batches = iter(range(4))
-    world[1].core.sender.resume = lambda: next(batches, None) is not None and go_on()  # type: ignore
-    core = world[2].core
-    assert world.until(lambda: core.state.phase == "updating")
-    world.run(0.2)
+    harness[1].core.sender.resume = lambda: next(batches, None) is not None and go_on()  # type: ignore
+    core = harness[2].core
+    assert harness.until(lambda: core.state.phase == "updating")
+    harness.run(0.2)
     brought = len(core.owners.replicas["q"].front)
     assert 0 < brought < 400
-    world[1].kill()
-    assert world.until(lambda: world[2].serves), world.why()
-    receiver = Receiver(world[2])
-    assert world.until(lambda: receiver.driver is not None)
+    harness[1].kill()
+    assert harness.until(lambda: harness[2].serves), harness.why()
+    receiver = Receiver(harness[2])
+    assert harness.until(lambda: receiver.driver is not None)
     receiver.request(400)
-    assert world.until(lambda: len(receiver.order) == brought)
+    assert harness.until(lambda: len(receiver.order) == brought)
     assert [number for number, _ in receiver.order] == [*range(400 - brought, 400)]
     receiver.settle_as([*receiver.unsettled], ACCEPT)
-    assert world.until(lambda: len(receiver.accepted) == brought)
-    assert world[2].contents("q") == []
+    assert harness.until(lambda: len(receiver.accepted) == brought)
+    assert harness[2].contents("q") == []
 
 
 def test_stores_that_were_stopped_at_once_and_hold_messages_in_another_order() -> None:  # D1, D3, D15, rule 17
-    world = World().start()
-    send(world, 1, range(10))
-    world[3].kill()
-    world.run(0.5)
-    world[3].start()
-    assert world.until(lambda: world[3].serves), world.why()
-    world.run(1)
-    for member in world.members.values():  # nobody hears that the others go
+    harness = ClusterHarness().start()
+    send(harness, 1, range(10))
+    harness[3].kill()
+    harness.run(0.5)
+    harness[3].start()
+    assert harness.until(lambda: harness[3].serves), harness.why()
+    harness.run(1)
+    for member in harness.members.values():  # nobody hears that the others go
         member.core.leave()
         member.store.kick()
-    marks = [member.core.progress_record for member in world.members.values()]
+    marks = [member.core.progress_record for member in harness.members.values()]
     assert len({mark.standing for mark in marks}) == 1
-    for member in world.members.values():
+    for member in harness.members.values():
         member.kill()
-    for member in world.members.values():
+    for member in harness.members.values():
         member.start()
-    assert world.until(lambda: all(member.serves for member in world.members.values()), 60), world.why()
-    assert world.same_everywhere()
-    receiver = Receiver(world[1])
-    assert world.until(lambda: receiver.driver is not None)
+    assert harness.until(lambda: all(member.serves for member in harness.members.values()), 60), harness.why()
+    assert harness.same_everywhere()
+    receiver = Receiver(harness[1])
+    assert harness.until(lambda: receiver.driver is not None)
     receiver.request(3)
-    assert world.until(lambda: len(receiver.order) == 3)
+    assert harness.until(lambda: len(receiver.order) == 3)
     receiver.settle_as([0, 1, 2], ACCEPT)
-    assert world.until(lambda: len(receiver.accepted) == 3)
-    world.run(0.2)
-    for member in world.members.values():
+    assert harness.until(lambda: len(receiver.accepted) == 3)
+    harness.run(0.2)
+    for member in harness.members.values():
         assert sorted(number for _, number in member.contents("q")) == [*range(3, 10)]

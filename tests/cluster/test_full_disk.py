@@ -17,8 +17,7 @@ from proton.utils import BlockingConnection
 
 from cairnmq.tools.lab.cluster_lab import unavailable_reason
 from cairnmq.tools.lab.cluster_lab_conf import address
-
-from .real import PATIENCE_S, PORT, Life, a_life
+from tests.harness.cluster.real_cluster import PATIENCE_S, PORT, RealScenario, real_scenario
 
 SMALL = "24m"
 BODY = b"x" * 20_000
@@ -62,8 +61,8 @@ class Flood(MessagingHandler):  # type: ignore[misc]  # proton is untyped
         self.condition = event.connection.remote_condition
         event.connection.close()
 
-    def run(self, life: Life) -> None:
-        with life.lab.inside(self.node):
+    def run(self, scenario: RealScenario) -> None:
+        with scenario.lab.inside(self.node):
             Container(self).run()
 
 
@@ -79,11 +78,11 @@ def test_a_member_whose_disk_is_full(tmp_path: Path) -> None:  # B1
     if mounted.returncode:
         pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.decode().strip()}")
     try:
-        with a_life(tmp_path) as life:
-            life.wait(lambda: life.tells_of_others(3), "it knows the others")
-            full = life.brokers[3]
+        with real_scenario(tmp_path) as scenario:
+            scenario.wait(lambda: scenario.tells_of_others(3), "it knows the others")
+            full = scenario.brokers[3]
             flood = Flood(3)
-            beside = threading.Thread(target=flood.run, args=(life,))
+            beside = threading.Thread(target=flood.run, args=(scenario,))
             beside.start()
             beside.join(PATIENCE_S)
             assert not beside.is_alive(), flood.outcomes
@@ -94,14 +93,14 @@ def test_a_member_whose_disk_is_full(tmp_path: Path) -> None:  # B1
             assert flood.condition is not None
             assert flood.condition.name == "amqp:connection:forced"
             assert flood.condition.info[symbol("failover-server-list")]
-            with life.lab.inside(1):
+            with scenario.lab.inside(1):
                 client = BlockingConnection(
                     f"amqp://{address(1)}:{PORT}", timeout=PATIENCE_S, allowed_mechs="ANONYMOUS"
                 )
             sender = client.create_sender("q")
             for _ in range(50):
                 sender.send(Message(body=BODY, durable=True))
-            assert all(life.brokers[node].process.poll() is None for node in (1, 2))
+            assert all(scenario.brokers[node].process.poll() is None for node in (1, 2))
             receiver = client.create_receiver("q", credit=100)
             missing = {*flood.outcomes["accepted"]}
             while missing:

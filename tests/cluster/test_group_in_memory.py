@@ -10,19 +10,18 @@ import pytest
 from cairnmq.cluster.group.group import MAX_PAYLOAD_BYTES, GroupError
 from cairnmq.cluster.group.group_events import Configuration, EventBatch, GroupFailed, Quorum
 from cairnmq.cluster.group.single_member import SingleMemberGroup
+from tests.harness.cluster.group_harness import NODES, GroupHarness, MemoryEngine, payloads
+from tests.harness.cluster.group_properties import GroupProperties
 
-from .laws import GroupLaws
-from .worlds import NODES, MemoryMachines, World, payloads
 
-
-class TestInMemory(GroupLaws):
+class TestInMemory(GroupProperties):
     @pytest.fixture(params=[1, 2, 3])
-    def world(self, request: pytest.FixtureRequest) -> Iterator[World]:
-        made = World(MemoryMachines(request.param), patience_s=60)
+    def harness(self, request: pytest.FixtureRequest) -> Iterator[GroupHarness]:
+        made = GroupHarness(MemoryEngine(request.param), patience_s=60)
         yield made
         made.close()
 
-    def test_a_newer_process_takes_the_place_of_the_older_one(self, three: World) -> None:
+    def test_a_newer_process_takes_the_place_of_the_older_one(self, three: GroupHarness) -> None:
         older = three.members.pop(3)
         heard = three.heard[3]
         three.add(3)
@@ -31,7 +30,7 @@ class TestInMemory(GroupLaws):
         assert heard[-1] == GroupFailed("another process of this node took its place in the group")
         older.close()
 
-    def test_with_its_egress_cut_a_node_hears_itself_and_nobody_else_does(self, three: World) -> None:  # rule 1
+    def test_with_its_egress_cut_a_node_hears_itself_and_nobody_else_does(self, three: GroupHarness) -> None:  # rule 1
         three.machines.cut_egress(1)
         three.say(1, b"only here")
         three.all_heard(b"only here", 1)
@@ -70,7 +69,7 @@ def test_a_group_of_one_hears_itself() -> None:
 
 
 def test_a_descriptor_tells_that_something_came() -> None:
-    machines = MemoryMachines(1)
+    machines = MemoryEngine(1)
     bus = machines.bus(1)
     assert not select.select([bus], [], [], 0)[0]
     bus.join("test")

@@ -10,9 +10,8 @@ import pytest
 
 from cairnmq.tools.lab.cluster_lab import Lab, unavailable_reason
 from cairnmq.tools.lab.cluster_lab_conf import LabOptions
-
-from .laws import GroupLaws
-from .worlds import NODES, LabMachines, World
+from tests.harness.cluster.group_harness import NODES, CorosyncEngine, GroupHarness
+from tests.harness.cluster.group_properties import GroupProperties
 
 
 @pytest.fixture(scope="module")
@@ -26,11 +25,11 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     made.down()
 
 
-class TestOnCorosync(GroupLaws):
+class TestOnCorosync(GroupProperties):
     @pytest.fixture
-    def world(self, lab: Lab) -> Iterator[World]:
-        machines = LabMachines(lab)
-        made = World(machines, patience_s=180)
+    def harness(self, lab: Lab) -> Iterator[GroupHarness]:
+        machines = CorosyncEngine(lab)
+        made = GroupHarness(machines, patience_s=180)
         yield made
         made.close()
         machines.restore()

@@ -7,11 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from cairnmq.amqp.codec import header
-
-from . import letters
-from .alike import checked
-from .histories import Broken, Histories, Standing, keys
-from .world import Sender, World
+from tests.harness.cluster import numbered_messages as letters
+from tests.harness.cluster.cluster_harness import ClusterHarness, Sender
+from tests.harness.cluster.consistency import checked
+from tests.harness.cluster.histories import Broken, Histories, Standing, keys
 
 SIZES = dict.fromkeys(range(100), 50)
 
@@ -67,33 +66,33 @@ def test_messages_of_one_sender_stand_in_their_order() -> None:
 
 
 def test_a_message_that_was_shown_twice_says_so_once() -> None:
-    world = World(1)
+    harness = ClusterHarness(1)
     histories, _ = told(range(3), "q", "f")
     for queue in ("q", "f"):
-        histories.forwarded(world[1], queue, 0, marked=False, presettled=False)
-    histories.forwarded(world[1], "q", 0, marked=True, presettled=False)
+        histories.forwarded(harness[1], queue, 0, marked=False, presettled=False)
+    histories.forwarded(harness[1], "q", 0, marked=True, presettled=False)
     with pytest.raises(Broken, match="0 was handed out twice"):
-        histories.forwarded(world[1], "f", 0, marked=False, presettled=False)
+        histories.forwarded(harness[1], "f", 0, marked=False, presettled=False)
 
 
 def test_a_dead_letter_begins_anew_before_anybody_is_told_that_it_is_one() -> None:
     """A transaction that rejects is done, and a consumer of the dead letters faster than the answer."""
-    world = World(1)
+    harness = ClusterHarness(1)
     histories, _ = told(range(2), "q")
     for number in range(2):
-        histories.forwarded(world[1], "q", number, marked=False, presettled=False)
+        histories.forwarded(harness[1], "q", number, marked=False, presettled=False)
     histories.may_be_rejected("q", keys("q", [0]))
-    histories.forwarded(world[1], "dead", 0, marked=False, presettled=False)
+    histories.forwarded(harness[1], "dead", 0, marked=False, presettled=False)
     with pytest.raises(Broken, match="1 was handed out twice"):
-        histories.forwarded(world[1], "q", 1, marked=False, presettled=False)
+        histories.forwarded(harness[1], "q", 1, marked=False, presettled=False)
 
 
 def test_what_may_be_moved_may_come_from_there_and_from_nowhere_else() -> None:
-    world = World(1)
+    harness = ClusterHarness(1)
     histories, sender = told(range(2), "q")
 
     def comes(number: int, queue: str) -> None:
-        histories.forwarded(world[1], queue, number, marked=True, presettled=False)
+        histories.forwarded(harness[1], queue, number, marked=True, presettled=False)
 
     def can_not_come(number: int, queue: str) -> None:
         with pytest.raises(Broken, match=f"{number} came from a queue on which it can't be: {queue}"):
@@ -122,27 +121,27 @@ def test_a_letter_tells_what_it_is() -> None:
     assert not letters.read(sent[:-3] + b"abc").is_whole
 
 
-def other_content(world: World) -> None:
-    (entry, *_) = [entry for entry in world[2].core.owners.replicas["q"].entries() if entry.position == 2]
-    other, queue_id = letters.written(1, 49), world[2].broker.nodes.queues["q"].queue_id
-    world[2].store.dequeue(entry.message_id, queue_id, 0)
-    entry.message_id, _ = world[2].store.put(queue_id, other, 0)
-    world[2].store.kick()
-    world.run(0.1)
+def other_content(harness: ClusterHarness) -> None:
+    (entry, *_) = [entry for entry in harness[2].core.owners.replicas["q"].entries() if entry.position == 2]
+    other, queue_id = letters.written(1, 49), harness[2].broker.nodes.queues["q"].queue_id
+    harness[2].store.dequeue(entry.message_id, queue_id, 0)
+    entry.message_id, _ = harness[2].store.put(queue_id, other, 0)
+    harness[2].store.kick()
+    harness.run(0.1)
 
 
-def another_mark(world: World) -> None:
-    (entry, *_) = world[2].core.owners.replicas["q"].entries()
+def another_mark(harness: ClusterHarness) -> None:
+    (entry, *_) = harness[2].core.owners.replicas["q"].entries()
     entry.previously_delivered = True
 
 
-def other_arguments(world: World) -> None:
-    queue = world[3].broker.nodes.queues["q"]
+def other_arguments(harness: ClusterHarness) -> None:
+    queue = harness[3].broker.nodes.queues["q"]
     queue.arguments = {**queue.arguments, "x-note": "a"}
 
 
-def another_count(world: World) -> None:
-    world[3].broker.nodes.queues["q"].messages += 1
+def another_count(harness: ClusterHarness) -> None:
+    harness[3].broker.nodes.queues["q"].messages += 1
 
 
 @pytest.mark.parametrize(
@@ -155,14 +154,14 @@ def another_count(world: World) -> None:
     ],
     ids=lambda one: getattr(one, "__name__", ""),
 )
-def test_what_members_have_alike(harm: Callable[[World], None], what: str) -> None:
-    world = World().start()
-    sender = Sender(world[1])
-    world.run(0.1)
+def test_what_members_have_alike(harm: Callable[[ClusterHarness], None], what: str) -> None:
+    harness = ClusterHarness().start()
+    sender = Sender(harness[1])
+    harness.run(0.1)
     sender.send_whole({number: letters.written(number, 50) for number in range(5)})
-    assert world.until(lambda: len(sender.confirmed) == 5)
-    world.run(0.1)
-    assert [found.contents for found in checked(world, SIZES)] == [[*zip(range(1, 6), range(5), strict=True)]]
-    harm(world)
+    assert harness.until(lambda: len(sender.confirmed) == 5)
+    harness.run(0.1)
+    assert [found.contents for found in checked(harness, SIZES)] == [[*zip(range(1, 6), range(5), strict=True)]]
+    harm(harness)
     with pytest.raises(Broken, match=what):
-        [*checked(world, SIZES)]
+        [*checked(harness, SIZES)]

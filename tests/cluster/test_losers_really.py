@@ -16,8 +16,7 @@ from proton.utils import BlockingConnection
 
 from cairnmq.tools.lab.cluster_lab import unavailable_reason
 from cairnmq.tools.lab.cluster_lab_conf import address
-
-from .real import PATIENCE_S, PORT, Life, a_life
+from tests.harness.cluster.real_cluster import PATIENCE_S, PORT, RealScenario, real_scenario
 
 COUNT = 300
 BODY = bytes(20_000)
@@ -39,8 +38,8 @@ def messages_in(place: Path) -> int:
     return int(head["queues"]["q"])
 
 
-def accept(life: Life, count: int) -> None:
-    with life.lab.inside(1):
+def accept(scenario: RealScenario, count: int) -> None:
+    with scenario.lab.inside(1):
         client = BlockingConnection(f"amqp://{address(1)}:{PORT}", timeout=PATIENCE_S, allowed_mechs="ANONYMOUS")
     receiver = client.create_receiver("q", credit=10)
     for _ in range(count):
@@ -55,34 +54,34 @@ def test_what_a_member_had_is_kept_aside(tmp_path: Path) -> None:  # rule 17
     if reason:
         pytest.skip(f"no corosync: {reason}")
     store = tmp_path / "store3"
-    with a_life(tmp_path) as life:
-        with life.lab.inside(1):
+    with real_scenario(tmp_path) as scenario:
+        with scenario.lab.inside(1):
             client = BlockingConnection(f"amqp://{address(1)}:{PORT}", timeout=PATIENCE_S, allowed_mechs="ANONYMOUS")
         sender = client.create_sender("q")
         for _ in range(COUNT):
             sender.send(Message(body=BODY, durable=True))
         client.close()
-        life.wait(life.is_quiet, "they come to rest")
-        life.brokers[3].stop()
-        accept(life, COUNT - 10)
+        scenario.wait(scenario.is_quiet, "they come to rest")
+        scenario.brokers[3].stop()
+        accept(scenario, COUNT - 10)
         for node in (1, 2):
-            life.brokers[node].stop()
+            scenario.brokers[node].stop()
         for node in (1, 2):
-            life.start_broker(node)
-        life.wait(lambda: all(life.figures(node).get("cluster_serving") == 1.0 for node in (1, 2)), "two serve")
-        life.start_broker(3)
-        life.wait(lambda: os.path.isdir(store / "aside"), "the loser sets aside")
-        killed = life.brokers[3]
+            scenario.start_broker(node)
+        scenario.wait(lambda: all(scenario.figures(node).get("cluster_serving") == 1.0 for node in (1, 2)), "two serve")
+        scenario.start_broker(3)
+        scenario.wait(lambda: os.path.isdir(store / "aside"), "the loser sets aside")
+        killed = scenario.brokers[3]
         killed.stop(signal.SIGKILL)
-        life.start_broker(3)
-        last = life.brokers[3]
-        life.wait(life.all_serve, "all serve again")
-        life.wait(life.is_quiet, "they come to rest")
+        scenario.start_broker(3)
+        last = scenario.brokers[3]
+        scenario.wait(scenario.all_serve, "all serve again")
+        scenario.wait(scenario.is_quiet, "they come to rest")
         places = kept(store)
         assert places
         assert messages_in(places[0]) == COUNT
-        contents = life.stopped()
-        assert [len(contents[node]["q"]) for node in life.lab.nodes] == [10, 10, 10]
+        contents = scenario.stopped()
+        assert [len(contents[node]["q"]) for node in scenario.lab.nodes] == [10, 10, 10]
         # whichever finished it has said so: the kill may have come behind that, when nothing was left to be dropped
         told = f"is set aside in {places[-1]} (look into it: cairnmq as-of {places[-1]} "
         assert any(told in line for line in [*killed.lines, *last.lines]), (killed.lines, last.lines)
@@ -90,21 +89,23 @@ def test_what_a_member_had_is_kept_aside(tmp_path: Path) -> None:  # rule 17
 
 
 @pytest.mark.timeout(900)
-def test_rolling_restart_sets_nothing_aside_and_receives_nothing(life: Life, tmp_path: Path) -> None:  # B5
-    with life.lab.inside(1):
+def test_rolling_restart_sets_nothing_aside_and_receives_nothing(scenario: RealScenario, tmp_path: Path) -> None:  # B5
+    with scenario.lab.inside(1):
         client = BlockingConnection(f"amqp://{address(1)}:{PORT}", timeout=PATIENCE_S, allowed_mechs="ANONYMOUS")
     sender = client.create_sender("q")
     for _ in range(COUNT):
         sender.send(Message(body=BODY, durable=True))
     client.close()
-    life.wait(life.is_quiet, "they come to rest")
-    for node in life.lab.nodes:
-        life.brokers[node].stop()
-        life.start_broker(node)
-        life.wait(life.all_serve, "all serve again")
-        life.brokers[node].wait_for(f"transfer is complete: {COUNT} of {COUNT} messages were on its own disk; 0 that")
-        assert not [line for line in life.brokers[node].lines if "WARNING" in line]
+    scenario.wait(scenario.is_quiet, "they come to rest")
+    for node in scenario.lab.nodes:
+        scenario.brokers[node].stop()
+        scenario.start_broker(node)
+        scenario.wait(scenario.all_serve, "all serve again")
+        scenario.brokers[node].wait_for(
+            f"transfer is complete: {COUNT} of {COUNT} messages were on its own disk; 0 that"
+        )
+        assert not [line for line in scenario.brokers[node].lines if "WARNING" in line]
         assert not kept(tmp_path / f"store{node}")
-    assert sum(life.figures(node)["cluster_brought_messages_total"] for node in life.lab.nodes) == 0
-    life.wait(life.is_quiet, "they come to rest")
-    assert [len(contents["q"]) for contents in life.stopped().values()] == [COUNT] * 3
+    assert sum(scenario.figures(node)["cluster_brought_messages_total"] for node in scenario.lab.nodes) == 0
+    scenario.wait(scenario.is_quiet, "they come to rest")
+    assert [len(contents["q"]) for contents in scenario.stopped().values()] == [COUNT] * 3

@@ -18,8 +18,7 @@ from proton.utils import BlockingConnection
 from cairnmq.cluster.health.delays import LATE_S
 from cairnmq.tools.lab.cluster_lab import PATH, Lab, unavailable_reason
 from cairnmq.tools.lab.cluster_lab_conf import LabOptions, address
-
-from .real import PATIENCE_S, PORT, ROOT, Life, die_with_me
+from tests.harness.cluster.real_cluster import PATIENCE_S, PORT, ROOT, RealScenario, end_with_parent
 
 LOSSY = 3
 LOSS_PERCENT = 35
@@ -48,9 +47,10 @@ def loss(lab: Lab, node: int, seed: int) -> Iterator[str]:
     for name in ("lossy0", "lossy1"):
         in_switch(lab, "ip", "link", "set", name, "up")
     in_switch(lab, "ip", "link", "set", "lossy1", "master", "br0")
-    words = [sys.executable, "-m", "tests.cluster.lossy", f"p{node}", "lossy0", str(LOSS_PERCENT), str(seed)]
+    command = [sys.executable, "-m", "tests.harness.cluster.lossy_wire"]
+    words = [*command, f"p{node}", "lossy0", str(LOSS_PERCENT), str(seed)]
     passing = subprocess.Popen(
-        ["ip", "netns", "exec", f"{lab.name}-sw", *words], cwd=ROOT, preexec_fn=die_with_me, text=True,
+        ["ip", "netns", "exec", f"{lab.name}-sw", *words], cwd=ROOT, preexec_fn=end_with_parent, text=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     try:
@@ -76,7 +76,7 @@ def test_packet_loss_is_logged_and_measured_and_loses_nothing(tmp_path: Path) ->
     lab = Lab(f"l{secrets.token_hex(2)}", tmp_path / "lab")
     try:
         lab.up(LabOptions(3, token_ms=TOKEN_MS))
-        lossy_life(Life(lab, 1, tmp_path))
+        lossy_life(RealScenario(lab, 1, tmp_path))
     finally:
         lab.down()
 
@@ -84,9 +84,9 @@ def test_packet_loss_is_logged_and_measured_and_loses_nothing(tmp_path: Path) ->
 class Sending(threading.Thread):
     """A client of one member that sends one message after the other."""
 
-    def __init__(self, life: Life, node: int) -> None:
+    def __init__(self, scenario: RealScenario, node: int) -> None:
         super().__init__(daemon=True)
-        with life.lab.inside(node):
+        with scenario.lab.inside(node):
             self._client = BlockingConnection(
                 f"amqp://{address(node)}:{PORT}", timeout=PATIENCE_S, allowed_mechs="ANONYMOUS"
             )
@@ -106,50 +106,50 @@ class Sending(threading.Thread):
             self.error = error
 
 
-def said(life: Life, text: str) -> int:
+def said(scenario: RealScenario, text: str) -> int:
     """How many lines of all logs have it."""
-    return sum(text in line for broker in life.brokers.values() for line in broker.lines)
+    return sum(text in line for broker in scenario.brokers.values() for line in broker.lines)
 
 
-def warned(life: Life) -> int:
-    return said(life, "events have waited for")
+def warned(scenario: RealScenario) -> int:
+    return said(scenario, "events have waited for")
 
 
-def oldest_s(life: Life) -> float:
+def oldest_s(scenario: RealScenario) -> float:
     """Of all members, as their metrics tell."""
-    return max(life.figures(node).get("cluster_oldest_unconfirmed_seconds", 0.0) for node in life.lab.nodes)
+    return max(scenario.figures(node).get("cluster_oldest_unconfirmed_seconds", 0.0) for node in scenario.lab.nodes)
 
 
-def lossy_life(life: Life) -> None:
-    lab = life.lab
+def lossy_life(scenario: RealScenario) -> None:
+    lab = scenario.lab
     try:
         for node in lab.nodes:
-            life.start_broker(node)
-        life.wait(life.all_serve, "the members serve")
-        sending = Sending(life, 1)
-        life.wait(lambda: sending.confirmed >= 50 or sending.error is not None, "a client sends")
-        before = warned(life)
+            scenario.start_broker(node)
+        scenario.wait(scenario.all_serve, "the members serve")
+        sending = Sending(scenario, 1)
+        scenario.wait(lambda: sending.confirmed >= 50 or sending.error is not None, "a client sends")
+        before = warned(scenario)
         peak_s, begun_s = 0.0, time.monotonic()
         with loss(lab, LOSSY, seed=7) as how:
 
             def is_noticed() -> bool:
                 nonlocal peak_s
-                peak_s = max(peak_s, oldest_s(life))
-                return warned(life) > before and peak_s >= LATE_S
+                peak_s = max(peak_s, oldest_s(scenario))
+                return warned(scenario) > before and peak_s >= LATE_S
 
-            life.wait(is_noticed, "a warning, and the age of the oldest event")
+            scenario.wait(is_noticed, "a warning, and the age of the oldest event")
             took_s = time.monotonic() - begun_s
             during = sending.confirmed
-        life.wait(lambda: sending.confirmed >= during + 50 or sending.error is not None, "the client gets on")
+        scenario.wait(lambda: sending.confirmed >= during + 50 or sending.error is not None, "the client gets on")
         sending.is_over.set()
         sending.join(PATIENCE_S)
         assert sending.error is None
-        life.wait(life.all_serve, "all serve")
-        life.wait(life.is_quiet, "they come to rest")
-        life.wait(lambda: oldest_s(life) < 1, "nothing is late any more")
-        assert said(life, "events are acknowledged by a majority again")
+        scenario.wait(scenario.all_serve, "all serve")
+        scenario.wait(scenario.is_quiet, "they come to rest")
+        scenario.wait(lambda: oldest_s(scenario) < 1, "nothing is late any more")
+        assert said(scenario, "events are acknowledged by a majority again")
         print(f"{LOSS_PERCENT} % by {how}: noticed after {took_s:.1f} s, oldest event {peak_s:.1f} s")
-        contents = life.stopped()
+        contents = scenario.stopped()
         assert [len({*contents[node]["q"]}) for node in lab.nodes] == [sending.confirmed] * 3
     finally:
-        life.end()
+        scenario.end()

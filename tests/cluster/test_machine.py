@@ -15,9 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from cairnmq.cluster.group.group import GroupError
 from cairnmq.cluster.group.group_events import Configuration, EventBatch, GroupFailed
 from cairnmq.cluster.group.member_id import MemberId
-
-from . import order
-from .worlds import NODES, MemoryMachines, World
+from tests.harness.cluster import total_order as order
+from tests.harness.cluster.group_harness import NODES, GroupHarness, MemoryEngine
 
 NODE = st.sampled_from(NODES)
 HISTORIES = 60
@@ -29,19 +28,19 @@ LONG = 60
 class GroupMachine(RuleBasedStateMachine):
     @initialize(seed=st.integers(0, 2**32))
     def begin(self, seed: int) -> None:
-        self.machines = MemoryMachines(seed)
-        self.world = World(self.machines, patience_s=300)
+        self.machines = MemoryEngine(seed)
+        self.harness = GroupHarness(self.machines, patience_s=300)
         self.number = 0
         self.given: dict[MemberId | None, list[bytes]] = {}
         """What each incarnation gave, in order."""
         self.asleep: set[int] = set()
         self.ghosts: set[int] = set()
         for node in NODES:
-            self.world.add(node)
+            self.harness.add(node)
 
     @rule(node=NODE, count=st.integers(1, 30), size=st.sampled_from([0, 10, 500, 9000]))
     def say(self, node: int, count: int, size: int) -> None:
-        member = self.world.members.get(node)
+        member = self.harness.members.get(node)
         for _ in range(count if member else 0):
             assert member is not None
             self.number += 1
@@ -52,11 +51,11 @@ class GroupMachine(RuleBasedStateMachine):
     @rule(steps=st.one_of(st.integers(1, 5), st.integers(1, 300)))
     def time_passes(self, steps: int) -> None:
         for _ in range(steps):
-            self.world.step(*self.asleep)
+            self.harness.step(*self.asleep)
             self.machines.wait(())
-            for node, heard in self.world.heard.items():
-                if node in self.world.members and heard and isinstance(heard[-1], GroupFailed):
-                    self.world.remove(node)
+            for node, heard in self.harness.heard.items():
+                if node in self.harness.members and heard and isinstance(heard[-1], GroupFailed):
+                    self.harness.remove(node)
 
     @rule(node=NODE)
     def pause_daemon(self, node: int) -> None:
@@ -79,16 +78,16 @@ class GroupMachine(RuleBasedStateMachine):
     def process_begins(self, node: int) -> None:
         self.asleep.discard(node)
         try:
-            self.world.add(node)
+            self.harness.add(node)
         except GroupError:
             assert not self.machines.daemons[node].running
-            self.world.members.pop(node, None)
+            self.harness.members.pop(node, None)
 
     @rule(node=NODE, ghost=st.booleans())
     def process_is_killed(self, node: int, ghost: bool) -> None:
-        if node in self.world.members:
-            self.machines.kill_process(self.world.buses[node].inner, ghost)  # type: ignore[arg-type]
-            del self.world.members[node]
+        if node in self.harness.members:
+            self.machines.kill_process(self.harness.buses[node].inner, ghost)  # type: ignore[arg-type]
+            del self.harness.members[node]
 
     @rule(node=NODE)
     def process_sleeps(self, node: int) -> None:
@@ -133,25 +132,25 @@ class GroupMachine(RuleBasedStateMachine):
             self.machines.start_daemon(node)
         self.time_passes(200)
         for node in NODES:
-            if node not in self.world.members:
-                self.world.add(node)
+            if node not in self.harness.members:
+                self.harness.add(node)
 
     def teardown(self) -> None:
-        if not hasattr(self, "world"):
+        if not hasattr(self, "harness"):
             return
         self.mend()
-        self.world.until(lambda: self.world.together(*NODES), "healed, they are one group")
+        self.harness.until(lambda: self.harness.together(*NODES), "healed, they are one group")
         self.say(1, 1, 0)
-        self.world.say(1, b"the end")
-        self.given.setdefault(self.world.members[1].me, []).append(b"the end")
-        self.world.all_heard(b"the end")
-        order.check(self.world.lives)
+        self.harness.say(1, b"the end")
+        self.given.setdefault(self.harness.members[1].me, []).append(b"the end")
+        self.harness.all_heard(b"the end")
+        order.check(self.harness.lives)
         self.check_senders()
-        self.world.close()
+        self.harness.close()
 
     def check_senders(self) -> None:
         """While one is in, what is heard of a sender is what it gave, in order, without a hole."""
-        for life in self.world.lives:
+        for life in self.harness.lives:
             heard: dict[MemberId, list[bytes]] = {}
             for event in life:
                 if isinstance(event, Configuration) and not event.primary:

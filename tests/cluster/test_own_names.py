@@ -8,107 +8,106 @@ import pytest
 
 from cairnmq.base.errors import StoreError
 from cairnmq.cluster.nodes.cluster_nodes import ClusterNodes, NameConflict
+from tests.harness.cluster.cluster_harness import ClusterHarness, Sender
 
-from .world import Sender, World
 
-
-def make_own(world: World, node: int, name: str) -> None:
+def make_own(harness: ClusterHarness, node: int, name: str) -> None:
     """A durable queue of that member's own."""
-    member = world[node]
+    member = harness[node]
     member.do(member.broker.nodes.create_queue, name, {"replicated": False}, print)
-    assert world.until(lambda: name in member.broker.nodes.queues)
+    assert harness.until(lambda: name in member.broker.nodes.queues)
     assert not member.broker.nodes.queues[name].replicated
 
 
-def asked(world: World, node: int, what: str, *args: Any) -> Any:
+def asked(harness: ClusterHarness, node: int, what: str, *args: Any) -> Any:
     """What comes of a call of that member's nodes."""
     came: list[Any] = []
-    world[node].do(getattr(world[node].broker.nodes, what), *args, came.append)
-    assert world.until(lambda: bool(came)), what
+    harness[node].do(getattr(harness[node].broker.nodes, what), *args, came.append)
+    assert harness.until(lambda: bool(came)), what
     return came[0]
 
 
-def why_it_ended(world: World, node: int) -> str:
-    assert world.until(lambda: bool(world[node].failures)), world.why()
-    return str(world[node].failures[0])
+def why_it_ended(harness: ClusterHarness, node: int) -> str:
+    assert harness.until(lambda: bool(harness[node].failures)), harness.why()
+    return str(harness[node].failures[0])
 
 
-def nodes_of(world: World, node: int) -> ClusterNodes:
-    return world[node].core.nodes
+def nodes_of(harness: ClusterHarness, node: int) -> ClusterNodes:
+    return harness[node].core.nodes
 
 
-def send(world: World, node: int, numbers: range, address: str = "q") -> Sender:
-    sender = Sender(world[node], address)
-    assert world.until(lambda: sender.driver is not None)
+def send(harness: ClusterHarness, node: int, numbers: range, address: str = "q") -> Sender:
+    sender = Sender(harness[node], address)
+    assert harness.until(lambda: sender.driver is not None)
     sender.send(numbers)
     return sender
 
 
 def test_all_make_a_queue_of_which_one_member_has_its_own() -> None:  # D17, D67
-    world = World().start()
-    make_own(world, 1, "q")
-    own = send(world, 1, range(3))
-    assert world.until(lambda: len(own.confirmed) == 3)
-    sender = send(world, 2, range(10, 20))
-    why = why_it_ended(world, 1)
+    harness = ClusterHarness().start()
+    make_own(harness, 1, "q")
+    own = send(harness, 1, range(3))
+    assert harness.until(lambda: len(own.confirmed) == 3)
+    sender = send(harness, 2, range(10, 20))
+    why = why_it_ended(harness, 1)
     assert "queue 'q': the cluster has a node of that name, and this one is this member's own" in why
     assert "cairnmq ctl queues delete q" in why
-    assert world.until(lambda: len(sender.confirmed) == 10), world.why()
-    assert world.same_everywhere()
-    assert world[1].broker.nodes.queues["q"].messages == 3
+    assert harness.until(lambda: len(sender.confirmed) == 10), harness.why()
+    assert harness.same_everywhere()
+    assert harness[1].broker.nodes.queues["q"].messages == 3
 
 
 @pytest.mark.parametrize("kind", ["queue", "exchange"])
 def test_who_passes_by_what_is_said_counts_for_no_majority(kind: str) -> None:  # D1, D17
-    world = World().start()
-    make_own(world, 1, "q")
-    world[3].kill()
-    world.run(0.5)
+    harness = ClusterHarness().start()
+    make_own(harness, 1, "q")
+    harness[3].kill()
+    harness.run(0.5)
     made: list[Any] = []
-    nodes = world[2].broker.nodes
+    nodes = harness[2].broker.nodes
     if kind == "queue":
-        world[2].do(nodes.create_queue, "q", {}, made.append)
+        harness[2].do(nodes.create_queue, "q", {}, made.append)
     else:
-        world[2].do(nodes.create_exchange, "q", "fanout", {}, made.append)
-    why_it_ended(world, 1)
-    world.run(1)
+        harness[2].do(nodes.create_exchange, "q", "fanout", {}, made.append)
+    why_it_ended(harness, 1)
+    harness.run(1)
     assert not made
-    assert not world[2].serves
+    assert not harness[2].serves
 
 
 def test_who_comes_with_a_queue_of_its_own_that_the_cluster_has() -> None:  # D17, D67
-    world = World().start()
-    make_own(world, 3, "q")
-    own = send(world, 3, range(3))
-    assert world.until(lambda: len(own.confirmed) == 3)
-    world[3].stop()
-    world.run(0.5)
-    sender = send(world, 1, range(10, 20))
-    assert world.until(lambda: len(sender.confirmed) == 10)
-    world[3].start()
-    assert "queue 'q': the cluster has a node of that name" in why_it_ended(world, 3)
-    assert world[3].broker.nodes.queues["q"].messages == 3
-    assert all(world[node].serves for node in (1, 2))
+    harness = ClusterHarness().start()
+    make_own(harness, 3, "q")
+    own = send(harness, 3, range(3))
+    assert harness.until(lambda: len(own.confirmed) == 3)
+    harness[3].stop()
+    harness.run(0.5)
+    sender = send(harness, 1, range(10, 20))
+    assert harness.until(lambda: len(sender.confirmed) == 10)
+    harness[3].start()
+    assert "queue 'q': the cluster has a node of that name" in why_it_ended(harness, 3)
+    assert harness[3].broker.nodes.queues["q"].messages == 3
+    assert all(harness[node].serves for node in (1, 2))
 
 
 def test_what_does_not_last_makes_room() -> None:  # D67
-    world = World().start()
-    own = world[1].broker.nodes.add_queue("q", {})
-    world[1].broker.nodes.add_exchange("e", "topic", {})
-    assert asked(world, 2, "create_exchange", "e", "fanout", {}).exchange_id
-    sender = send(world, 2, range(5))
-    assert world.until(lambda: len(sender.confirmed) == 5)
-    world.run(0.2)
+    harness = ClusterHarness().start()
+    own = harness[1].broker.nodes.add_queue("q", {})
+    harness[1].broker.nodes.add_exchange("e", "topic", {})
+    assert asked(harness, 2, "create_exchange", "e", "fanout", {}).exchange_id
+    sender = send(harness, 2, range(5))
+    assert harness.until(lambda: len(sender.confirmed) == 5)
+    harness.run(0.2)
     assert own.is_deleted
-    assert world[1].broker.nodes.exchanges["e"].type == "fanout"
-    assert world.same_everywhere()
-    assert all(member.serves for member in world.members.values())
+    assert harness[1].broker.nodes.exchanges["e"].type == "fanout"
+    assert harness.same_everywhere()
+    assert all(member.serves for member in harness.members.values())
 
 
 def test_a_queue_that_is_going_is_waited_for() -> None:  # D58, D67
-    world = World().start()
-    make_own(world, 1, "q")
-    nodes = nodes_of(world, 1)
+    harness = ClusterHarness().start()
+    make_own(harness, 1, "q")
+    nodes = nodes_of(harness, 1)
     came: list[Any] = []
 
     def both() -> None:
@@ -116,134 +115,134 @@ def test_a_queue_that_is_going_is_waited_for() -> None:  # D58, D67
         assert nodes.queues["q"].is_deleting
         nodes.do({"do": "queue", "name": "q", "arguments": {}}, came.append)
 
-    world[1].do(both)
-    assert world.until(lambda: bool(came))
+    harness[1].do(both)
+    assert harness.until(lambda: bool(came))
     assert came[0].replicated
-    assert "q" not in world[2].broker.nodes.queues, "nobody was asked to make it"
+    assert "q" not in harness[2].broker.nodes.queues, "nobody was asked to make it"
 
 
 def test_who_wants_a_queue_while_its_own_is_made_gets_that() -> None:  # D67
-    world = World().start()
+    harness = ClusterHarness().start()
     made: list[Any] = []
     for arguments in ({"replicated": False}, {}):
-        world[1].do(world[1].broker.nodes.create_queue, "q", arguments, made.append)
-    assert world.until(lambda: len(made) == 2)
-    assert made[0] is made[1] is world[1].broker.nodes.queues["q"]
-    world.run(0.5)
-    assert "q" not in world[2].broker.nodes.queues
-    assert all(member.serves for member in world.members.values())
+        harness[1].do(harness[1].broker.nodes.create_queue, "q", arguments, made.append)
+    assert harness.until(lambda: len(made) == 2)
+    assert made[0] is made[1] is harness[1].broker.nodes.queues["q"]
+    harness.run(0.5)
+    assert "q" not in harness[2].broker.nodes.queues
+    assert all(member.serves for member in harness.members.values())
 
 
 def test_by_a_template_each_member_has_its_own() -> None:  # D67
-    world = World().start()
-    asked(world, 1, "set_template", "own.*", {"replicated": False})
-    assert world.until(lambda: all(member.broker.nodes.templates for member in world.members.values()))
-    senders = [send(world, node, range(node), "own.q") for node in world.members]
-    assert world.until(lambda: [len(sender.confirmed) for sender in senders] == [1, 2, 3])
-    assert [member.broker.nodes.queues["own.q"].messages for member in world.members.values()] == [1, 2, 3]
-    assert all(member.serves for member in world.members.values())
+    harness = ClusterHarness().start()
+    asked(harness, 1, "set_template", "own.*", {"replicated": False})
+    assert harness.until(lambda: all(member.broker.nodes.templates for member in harness.members.values()))
+    senders = [send(harness, node, range(node), "own.q") for node in harness.members]
+    assert harness.until(lambda: [len(sender.confirmed) for sender in senders] == [1, 2, 3])
+    assert [member.broker.nodes.queues["own.q"].messages for member in harness.members.values()] == [1, 2, 3]
+    assert all(member.serves for member in harness.members.values())
 
 
 def test_who_has_a_name_is_asked_for_it_no_second_time() -> None:  # D17
-    world = World().start()
-    make_own(world, 1, "q")
-    assert asked(world, 1, "create_queue", "q", {}) is world[1].broker.nodes.queues["q"]
-    assert isinstance(asked(world, 1, "create_exchange", "q", "fanout", {}), StoreError)
-    asked(world, 2, "create_exchange", "e", "fanout", {})
-    assert world.until(lambda: all("e" in member.broker.nodes.exchanges for member in world.members.values()))
-    assert isinstance(asked(world, 1, "create_queue", "e", {}), StoreError)
-    assert isinstance(asked(world, 1, "create_queue", "e", {"replicated": False}), StoreError)
-    assert all(member.serves for member in world.members.values())
+    harness = ClusterHarness().start()
+    make_own(harness, 1, "q")
+    assert asked(harness, 1, "create_queue", "q", {}) is harness[1].broker.nodes.queues["q"]
+    assert isinstance(asked(harness, 1, "create_exchange", "q", "fanout", {}), StoreError)
+    asked(harness, 2, "create_exchange", "e", "fanout", {})
+    assert harness.until(lambda: all("e" in member.broker.nodes.exchanges for member in harness.members.values()))
+    assert isinstance(asked(harness, 1, "create_queue", "e", {}), StoreError)
+    assert isinstance(asked(harness, 1, "create_queue", "e", {"replicated": False}), StoreError)
+    assert all(member.serves for member in harness.members.values())
 
 
 def test_what_comes_of_nothing_leaves_a_members_own() -> None:  # D67
-    world = World().start()
-    make_own(world, 1, "q")
-    nodes = nodes_of(world, 1)
+    harness = ClusterHarness().start()
+    make_own(harness, 1, "q")
+    nodes = nodes_of(harness, 1)
     nodes.add_exchange("e", "topic", {})
     nodes.do({"do": "no-queue", "name": "q", "why": "a second time"}, print)
     nodes.do({"do": "no-exchange", "name": "e", "why": "a second time"}, print)
     nodes.do({"do": "queue", "name": "other", "arguments": {"replicated": False}}, print)
     nodes.do({"do": "exchange", "name": "e", "type": "what", "arguments": {}}, print)
-    world.run(0.1)
+    harness.run(0.1)
     assert "q" in nodes.queues
     assert "e" in nodes.exchanges
     assert "other" not in nodes.queues
 
 
 def test_an_exchange_of_one_member_is_nobody_elses() -> None:  # D67
-    world = World().start()
-    own = asked(world, 1, "create_exchange", "e", "fanout", {"replicated": False})
+    harness = ClusterHarness().start()
+    own = asked(harness, 1, "create_exchange", "e", "fanout", {"replicated": False})
     assert own.exchange_id
-    make_own(world, 1, "mine")
-    assert asked(world, 1, "bind", own, nodes_of(world, 1).queues["mine"], "", {}) is None
-    sender = send(world, 1, range(3), "e")
-    assert world.until(lambda: len(sender.confirmed) == 3)
-    assert all("e" not in world[node].broker.nodes.exchanges for node in (2, 3))
-    replicated = asked(world, 1, "create_queue", "q", {})
-    refused = asked(world, 1, "bind", own, replicated, "", {})
+    make_own(harness, 1, "mine")
+    assert asked(harness, 1, "bind", own, nodes_of(harness, 1).queues["mine"], "", {}) is None
+    sender = send(harness, 1, range(3), "e")
+    assert harness.until(lambda: len(sender.confirmed) == 3)
+    assert all("e" not in harness[node].broker.nodes.exchanges for node in (2, 3))
+    replicated = asked(harness, 1, "create_queue", "q", {})
+    refused = asked(harness, 1, "bind", own, replicated, "", {})
     assert "only this member has it, and all have queue 'q'" in str(refused)
     sender.leave()
-    world[1].stop()  # the others go on, so it is brought up to date
-    world.run(0.5)
-    world[1].start()
-    assert world.until(lambda: world[1].serves), world.why()
-    again = nodes_of(world, 1).exchanges["e"]
+    harness[1].stop()  # the others go on, so it is brought up to date
+    harness.run(0.5)
+    harness[1].start()
+    assert harness.until(lambda: harness[1].serves), harness.why()
+    again = nodes_of(harness, 1).exchanges["e"]
     assert [binding.queue.name for binding in again.bindings()] == ["mine"]
-    assert nodes_of(world, 1).queues["mine"].messages == 3
-    assert asked(world, 1, "delete_exchange", again) is None
-    assert "e" not in nodes_of(world, 1).exchanges
+    assert nodes_of(harness, 1).queues["mine"].messages == 3
+    assert asked(harness, 1, "delete_exchange", again) is None
+    assert "e" not in nodes_of(harness, 1).exchanges
 
 
 @pytest.mark.parametrize("meanwhile", ["nothing", "deleted", "another"])
 def test_a_members_own_queues_stay_bound_to_what_all_have(meanwhile: str) -> None:  # D67
     """It is brought up to date, and *meanwhile* becomes of the exchange at the others."""
-    world = World().start()
+    harness = ClusterHarness().start()
     for name in ("e", "unbound"):
-        asked(world, 1, "create_exchange", name, "fanout", {})
-    make_own(world, 1, "mine")
-    nodes = nodes_of(world, 1)
-    assert asked(world, 1, "bind", nodes.exchanges["e"], nodes.queues["mine"], "", {}) is None
-    world[1].stop()
-    world.run(0.5)
+        asked(harness, 1, "create_exchange", name, "fanout", {})
+    make_own(harness, 1, "mine")
+    nodes = nodes_of(harness, 1)
+    assert asked(harness, 1, "bind", nodes.exchanges["e"], nodes.queues["mine"], "", {}) is None
+    harness[1].stop()
+    harness.run(0.5)
     if meanwhile != "nothing":
-        assert asked(world, 2, "delete_exchange", nodes_of(world, 2).exchanges["e"]) is None
+        assert asked(harness, 2, "delete_exchange", nodes_of(harness, 2).exchanges["e"]) is None
     if meanwhile == "another":
-        asked(world, 2, "create_exchange", "e", "topic", {})
-    world[1].start()
-    assert world.until(lambda: world[1].serves), world.why()
-    there = nodes_of(world, 1).exchanges
+        asked(harness, 2, "create_exchange", "e", "topic", {})
+    harness[1].start()
+    assert harness.until(lambda: harness[1].serves), harness.why()
+    there = nodes_of(harness, 1).exchanges
     assert {name: one.type for name, one in there.items()} == {
-        name: one.type for name, one in nodes_of(world, 2).exchanges.items()
+        name: one.type for name, one in nodes_of(harness, 2).exchanges.items()
     }
     bound = [binding.queue.name for binding in there["e"].bindings()] if "e" in there else []
     assert bound == (["mine"] if meanwhile == "nothing" else [])
-    assert not world[1].failures
+    assert not harness[1].failures
 
 
 @pytest.mark.parametrize("kind", ["queue", "exchange"])
 @pytest.mark.parametrize("comes_late", [False, True])
 def test_all_make_what_has_the_name_of_one_members_exchange(kind: str, comes_late: bool) -> None:  # D17, D67
-    world = World().start()
-    assert asked(world, 3, "create_exchange", "e", "fanout", {"replicated": False}).exchange_id
+    harness = ClusterHarness().start()
+    assert asked(harness, 3, "create_exchange", "e", "fanout", {"replicated": False}).exchange_id
     if comes_late:
-        world[3].stop()
-        world.run(0.5)
+        harness[3].stop()
+        harness.run(0.5)
     what: tuple[Any, ...] = ("create_queue", "e", {}) if kind == "queue" else ("create_exchange", "e", "direct", {})
-    asked(world, 1, *what)
+    asked(harness, 1, *what)
     if comes_late:
-        world[3].start()
-    why = why_it_ended(world, 3)
+        harness[3].start()
+    why = why_it_ended(harness, 3)
     assert "exchange 'e': the cluster has a node of that name, and this one is this member's own" in why
     assert "cairnmq ctl exchanges delete e" in why
-    assert all(world[node].serves for node in (1, 2))
+    assert all(harness[node].serves for node in (1, 2))
 
 
 @pytest.mark.parametrize("own", ["queue", "exchange"])
 @pytest.mark.parametrize("kind", ["queue", "exchange"])
 def test_all_make_what_a_member_is_just_making_for_itself(own: str, kind: str) -> None:  # D17, D67
-    world = World().start()
-    nodes = nodes_of(world, 3)
+    harness = ClusterHarness().start()
+    nodes = nodes_of(harness, 3)
     came: list[Any] = []
     heard = {"do": kind, "name": "n", "type": "topic", "arguments": {}}
 
@@ -254,17 +253,17 @@ def test_all_make_what_a_member_is_just_making_for_itself(own: str, kind: str) -
             nodes.create_exchange("n", "fanout", {"replicated": False}, print)
         nodes.do(heard, came.append)
 
-    world[3].do(both)
-    assert world.until(lambda: bool(came))
+    harness[3].do(both)
+    assert harness.until(lambda: bool(came))
     assert isinstance(came[0], NameConflict)
     assert f"{own} 'n'" in str(came[0])
 
 
 def test_a_member_whose_wiring_can_not_be_written() -> None:  # D17
-    world = World().start()
-    world[3].wiring.refuse_writing()
+    harness = ClusterHarness().start()
+    harness[3].wiring.refuse_writing()
     for number in range(40):
-        world[1].do(world[1].broker.nodes.create_queue, f"{number}" * 400, {}, print)
-    assert "its wiring can't follow" in why_it_ended(world, 3)
-    sender = send(world, 2, range(5))
-    assert world.until(lambda: len(sender.confirmed) == 5)
+        harness[1].do(harness[1].broker.nodes.create_queue, f"{number}" * 400, {}, print)
+    assert "its wiring can't follow" in why_it_ended(harness, 3)
+    sender = send(harness, 2, range(5))
+    assert harness.until(lambda: len(sender.confirmed) == 5)

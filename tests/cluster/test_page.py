@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from cairnmq.broker_plugin.cluster_exposition import CLUSTER_FAMILIES, ClusterCollector
-
-from .world import World
+from tests.harness.cluster.cluster_harness import ClusterHarness
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation/cluster.md"
 
 
 def test_the_page_is_the_table() -> None:
-    core = World(1).start()[1].core
+    core = ClusterHarness(1).start()[1].core
     assert len([*ClusterCollector(core).collect()]) == len(CLUSTER_FAMILIES)
     rows = []
     for family in CLUSTER_FAMILIES:

@@ -9,9 +9,9 @@ from cairnmq.cluster.kernel import events
 from cairnmq.cluster.kernel.control_messages import ControlMessage
 from cairnmq.cluster.kernel.fragmentation import Fragmenter, MissedFragment, Reassembly
 from cairnmq.cluster.kernel.local_messages import NOTHING
+from tests.harness.cluster.cluster_harness import ClusterHarness, Sender
 
 from ..broker.world import message
-from .world import Sender, World
 
 SENDER = MemberId(1, 2, 3)
 
@@ -68,53 +68,53 @@ def test_an_end_without_a_beginning_is_missed() -> None:
 
 
 def test_a_newcomer_has_long_messages_that_came_while_it_asked() -> None:  # D18, D52
-    world = World().start()
-    sender = Sender(world[2])
-    world.run(0.2)
+    harness = ClusterHarness().start()
+    sender = Sender(harness[2])
+    harness.run(0.2)
     sender.send(range(20), size_bytes=1000)
-    world[3].kill()
-    world.run(0.3)
-    world[3].start()
-    assert world.until(lambda: world[3].core.state.phase_name in ("wiping", "asking"))
-    world[1].asleep = True  # it is the one to answer
-    assert world.until(lambda: world[3].core.state.phase == "keeping")
+    harness[3].kill()
+    harness.run(0.3)
+    harness[3].start()
+    assert harness.until(lambda: harness[3].core.state.phase_name in ("wiping", "asking"))
+    harness[1].asleep = True  # it is the one to answer
+    assert harness.until(lambda: harness[3].core.state.phase == "keeping")
     sender.send([100], size_bytes=200_000)
-    world.run(0.1)
-    world[1].asleep = False
-    assert world.until(lambda: world[3].serves and len(sender.confirmed) == 21), world.why()
-    world.run(0.2)
-    assert world.same_everywhere()
-    assert [member.core.apply_loop.bad_events for member in world.members.values()] == [0, 0, 0]
+    harness.run(0.1)
+    harness[1].asleep = False
+    assert harness.until(lambda: harness[3].serves and len(sender.confirmed) == 21), harness.why()
+    harness.run(0.2)
+    assert harness.same_everywhere()
+    assert [member.core.apply_loop.bad_events for member in harness.members.values()] == [0, 0, 0]
 
 
 def test_a_newcomer_that_has_not_heard_the_beginning_asks_again() -> None:  # D18, D52
-    world = World().start()
+    harness = ClusterHarness().start()
     first, *_, last = events.parts_of(events.enqueue(["q"], [(message(7, 200_000, True), True)], False))
-    world[3].kill()
-    world.run(0.3)
-    world[3].start()
-    assert world.until(lambda: world[3].core.state.phase_name in ("wiping", "asking"))
-    world[1].asleep = True
-    assert world.until(lambda: world[3].core.state.phase == "keeping")
-    asked = world[3].core.receiver.wishes
-    world[2].core.locals.add(NOTHING)
-    world[2].core.group.multicast(last)
-    world.run(0.1)
-    assert world[3].core.receiver.wishes == asked + 1
-    world[1].asleep = False
-    assert world.until(lambda: world[3].serves), world.why()
+    harness[3].kill()
+    harness.run(0.3)
+    harness[3].start()
+    assert harness.until(lambda: harness[3].core.state.phase_name in ("wiping", "asking"))
+    harness[1].asleep = True
+    assert harness.until(lambda: harness[3].core.state.phase == "keeping")
+    asked = harness[3].core.receiver.wishes
+    harness[2].core.locals.add(NOTHING)
+    harness[2].core.group.multicast(last)
+    harness.run(0.1)
+    assert harness[3].core.receiver.wishes == asked + 1
+    harness[1].asleep = False
+    assert harness.until(lambda: harness[3].serves), harness.why()
     assert first[1] == events.FIRST
 
 
 def test_snapshot_of_a_former_request_is_ignored() -> None:
     """Events between the two cuts were dropped: what stands before the first one is of no use."""
-    world = World().start()
-    world[3].kill()
-    world.run(0.3)
-    world[3].start()
-    core = world[3].core
-    assert world.until(lambda: core.state.phase == "keeping")
-    me, donor = core.state.me, world[1].core.state.me
+    harness = ClusterHarness().start()
+    harness[3].kill()
+    harness.run(0.3)
+    harness[3].start()
+    core = harness[3].core
+    assert harness.until(lambda: core.state.phase == "keeping")
+    me, donor = core.state.me, harness[1].core.state.me
     assert me is not None
     assert donor is not None
     core.receiver.ask_again()
@@ -122,4 +122,4 @@ def test_snapshot_of_a_former_request_is_ignored() -> None:
     core.receiver.snapshot(ControlMessage(donor, 0, about))
     assert core.state.phase == "asking"
     assert not core.inbox.is_stalled
-    assert world.until(lambda: world[3].serves), world.why()
+    assert harness.until(lambda: harness[3].serves), harness.why()

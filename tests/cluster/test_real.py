@@ -14,11 +14,11 @@ import pytest
 
 from cairnmq.tools.lab.cluster_lab import unavailable_reason
 from cairnmq.tools.soak.history import Answered, Confirmed, Got, Refused, Sent, Settled
+from tests.harness.cluster import guarantees as promises
+from tests.harness.cluster.failover_client import Came
+from tests.harness.cluster.real_cluster import RealScenario, three_node_lab
 
 from ..thorough import amount
-from . import promises
-from .real import Life, a_lab
-from .roaming import Came
 
 RUNS = amount("CAIRN_CLUSTER_RUNS", 3, 1)
 SEED = int(os.environ.get("CAIRN_SEED") or SystemRandom().randrange(10**6))
@@ -30,11 +30,11 @@ def test_lives_of_a_real_cluster(tmp_path: Path) -> None:  # D1 to D6, D15, D27,
     reason = unavailable_reason()
     if reason:
         pytest.skip(f"no corosync: {reason}")
-    with a_lab(tmp_path / "lab") as lab:
+    with three_node_lab(tmp_path / "lab") as lab:
         for seed in range(SEED, SEED + RUNS):
             place = tmp_path / str(seed)
             place.mkdir()
-            Life(lab, seed, place, FAULTS_S).run()
+            RealScenario(lab, seed, place, FAULTS_S).run()
 
 
 SENT = Sent("s:1", "q", "s", 1, 0, 1, "d")

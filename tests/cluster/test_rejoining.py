@@ -10,71 +10,79 @@ import pytest
 
 from cairnmq.cluster.kernel import events
 from cairnmq.cluster.member import ClusterMember
+from tests.harness.cluster.cluster_harness import (
+    ACCEPT,
+    FAIL,
+    RELEASE,
+    ClusterHarness,
+    Receiver,
+    Sender,
+    SimulatedMember,
+    send,
+)
+from tests.harness.cluster.divergent_state import KeepingMember, aside_of
 
-from .test_losers import KeepingMember, aside_of
-from .world import ACCEPT, FAIL, RELEASE, Member, Receiver, Sender, World, send
 
-
-def world_with(count: int = 100, size_bytes: int = 10, **arguments: Any) -> World:
+def world_with(count: int = 100, size_bytes: int = 10, **arguments: Any) -> ClusterHarness:
     """All members have so many messages on a queue."""
-    world = World(member=KeepingMember).start()
+    harness = ClusterHarness(member=KeepingMember).start()
     made: list[object] = []
-    world[1].do(world[1].broker.nodes.create_queue, "q", arguments, made.append)
-    assert world.until(lambda: bool(made))
-    sender = Sender(world[1])
-    assert world.until(lambda: sender.driver is not None)
+    harness[1].do(harness[1].broker.nodes.create_queue, "q", arguments, made.append)
+    assert harness.until(lambda: bool(made))
+    sender = Sender(harness[1])
+    assert harness.until(lambda: sender.driver is not None)
     sender.send(range(count), size_bytes=size_bytes)
-    assert world.until(lambda: len(sender.confirmed) == count), world.why()
+    assert harness.until(lambda: len(sender.confirmed) == count), harness.why()
     sender.leave()
-    world.run(0.3)
-    return world
+    harness.run(0.3)
+    return harness
 
 
-def brought(world: World) -> int:
+def brought(harness: ClusterHarness) -> int:
     """In full."""
-    return sum(member.core.sender.brought for member in world.members.values() if member.running)
+    return sum(member.core.sender.brought for member in harness.members.values() if member.running)
 
 
-def stored(member: Member) -> list[int]:
+def stored(member: SimulatedMember) -> list[int]:
     """The ids of the messages on the queue, in the store."""
     return [*member.store.messages().get(member.core.owners.replicas["q"].queue.queue_id, ())]
 
 
-def receive(world: World, node: int, count: int) -> Receiver:
-    receiver = Receiver(world[node])
-    assert world.until(lambda: receiver.driver is not None), world.why()
+def receive(harness: ClusterHarness, node: int, count: int) -> Receiver:
+    receiver = Receiver(harness[node])
+    assert harness.until(lambda: receiver.driver is not None), harness.why()
     receiver.request(count)
-    assert world.until(lambda: len(receiver.unsettled) == count)
+    assert harness.until(lambda: len(receiver.unsettled) == count)
     return receiver
 
 
-def accept(world: World, node: int, count: int) -> None:
-    receiver = receive(world, node, count)
+def accept(harness: ClusterHarness, node: int, count: int) -> None:
+    receiver = receive(harness, node, count)
     receiver.settle_as([*receiver.unsettled], ACCEPT)
-    assert world.until(lambda: len(receiver.accepted) == count)
+    assert harness.until(lambda: len(receiver.accepted) == count)
     receiver.leave()
 
 
-def all_serve(world: World) -> None:
-    assert world.until(lambda: all(member.serves for member in world.members.values()), 60), world.why()
-    world.run(0.3)
+def all_serve(harness: ClusterHarness) -> None:
+    assert harness.until(lambda: all(member.serves for member in harness.members.values()), 60), harness.why()
+    harness.run(0.3)
 
 
-def check_alike(world: World) -> None:
+def check_alike(harness: ClusterHarness) -> None:
     """Positions, contents, counts and marks, here and in the store."""
-    all_serve(world)
-    first = world[1].core.owners.replicas["q"]
-    for member in world.members.values():
+    all_serve(harness)
+    first = harness[1].core.owners.replicas["q"]
+    for member in harness.members.values():
         replica = member.core.owners.replicas["q"]
-        assert member.whole_contents("q") == world[1].whole_contents("q")
-        assert member.marks("q") == world[1].marks("q")
+        assert member.whole_contents("q") == harness[1].whole_contents("q")
+        assert member.marks("q") == harness[1].marks("q")
         assert (replica.last, replica.queue.messages) == (first.last, first.queue.messages)
         here = {entry.message_id for entry in replica.entries() if not entry.gone}
         assert {*stored(member)} == (here | {one for _, one in replica.stored()}) - {0}
 
 
-def numbers(world: World, node: int) -> list[int]:
-    return [number for _, number in world[node].contents("q")]
+def numbers(harness: ClusterHarness, node: int) -> list[int]:
+    return [number for _, number in harness[node].contents("q")]
 
 
 SHAPES: list[dict[str, Any]] = [{}, {"priorities": True}, {"duplicate-window": 50}, {"max-bytes": 1 << 20}]
@@ -85,94 +93,94 @@ SHAPES: list[dict[str, Any]] = [{}, {"priorities": True}, {"duplicate-window": 5
 def test_member_that_missed_nothing_receives_nothing(
     caplog: pytest.LogCaptureFixture, shape: dict[str, Any], size_bytes: int
 ) -> None:
-    world = world_with(100 if size_bytes == 10 else 6, size_bytes, **shape)
-    before = stored(world[3])
-    world[3].stop()
-    world.run(0.5)
+    harness = world_with(100 if size_bytes == 10 else 6, size_bytes, **shape)
+    before = stored(harness[3])
+    harness[3].stop()
+    harness.run(0.5)
     caplog.clear()
-    world[3].start()
-    check_alike(world)
-    assert stored(world[3]) == before
-    assert brought(world) == 0
-    assert aside_of(world, 3).kept == []
+    harness[3].start()
+    check_alike(harness)
+    assert stored(harness[3]) == before
+    assert brought(harness) == 0
+    assert aside_of(harness, 3).kept == []
     assert not [record for record in caplog.records if record.levelname == "WARNING"]
-    world[1].kill()
-    world[2].kill()
-    world[1].start()
-    assert world.until(lambda: world[1].serves, 60), world.why()
-    accept(world, 3, len(before))
+    harness[1].kill()
+    harness[2].kill()
+    harness[1].start()
+    assert harness.until(lambda: harness[1].serves, 60), harness.why()
+    accept(harness, 3, len(before))
 
 
 def test_member_that_missed_little_receives_that(caplog: pytest.LogCaptureFixture) -> None:
-    world = world_with()
-    world[3].stop()
-    world.run(0.5)
-    accept(world, 2, 10)
-    send(world, 1, range(100, 107))
-    receiver = receive(world, 1, 5)
+    harness = world_with()
+    harness[3].stop()
+    harness.run(0.5)
+    accept(harness, 2, 10)
+    send(harness, 1, range(100, 107))
+    receiver = receive(harness, 1, 5)
     receiver.settle_as([10, 11], FAIL, failed=True)
     receiver.settle_as([12], RELEASE)
-    world.run(0.2)
+    harness.run(0.2)
     receiver.leave()
     caplog.clear()
-    world[3].start()
-    check_alike(world)
-    assert numbers(world, 3) == [*range(10, 107)]
-    assert brought(world) == 7
-    assert aside_of(world, 3).kept == [], "the others know all that it had ever done"
+    harness[3].start()
+    check_alike(harness)
+    assert numbers(harness, 3) == [*range(10, 107)]
+    assert brought(harness) == 7
+    assert aside_of(harness, 3).kept == [], "the others know all that it had ever done"
     assert "set aside" not in caplog.text
 
 
 @pytest.mark.parametrize("node", [1, 2, 3])
 def test_rolling_restart_under_traffic_sets_nothing_aside(node: int) -> None:
     """Each in turn: whoever brings was brought to itself, and knows what others did before it came."""
-    world = world_with(300)
-    sender = Sender(world[node])
+    harness = world_with(300)
+    sender = Sender(harness[node])
     for at, each in enumerate((1, 2, 3)):
         other = each % 3 + 1
-        world[each].stop()
-        world.run(0.3)
-        accept(world, other, 20)
-        send(world, other, range(1000 + 10 * at, 1010 + 10 * at))
-        world[each].start()
-        check_alike(world)
-    assert [len(aside_of(world, each).kept) for each in (1, 2, 3)] == [0, 0, 0]
-    assert len(numbers(world, 1)) == 300 - 60 + 30
+        harness[each].stop()
+        harness.run(0.3)
+        accept(harness, other, 20)
+        send(harness, other, range(1000 + 10 * at, 1010 + 10 * at))
+        harness[each].start()
+        check_alike(harness)
+    assert [len(aside_of(harness, each).kept) for each in (1, 2, 3)] == [0, 0, 0]
+    assert len(numbers(harness, 1)) == 300 - 60 + 30
     sender.leave()
 
 
 def test_store_without_order_is_compared_by_content() -> None:
     """One that was brought all has it back to front in its store; equal messages may stand for each other."""
-    world = World(member=KeepingMember).start()
-    world[3].kill()
-    world.run(0.5)
+    harness = ClusterHarness(member=KeepingMember).start()
+    harness[3].kill()
+    harness.run(0.5)
     for _ in range(3):
-        send(world, 1, range(20))  # each of them three times
-    world[3].start()
-    all_serve(world)
-    assert brought(world) == 60
-    world[3].stop()
-    world.run(0.5)
-    accept(world, 1, 7)
-    world[3].start()
-    check_alike(world)
-    assert brought(world) == 60
-    assert numbers(world, 3) == [*range(7, 20), *range(20), *range(20)]
+        send(harness, 1, range(20))  # each of them three times
+    harness[3].start()
+    all_serve(harness)
+    assert brought(harness) == 60
+    harness[3].stop()
+    harness.run(0.5)
+    accept(harness, 1, 7)
+    harness[3].start()
+    check_alike(harness)
+    assert brought(harness) == 60
+    assert numbers(harness, 3) == [*range(7, 20), *range(20), *range(20)]
 
 
 def test_all_that_were_stopped_at_once_receive_nothing() -> None:
     """A founded cluster counts one store, and the others have the same."""
-    world = world_with()
-    for member in world.members.values():
+    harness = world_with()
+    for member in harness.members.values():
         member.core.leave()
         member.store.kick()
-    for member in world.members.values():
+    for member in harness.members.values():
         member.kill()
-    for member in world.members.values():
+    for member in harness.members.values():
         member.start()
-    check_alike(world)
-    assert brought(world) == 0
-    assert [len(aside_of(world, each).kept) for each in (1, 2, 3)] == [0, 0, 0]
+    check_alike(harness)
+    assert brought(harness) == 0
+    assert [len(aside_of(harness, each).kept) for each in (1, 2, 3)] == [0, 0, 0]
 
 
 STEPS: dict[str, Callable[[ClusterMember], bool]] = {
@@ -190,12 +198,12 @@ STEPS: dict[str, Callable[[ClusterMember], bool]] = {
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("power", [None, 1])
 def test_member_that_is_killed_while_it_rejoins(step: str, power: int | None) -> None:
-    world = world_with(3000)
-    world[3].stop()
-    world.run(0.5)
-    accept(world, 2, 100)
-    send(world, 1, range(3000, 3050))
-    member = world[3]
+    harness = world_with(3000)
+    harness[3].stop()
+    harness.run(0.5)
+    accept(harness, 2, 100)
+    send(harness, 1, range(3000, 3050))
+    member = harness[3]
     reached = 0
     for _ in range(2):
         member.start()
@@ -206,203 +214,205 @@ def test_member_that_is_killed_while_it_rejoins(step: str, power: int | None) ->
                 break
             is_updating = member.core.state.phase == "updating"
             member.is_disk_slow = step == "it has to ask" or (step == "it drops" and is_updating)
-            world.tick()
+            harness.tick()
             if step == "it drops" and member.core.state.phase == "wiping":
                 member.hurry_disk()
         member.kill(None if power is None else random.Random(power))
-        world.run(0.5)
-        send(world, 2, range(4000, 4005))
+        harness.run(0.5)
+        send(harness, 2, range(4000, 4005))
     member.start()
-    check_alike(world)
-    assert numbers(world, 3) == [*range(100, 3050), *range(4000, 4005), *range(4000, 4005)]
-    assert brought(world) <= 500, "what it had it kept"
+    check_alike(harness)
+    assert numbers(harness, 3) == [*range(100, 3050), *range(4000, 4005), *range(4000, 4005)]
+    assert brought(harness) <= 500, "what it had it kept"
     assert reached
 
 
 @pytest.mark.parametrize("batches", range(4))
 def test_bringer_that_dies_meanwhile_is_followed(batches: int) -> None:
     """What was found stays found, and what was brought is not brought again."""
-    world = world_with(4000)
-    world[3].stop()
-    world.run(0.5)
-    send(world, 1, range(4000, 4100))
-    updater = world[1].core.sender
+    harness = world_with(4000)
+    harness[3].stop()
+    harness.run(0.5)
+    send(harness, 1, range(4000, 4100))
+    updater = harness[1].core.sender
     go_on, taken = updater.resume, iter(range(batches))
     updater.resume = lambda: next(taken, None) is not None and go_on()  # type: ignore
-    world[3].start()
-    assert world.until(lambda: world[3].core.state.phase == "updating")
-    world.run(0.2)
-    world[1].kill()
-    world.run(0.3)
-    world[1].start()
-    check_alike(world)
-    assert numbers(world, 3) == [*range(4100)]
-    assert world[2].core.sender.brought <= 100
+    harness[3].start()
+    assert harness.until(lambda: harness[3].core.state.phase == "updating")
+    harness.run(0.2)
+    harness[1].kill()
+    harness.run(0.3)
+    harness[1].start()
+    check_alike(harness)
+    assert numbers(harness, 3) == [*range(4100)]
+    assert harness[2].core.sender.brought <= 100
 
 
 @pytest.mark.parametrize("when", ["before it has read", "after it was asked"])
 @pytest.mark.parametrize("what", ["purge", "delete", "make anew"])
 def test_queue_that_changes_while_it_is_compared(what: str, when: str) -> None:
-    world = world_with(1500)
-    world[3].stop()
-    world.run(0.5)
-    receiver = receive(world, 2, 3)
-    member = world[3]
+    harness = world_with(1500)
+    harness[3].stop()
+    harness.run(0.5)
+    receiver = receive(harness, 2, 3)
+    member = harness[3]
     member.start()
     member.is_reader_slow = True
-    assert world.until(lambda: member.core.state.phase == "updating")
+    assert harness.until(lambda: member.core.state.phase == "updating")
     if when == "after it was asked":
-        assert world.until(lambda: any(queue.pending for queue in member.core.receiver.kept_messages._queues.values()))
+        assert harness.until(
+            lambda: any(queue.pending for queue in member.core.receiver.kept_messages._queues.values())
+        )
     done: list[object] = []
-    broker = world[1].broker
+    broker = harness[1].broker
     if what == "purge":
-        world[1].do(broker.nodes.queues["q"].order.purge, done.append, "")
-        assert world.until(lambda: done == [1497])
+        harness[1].do(broker.nodes.queues["q"].order.purge, done.append, "")
+        assert harness.until(lambda: done == [1497])
     else:
         receiver.leave()
-        world.run(0.2)
-        world[1].do(broker.nodes.delete_queue, broker.nodes.queues["q"], done.append)
-        assert world.until(lambda: bool(done))
+        harness.run(0.2)
+        harness[1].do(broker.nodes.delete_queue, broker.nodes.queues["q"], done.append)
+        assert harness.until(lambda: bool(done))
     if what == "make anew":
-        world[1].do(broker.nodes.create_queue, "q", {}, done.append)
-        assert world.until(lambda: len(done) == 2)
-        send(world, 1, range(5))
+        harness[1].do(broker.nodes.create_queue, "q", {}, done.append)
+        assert harness.until(lambda: len(done) == 2)
+        send(harness, 1, range(5))
     member.is_reader_slow = False
-    all_serve(world)
+    all_serve(harness)
     if what == "delete":
         assert "q" not in member.core.owners.replicas
         return
-    check_alike(world)
-    assert numbers(world, 3) == [*range(3 if what == "purge" else 5)]
+    check_alike(harness)
+    assert numbers(harness, 3) == [*range(3 if what == "purge" else 5)]
 
 
 def test_queue_with_other_arguments_or_bindings_follows() -> None:
-    world = world_with(20)
+    harness = world_with(20)
     done: list[Any] = []
-    nodes = world[1].broker.nodes
-    world[1].do(nodes.create_exchange, "x", "topic", {}, done.append)
-    assert world.until(lambda: bool(done))
+    nodes = harness[1].broker.nodes
+    harness[1].do(nodes.create_exchange, "x", "topic", {}, done.append)
+    assert harness.until(lambda: bool(done))
     for key in ("a", "b"):
         for exchange in ("x", "amq.topic"):
-            world[1].do(nodes.bind, nodes.exchanges[exchange], nodes.queues["q"], key, {}, done.append)
-    assert world.until(lambda: len(done) == 5)
-    world[3].stop()
-    world.run(0.5)
+            harness[1].do(nodes.bind, nodes.exchanges[exchange], nodes.queues["q"], key, {}, done.append)
+    assert harness.until(lambda: len(done) == 5)
+    harness[3].stop()
+    harness.run(0.5)
     for exchange in ("x", "amq.topic"):
-        world[1].do(nodes.unbind, nodes.exchanges[exchange], nodes.queues["q"], "a", done.append)
-    world[1].do(nodes.bind, nodes.exchanges["x"], nodes.queues["q"], "c", {}, done.append)
-    assert world.until(lambda: len(done) == 8)
-    world[3].start()
-    check_alike(world)
+        harness[1].do(nodes.unbind, nodes.exchanges[exchange], nodes.queues["q"], "a", done.append)
+    harness[1].do(nodes.bind, nodes.exchanges["x"], nodes.queues["q"], "c", {}, done.append)
+    assert harness.until(lambda: len(done) == 8)
+    harness[3].start()
+    check_alike(harness)
     for _ in range(2):
         bound = {
             node: sorted(str(one) for one in member.core.nodes.snapshot([member.core.nodes.queues["q"]]))
-            for node, member in world.members.items()
+            for node, member in harness.members.items()
         }
         assert bound[3] == bound[1]
-        world[3].stop()  # and what SQL says is the same
-        world.run(0.3)
-        world[3].start()
-        all_serve(world)
-    assert brought(world) == 0
-    world[3].stop()
-    world.run(0.5)
-    world[1].do(nodes.change_queue, nodes.queues["q"], {"max-deliveries": 3}, done.append)
-    assert world.until(lambda: len(done) == 9)
-    world[3].start()
-    check_alike(world)
-    assert world[3].core.nodes.queues["q"].arguments == nodes.queues["q"].arguments
+        harness[3].stop()  # and what SQL says is the same
+        harness.run(0.3)
+        harness[3].start()
+        all_serve(harness)
+    assert brought(harness) == 0
+    harness[3].stop()
+    harness.run(0.5)
+    harness[1].do(nodes.change_queue, nodes.queues["q"], {"max-deliveries": 3}, done.append)
+    assert harness.until(lambda: len(done) == 9)
+    harness[3].start()
+    check_alike(harness)
+    assert harness[3].core.nodes.queues["q"].arguments == nodes.queues["q"].arguments
 
 
 def test_member_remembers_the_message_ids_of_the_others() -> None:
     """As they do by then, whatever it remembered before."""
-    world = world_with(20, **{"duplicate-window": 10})
-    world[3].stop()
-    world.run(0.5)
-    world[3].start()
-    check_alike(world)
-    windows = [member.core.owners.replicas["q"].queue.limits.duplicates for member in world.members.values()]  # type: ignore[union-attr]
+    harness = world_with(20, **{"duplicate-window": 10})
+    harness[3].stop()
+    harness.run(0.5)
+    harness[3].start()
+    check_alike(harness)
+    windows = [member.core.owners.replicas["q"].queue.limits.duplicates for member in harness.members.values()]  # type: ignore[union-attr]
     assert all(window is not None for window in windows)
     assert len({tuple(window.all()) for window in windows if window is not None}) == 1
 
 
 def test_mark_without_history_has_what_is_left_set_aside() -> None:
     """As a version of before wrote it, or after the cluster was founded anew."""
-    world = world_with()
-    world[3].core.progress_record.heard_before = None
-    world[3].stop()
-    world.run(0.5)
-    accept(world, 1, 5)
-    world[3].start()
-    check_alike(world)
-    assert len(aside_of(world, 3).kept) == 1
-    assert brought(world) == 0
+    harness = world_with()
+    harness[3].core.progress_record.heard_before = None
+    harness[3].stop()
+    harness.run(0.5)
+    accept(harness, 1, 5)
+    harness[3].start()
+    check_alike(harness)
+    assert len(aside_of(harness, 3).kept) == 1
+    assert brought(harness) == 0
 
 
 def test_mark_does_not_grow_with_restarts_of_others() -> None:
-    world = world_with(10)
+    harness = world_with(10)
     for _ in range(5):
-        world[3].stop()
-        world.run(0.3)
-        world[3].start()
-        all_serve(world)
-    world.run(3)
-    send(world, 1, range(10, 12))
-    assert world.until(lambda: len(world[1].core.progress_record.heard() or ()) == 3)
-    world[1].stop()
-    world.run(0.3)
-    accept(world, 2, 5)
-    world[1].start()
-    check_alike(world)
-    assert aside_of(world, 1).kept == []
+        harness[3].stop()
+        harness.run(0.3)
+        harness[3].start()
+        all_serve(harness)
+    harness.run(3)
+    send(harness, 1, range(10, 12))
+    assert harness.until(lambda: len(harness[1].core.progress_record.heard() or ()) == 3)
+    harness[1].stop()
+    harness.run(0.3)
+    accept(harness, 2, 5)
+    harness[1].start()
+    check_alike(harness)
+    assert aside_of(harness, 1).kept == []
 
 
 def test_what_only_a_mute_member_heard_is_set_aside() -> None:
     """It stored what it said itself, and nobody else heard that: the others do not know all that it has done."""
-    world = world_with()
-    sender = Sender(world[3])
-    assert world.until(lambda: sender.driver is not None)
-    world.network.cut_egress(3)
+    harness = world_with()
+    sender = Sender(harness[3])
+    assert harness.until(lambda: sender.driver is not None)
+    harness.network.cut_egress(3)
     sender.send(range(500, 503))
-    assert world.until(lambda: len(stored(world[3])) == 103)
-    accept(world, 1, 10)
-    assert world.until(lambda: world[3].core.state.phase == "outside")
-    world.network.heal()
-    check_alike(world)
+    assert harness.until(lambda: len(stored(harness[3])) == 103)
+    accept(harness, 1, 10)
+    assert harness.until(lambda: harness[3].core.state.phase == "outside")
+    harness.network.heal()
+    check_alike(harness)
     assert not sender.confirmed
-    assert {*aside_of(world, 3).numbers(0)} >= {*range(100), 500, 501, 502}
-    assert len(aside_of(world, 3).kept) == 1
-    assert numbers(world, 3) == [*range(10, 100)]
+    assert {*aside_of(harness, 3).numbers(0)} >= {*range(100), 500, 501, 502}
+    assert len(aside_of(harness, 3).kept) == 1
+    assert numbers(harness, 3) == [*range(10, 100)]
 
 
 def test_disk_that_becomes_full_loses_what_was_not_asked_for(caplog: pytest.LogCaptureFixture) -> None:
     """What the others have comes from them; what only this member has is not set aside."""
-    world = world_with(1500)
-    world[3].core.progress_record.heard_before = None
-    world[3].stop()
-    world.run(0.5)
-    accept(world, 1, 5)
-    member = world[3]
+    harness = world_with(1500)
+    harness[3].core.progress_record.heard_before = None
+    harness[3].stop()
+    harness.run(0.5)
+    accept(harness, 1, 5)
+    member = harness[3]
     member.start()
     member.is_reader_slow = True
-    assert world.until(lambda: any(queue.pending for queue in member.core.receiver.kept_messages._queues.values()))
+    assert harness.until(lambda: any(queue.pending for queue in member.core.receiver.kept_messages._queues.values()))
     member.do(member.core.receiver.make_room)
-    world.run(0.1)
+    harness.run(0.1)
     member.is_reader_slow = False
-    check_alike(world)
+    check_alike(harness)
     assert "1500 messages that this member had before are dropped" in caplog.text
-    assert brought(world) == 1495
-    assert aside_of(world, 3).kept == []
+    assert brought(harness) == 1495
+    assert aside_of(harness, 3).kept == []
 
 
 def test_digests_of_another_update_are_passed_by() -> None:
-    world = world_with()
-    core = world[3].core
+    harness = world_with()
+    core = harness[3].core
     for phase_of in (1, 3):
-        member = world[phase_of]
+        member = harness[phase_of]
         about = events.digests(7, 1, "q", [1, 2], [0, 0], [bytes(32)] * 2)
         member.do(member.core.broadcaster.send, about)
         member.do(member.core.broadcaster.send, events.control("lacking", update=7, queue="q", number=1, positions=[1]))
-    world.run(0.3)
+    harness.run(0.3)
     assert core.state.phase == "synced"
-    check_alike(world)
+    check_alike(harness)

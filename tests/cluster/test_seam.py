@@ -11,97 +11,105 @@ import pytest
 from cairnmq.broker.nodes.exchanges import Exchange
 from cairnmq.broker.nodes.registry import NodeRegistry
 from cairnmq.broker.queues.queue import Queue
+from tests.harness.cluster.cluster_harness import (
+    ACCEPT,
+    REJECT,
+    RELEASE,
+    Client,
+    ClusterHarness,
+    Receiver,
+    Sender,
+    started,
+)
+from tests.harness.cluster.control_recorder import overhear
+from tests.harness.cluster.management_client import Manager
 
 from ..broker.world import message
-from .manager import Manager
-from .overhearing import overhear
-from .test_management import started
-from .world import ACCEPT, REJECT, RELEASE, Client, Receiver, Sender, World
 
 
 def test_connections_management_and_time_are_each_members_own() -> None:  # D7, D8, D21, D38, D82
     """Nothing of them is told, so nothing of them can make members differ, and no update has to bring it."""
-    world = World().start()
-    world[1].do(world[1].broker.nodes.create_queue, "own", {"replicated": False}, print)
-    sender = Sender(world[2])
-    world.run(0.2)
+    harness = ClusterHarness().start()
+    harness[1].do(harness[1].broker.nodes.create_queue, "own", {"replicated": False}, print)
+    sender = Sender(harness[2])
+    harness.run(0.2)
     sender.send(range(5))
-    assert world.until(lambda: len(sender.confirmed) == 5)
-    world.run(0.5)
-    said = overhear(world, at=2)
-    clients: list[Client] = [Sender(world[node]) for node in (1, 2, 3)]
-    mine, taker = Sender(world[1], "own"), Receiver(world[1], "own")
-    managers = [Manager(world[node]) for node in (1, 3)]
-    world.run(0.2)
+    assert harness.until(lambda: len(sender.confirmed) == 5)
+    harness.run(0.5)
+    said = overhear(harness, at=2)
+    clients: list[Client] = [Sender(harness[node]) for node in (1, 2, 3)]
+    mine, taker = Sender(harness[1], "own"), Receiver(harness[1], "own")
+    managers = [Manager(harness[node]) for node in (1, 3)]
+    harness.run(0.2)
     mine.send(range(10))
     taker.request(10)
-    assert world.until(lambda: len(taker.unsettled) == 10)
+    assert harness.until(lambda: len(taker.unsettled) == 10)
     taker.settle_as(range(5), ACCEPT)
     taker.settle_as([5, 6], RELEASE)
     taker.settle_as([7], REJECT)
     for manager in managers:
         manager.ask("QUERY", "queue")
-    world.run(600)
+    harness.run(600)
     for client in (*clients, mine, taker):
         client.leave()
-    world.run(1)
+    harness.run(1)
     assert all(manager.answers for manager in managers)
     assert said == []
-    Receiver(world[1])
-    world.run(0.2)
+    Receiver(harness[1])
+    harness.run(0.2)
     assert [each.about["what"] for each in said] == ["consume"], "a consumer of a replicated queue is told, however"
 
 
 def test_a_message_is_what_came_on_all_members() -> None:  # D13, D40, D81
     """Its own member has the very object; the others its bytes, as the client had encoded them."""
-    world = World(detection_s=1.0).start()
-    sender = Sender(world[1])
-    world.run(0.2)
+    harness = ClusterHarness(detection_s=1.0).start()
+    sender = Sender(harness[1])
+    harness.run(0.2)
     # a header in more bytes than it needs
     wide = b"\x00\x80" + (0x70).to_bytes(8) + b"\xd0" + (5).to_bytes(4) + (1).to_bytes(4) + b"\x41"
     content = wide + message(7, 10, durable=True)[7:]
-    said = overhear(world, at=2)
-    world.network.pause_daemon(1)
+    said = overhear(harness, at=2)
+    harness.network.pause_daemon(1)
     sender.send_whole({7: content, 8: message(8, 100, durable=False)})
-    world.run(0.1)
-    assert len(world[1].core.locals) == 1, "said, and not heard"
-    assert world[1].contents("q") == []
-    world.network.resume_daemon(1)
-    assert world.until(lambda: sorted(sender.confirmed) == [7, 8])
-    assert not len(world[1].core.locals)
+    harness.run(0.1)
+    assert len(harness[1].core.locals) == 1, "said, and not heard"
+    assert harness[1].contents("q") == []
+    harness.network.resume_daemon(1)
+    assert harness.until(lambda: sorted(sender.confirmed) == [7, 8])
+    assert not len(harness[1].core.locals)
     assert any(content in each.payload for each in said)
-    found = {node: [*world[node].core.owners.replicas["q"].entries()] for node in (1, 2, 3)}
+    found = {node: [*harness[node].core.owners.replicas["q"].entries()] for node in (1, 2, 3)}
     assert all(entries[0].content == content for entries in found.values())
     assert found[1][0].content is content
-    assert all(world[node].load(entries[0].message_id) == content for node, entries in found.items())
+    assert all(harness[node].load(entries[0].message_id) == content for node, entries in found.items())
 
 
 def test_an_answer_waits_for_the_disk_and_nothing_else_waits_for_the_answer() -> None:  # D14, D56, D57
-    world = World().start()
-    world[1].do(world[1].broker.nodes.create_queue, "own", {"replicated": False}, print)
-    sender, receiver, own = Sender(world[1]), Receiver(world[1]), Sender(world[1], "own")
-    world.run(0.2)
+    harness = ClusterHarness().start()
+    harness[1].do(harness[1].broker.nodes.create_queue, "own", {"replicated": False}, print)
+    sender, receiver, own = Sender(harness[1]), Receiver(harness[1]), Sender(harness[1], "own")
+    harness.run(0.2)
     sender.send([0])
     receiver.request(1)
-    assert world.until(lambda: [*receiver.unsettled] == [0])
-    for member in world.members.values():
+    assert harness.until(lambda: [*receiver.unsettled] == [0])
+    for member in harness.members.values():
         member.is_disk_slow = True
     receiver.settle_as([0], ACCEPT)
     sender.send([1, 2])
     own.send([3], durable=False)
-    world.run(0.5)
-    assert [number for _, number in world[3].contents("q")] == [1, 2], "done by all, as far as they heard"
+    harness.run(0.5)
+    assert [number for _, number in harness[3].contents("q")] == [1, 2], "done by all, as far as they heard"
     assert own.confirmed == [3], "somebody else's, who waits for no disk"
-    late = Sender(world[1])
-    world.run(0.1)
+    late = Sender(harness[1])
+    harness.run(0.1)
     assert late.driver is not None, "clients come and go meanwhile"
     assert not receiver.accepted
     assert sender.confirmed == [0]
-    world[1].hurry_disk()
-    world.run(0.2)
+    harness[1].hurry_disk()
+    harness.run(0.2)
     assert sender.confirmed == [0], "one of three"
-    world[2].hurry_disk()
-    assert world.until(lambda: sender.confirmed == [0, 1, 2])
+    harness[2].hurry_disk()
+    assert harness.until(lambda: sender.confirmed == [0, 1, 2])
     assert receiver.accepted == [0]
 
 
@@ -126,71 +134,71 @@ CHANGES: dict[str, Change] = {
 
 @pytest.mark.parametrize("what", CHANGES)
 def test_a_change_of_the_wiring_is_answered_when_a_majority_has_made_it(what: str) -> None:  # D26, D58, D66
-    world = started("q")
-    nodes = world[1].broker.nodes
+    harness = started("q")
+    nodes = harness[1].broker.nodes
     made: list[object] = []
-    world[1].do(nodes.create_exchange, "e", "direct", {}, made.append)
-    world.run(0.2)
-    world[1].do(lambda: nodes.bind(*_there(nodes), "old", {}, made.append))
-    assert world.until(lambda: len(made) == 2)
+    harness[1].do(nodes.create_exchange, "e", "direct", {}, made.append)
+    harness.run(0.2)
+    harness[1].do(lambda: nodes.bind(*_there(nodes), "old", {}, made.append))
+    assert harness.until(lambda: len(made) == 2)
     assert not any(isinstance(one, Exception) for one in made)
-    world.run(0.2)
-    before = wiring(world, 2)
-    world[2].asleep = world[3].asleep = True
+    harness.run(0.2)
+    before = wiring(harness, 2)
+    harness[2].asleep = harness[3].asleep = True
     answers: list[object] = []
-    world[1].do(CHANGES[what], nodes, answers.append)
-    world.run(0.5)
+    harness[1].do(CHANGES[what], nodes, answers.append)
+    harness.run(0.5)
     assert answers == []
-    world[2].asleep = False
-    assert world.until(lambda: len(answers) == 1)
+    harness[2].asleep = False
+    assert harness.until(lambda: len(answers) == 1)
     assert not isinstance(answers[0], Exception)
-    assert wiring(world, 2) != before
-    assert wiring(world, 2) == wiring(world, 1)
+    assert wiring(harness, 2) != before
+    assert wiring(harness, 2) == wiring(harness, 1)
 
 
-def wiring(world: World, node: int) -> object:
+def wiring(harness: ClusterHarness, node: int) -> object:
     """What there is on that member."""
-    nodes = world[node].core.nodes
+    nodes = harness[node].core.nodes
     return nodes.snapshot([queue for queue in nodes.queues.values() if queue.replicated])
 
 
 def test_a_newcomer_takes_part_before_it_is_whole_and_holds_nobody() -> None:  # D18, D33, D68, D82
-    world = World().start()
-    sender, receiver = Sender(world[1]), Receiver(world[2])
-    world.run(0.2)
-    world[3].kill()
-    world.run(0.3)
+    harness = ClusterHarness().start()
+    sender, receiver = Sender(harness[1]), Receiver(harness[2])
+    harness.run(0.2)
+    harness[3].kill()
+    harness.run(0.3)
     sender.send(range(100), size_bytes=1000)
-    assert world.until(lambda: len(sender.confirmed) == 100)
-    stalls = {node: world[node].core.inbox.stalls for node in (1, 2)}
-    brings = {node: world[node].core.sender.resume for node in (1, 2)}
+    assert harness.until(lambda: len(sender.confirmed) == 100)
+    stalls = {node: harness[node].core.inbox.stalls for node in (1, 2)}
+    brings = {node: harness[node].core.sender.resume for node in (1, 2)}
     for node in brings:
-        world[node].core.sender.resume = lambda: None  # type: ignore[method-assign]
-    world[3].start()
-    assert world.until(lambda: world[3].core.state.phase == "updating")
-    assert wiring(world, 3) == wiring(world, 1), "the wiring comes first, as it was at the cut"
-    assert not world[3].contents("q")
-    assert world[3].core.receiver.unfinished
-    replica = world[3].core.owners.replicas["q"]
+        harness[node].core.sender.resume = lambda: None  # type: ignore[method-assign]
+    harness[3].start()
+    assert harness.until(lambda: harness[3].core.state.phase == "updating")
+    assert wiring(harness, 3) == wiring(harness, 1), "the wiring comes first, as it was at the cut"
+    assert not harness[3].contents("q")
+    assert harness[3].core.receiver.unfinished
+    replica = harness[3].core.owners.replicas["q"]
     sender.send(range(100, 110))
     receiver.request(20)
-    assert world.until(lambda: len(sender.confirmed) == 110)
-    assert world.until(lambda: len(receiver.unsettled) == 20), "those who are there go on"
+    assert harness.until(lambda: len(sender.confirmed) == 110)
+    assert harness.until(lambda: len(receiver.unsettled) == 20), "those who are there go on"
     receiver.settle_as(range(20), ACCEPT)
-    assert world.until(lambda: len(receiver.accepted) == 20)
-    world.run(0.2)
-    assert [number for _, number in world[3].contents("q")] == [*range(100, 110)], "what it hears stands there"
+    assert harness.until(lambda: len(receiver.accepted) == 20)
+    harness.run(0.2)
+    assert [number for _, number in harness[3].contents("q")] == [*range(100, 110)], "what it hears stands there"
     assert replica.queue.is_paused
-    late = Receiver(world[3])
-    world.run(0.2)
+    late = Receiver(harness[3])
+    harness.run(0.2)
     assert late.is_dead, "it hands out nothing, and says so"
-    assert {node: world[node].core.inbox.stalls for node in (1, 2)} == stalls
-    brought = sum(world[node].core.sender.brought for node in (1, 2))
+    assert {node: harness[node].core.inbox.stalls for node in (1, 2)} == stalls
+    brought = sum(harness[node].core.sender.brought for node in (1, 2))
     for node, go_on in brings.items():
-        world[node].core.sender.resume = go_on  # type: ignore[method-assign]
+        harness[node].core.sender.resume = go_on  # type: ignore[method-assign]
     sender.send([110])  # so that the updater takes a step
-    assert world.until(lambda: world[3].serves), world.why()
-    world.run(0.2)
-    assert world.same_everywhere()
-    brought = sum(world[node].core.sender.brought for node in (1, 2)) - brought
+    assert harness.until(lambda: harness[3].serves), harness.why()
+    harness.run(0.2)
+    assert harness.same_everywhere()
+    brought = sum(harness[node].core.sender.brought for node in (1, 2)) - brought
     assert brought == 80, "what was taken meanwhile was not brought"

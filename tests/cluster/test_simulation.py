@@ -24,6 +24,7 @@ from cairnmq.cluster.replication.ownership_handler import QueueOwnerHandler
 from cairnmq.cluster.replication.queue_ownership import QueueOwnership
 from cairnmq.cluster.replication.replica import Replica
 from cairnmq.cluster.state_transfer import election
+from tests.harness.cluster.simulation import many
 
 from ..thorough import amount
 from . import test_bad_input as bad_laws
@@ -35,7 +36,6 @@ from . import test_seam as seam_laws
 from . import test_shaped as shaped_laws
 from . import test_silent_members as silent_laws
 from . import test_updating as updating_laws
-from .simulation import many
 
 RUNS = amount("CAIRN_SIMULATIONS", 2000, 150)
 HANGS = amount("CAIRN_HANGS", 60, 10)

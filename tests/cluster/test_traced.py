@@ -13,19 +13,19 @@ from proton import Message
 from proton.utils import BlockingConnection
 
 from cairnmq.tools.lab.cluster_lab_conf import address
+from tests.harness.cluster.real_cluster import PORT, RealScenario
 
 from ..process import CAIRNMQ, DEADLINE_S
-from .real import PORT, Life
 
 
-def traced(life: Life, message_id: str) -> dict[int, list[str]]:
+def traced(scenario: RealScenario, message_id: str) -> dict[int, list[str]]:
     """What happened, by member; nothing of one that knows nothing of it."""
-    first, *others = (str(life.directory / f"store{node}") for node in life.lab.nodes)
+    first, *others = (str(scenario.directory / f"store{node}") for node in scenario.lab.nodes)
     also = [word for other in others for word in ("--also", other)]
     command = [CAIRNMQ, "trace", first, "--message-id", message_id, *also, "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
     assert "Traceback" not in done.stderr
-    told: dict[int, list[str]] = {node: [] for node in life.lab.nodes}
+    told: dict[int, list[str]] = {node: [] for node in scenario.lab.nodes}
     for line in done.stdout.splitlines():
         found = json.loads(line)
         if "event" in found:
@@ -35,8 +35,8 @@ def traced(life: Life, message_id: str) -> dict[int, list[str]]:
 
 
 @contextmanager
-def client(life: Life, node: int) -> Iterator[BlockingConnection]:
-    with life.lab.inside(node):
+def client(scenario: RealScenario, node: int) -> Iterator[BlockingConnection]:
+    with scenario.lab.inside(node):
         connection = BlockingConnection(f"{address(node)}:{PORT}", timeout=DEADLINE_S, allowed_mechs="ANONYMOUS")
     try:
         yield connection
@@ -45,19 +45,19 @@ def client(life: Life, node: int) -> Iterator[BlockingConnection]:
 
 
 @pytest.mark.timeout(600)
-def test_a_message_is_traced_across_the_members(life: Life) -> None:
-    with client(life, 1) as one:
+def test_a_message_is_traced_across_the_members(scenario: RealScenario) -> None:
+    with client(scenario, 1) as one:
         sender = one.create_sender("q")
         for name in ("taken", "stays"):
             sender.send(Message(id=name, body=name, durable=True))
-    there = {node: ["arrived"] for node in life.lab.nodes}
-    life.wait(lambda: traced(life, "stays") == there, "all members have what was confirmed")
-    assert traced(life, "taken") == there
-    life.brokers[3].stop(signal.SIGKILL)
-    with client(life, 2) as two:
+    there = {node: ["arrived"] for node in scenario.lab.nodes}
+    scenario.wait(lambda: traced(scenario, "stays") == there, "all members have what was confirmed")
+    assert traced(scenario, "taken") == there
+    scenario.brokers[3].stop(signal.SIGKILL)
+    with client(scenario, 2) as two:
         receiver = two.create_receiver("q", credit=1)
         assert receiver.receive(timeout=DEADLINE_S).id == "taken"
         receiver.accept()
     gone = ["arrived", "dequeued (accepted)"]
-    life.wait(lambda: traced(life, "taken") == {1: gone, 2: gone, 3: ["arrived"]}, "it went off both that live")
-    assert traced(life, "stays") == there
+    scenario.wait(lambda: traced(scenario, "taken") == {1: gone, 2: gone, 3: ["arrived"]}, "it went off both that live")
+    assert traced(scenario, "stays") == there

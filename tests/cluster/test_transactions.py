@@ -14,55 +14,54 @@ from cairnmq.cluster.kernel.control_messages import ControlMessage
 from cairnmq.cluster.replication.message_handler import MessageHandler
 from cairnmq.cluster.replication.replica import Replica
 from cairnmq.cluster.replication.transactions import TransactionHandler
-
-from .simulated_transactions import Attempt, halves
-from .transactor import Transactor
-from .world import ACCEPT, REJECT, RELEASE, Receiver, Sender, World
+from tests.harness.cluster.cluster_harness import ACCEPT, REJECT, RELEASE, ClusterHarness, Receiver, Sender
+from tests.harness.cluster.simulated_transactions import Attempt, halves
+from tests.harness.cluster.transaction_client import Transactor
 
 ROLLBACK = "amqp:transaction:rollback"
 
 
-def started(size: int = 3) -> World:
+def started(size: int = 3) -> ClusterHarness:
     """With the queues q, r and dead, where goes what is rejected on q."""
-    world = World(size).start()
+    harness = ClusterHarness(size).start()
     done: list[Any] = []
-    nodes = world[1].broker.nodes
-    world[1].do(nodes.create_queue, "dead", {}, done.append)
-    world[1].do(nodes.create_queue, "q", {"dead-letter-address": "dead"}, done.append)
-    world[1].do(nodes.create_queue, "r", {}, done.append)
-    assert world.until(lambda: len(done) == 3)
-    return world
+    nodes = harness[1].broker.nodes
+    harness[1].do(nodes.create_queue, "dead", {}, done.append)
+    harness[1].do(nodes.create_queue, "q", {"dead-letter-address": "dead"}, done.append)
+    harness[1].do(nodes.create_queue, "r", {}, done.append)
+    assert harness.until(lambda: len(done) == 3)
+    return harness
 
 
-def filled(world: World, numbers: range) -> None:
-    sender = Sender(world[2])
-    world.run(0.1)
+def filled(harness: ClusterHarness, numbers: range) -> None:
+    sender = Sender(harness[2])
+    harness.run(0.1)
     sender.send(numbers)
-    assert world.until(lambda: len(sender.confirmed) == len(numbers))
+    assert harness.until(lambda: len(sender.confirmed) == len(numbers))
 
 
-def begun(world: World, node: int = 1) -> Transactor:
+def begun(harness: ClusterHarness, node: int = 1) -> Transactor:
     """A client of that member, in a transaction."""
-    client = Transactor(world[node])
-    assert world.until(lambda: client.is_ready)
+    client = Transactor(harness[node])
+    assert harness.until(lambda: client.is_ready)
     client.declare()
-    assert world.until(lambda: bool(client.control.declared_ids))
+    assert harness.until(lambda: bool(client.control.declared_ids))
     return client
 
 
-def took(world: World, client: Transactor, count: int, *, settled: bool = False) -> list[int]:
+def took(harness: ClusterHarness, client: Transactor, count: int, *, settled: bool = False) -> list[int]:
     """It took so many messages off q in its transaction: which ones."""
     client.request("q", count)
-    assert world.until(lambda: len(client.receivers["q"].unsettled) >= count)
+    assert harness.until(lambda: len(client.receivers["q"].unsettled) >= count)
     numbers = [*client.receivers["q"].unsettled][:count]
     client.take("q", numbers, settled=settled)
-    world.run(0.05)
+    harness.run(0.05)
     return numbers
 
 
-def numbers_on(world: World, name: str) -> list[int]:
-    assert world.same_everywhere(name)
-    member = next(member for member in world.members.values() if member.serves)
+def numbers_on(harness: ClusterHarness, name: str) -> list[int]:
+    assert harness.same_everywhere(name)
+    member = next(member for member in harness.members.values() if member.serves)
     return [number for _, number in member.contents(name)]
 
 
@@ -75,363 +74,363 @@ def discharged(client: Transactor) -> int:
 
 
 def test_a_commit_is_everywhere_when_it_is_confirmed() -> None:  # D53, D63
-    world = started()
-    filled(world, range(10))
-    client = begun(world)
-    took(world, client, 3)
+    harness = started()
+    filled(harness, range(10))
+    client = begun(harness)
+    took(harness, client, 3)
     client.send("q", [100, 101], size_bytes=1000)
     client.send("r", [102], size_bytes=200_000)
     client.send("r", [103], durable=False)
-    world.run(0.2)
-    assert numbers_on(world, "q") == [*range(10)]
-    assert numbers_on(world, "r") == []
+    harness.run(0.2)
+    assert numbers_on(harness, "q") == [*range(10)]
+    assert numbers_on(harness, "r") == []
     asked = client.discharge()
-    assert world.until(lambda: asked in client.control.confirmed)
-    world.run(0.2)
-    assert numbers_on(world, "q") == [*range(3, 10), 100, 101]
-    assert numbers_on(world, "r") == [102, 103]
+    assert harness.until(lambda: asked in client.control.confirmed)
+    harness.run(0.2)
+    assert numbers_on(harness, "q") == [*range(3, 10), 100, 101]
+    assert numbers_on(harness, "r") == [102, 103]
     assert client.receivers["q"].unsettled == {}
-    other = Receiver(world[3], "r")
-    world.run(0.1)
+    other = Receiver(harness[3], "r")
+    harness.run(0.1)
     other.request(10)
-    assert world.until(lambda: [number for number, _ in other.order] == [102, 103])
-    assert all(not member.broker.transactions.taken for member in world.members.values())
+    assert harness.until(lambda: [number for number, _ in other.order] == [102, 103])
+    assert all(not member.broker.transactions.taken for member in harness.members.values())
 
 
 def test_a_rollback_leaves_nothing() -> None:  # D53
-    world = started()
-    filled(world, range(4))
-    client = begun(world)
-    took(world, client, 2, settled=True)
+    harness = started()
+    filled(harness, range(4))
+    client = begun(harness)
+    took(harness, client, 2, settled=True)
     client.send("r", [100])
     asked = client.discharge(fail=True)
-    assert world.until(lambda: asked in client.control.confirmed)
-    world.run(0.2)
-    assert numbers_on(world, "q") == [0, 1, 2, 3]
-    assert numbers_on(world, "r") == []
-    other = Receiver(world[2])
+    assert harness.until(lambda: asked in client.control.confirmed)
+    harness.run(0.2)
+    assert numbers_on(harness, "q") == [0, 1, 2, 3]
+    assert numbers_on(harness, "r") == []
+    other = Receiver(harness[2])
     client.leave()
-    world.run(0.2)
+    harness.run(0.2)
     other.request(10)
-    assert world.until(lambda: other.order == [(0, True), (1, True), (2, False), (3, False)]), other.order
+    assert harness.until(lambda: other.order == [(0, True), (1, True), (2, False), (3, False)]), other.order
 
 
 @pytest.mark.parametrize("settled", [False, True])
 def test_who_leaves_rolls_back(settled: bool) -> None:  # D6, D53
-    world = started()
-    filled(world, range(4))
-    client = begun(world)
-    took(world, client, 2, settled=settled)
+    harness = started()
+    filled(harness, range(4))
+    client = begun(harness)
+    took(harness, client, 2, settled=settled)
     client.send("r", [100])
     client.leave(lost=True)
-    other = Receiver(world[3])
-    world.run(0.3)
+    other = Receiver(harness[3])
+    harness.run(0.3)
     other.request(10)
-    assert world.until(lambda: sorted(number for number, _ in other.order) == [0, 1, 2, 3])
-    assert numbers_on(world, "r") == []
+    assert harness.until(lambda: sorted(number for number, _ in other.order) == [0, 1, 2, 3])
+    assert numbers_on(harness, "r") == []
 
 
 def test_what_it_takes_stays_its_own_while_the_queue_is_owned_elsewhere() -> None:  # D10, D12, D53
-    world = started()
-    filled(world, range(10))
-    client = begun(world)
-    numbers = took(world, client, 3)
-    other = Receiver(world[3])
-    world.run(0.1)
+    harness = started()
+    filled(harness, range(10))
+    client = begun(harness)
+    numbers = took(harness, client, 3)
+    other = Receiver(harness[3])
+    harness.run(0.1)
     other.request(100)
-    assert world.until(lambda: len(other.order) == 7), other.order
-    me = world[1].core.state.me
-    assert [world[2].core.owners.replicas["q"].acquired.get(at) for at in (1, 2, 3)] == [me, me, me]
+    assert harness.until(lambda: len(other.order) == 7), other.order
+    me = harness[1].core.state.me
+    assert [harness[2].core.owners.replicas["q"].acquired.get(at) for at in (1, 2, 3)] == [me, me, me]
     asked = client.discharge()
-    assert world.until(lambda: asked in client.control.confirmed)
-    world.run(0.2)
-    assert sorted(numbers_on(world, "q")) == [*range(3, 10)]
+    assert harness.until(lambda: asked in client.control.confirmed)
+    harness.run(0.2)
+    assert sorted(numbers_on(harness, "q")) == [*range(3, 10)]
     assert not {*numbers} & {number for number, _ in other.order}
 
 
 def test_a_member_that_dies_takes_its_transactions_along() -> None:  # D6, D53
-    world = started()
-    filled(world, range(5))
-    client = begun(world)
-    took(world, client, 3)
+    harness = started()
+    filled(harness, range(5))
+    client = begun(harness)
+    took(harness, client, 3)
     client.send("r", [100])
-    world.run(0.1)
-    world[1].kill()
-    other = Receiver(world[2])
-    world.run(0.5)
+    harness.run(0.1)
+    harness[1].kill()
+    other = Receiver(harness[2])
+    harness.run(0.5)
     other.request(10)
-    assert world.until(lambda: sorted(number for number, _ in other.order) == [0, 1, 2, 3, 4])
-    assert numbers_on(world, "r") == []
+    assert harness.until(lambda: sorted(number for number, _ in other.order) == [0, 1, 2, 3, 4])
+    assert numbers_on(harness, "r") == []
 
 
 def test_what_only_its_sender_heard_is_not_confirmed() -> None:  # D1, D3, D53
-    world = started()
-    filled(world, range(5))
-    client = begun(world)
-    took(world, client, 3)
+    harness = started()
+    filled(harness, range(5))
+    client = begun(harness)
+    took(harness, client, 3)
     client.send("r", [100])
-    world.run(0.1)
-    world.network.cut_egress(1)
+    harness.run(0.1)
+    harness.network.cut_egress(1)
     asked = client.discharge()
-    world.run(3)
+    harness.run(3)
     assert asked not in client.control.confirmed
     assert asked not in client.control.rejected
     assert client.connection.expelled
     client.leave(lost=True)
-    world.network.heal()
-    assert world.until(lambda: all(member.serves for member in world.members.values())), world.why()
-    world.run(0.3)
-    assert numbers_on(world, "q") == [0, 1, 2, 3, 4]
-    assert numbers_on(world, "r") == []
-    assert all(not member.broker.transactions.under_way for member in world.members.values())
-    assert all(not member.broker.transactions.taken for member in world.members.values())
+    harness.network.heal()
+    assert harness.until(lambda: all(member.serves for member in harness.members.values())), harness.why()
+    harness.run(0.3)
+    assert numbers_on(harness, "q") == [0, 1, 2, 3, 4]
+    assert numbers_on(harness, "r") == []
+    assert all(not member.broker.transactions.under_way for member in harness.members.values())
+    assert all(not member.broker.transactions.taken for member in harness.members.values())
 
 
 def test_a_member_without_a_majority_rolls_back_what_is_open() -> None:  # D53
-    world = started()
-    filled(world, range(5))
-    client = begun(world)
-    took(world, client, 3)
-    world.network.partition([1], [2, 3])
-    assert world.until(lambda: bool(client.connection.expelled))
-    assert not [*world[1].broker.transactions.open()]
+    harness = started()
+    filled(harness, range(5))
+    client = begun(harness)
+    took(harness, client, 3)
+    harness.network.partition([1], [2, 3])
+    assert harness.until(lambda: bool(client.connection.expelled))
+    assert not [*harness[1].broker.transactions.open()]
     client.leave(lost=True)
-    other = Receiver(world[2])
-    world.run(0.5)
+    other = Receiver(harness[2])
+    harness.run(0.5)
     other.request(10)
-    assert world.until(lambda: sorted(number for number, _ in other.order) == [0, 1, 2, 3, 4])
-    world.network.heal()
-    assert world.until(lambda: world[1].serves), world.why()
-    world.run(0.5)
-    assert sorted(numbers_on(world, "q")) == [0, 1, 2, 3, 4]
+    assert harness.until(lambda: sorted(number for number, _ in other.order) == [0, 1, 2, 3, 4])
+    harness.network.heal()
+    assert harness.until(lambda: harness[1].serves), harness.why()
+    harness.run(0.5)
+    assert sorted(numbers_on(harness, "q")) == [0, 1, 2, 3, 4]
 
 
 def test_a_queue_that_goes_before_rolls_it_back_everywhere() -> None:  # D49, D53
-    world = started()
-    filled(world, range(5))
-    client = begun(world)
-    took(world, client, 3)
+    harness = started()
+    filled(harness, range(5))
+    client = begun(harness)
+    took(harness, client, 3)
     client.send("r", [100])
-    world.run(0.1)
+    harness.run(0.1)
     done: list[Any] = []
-    nodes = world[2].broker.nodes
-    world[2].do(nodes.delete_queue, nodes.queues["r"], done.append)
-    world[2].settle()  # it is said, and not heard by node 1
+    nodes = harness[2].broker.nodes
+    harness[2].do(nodes.delete_queue, nodes.queues["r"], done.append)
+    harness[2].settle()  # it is said, and not heard by node 1
     asked = discharged(client)
-    assert world.until(lambda: asked in client.control.rejected)
+    assert harness.until(lambda: asked in client.control.rejected)
     assert client.control.rejected[asked] == ROLLBACK
-    world.run(0.2)
-    assert numbers_on(world, "q") == [0, 1, 2, 3, 4]
+    harness.run(0.2)
+    assert numbers_on(harness, "q") == [0, 1, 2, 3, 4]
     assert done == [None]
 
 
 def test_what_was_purged_meanwhile_rolls_it_back_everywhere() -> None:  # D53, D54, D61
-    world = started()
-    filled(world, range(10))
-    client = begun(world)
+    harness = started()
+    filled(harness, range(10))
+    client = begun(harness)
     done: list[Any] = []
-    world[2].do(world[2].broker.nodes.queues["q"].order.purge, done.append, "")
-    world[2].settle()
-    world[1].core.step()  # it hears the wish, and says the purge
+    harness[2].do(harness[2].broker.nodes.queues["q"].order.purge, done.append, "")
+    harness[2].settle()
+    harness[1].core.step()  # it hears the wish, and says the purge
     client.at_once()
     client.request("q", 3)
-    world[1].broker.nodes.queues["q"].dispatch()
+    harness[1].broker.nodes.queues["q"].dispatch()
     client.take("q", [0, 1, 2])
     client.send("r", [100])
     asked = discharged(client)
-    assert world.until(lambda: bool(done))
-    assert world.until(lambda: asked in client.control.rejected)
+    assert harness.until(lambda: bool(done))
+    assert harness.until(lambda: asked in client.control.rejected)
     assert client.control.rejected[asked] == ROLLBACK
-    world.run(0.2)
-    assert numbers_on(world, "q") == []
-    assert numbers_on(world, "r") == []
+    harness.run(0.2)
+    assert numbers_on(harness, "q") == []
+    assert numbers_on(harness, "r") == []
 
 
 @pytest.mark.parametrize("settled", [False, True])
 def test_purge_leaves_what_was_taken_in_a_transaction_before_it_was_heard(settled: bool) -> None:  # D53, D54
-    world = started()
-    filled(world, range(10))
-    client = begun(world)
-    took(world, client, 3, settled=settled)
+    harness = started()
+    filled(harness, range(10))
+    client = begun(harness)
+    took(harness, client, 3, settled=settled)
     client.send("r", [100])
-    world.run(0.2)
+    harness.run(0.2)
     client.at_once()
-    world[1].core.purges.wished(ControlMessage(MemberId(0, 0, 0), 0, {"queue": "q", "by": [0, 0, 0], "number": 0}))
+    harness[1].core.purges.wished(ControlMessage(MemberId(0, 0, 0), 0, {"queue": "q", "by": [0, 0, 0], "number": 0}))
     asked = discharged(client)
-    assert world.until(lambda: asked in client.control.confirmed)
-    world.run(0.2)
-    assert not [failure for member in world.members.values() for failure in member.failures]
-    assert numbers_on(world, "q") == []
-    assert numbers_on(world, "r") == [100]
-    assert [member.core.owners.replicas["q"].queue.messages for member in world.members.values()] == [0, 0, 0]
+    assert harness.until(lambda: asked in client.control.confirmed)
+    harness.run(0.2)
+    assert not [failure for member in harness.members.values() for failure in member.failures]
+    assert numbers_on(harness, "q") == []
+    assert numbers_on(harness, "r") == [100]
+    assert [member.core.owners.replicas["q"].queue.messages for member in harness.members.values()] == [0, 0, 0]
 
 
 def test_what_is_rejected_in_it_is_moved_with_it() -> None:  # D5, D53
-    world = started()
-    filled(world, range(5))
-    client = begun(world)
+    harness = started()
+    filled(harness, range(5))
+    client = begun(harness)
     client.request("q", 4)
-    assert world.until(lambda: len(client.receivers["q"].unsettled) == 4)
+    assert harness.until(lambda: len(client.receivers["q"].unsettled) == 4)
     client.take("q", [0], REJECT)
     client.take("q", [1], REJECT, settled=True)
     client.take("q", [2], RELEASE)
     client.take("q", [3], ACCEPT)
     client.send("r", [100])
     asked = client.discharge()
-    assert world.until(lambda: asked in client.control.confirmed)
-    world.run(0.2)
-    assert numbers_on(world, "q") == [2, 4]
-    assert numbers_on(world, "dead") == [0, 1]
-    assert numbers_on(world, "r") == [100]
+    assert harness.until(lambda: asked in client.control.confirmed)
+    harness.run(0.2)
+    assert numbers_on(harness, "q") == [2, 4]
+    assert numbers_on(harness, "dead") == [0, 1]
+    assert numbers_on(harness, "r") == [100]
 
 
 @pytest.mark.parametrize("wait_s", [0.02, 0.1, 0.4])
 def test_a_newcomer_has_all_of_it_or_nothing(wait_s: float) -> None:  # D18, D20, D53
-    world = started()
-    filled(world, range(200))
-    world[3].kill()
-    client = begun(world)
-    took(world, client, 50)
+    harness = started()
+    filled(harness, range(200))
+    harness[3].kill()
+    client = begun(harness)
+    took(harness, client, 50)
     client.send("q", [*range(300, 350)], size_bytes=5000)
     client.send("r", [*range(400, 450)])
-    world[3].start()
-    world.run(wait_s)
+    harness[3].start()
+    harness.run(wait_s)
     asked = client.discharge()
-    assert world.until(lambda: asked in client.control.confirmed)
-    assert world.until(lambda: world[3].serves), world.why()
-    world.run(0.3)
-    assert numbers_on(world, "q") == [*range(50, 200), *range(300, 350)]
-    assert numbers_on(world, "r") == [*range(400, 450)]
+    assert harness.until(lambda: asked in client.control.confirmed)
+    assert harness.until(lambda: harness[3].serves), harness.why()
+    harness.run(0.3)
+    assert numbers_on(harness, "q") == [*range(50, 200), *range(300, 350)]
+    assert numbers_on(harness, "r") == [*range(400, 450)]
 
 
 def test_distributed_ones_are_refused() -> None:  # D63
-    world = started()
-    client = Transactor(world[1])
-    assert world.until(lambda: client.is_ready)
+    harness = started()
+    client = Transactor(harness[1])
+    assert harness.until(lambda: client.is_ready)
     asked = client.declare(b"xid")
-    assert world.until(lambda: asked in client.control.rejected)
+    assert harness.until(lambda: asked in client.control.rejected)
     assert client.control.rejected[asked] == "amqp:not-implemented"
     assert "declare a local one" in client.control.why_rejected[asked]
 
 
 def test_a_store_with_a_transaction_in_doubt_is_no_members() -> None:  # D63
     """Its end would be this member's alone."""
-    world = started(1)
-    member = world[1]
+    harness = started(1)
+    member = harness[1]
     inner = member.store.transactions.begin(0, xid=b"xid")
     inner.put(member.broker.nodes.queues["q"].queue_id, b"content", 0)
     member.do(inner.prepare, 0)
-    world.run(0.1)
+    harness.run(0.1)
     member.kill()
     member.start()
-    assert world.until(lambda: bool(member.failures))
+    assert harness.until(lambda: bool(member.failures))
     assert "in doubt" in str(member.failures[0])
     assert not member.serves
 
 
 def test_it_is_not_about_two_stores() -> None:  # D53, D67
-    world = started()
+    harness = started()
     done: list[Any] = []
-    world[1].do(world[1].broker.nodes.create_queue, "own", {"replicated": False}, done.append)
-    assert world.until(lambda: bool(done))
-    client = Transactor(world[1], ("q", "own"))
-    assert world.until(lambda: client.is_ready)
+    harness[1].do(harness[1].broker.nodes.create_queue, "own", {"replicated": False}, done.append)
+    assert harness.until(lambda: bool(done))
+    client = Transactor(harness[1], ("q", "own"))
+    assert harness.until(lambda: client.is_ready)
     for number, names in enumerate((("own", "q"), ("own",), ("q",))):
         client.declare()
-        world.run(0.1)
+        harness.run(0.1)
         for name in names:
             client.send(name, [number])
         asked = client.discharge()
-        world.run(0.3)
+        harness.run(0.3)
         assert (asked in client.control.confirmed) == (len(names) == 1), names
         assert (asked in client.control.rejected) == (len(names) == 2), names
     assert client.control.rejected.popitem()[1] == ROLLBACK
-    assert numbers_on(world, "q") == [2]
-    assert world[1].broker.nodes.queues["own"].messages == 1
+    assert numbers_on(harness, "q") == [2]
+    assert harness[1].broker.nodes.queues["own"].messages == 1
 
 
 def test_what_does_not_last_goes_with_it() -> None:  # D53
     """A request is taken, and its answer put on a queue of the client's own."""
-    world = started()
+    harness = started()
     made: list[Any] = []
-    world[1].do(lambda: made.append(world[1].broker.nodes.add_queue("answers", {})))
-    filled(world, range(3))
-    client = Transactor(world[1], ("q", "answers"))
-    assert world.until(lambda: client.is_ready)
+    harness[1].do(lambda: made.append(harness[1].broker.nodes.add_queue("answers", {})))
+    filled(harness, range(3))
+    client = Transactor(harness[1], ("q", "answers"))
+    assert harness.until(lambda: client.is_ready)
     client.declare()
-    assert world.until(lambda: bool(client.control.declared_ids))
-    took(world, client, 2)
+    assert harness.until(lambda: bool(client.control.declared_ids))
+    took(harness, client, 2)
     client.send("answers", [7], durable=False)
-    world.run(0.1)
+    harness.run(0.1)
     assert made[0].messages == 0
     asked = client.discharge()
-    assert world.until(lambda: asked in client.control.confirmed)
+    assert harness.until(lambda: asked in client.control.confirmed)
     assert made[0].messages == 1
-    assert numbers_on(world, "q") == [2]
+    assert numbers_on(harness, "q") == [2]
 
 
 def test_where_a_dead_letter_does_not_last_it_stays_as_long_as_that_queue_says() -> None:
-    world = started()
+    harness = started()
     made: list[Any] = []
-    world[1].do(lambda: made.append(world[1].broker.nodes.add_queue("dead here", {"message-ttl-ms": 5000})))
-    queue = world[1].broker.nodes.queues["q"]
-    world[1].do(world[1].broker.nodes.change_queue, queue, {"dead-letter-address": "dead here"}, made.append)
-    assert world.until(lambda: len(made) == 2)
+    harness[1].do(lambda: made.append(harness[1].broker.nodes.add_queue("dead here", {"message-ttl-ms": 5000})))
+    queue = harness[1].broker.nodes.queues["q"]
+    harness[1].do(harness[1].broker.nodes.change_queue, queue, {"dead-letter-address": "dead here"}, made.append)
+    assert harness.until(lambda: len(made) == 2)
     assert made[1] is None
-    filled(world, range(1))
-    client = begun(world)
+    filled(harness, range(1))
+    client = begun(harness)
     client.request("q", 1)
-    assert world.until(lambda: bool(client.receivers["q"].unsettled))
+    assert harness.until(lambda: bool(client.receivers["q"].unsettled))
     client.take("q", [0], REJECT)
     client.discharge()
-    assert world.until(lambda: made[0].messages == 1)
-    world.run(4)
+    assert harness.until(lambda: made[0].messages == 1)
+    harness.run(4)
     assert made[0].messages == 1
-    assert world.until(lambda: made[0].messages == 0, 5)
+    assert harness.until(lambda: made[0].messages == 0, 5)
 
 
 def test_what_is_heard_of_it_takes_its_room_once() -> None:
     """Until others have it, too, it is on its queue, and its client is not told yet."""
-    world = started()
+    harness = started()
     made: list[Any] = []
     limits = {"max-messages": 5, "overflow": "reject"}
-    world[1].do(world[1].broker.nodes.change_queue, world[1].broker.nodes.queues["q"], limits, made.append)
-    assert world.until(lambda: made == [None])
-    client = begun(world)
+    harness[1].do(harness[1].broker.nodes.change_queue, harness[1].broker.nodes.queues["q"], limits, made.append)
+    assert harness.until(lambda: made == [None])
+    client = begun(harness)
     client.send("q", range(3))
-    world.run(0.1)
-    sender = Sender(world[1])
-    world.run(0.1)
+    harness.run(0.1)
+    sender = Sender(harness[1])
+    harness.run(0.1)
     for node in (2, 3):
-        world[node].is_disk_slow = True
+        harness[node].is_disk_slow = True
     asked = client.discharge()
-    assert world.until(lambda: world[1].broker.nodes.queues["q"].messages == 3)
+    assert harness.until(lambda: harness[1].broker.nodes.queues["q"].messages == 3)
     assert asked not in client.control.confirmed
     sender.send([10])
-    world.run(0.1)
+    harness.run(0.1)
     sender.send([11])
-    assert world.until(lambda: world[1].broker.nodes.queues["q"].messages == 5), sender.rejected
+    assert harness.until(lambda: harness[1].broker.nodes.queues["q"].messages == 5), sender.rejected
     sender.send([12])
-    assert world.until(lambda: 12 in sender.rejected)
+    assert harness.until(lambda: 12 in sender.rejected)
     for node in (2, 3):
-        world[node].hurry_disk()
-    assert world.until(lambda: asked in client.control.confirmed)
-    assert numbers_on(world, "q") == [0, 1, 2, 10, 11]
+        harness[node].hurry_disk()
+    assert harness.until(lambda: asked in client.control.confirmed)
+    assert numbers_on(harness, "q") == [0, 1, 2, 10, 11]
 
 
 def test_alone_in_a_cluster() -> None:  # D53
-    world = started(1)
-    filled_by = Sender(world[1])
-    world.run(0.1)
+    harness = started(1)
+    filled_by = Sender(harness[1])
+    harness.run(0.1)
     filled_by.send(range(4))
-    assert world.until(lambda: len(filled_by.confirmed) == 4)
-    client = begun(world)
-    took(world, client, 2)
+    assert harness.until(lambda: len(filled_by.confirmed) == 4)
+    client = begun(harness)
+    took(harness, client, 2)
     client.send("r", [100, 101])
     asked = client.discharge()
-    assert world.until(lambda: asked in client.control.confirmed)
-    assert numbers_on(world, "q") == [2, 3]
-    assert numbers_on(world, "r") == [100, 101]
+    assert harness.until(lambda: asked in client.control.confirmed)
+    assert numbers_on(harness, "q") == [2, 3]
+    assert numbers_on(harness, "r") == [100, 101]
 
 
 def attempt(*puts: int, takes: tuple[int, ...] = (), done: bool | None = None) -> Attempt:

@@ -6,38 +6,37 @@ import pytest
 
 from cairnmq.cluster.health.not_serving_log import LONG_S
 from cairnmq.cluster.kernel.phases import UPDATING
-
-from .world import Member, Sender, World
+from tests.harness.cluster.cluster_harness import ClusterHarness, Sender, SimulatedMember
 
 WAITS = "no clients were served here"
 
 
 def test_who_serves_nobody_for_long_says_why_once(caplog: pytest.LogCaptureFixture) -> None:
     """At its start, and where it has lost the others; who serves says nothing, nor does one whose trouble was short."""
-    world = World()
-    world[1].start()
-    world.run(LONG_S - 1)
+    harness = ClusterHarness()
+    harness[1].start()
+    harness.run(LONG_S - 1)
     assert WAITS not in caplog.text
-    world.run(20)
+    harness.run(20)
     [told] = [line for line in caplog.messages if WAITS in line]
     assert "this broker has no majority of its cluster (phase: outside; 0 of 3 members are connected" in told
     assert "missing: nodes 1, 2, 3" in told
     assert "--cluster-force" in told
     for node in (2, 3):
-        world[node].start()
-    assert world.until(lambda: all(member.serves for member in world.members.values())), world.why()
+        harness[node].start()
+    assert harness.until(lambda: all(member.serves for member in harness.members.values())), harness.why()
     caplog.clear()
-    world.network.partition([3], [1, 2])
-    world.run(3)
-    world.network.heal()
-    world.run(30)
+    harness.network.partition([3], [1, 2])
+    harness.run(3)
+    harness.network.heal()
+    harness.run(30)
     assert WAITS not in caplog.text
-    world.network.partition([3], [1, 2])
-    world.run(30)
+    harness.network.partition([3], [1, 2])
+    harness.run(30)
     assert caplog.text.count(WAITS) == 1
 
 
-class SlowWhenUpdated(Member):
+class SlowWhenUpdated(SimulatedMember):
     """Its disk does not finish what it is brought until somebody hurries it."""
 
     def _durable(self, lsn: int) -> None:
@@ -47,21 +46,21 @@ class SlowWhenUpdated(Member):
 
 def test_member_that_is_brought_up_to_date_says_how_far_it_is(caplog: pytest.LogCaptureFixture) -> None:  # B4, B5
     """Its log advises to wait, not to throw away what the others have."""
-    world = World(member=SlowWhenUpdated).start()
-    sender = Sender(world[1])
-    world.run(0.2)
-    world[3].kill()
+    harness = ClusterHarness(member=SlowWhenUpdated).start()
+    sender = Sender(harness[1])
+    harness.run(0.2)
+    harness[3].kill()
     sender.send(range(5000))
-    assert world.until(lambda: len(sender.confirmed) == 5000)
-    world[3].start()
-    assert world.until(lambda: WAITS in caplog.text, 2 * LONG_S)
+    assert harness.until(lambda: len(sender.confirmed) == 5000)
+    harness[3].start()
+    assert harness.until(lambda: WAITS in caplog.text, 2 * LONG_S)
     [told] = [line for line in caplog.messages if WAITS in line]
     assert "phase: updating" in told
-    assert f"{world[3].core.receiver.received:,} of 5,000 messages received" in told
+    assert f"{harness[3].core.receiver.received:,} of 5,000 messages received" in told
     assert "Wait: no action is needed" in told
     assert "--cluster-force" not in told
-    assert world[3].core.receiver.received == 5000
-    world[3].lives = 1
-    world[3].hurry_disk()
-    assert world.until(lambda: world[3].serves, 60), world.why()
+    assert harness[3].core.receiver.received == 5000
+    harness[3].lives = 1
+    harness[3].hurry_disk()
+    assert harness.until(lambda: harness[3].serves, 60), harness.why()
 

@@ -21,10 +21,9 @@ from cairnmq.cluster.group.frame import (
 )
 from cairnmq.cluster.group.group_events import MemberRefused
 from cairnmq.cluster.group.member_id import MemberId
+from tests.harness.cluster import total_order as order
 from tests.harness.cluster.memory_bus import MemoryNetwork
 from tests.harness.cluster.memory_group import memory_member
-
-from ..cluster import order
 
 
 @cache

@@ -11,4 +11,5 @@ with; a *scenario* is a scripted course of events; a *world* is a part of the pr
 | `tools`, `columns`, `analysis`, `spark`, `sidecars` | stores with a known history, and models of the answers |
 | `router`, `clients`, `amqp` | connections over real sockets, and values of all AMQP types |
 | `security` | users, quotas, connectors |
+| `cluster` | groups, members and clients of a cluster: simulated from a seed, and real ones in a lab |
 """

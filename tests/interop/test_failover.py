@@ -26,7 +26,7 @@ from proton import Message
 from cairnmq.tools.lab.cluster_lab import unavailable_reason
 from cairnmq.tools.lab.cluster_lab_conf import address
 from tests.clients.peers import Peer
-from tests.cluster.real import PORT, Life, a_life, die_with_me
+from tests.harness.cluster.real_cluster import PORT, RealScenario, end_with_parent, real_scenario
 
 from .programs import HERE, Program
 
@@ -40,16 +40,16 @@ HERS, OURS = 1, 3
 
 
 @pytest.fixture(scope="module")
-def one_life(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Life]:
+def one_life(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealScenario]:
     reason = unavailable_reason()
     if reason:
         pytest.skip(f"no corosync: {reason}")
-    with a_life(tmp_path_factory.mktemp("life")) as made:
+    with real_scenario(tmp_path_factory.mktemp("life")) as made:
         yield made
 
 
 @pytest.fixture
-def life(one_life: Life) -> Life:
+def life(one_life: RealScenario) -> RealScenario:
     """All its members serve, also the one that the test before stopped, and it tells clients of the others."""
     one_life.wait(one_life.serve_again, "they serve again")
     one_life.wait(lambda: one_life.tells_of_others(HERS), "it knows the others")
@@ -109,12 +109,12 @@ def queue(request: pytest.FixtureRequest) -> str:
 
 
 @contextmanager
-def started(life: Life, program: Program, *arguments: object) -> Iterator[subprocess.Popen[str]]:
+def started(life: RealScenario, program: Program, *arguments: object) -> Iterator[subprocess.Popen[str]]:
     """The program, run beside a member; it ends well."""
     command, environment = program
     with subprocess.Popen(
         life.lab.command(OURS, [*command, *map(str, arguments)]), env={**os.environ, **environment},
-        stdout=subprocess.PIPE, text=True, preexec_fn=die_with_me,
+        stdout=subprocess.PIPE, text=True, preexec_fn=end_with_parent,
     ) as client:  # fmt: skip
         try:
             yield client
@@ -125,14 +125,14 @@ def started(life: Life, program: Program, *arguments: object) -> Iterator[subpro
 
 
 @contextmanager
-def connected(life: Life) -> Iterator[Peer]:
+def connected(life: RealScenario) -> Iterator[Peer]:
     with life.lab.inside(OURS):
         peer = Peer(PORT, host=address(OURS))
     yield peer
     peer.close()
 
 
-def sent_away(life: Life) -> list[str]:
+def sent_away(life: RealScenario) -> list[str]:
     """What those that went on said if they sent clients away: daemons that get no turn for a second lose each other."""
     return [line for node in (2, 3) for line in life.brokers[node].lines if "clients are sent away" in line]
 
@@ -145,7 +145,7 @@ def numbered(numbers: range) -> list[Message]:
     ]
 
 
-def sends(life: Life, program: Program, queue: str, known: int) -> None:
+def sends(life: RealScenario, program: Program, queue: str, known: int) -> None:
     """*known*: how many places it is given."""
     places = [f"{address(node)}:{PORT}" for node in (1, 2, 3)[:known]]
     with started(life, program, "send", queue, COUNT, *places) as client:
@@ -165,17 +165,19 @@ def sends(life: Life, program: Program, queue: str, known: int) -> None:
     assert len(found) - len(once) <= MOST_UNDER_WAY
 
 
-def test_it_sends_on(life: Life, client: Program, queue: str) -> None:  # D1, D28, D36
+def test_it_sends_on(life: RealScenario, client: Program, queue: str) -> None:  # D1, D28, D36
     """All is confirmed, and there in order; what was under way may be there twice."""
     sends(life, client, queue, 1)
 
 
-def test_it_sends_on_if_it_knows_all(life: Life, cpp_client: Program, queue: str) -> None:  # D1, D28
+def test_it_sends_on_if_it_knows_all(life: RealScenario, cpp_client: Program, queue: str) -> None:  # D1, D28
     sends(life, cpp_client, queue, 3)
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "stopped"])
-def test_it_receives_on(life: Life, client: Program, queue: str, how: signal.Signals) -> None:  # D2, D3, D4, D36
+def test_it_receives_on(
+    life: RealScenario, client: Program, queue: str, how: signal.Signals
+) -> None:  # D2, D3, D4, D36
     """All comes, in order on each connection; what comes again says so, and is none that was settled."""
     said = []
     with connected(life) as peer:
@@ -194,7 +196,7 @@ def test_it_receives_on(life: Life, client: Program, queue: str, how: signal.Sig
     hold_to_the_promises(life, said)
 
 
-def hold_to_the_promises(life: Life, said: list[list[str]]) -> None:
+def hold_to_the_promises(life: RealScenario, said: list[list[str]]) -> None:
     lives: list[list[tuple[int, bool]]] = []
     """What came on each connection, and whether it was marked."""
     seen: set[int] = set()

@@ -1,4 +1,4 @@
-"""What members say, as one of them hears it: all hear the same."""
+"""Records the control messages of a cluster, as one of its members receives them: all receive the same."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 from cairnmq.cluster.kernel import events
 from cairnmq.cluster.kernel.inbox import ReceivedEvent
-
-from .world import World
+from tests.harness.cluster.cluster_harness import ClusterHarness
 
 
 class Said(NamedTuple):
@@ -22,10 +21,10 @@ class Said(NamedTuple):
         return event.about if isinstance(event, events.ControlEvent) else {}
 
 
-def overhear(world: World, at: int) -> list[Said]:
+def overhear(harness: ClusterHarness, at: int) -> list[Said]:
     """All that is heard from now on by the member *at*, but acknowledgements and signs of life."""
     said: list[Said] = []
-    apply_loop = world[at].core.apply_loop
+    apply_loop = harness[at].core.apply_loop
     apply = apply_loop.apply
 
     def overheard(received: ReceivedEvent) -> None:

@@ -1,4 +1,4 @@
-"""A cluster whose queue `q` is followed by a broker at another site, and the line between them in a test's hands."""
+"""A harness of a cluster whose queue `q` is followed from another site; the test controls the line between them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from cairnmq.amqp.native.proton_ffi import ACCEPTED
 from cairnmq.channel.ports import Delivery, Error, Open, Outcome, Terminus
 from cairnmq.cluster.kernel.inbox import ReceivedEvent
 from cairnmq.cluster.member import ClusterMember
-
-from ..broker.following_world import Attached, Contents, FollowerSide, Outward, To
-from ..broker.world import FakeTerminal
-from ..broker.world import World as Broker
-from .world import Member, World
+from tests.broker.following_world import Attached, Contents, FollowerSide, Outward, To
+from tests.broker.world import FakeTerminal
+from tests.broker.world import World as Broker
+from tests.harness.cluster.cluster_harness import ClusterHarness, SimulatedMember
 
 MEMORY_BYTES = 64 << 20
 OBSERVER = 3
@@ -42,7 +41,7 @@ class ObservedCore(ClusterMember):
             del self.apply_loop.apply
 
 
-class ObservedMember(Member):
+class ObservedMember(SimulatedMember):
     core_type = ObservedCore
 
 
@@ -51,10 +50,10 @@ class Sites(FollowerSide):
 
     def __init__(self, seed: int = 0, *, size: int = 3, observed: bool = True, **arguments: Any) -> None:
         """*observed*: what the queue has been is known, so no message may be too long to be there at once."""
-        self.cluster = World(size, seed, member=ObservedMember).start()
+        self.cluster = ClusterHarness(size, seed, member=ObservedMember).start()
         self.follower = Broker(MEMORY_BYTES)
         self.to = To()
-        self.link: tuple[Member, FakeTerminal, Attached] | None = None
+        self.link: tuple[SimulatedMember, FakeTerminal, Attached] | None = None
         """The member that serves, and the ends of the link."""
         self.heard: deque[Delivery] = deque()
         self._confirmed = 0

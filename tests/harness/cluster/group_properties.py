@@ -1,4 +1,4 @@
-"""What every group must do, in memory and on corosync: one suite for both."""
+"""Properties of every group, in memory and on corosync: one suite for both."""
 
 from __future__ import annotations
 
@@ -6,23 +6,22 @@ import pytest
 
 from cairnmq.cluster.group.group import MAX_PAYLOAD_BYTES, GroupError
 from cairnmq.cluster.group.group_events import Configuration, EventBatch, GroupFailed, MemberRefused, Quorum
+from tests.harness.cluster import total_order as order
+from tests.harness.cluster.group_harness import NODES, GroupHarness, payloads
 
-from . import order
-from .worlds import NODES, World, payloads
 
-
-class GroupLaws:
-    """Derive from it, and say what `world` is."""
+class GroupProperties:
+    """A suite: derive from it, and define the fixture `harness`."""
 
     @pytest.fixture
-    def three(self, world: World) -> World:
+    def three(self, harness: GroupHarness) -> GroupHarness:
         """A group of three."""
-        world.form()
-        return world
+        harness.form()
+        return harness
 
     # ---- order ------------------------------------------------------------------------------------------------------
 
-    def test_all_hear_one_order(self, three: World) -> None:  # D15
+    def test_all_hear_one_order(self, three: GroupHarness) -> None:  # D15
         for number in range(300):
             for node in NODES:
                 three.say(node, b"%d of %d" % (number, node))
@@ -37,33 +36,33 @@ class GroupLaws:
             assert order.by_sender(three.heard[1], me) == [b"%d of %d" % (number, node) for number in range(300)]
             assert three.members[node].in_flight_bytes == 0
 
-    def test_small_events_travel_together(self, three: World) -> None:  # D55
+    def test_small_events_travel_together(self, three: GroupHarness) -> None:  # D55
         for number in range(1000):
             assert three.members[1].multicast(b"%060d" % number)
         three.until(lambda: len(payloads(three.heard[2])) == 1000, "all is heard")
         batches = [event for event in three.heard[2] if isinstance(event, EventBatch)]
         assert len(batches) <= 1000 // 40
 
-    def test_configurations_stand_at_one_place_among_the_events(self, world: World) -> None:
-        world.form(1, 2)
+    def test_configurations_stand_at_one_place_among_the_events(self, harness: GroupHarness) -> None:
+        harness.form(1, 2)
         for number in range(50):
-            world.say(1, b"a %d" % number)
-            world.say(2, b"b %d" % number)
+            harness.say(1, b"a %d" % number)
+            harness.say(2, b"b %d" % number)
             if number == 20:
-                world.add(3)
-            world.step()
-        world.until(lambda: world.together(*NODES), "the third is in")
-        world.say(3, b"last")
-        world.all_heard(b"last")
-        order.check(world.lives)
-        joined = world.last(3)
+                harness.add(3)
+            harness.step()
+        harness.until(lambda: harness.together(*NODES), "the third is in")
+        harness.say(3, b"last")
+        harness.all_heard(b"last")
+        order.check(harness.lives)
+        joined = harness.last(3)
         assert joined is not None
-        assert joined.joined == (world.members[3].me,)
-        assert joined == world.last(1) == world.last(2)
+        assert joined.joined == (harness.members[3].me,)
+        assert joined == harness.last(1) == harness.last(2)
 
     # ---- sizes and back-pressure ------------------------------------------------------------------------------------
 
-    def test_sizes(self, three: World) -> None:  # D52
+    def test_sizes(self, three: GroupHarness) -> None:  # D52
         largest = bytes(range(256)) * (MAX_PAYLOAD_BYTES // 256)
         three.say(1, b"", largest, b"x" * 5000, b"", b"end")
         three.all_heard(b"end")
@@ -72,23 +71,25 @@ class GroupLaws:
         with pytest.raises(GroupError, match="65537 bytes, the most is 65536"):
             three.members[1].multicast(b"x" * (MAX_PAYLOAD_BYTES + 1))
 
-    def test_what_is_under_way_is_bounded(self, world: World) -> None:  # D25
-        world.form(1, 2)
-        member = world.add(3, window_bytes=100_000)
-        world.until(lambda: world.together(*NODES), "the third is in")
+    def test_what_is_under_way_is_bounded(self, harness: GroupHarness) -> None:  # D25
+        harness.form(1, 2)
+        member = harness.add(3, window_bytes=100_000)
+        harness.until(lambda: harness.together(*NODES), "the third is in")
         taken = 0
         while member.multicast(b"%04d" % taken + bytes(2000)):
             taken += 1
             assert taken < 100, "no end"
         assert 40 <= taken <= 50
         assert member.in_flight_bytes <= 100_000
-        world.until(lambda: member.in_flight_bytes == 0, "all came back")
-        world.say(3, b"more")
-        world.all_heard(b"more")
+        harness.until(lambda: member.in_flight_bytes == 0, "all came back")
+        harness.say(3, b"more")
+        harness.all_heard(b"more")
         for node in NODES:
-            assert [each[:4] for each in payloads(world.heard[node])] == [b"%04d" % n for n in range(taken)] + [b"more"]
+            assert [each[:4] for each in payloads(harness.heard[node])] == [b"%04d" % n for n in range(taken)] + [
+                b"more"
+            ]
 
-    def test_try_again_loses_nothing(self, three: World) -> None:
+    def test_try_again_loses_nothing(self, three: GroupHarness) -> None:
         three.buses[2].refuse = 40
         for number in range(100):
             three.say(2, b"%d" % number)
@@ -97,20 +98,20 @@ class GroupLaws:
         assert payloads(three.heard[1]) == [b"%d" % number for number in range(100)]
         assert three.members[2].rejoined == 0
 
-    def test_not_yet_in_the_group(self, world: World) -> None:
-        member = world.add(1)
+    def test_not_yet_in_the_group(self, harness: GroupHarness) -> None:
+        member = harness.add(1)
         assert not member.multicast(b"early")
         assert member.me is None
         for _ in range(20):
-            world.step()
-            world.machines.wait(world.members.values())
-        assert world.last(1) is None, "one of three is not a majority"
+            harness.step()
+            harness.machines.wait(harness.members.values())
+        assert harness.last(1) is None, "one of three is not a majority"
         with pytest.raises(GroupError, match="joined before"):
             member.join("again")
 
     # ---- coming and going -------------------------------------------------------------------------------------------
 
-    def test_who_leaves_is_gone_and_comes_back_as_new(self, three: World) -> None:  # D59
+    def test_who_leaves_is_gone_and_comes_back_as_new(self, three: GroupHarness) -> None:  # D59
         before = three.members[3].me
         three.say(3, b"before")
         three.all_heard(b"before")
@@ -129,7 +130,7 @@ class GroupLaws:
         assert three.members[3].me != before
         order.check(three.lives)
 
-    def test_one_that_is_left_is_no_group(self, three: World) -> None:
+    def test_one_that_is_left_is_no_group(self, three: GroupHarness) -> None:
         three.remove(3)
         three.until(lambda: three.together(1, 2), "it is gone")
         three.remove(2)
@@ -145,7 +146,7 @@ class GroupLaws:
         assert last.founded
         order.check(three.lives)
 
-    def test_an_operator_says_that_one_is_enough(self, three: World) -> None:
+    def test_an_operator_says_that_one_is_enough(self, three: GroupHarness) -> None:
         three.remove(3)
         three.until(lambda: three.together(1, 2), "it is gone")
         three.remove(2)
@@ -163,7 +164,7 @@ class GroupLaws:
         three.until(lambda: three.members[1].me is None, "the usual rule holds again")
         order.check(three.lives)
 
-    def test_a_member_that_sleeps_holds_nobody_and_catches_up(self, three: World) -> None:
+    def test_a_member_that_sleeps_holds_nobody_and_catches_up(self, three: GroupHarness) -> None:
         for number in range(50):
             three.say(1, b"%d" % number)
         for node in (1, 2):
@@ -173,18 +174,18 @@ class GroupLaws:
         assert three.members[3].rejoined == 0
         order.check(three.lives)
 
-    def test_a_ghost_keeps_nobody_from_anything(self, world: World) -> None:
-        ghost = world.machines.bus(3, len(NODES))
-        ghost.join(world.name)
+    def test_a_ghost_keeps_nobody_from_anything(self, harness: GroupHarness) -> None:
+        ghost = harness.machines.bus(3, len(NODES))
+        ghost.join(harness.name)
         for _ in range(20):
             list(ghost.poll(100))
-            world.machines.wait(world.members.values())
-        world.form(1, 2)
-        world.say(1, b"without it")
-        world.all_heard(b"without it", 1, 2)
+            harness.machines.wait(harness.members.values())
+        harness.form(1, 2)
+        harness.say(1, b"without it")
+        harness.all_heard(b"without it", 1, 2)
         ghost.close()
 
-    def test_members_of_another_configuration_are_told(self, three: World) -> None:
+    def test_members_of_another_configuration_are_told(self, three: GroupHarness) -> None:
         three.remove(3)
         three.until(lambda: three.together(1, 2), "it is gone")
         three.add(3, configured=5)
@@ -204,7 +205,7 @@ class GroupLaws:
         assert isinstance(died, GroupFailed)
         assert "does not let this broker in: it is configured for 5 members, node" in died.reason
 
-    def test_a_foreign_name_is_another_group(self, three: World) -> None:
+    def test_a_foreign_name_is_another_group(self, three: GroupHarness) -> None:
         three.remove(3)
         three.until(lambda: three.together(1, 2), "it is gone")
         three.name, name = f"{three.name}-other", three.name
@@ -217,7 +218,7 @@ class GroupLaws:
 
     # ---- daemons and wires ------------------------------------------------------------------------------------------
 
-    def test_what_a_paused_daemon_kept_is_heard_by_nobody(self, three: World) -> None:  # rules 3 and 5
+    def test_what_a_paused_daemon_kept_is_heard_by_nobody(self, three: GroupHarness) -> None:  # rules 3 and 5
         before = three.members[3].me
         three.machines.pause_daemon(3)
         assert three.members[3].multicast(b"stale")
@@ -235,7 +236,7 @@ class GroupLaws:
             assert three.members[2].dropped > 0
         order.check(three.lives)
 
-    def test_a_minority_is_no_group(self, three: World) -> None:  # rule 4
+    def test_a_minority_is_no_group(self, three: GroupHarness) -> None:  # rule 4
         three.machines.partition([1, 2], [3])
         three.until(lambda: three.together(1, 2) and three.members[3].me is None, "they are parted")
         last = three.last(3)
@@ -252,7 +253,7 @@ class GroupLaws:
         assert b"without it" not in payloads(three.heard[3])
         order.check(three.lives)
 
-    def test_where_nobody_has_a_majority_the_group_ends(self, three: World) -> None:
+    def test_where_nobody_has_a_majority_the_group_ends(self, three: GroupHarness) -> None:
         three.machines.partition([1], [2], [3])
         three.until(lambda: not any(member.me for member in three.members.values()), "no group")
         three.machines.heal()
@@ -264,7 +265,7 @@ class GroupLaws:
         three.all_heard(b"again")
         order.check(three.lives)
 
-    def test_one_that_nobody_hears_is_out(self, three: World) -> None:  # rule 1
+    def test_one_that_nobody_hears_is_out(self, three: GroupHarness) -> None:  # rule 1
         three.machines.cut_egress(1)
         three.members[1].multicast(b"into the void")
         three.members[1].flush()
@@ -276,7 +277,7 @@ class GroupLaws:
         assert not any(b"into the void" in payloads(three.heard[node]) for node in (2, 3))
         order.check(three.lives)
 
-    def test_the_death_of_a_daemon_is_told_and_ends_the_member(self, three: World) -> None:  # rule 18
+    def test_the_death_of_a_daemon_is_told_and_ends_the_member(self, three: GroupHarness) -> None:  # rule 18
         three.machines.kill_daemon(3)
         three.until(lambda: isinstance(three.heard[3][-1], GroupFailed), "it is told")
         assert not three.members[3].multicast(b"no")
@@ -293,7 +294,7 @@ class GroupLaws:
     # ---- losses -----------------------------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("later", [True, False], ids=["in the middle", "at the end"])
-    def test_a_sender_whose_frame_is_lost_to_all_is_out(self, three: World, later: bool) -> None:  # rule 6
+    def test_a_sender_whose_frame_is_lost_to_all_is_out(self, three: GroupHarness, later: bool) -> None:  # rule 6
         before = three.members[2].me
         three.say(2, b"one")
         three.all_heard(b"one")
@@ -313,7 +314,7 @@ class GroupLaws:
         order.check(three.lives)
 
     @pytest.mark.parametrize("later", [True, False], ids=["in the middle", "at the end"])
-    def test_one_who_missed_a_frame_is_out(self, three: World, later: bool) -> None:  # rule 6
+    def test_one_who_missed_a_frame_is_out(self, three: GroupHarness, later: bool) -> None:  # rule 6
         three.say(2, b"one")
         three.all_heard(b"one")
         three.buses[3].drop_heard = lambda message: b"lost" in message.frame
@@ -329,12 +330,12 @@ class GroupLaws:
         assert three.members[1].rejoined == three.members[2].rejoined == 0
         order.check(three.lives)
 
-    def test_a_lost_welcome_is_asked_for_again(self, world: World) -> None:
-        world.form(1, 2)
-        member = world.add(3)
-        world.buses[3].drop_heard = lambda message: message.sender != world.buses[3].address
-        world.until(lambda: len(world.last(1).members) == 3, "it was let in")  # type: ignore[union-attr]
+    def test_a_lost_welcome_is_asked_for_again(self, harness: GroupHarness) -> None:
+        harness.form(1, 2)
+        member = harness.add(3)
+        harness.buses[3].drop_heard = lambda message: message.sender != harness.buses[3].address
+        harness.until(lambda: len(harness.last(1).members) == 3, "it was let in")  # type: ignore[union-attr]
         assert member.me is None
-        world.buses[3].drop_heard = lambda message: False
-        world.until(lambda: world.together(*NODES), "it is in, and knows")
-        order.check(world.lives)
+        harness.buses[3].drop_heard = lambda message: False
+        harness.until(lambda: harness.together(*NODES), "it is in, and knows")
+        order.check(harness.lives)

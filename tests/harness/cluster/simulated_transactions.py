@@ -15,9 +15,9 @@ from collections.abc import Callable, Container
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from .letters import written
-from .transactor import Source, Transactor
-from .world import ACCEPT, REJECT, RELEASE, Member
+from tests.harness.cluster.cluster_harness import ACCEPT, REJECT, RELEASE, SimulatedMember
+from tests.harness.cluster.numbered_messages import written
+from tests.harness.cluster.transaction_client import Source, Transactor
 
 QUEUES = ("q", "r")
 OnSend = Callable[[str, range, int], None]
@@ -52,7 +52,7 @@ class Attempt:
 class Worker:
     """A client, in its transaction."""
 
-    def __init__(self, member: Member, on_forward: Callable[[Source, Any, bool], None]) -> None:
+    def __init__(self, member: SimulatedMember, on_forward: Callable[[Source, Any, bool], None]) -> None:
         self.client = Transactor(member, QUEUES)
         self.client.write = written
         self.attempt: Attempt | None = None

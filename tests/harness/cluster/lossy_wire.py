@@ -2,7 +2,7 @@
 
 `tc netem` does that where the kernel has it. This does it anywhere, beside the kernel, from a seed:
 
-    python -m tests.cluster.lossy ONE OTHER PERCENT SEED
+    python -m tests.harness.cluster.lossy_wire ONE OTHER PERCENT SEED
 
 It ends when its input does. Frames keep what the kernel knows of them (`PACKET_VNET_HDR`), such as sums that are still
 to be computed.

@@ -1,5 +1,8 @@
-"""Several whole brokers in one thread: real stores on disks in memory, real brokers, the real core of the cluster on
-the in-process group, a manual clock, and clients at the level of channels. Everything is drawn from one seed."""
+"""A harness of whole cluster members in one thread, drawn from one seed.
+
+Stores (on disks in memory), brokers and members are real; the group engine is in memory, the clock is manual, and
+clients work at the level of channels.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +27,11 @@ from cairnmq.cluster.member import ClusterMember, MemberOptions
 from cairnmq.cluster.nodes.failover_addresses import ClientAddresses
 from cairnmq.cluster.replication.flow_control import LIMIT_BYTES
 from cairnmq.recovery.recover import recover
+from tests.broker.world import FakeTerminal, message, number_of
 from tests.harness.cluster.memory_bus import MemoryNetwork
 from tests.harness.cluster.memory_group import on_bus
-
-from ..broker.world import FakeTerminal, message, number_of
-from ..recovery.world import OPTIONS, MemoryWiring
-from ..store.small_disk import SmallDisk
+from tests.recovery.world import OPTIONS, MemoryWiring
+from tests.store.small_disk import SmallDisk
 
 ACCEPT, RELEASE, FAIL, REJECT = ACCEPTED, RELEASED, MODIFIED, REJECTED
 TICK_S = 0.01
@@ -63,7 +65,7 @@ class Connection:
         self.sent_elsewhere = elsewhere
 
 
-class Member:
+class SimulatedMember:
     """One machine with its disk, and the process on it if there is one."""
 
     core_type: type[ClusterMember] = ClusterMember
@@ -240,7 +242,9 @@ class Member:
 class Client(FakeTerminal):
     """A connection with one link."""
 
-    def __init__(self, member: Member, *, to_client: bool, address: str = "q", presettled: bool = False) -> None:
+    def __init__(
+        self, member: SimulatedMember, *, to_client: bool, address: str = "q", presettled: bool = False
+    ) -> None:
         super().__init__()
         self.member = member
         self.life = member.lives
@@ -278,7 +282,7 @@ class Client(FakeTerminal):
 
 
 class Sender(Client):
-    def __init__(self, member: Member, address: str = "q") -> None:
+    def __init__(self, member: SimulatedMember, address: str = "q") -> None:
         super().__init__(member, to_client=False, address=address)
         self.sent: list[int] = []
 
@@ -294,7 +298,7 @@ class Sender(Client):
 
 
 class Receiver(Client):
-    def __init__(self, member: Member, address: str = "q", *, presettled: bool = False) -> None:
+    def __init__(self, member: SimulatedMember, address: str = "q", *, presettled: bool = False) -> None:
         super().__init__(member, to_client=True, address=address, presettled=presettled)
         self.unsettled: dict[int, tuple[Any, bool]] = {}
         self.order: list[tuple[int, bool]] = []
@@ -346,19 +350,21 @@ class Receiver(Client):
         self.accepted += [number for number, state in deliveries if state == ACCEPTED]
 
 
-class World:
+class ClusterHarness:
     """A cluster."""
 
-    def __init__(self, size: int = 3, seed: int = 0, member: type[Member] = Member, detection_s: float = 0.1) -> None:
+    def __init__(
+        self, size: int = 3, seed: int = 0, member: type[SimulatedMember] = SimulatedMember, detection_s: float = 0.1
+    ) -> None:
         self.network = MemoryNetwork(size, seed, detection_s=detection_s)
         self.members = {node: member(self.network, node) for node in range(1, size + 1)}
         self.on_tick: Callable[[], None] = lambda: None
         """Called at the end of each."""
 
-    def __getitem__(self, node: int) -> Member:
+    def __getitem__(self, node: int) -> SimulatedMember:
         return self.members[node]
 
-    def start(self) -> World:
+    def start(self) -> ClusterHarness:
         for member in self.members.values():
             member.start()
         assert self.until(lambda: all(member.serves for member in self.members.values())), self.why()
@@ -393,13 +399,23 @@ class World:
         return all(one == contents[0] for one in contents)
 
 
-__all__ = ["ACCEPT", "FAIL", "REJECT", "RELEASE", "Client", "Member", "Receiver", "Sender", "World"]
+__all__ = ["ACCEPT", "FAIL", "REJECT", "RELEASE", "Client", "ClusterHarness", "Receiver", "Sender", "SimulatedMember"]
 
 
-def send(world: World, node: int, numbers: range) -> None:
+def send(harness: ClusterHarness, node: int, numbers: range) -> None:
     """A client of that node does, and hears that they are safe."""
-    sender = Sender(world[node])
-    assert world.until(lambda: sender.driver is not None)
+    sender = Sender(harness[node])
+    assert harness.until(lambda: sender.driver is not None)
     sender.send(numbers)
-    assert world.until(lambda: len(sender.confirmed) == len(numbers)), world.why()
+    assert harness.until(lambda: len(sender.confirmed) == len(numbers)), harness.why()
     sender.leave()
+
+
+def started(*queues: str, **arguments: Any) -> ClusterHarness:
+    """With these queues, and what is made on first use."""
+    harness = ClusterHarness().start()
+    done: list[Any] = []
+    for name in queues:
+        harness[1].do(harness[1].broker.nodes.create_queue, name, arguments, done.append)
+    assert harness.until(lambda: len(done) == len(queues))
+    return harness

@@ -1,6 +1,7 @@
-"""A life of a cluster, drawn from one seed: clients send and receive, and everything fails now and then.
+"""Scenarios of a simulated cluster, each drawn from a seed: clients send and receive while everything may fail.
 
-Afterwards all is mended, and the histories of the clients are held against what the members have (`histories`):
+At the end everything is repaired, and the histories of the clients are compared with what the members store
+(`histories`):
 
 * what was confirmed is on each queue it was sent to, or a client has accepted it there; from the queue `once` receivers
   take for good, so what is on its way to them when something fails may be lost, but nothing comes a second time (D1);
@@ -12,11 +13,13 @@ Afterwards all is mended, and the histories of the clients are held against what
   their queue, but where docs/explanation/cluster.md says otherwise;
 * what comes, and what is there, is what was sent, byte by byte;
 * all members have the same on every queue, at the same positions and with the same marks, and the same wiring (D15,
-  `alike`);
+  `consistency`);
 * of a transaction there is all or nothing, on all its queues, at all members (D53; `simulated_transactions`).
 
-`python -m tests.cluster.simulation SEED [RUNS [hangs]]` runs seeds from SEED on, on all cores, and names those that
-fail; with one run only the whole story is told. With `hangs` members hang and resume, and no network fails.
+    python -m tests.harness.cluster.simulation SEED [RUNS [hangs]]
+
+runs scenarios from SEED on, on all cores, and names the seeds that fail; a single run is reported in full. With `hangs`
+members hang and resume, and no network fails.
 """
 
 from __future__ import annotations
@@ -31,16 +34,25 @@ from typing import Any, NamedTuple
 from cairnmq.cluster.health.liveness import SILENCE_S
 from cairnmq.cluster.kernel.phases import SYNCED
 from cairnmq.cluster.replication.flow_control import LIMIT_BYTES
-
-from ..recovery.cores import little_garbage, on_all_cores
-from . import letters
-from .alike import checked
-from .histories import DEAD_LETTERS, Broken, Histories, keys
-from .simulated_faults import Faults
-from .simulated_management import CHANGING, EXCHANGE, Operations
-from .simulated_transactions import Worker
-from .transactor import Source
-from .world import ACCEPT, FAIL, REJECT, RELEASE, Client, Member, Receiver, Sender, World
+from tests.harness.cluster import numbered_messages as letters
+from tests.harness.cluster.cluster_harness import (
+    ACCEPT,
+    FAIL,
+    REJECT,
+    RELEASE,
+    Client,
+    ClusterHarness,
+    Receiver,
+    Sender,
+    SimulatedMember,
+)
+from tests.harness.cluster.consistency import checked
+from tests.harness.cluster.histories import DEAD_LETTERS, Broken, Histories, keys
+from tests.harness.cluster.simulated_faults import Faults
+from tests.harness.cluster.simulated_management import CHANGING, EXCHANGE, Operations
+from tests.harness.cluster.simulated_transactions import Worker
+from tests.harness.cluster.transaction_client import Source
+from tests.recovery.cores import little_garbage, on_all_cores
 
 FAN = "x"
 """An exchange that puts all on two queues."""
@@ -67,16 +79,18 @@ class Batch(NamedTuple):
 class Simulation:
     """One run."""
 
-    def __init__(self, seed: int, member: type[Member] = Member, steps: int = STEPS, *, hangs: bool = False) -> None:
+    def __init__(
+        self, seed: int, member: type[SimulatedMember] = SimulatedMember, steps: int = STEPS, *, hangs: bool = False
+    ) -> None:
         """*hangs*: members hang and resume; then nobody is excused for what it hands out late."""
         self.seed = seed
         self.random = random.Random(seed)
         self.size = self.random.choice((3, 3, 3, 4, 5))
-        self.world = World(self.size, seed, member, detection_s=self.random.choice((0.1, 0.1, 0.5)))
-        for each in self.world.members.values():
+        self.harness = ClusterHarness(self.size, seed, member, detection_s=self.random.choice((0.1, 0.1, 0.5)))
+        for each in self.harness.members.values():
             each.flow_limit_bytes = self.random.choice((5_000, 100_000, LIMIT_BYTES))
         silence_s = self.random.choice((0.3, 1.0, SILENCE_S))
-        for each in self.world.members.values():
+        for each in self.harness.members.values():
             each.silence_s = silence_s
         self.steps = steps
         self.numbers = 0
@@ -89,24 +103,24 @@ class Simulation:
         """Nodes whose stores have something that was brought to them."""
         self.log: list[str] = []
         self.met: Counter[str] = Counter()
-        self.world.on_tick = self.look_at_epochs
-        self.faults = Faults(self.world, self.random, self.note)
+        self.harness.on_tick = self.look_at_epochs
+        self.faults = Faults(self.harness, self.random, self.note)
         self.faults.hangs = self.histories.is_strict = hangs
         self.operations = Operations(self.histories, self.random, self.note)
 
     def run(self) -> None:
-        world = self.world.start()
+        harness = self.harness.start()
         self.declare()
         for _ in range(self.steps):
             self.act()
             for _ in range(self.random.choice((1, 1, 2, 5, 15))):
-                world.tick()
+                harness.tick()
                 self.look()
         self.mend()
         self.check()
 
     def declare(self) -> None:
-        member = self.world[1]
+        member = self.harness[1]
         done: list[object] = []
         nodes = member.broker.nodes
         policy = {"max-deliveries": 40, **self.random.choice(SHAPES)}
@@ -116,15 +130,15 @@ class Simulation:
             member.do(nodes.create_queue, name, {**arguments, **policy} if name == "q" else arguments, done.append)
         for name in (FAN, EXCHANGE):
             member.do(nodes.create_exchange, name, "fanout", {}, done.append)
-        assert self.world.until(lambda: len(done) == 7)
+        assert self.harness.until(lambda: len(done) == 7)
         for name in FANNED:
             member.do(nodes.bind, nodes.exchanges[FAN], nodes.queues[name], "", {}, done.append)
-        assert self.world.until(lambda: len(done) == 9)
+        assert self.harness.until(lambda: len(done) == 9)
 
     # ---- what happens ---------------------------------------------------------------------------------------------
 
     def note(self, text: str) -> None:
-        self.log.append(f"{self.world.network.clock.now_s:.2f} {text}")
+        self.log.append(f"{self.harness.network.clock.now_s:.2f} {text}")
         self.met[text.split()[0]] += 1
 
     def act(self) -> None:
@@ -161,9 +175,9 @@ class Simulation:
         if attempt is not None and attempt.commits:
             self.histories.may_be_rejected("q", keys("q", attempt.of_rejected))
 
-    def member(self) -> Member:
-        running = [member for member in self.world.members.values() if member.running]
-        return self.random.choice(running or [self.world[1]])
+    def member(self) -> SimulatedMember:
+        running = [member for member in self.harness.members.values() if member.running]
+        return self.random.choice(running or [self.harness[1]])
 
     def come(self) -> None:
         member = self.member()
@@ -262,7 +276,7 @@ class Simulation:
 
     def look_at_epochs(self) -> None:
         """Whose store counted where the cluster was founded, and whose have something that was brought to them."""
-        for node, member in self.world.members.items():
+        for node, member in self.harness.members.items():
             if not member.running:
                 continue
             core = member.core
@@ -277,28 +291,28 @@ class Simulation:
 
     def mend(self) -> None:
         self.note("mend everything")
-        world = self.world
-        world.network.heal()
+        harness = self.harness
+        harness.network.heal()
 
         def mended() -> bool:
-            for node, member in world.members.items():
-                paused = world.network.daemons[node].paused
+            for node, member in harness.members.items():
+                paused = harness.network.daemons[node].paused
                 if not member.running or member.failures or member.asleep or member.is_disk_slow or paused:
                     self.faults.wake(node)
             self.look()
-            return all(member.serves for member in world.members.values())
+            return all(member.serves for member in harness.members.values())
 
-        if not world.until(mended, 90):
-            raise Broken(f"it does not come together again: {world.why()}")
+        if not harness.until(mended, 90):
+            raise Broken(f"it does not come together again: {harness.why()}")
         for client in [*self.senders, *self.receivers]:
             client.leave()
         for worker in self.workers:
             worker.client.leave()
-        world.run(1)  # who slept hears only now that its daemon died
-        if not world.until(mended, 90):
-            raise Broken(f"it does not come together again: {world.why()}")
+        harness.run(1)  # who slept hears only now that its daemon died
+        if not harness.until(mended, 90):
+            raise Broken(f"it does not come together again: {harness.why()}")
         self.look()
-        if not world.until(lambda: self.is_quiet(), 10):
+        if not harness.until(lambda: self.is_quiet(), 10):
             raise Broken("it does not come to rest")
         self.operations.end()
 
@@ -309,14 +323,16 @@ class Simulation:
             and not member.core.commits.backlog
             and not member.core.flow.holds
             and member.serves
-            for member in self.world.members.values()
+            for member in self.harness.members.values()
         )
 
     def check(self) -> None:
-        self.histories.check(checked(self.world, self.histories.sizes))
+        self.histories.check(checked(self.harness, self.histories.sizes))
 
 
-def run(seed: int, member: type[Member] = Member, steps: int = STEPS, *, hangs: bool = False) -> Simulation:
+def run(
+    seed: int, member: type[SimulatedMember] = SimulatedMember, steps: int = STEPS, *, hangs: bool = False
+) -> Simulation:
     """Raises `Broken`, with the seed and what happened."""
     simulation = Simulation(seed, member, steps, hangs=hangs)
     try:
@@ -327,7 +343,7 @@ def run(seed: int, member: type[Member] = Member, steps: int = STEPS, *, hangs: 
     return simulation
 
 
-class Lives(NamedTuple):
+class Outcomes(NamedTuple):
     """What became of several."""
 
     runs: int
@@ -338,9 +354,9 @@ class Lives(NamedTuple):
         return "\n".join([*self.failures, f"{self.runs} runs, {len(self.failures)} failed: {dict(self.met)}"])
 
 
-def some(first: int, runs: int, hangs: bool = False) -> Lives:
+def some(first: int, runs: int, hangs: bool = False) -> Outcomes:
     """Of these seeds, one after the other."""
-    lives = Lives(runs, Counter(), [])
+    lives = Outcomes(runs, Counter(), [])
     logging.disable(logging.CRITICAL)  # members say a lot about what is done to them
     try:
         with little_garbage():
@@ -349,14 +365,14 @@ def some(first: int, runs: int, hangs: bool = False) -> Lives:
                     simulation = run(seed, hangs=hangs)
                 except Exception as error:
                     what = str(error).partition("\n")[0] or f"seed {seed}: {error!r}"
-                    again = f"python -m tests.cluster.simulation {seed}{' 1 hangs' if hangs else ''}"
+                    again = f"python -m tests.harness.cluster.simulation {seed}{' 1 hangs' if hangs else ''}"
                     lives.failures.append(f"{what}; again: {again}")
                     continue
                 lives.met.update(simulation.met)
                 lives.met["confirmed"] += len(simulation.histories.confirmed)
                 lives.met["settled"] += len(simulation.histories.final)
                 lives.met["expelled"] += max(
-                    (member.core.liveness.expulsions for member in simulation.world.members.values()), default=0
+                    (member.core.liveness.expulsions for member in simulation.harness.members.values()), default=0
                 )
     finally:
         logging.disable(logging.NOTSET)
@@ -364,11 +380,11 @@ def some(first: int, runs: int, hangs: bool = False) -> Lives:
 
 
 def many(
-    first: int, runs: int, told: Callable[[Lives], None] = lambda lives: None, *, hangs: bool = False
-) -> Lives:
+    first: int, runs: int, told: Callable[[Outcomes], None] = lambda lives: None, *, hangs: bool = False
+) -> Outcomes:
     """The same on all cores; each seed's life is the same wherever it is lived."""
     ends = first + runs
-    total = Lives(runs, Counter(), [])
+    total = Outcomes(runs, Counter(), [])
     for lives in on_all_cores(some, ((at, min(SHARD, ends - at), hangs) for at in range(first, ends, SHARD))):
         told(lives)
         total.met.update(lives.met)
@@ -376,7 +392,7 @@ def many(
     return total
 
 
-def _show(so_far: Lives) -> None:
+def _show(so_far: Outcomes) -> None:
     for failure in so_far.failures:
         print(failure, flush=True)
 
@@ -395,4 +411,4 @@ def main() -> None:
 if __name__ == "__main__":
     main()
 
-__all__ = ["Broken", "Client", "Lives", "Simulation", "many", "run"]
+__all__ = ["Broken", "Client", "Outcomes", "Simulation", "many", "run"]

@@ -1,20 +1,20 @@
-"""What all members have to have alike when nothing is under way."""
+"""Properties of the members when no event is under way: all store the same."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from . import letters
-from .histories import Broken, Standing
-from .world import World
+from tests.harness.cluster import numbered_messages as letters
+from tests.harness.cluster.cluster_harness import ClusterHarness
+from tests.harness.cluster.histories import Broken, Standing
 
 
-def checked(world: World, sizes: Mapping[int, int]) -> Iterator[Standing]:
+def checked(harness: ClusterHarness, sizes: Mapping[int, int]) -> Iterator[Standing]:
     """What is on each queue. *sizes*: of messages by their numbers, as they were sent. Raises `Broken`."""
-    check_wiring(world)
-    for name in sorted(world[1].core.owners.replicas):
-        first = world[1].contents(name)
-        for node, member in world.members.items():
+    check_wiring(harness)
+    for name in sorted(harness[1].core.owners.replicas):
+        first = harness[1].contents(name)
+        for node, member in harness.members.items():
             content = member.contents(name)
             if content != first:
                 extra, missing = set(content) - set(first), set(first) - set(content)
@@ -22,16 +22,16 @@ def checked(world: World, sizes: Mapping[int, int]) -> Iterator[Standing]:
             counted = member.core.owners.replicas[name].queue.messages
             if counted != len(content):
                 raise Broken(f"{name}: node {node} counts {counted} messages, there are {len(content)}")
-        check_stores(world, name)
-        check_contents(world, name, sizes)
-        check_marks(world, name)
+        check_stores(harness, name)
+        check_contents(harness, name, sizes)
+        check_marks(harness, name)
         yield Standing(name, first)
 
 
-def check_wiring(world: World) -> None:
+def check_wiring(harness: ClusterHarness) -> None:
     """Queues with their arguments, exchanges, bindings and templates."""
     found: dict[int, list[str]] = {}
-    for node, member in world.members.items():
+    for node, member in harness.members.items():
         queues = [replica.queue for replica in member.core.owners.replicas.values()]
         found[node] = sorted(map(str, member.core.nodes.snapshot(queues)))
     for node, wiring in found.items():
@@ -40,9 +40,9 @@ def check_wiring(world: World) -> None:
             raise Broken(f"node {node} has the wiring {sorted(extra)}, node 1 has {sorted(missing)}")
 
 
-def check_stores(world: World, name: str) -> None:
+def check_stores(harness: ClusterHarness, name: str) -> None:
     """The store of each member has on the queue what its memory says, and nothing that was left from before."""
-    for node, member in world.members.items():
+    for node, member in harness.members.items():
         replica = member.core.owners.replicas[name]
         stored = {*member.store.messages().get(replica.queue.queue_id, ())}
         entries = {entry.message_id for entry in replica.entries() if entry.message_id and not entry.gone}
@@ -52,9 +52,9 @@ def check_stores(world: World, name: str) -> None:
             raise Broken(f"{name}: the store of node {node} has {left}, and does not have {lost}")
 
 
-def check_contents(world: World, name: str, sizes: Mapping[int, int]) -> None:
+def check_contents(harness: ClusterHarness, name: str, sizes: Mapping[int, int]) -> None:
     """Byte by byte; and what its sender put into it."""
-    found = {node: member.whole_contents(name) for node, member in world.members.items()}
+    found = {node: member.whole_contents(name) for node, member in harness.members.items()}
     for node, contents in found.items():
         other = [at for at, content in contents.items() if content != found[1][at]]
         if other:
@@ -65,9 +65,9 @@ def check_contents(world: World, name: str, sizes: Mapping[int, int]) -> None:
             raise Broken(f"{name}: {letter} is there, and was not sent so")
 
 
-def check_marks(world: World, name: str) -> None:
+def check_marks(harness: ClusterHarness, name: str) -> None:
     """Which may have been handed out before, and how often that failed."""
-    marks = {node: member.marks(name) for node, member in world.members.items()}
+    marks = {node: member.marks(name) for node, member in harness.members.items()}
     for node, found in marks.items():
         other = {at: (mark, marks[1][at]) for at, mark in found.items() if mark != marks[1][at]}
         if other:

@@ -7,16 +7,17 @@ from itertools import count
 from typing import Any
 
 from cairnmq.channel.ports import Delivery, Forward, Open, Outcome, Terminus
+from tests.broker.world import FakeTerminal, message, number_of
 from tests.harness.broker.declarations import declare, discharge
-
-from ..broker.world import FakeTerminal, message, number_of
-from .world import ACCEPT, Connection, Member
+from tests.harness.cluster.cluster_harness import ACCEPT, Connection, SimulatedMember
 
 
 class Link(FakeTerminal):
     """One on that connection."""
 
-    def __init__(self, member: Member, connection: Connection, *, to_client: bool = False, **terminus: Any) -> None:
+    def __init__(
+        self, member: SimulatedMember, connection: Connection, *, to_client: bool = False, **terminus: Any
+    ) -> None:
         super().__init__()
         self.why_rejected: dict[Delivery, str] = {}
         member.do(member.broker.drivers.open, Open(to_client, Terminus(**terminus), False, connection), self)
@@ -29,7 +30,7 @@ class Link(FakeTerminal):
 class Source(Link):
     """One that receives."""
 
-    def __init__(self, member: Member, connection: Connection, address: str) -> None:
+    def __init__(self, member: SimulatedMember, connection: Connection, address: str) -> None:
         super().__init__(member, connection, to_client=True, address=address)
         self.member = member
         self.address = address
@@ -53,7 +54,7 @@ class Source(Link):
 class Transactor:
     """Works in one transaction after the other."""
 
-    def __init__(self, member: Member, queues: Sequence[str] = ("q", "r")) -> None:
+    def __init__(self, member: SimulatedMember, queues: Sequence[str] = ("q", "r")) -> None:
         self.member = member
         self.life = member.lives
         self.closed = False

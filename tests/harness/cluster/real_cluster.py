@@ -1,14 +1,14 @@
-"""A life of a real cluster, drawn from a seed: corosync and broker processes in a lab, and clients as processes there.
+"""A scenario of a real cluster, drawn from a seed: corosync, brokers and clients are processes in a lab.
 
-While clients send and receive, all that can fail does: brokers and daemons are killed, stopped in order and stopped
-where they stand, nodes are parted, wires are cut one way, clients are killed. Then all is mended; every client has to
-get on, all members have to come to rest with the same on every queue, and `promises` has to find nothing in what the
-clients wrote down. At last the whole cluster is started again from its disks, and drained: it has to be the same.
+While clients send and receive, brokers and daemons are killed, stopped and paused, nodes are partitioned, links are cut
+in one direction, and clients are killed. Then everything is repaired: every client must make progress, all members must
+store the same on every queue, and `guarantees` must hold for what the clients recorded. At last the whole cluster is
+started again from its disks and drained, with the same result.
 
-    python -m tests.cluster.real SEED [RUNS]
+    python -m tests.harness.cluster.real_cluster SEED [RUNS]
 
-names the seeds that fail, and keeps what was written down there. Needs root and corosync. All it starts ends with it,
-however that comes about.
+names the seeds that fail, and keeps the records of their clients. It needs root and corosync. All processes that it
+starts end with it, even if it is killed.
 """
 
 from __future__ import annotations
@@ -38,11 +38,10 @@ from cairnmq.recovery.recover import open_store
 from cairnmq.tools.lab.cluster_lab import Lab, unavailable_reason
 from cairnmq.tools.lab.cluster_lab_conf import LabOptions, address
 from cairnmq.tools.soak.history import Confirmed, Got, Settled
+from tests.harness.cluster import guarantees as promises
+from tests.process import BrokerProcess
 
-from ..process import BrokerProcess
-from . import promises
-
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PORT, METRICS = 5672, 9100
 QUEUES = ("q", "r")
 PATIENCE_S = 180.0
@@ -56,24 +55,27 @@ class Broken(AssertionError):
     """A promise was broken, or something does not come to its end."""
 
 
-def die_with_me() -> None:
+def end_with_parent() -> None:
     """Of a child: whatever ends this process, a kill included, ends it, too."""
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class ClientProcess:
-    """One of `roaming`."""
+    """A process of `failover_client`."""
 
     def __init__(self, lab: Lab, node: int, role: str, name: str, seed: str, queue: str, directory: Path) -> None:
         self.role, self.name, self.node, self.queue = role, name, node, queue
         self.notebook = directory / f"{name}.jsonl"
         self.errors = directory / f"{name}.err"
         places = [f"{address(each)}:{PORT}" for each in lab.nodes]
-        words = [sys.executable, "-m", "tests.cluster.roaming", role, name, seed, queue, str(self.notebook), *places]
+        words = [
+            sys.executable, "-m", "tests.harness.cluster.failover_client", role, name, seed, queue, str(self.notebook),
+            *places,
+        ]  # fmt: skip
         with self.errors.open("wb") as errors:
             self.process = subprocess.Popen(
                 lab.command(node, words), cwd=ROOT, stdin=subprocess.PIPE, stdout=errors, stderr=errors,
-                preexec_fn=die_with_me,
+                preexec_fn=end_with_parent,
             )  # fmt: skip
 
     def noted(self, kind: str) -> int:
@@ -90,7 +92,7 @@ class ClientProcess:
         return status is not None
 
 
-class Life:
+class RealScenario:
     """One run."""
 
     def __init__(self, lab: Lab, seed: int, directory: Path, faults_s: float = 12.0) -> None:
@@ -116,7 +118,8 @@ class Life:
         except Exception as error:
             raise Broken(
                 f"seed {self.seed}: {error}\n" + "\n".join(self.story) + "\n"
-                f"what was written down: {self.directory}\nagain: python -m tests.cluster.real {self.seed}"
+                f"what was written down: {self.directory}\n"
+                f"again: python -m tests.harness.cluster.real_cluster {self.seed}"
             ) from error
         finally:
             self.end()
@@ -195,7 +198,7 @@ class Life:
             "--listen", address(node), "--port", str(PORT), "--anonymous", "--anonymous", "--idle-timeout", "5",
             "--metrics-port", str(METRICS), "--cluster-name", f"s{self.seed}",
             "--cluster-silence", str(silence_s),
-            within=lambda command: self.lab.command(node, command), preexec=die_with_me,
+            within=lambda command: self.lab.command(node, command), preexec=end_with_parent,
         )  # fmt: skip
 
     def begin_client(self, role: str, queue: str) -> None:
@@ -384,7 +387,7 @@ class Life:
 
 
 @contextlib.contextmanager
-def a_lab(directory: Path) -> Iterator[Lab]:
+def three_node_lab(directory: Path) -> Iterator[Lab]:
     """Of three, removed at the end."""
     lab = Lab(f"r{secrets.token_hex(2)}", directory)
     try:
@@ -395,17 +398,17 @@ def a_lab(directory: Path) -> Iterator[Lab]:
 
 
 @contextlib.contextmanager
-def a_life(directory: Path) -> Iterator[Life]:
+def real_scenario(directory: Path) -> Iterator[RealScenario]:
     """Of three members that serve; it is ended at the end."""
-    with a_lab(directory / "lab") as lab:
-        life = Life(lab, 1, directory)
+    with three_node_lab(directory / "lab") as lab:
+        scenario = RealScenario(lab, 1, directory)
         try:
             for node in lab.nodes:
-                life.start_broker(node)
-            life.wait(life.all_serve, "the members serve")
-            yield life
+                scenario.start_broker(node)
+            scenario.wait(scenario.all_serve, "the members serve")
+            yield scenario
         finally:
-            life.end()
+            scenario.end()
 
 
 def main() -> None:
@@ -418,20 +421,20 @@ def main() -> None:
     failed = 0
     directory = Path(tempfile.mkdtemp(prefix="cairn-real-"))
     try:
-        with a_lab(directory / "lab") as lab:
+        with three_node_lab(directory / "lab") as lab:
             for seed in range(first, first + runs):
                 place = directory / str(seed)
                 place.mkdir()
-                life = Life(lab, seed, place)
+                scenario = RealScenario(lab, seed, place)
                 try:
-                    life.run()
+                    scenario.run()
                 except Broken as error:
                     failed += 1
                     print(error, flush=True)
                 else:
                     shutil.rmtree(place)
-                    print(f"seed {seed}: {dict(life.met)}", flush=True)
-                met += life.met
+                    print(f"seed {seed}: {dict(scenario.met)}", flush=True)
+                met += scenario.met
     finally:
         with contextlib.suppress(OSError):
             directory.rmdir()

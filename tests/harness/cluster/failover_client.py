@@ -1,6 +1,6 @@
 """A client of a cluster, as a process of its own: whichever member lets it in, and the next one when that is over.
 
-    python -m tests.cluster.roaming sender|receiver|drain NAME SEED QUEUE NOTEBOOK HOST:PORT...
+    python -m tests.harness.cluster.failover_client sender|receiver|drain NAME SEED QUEUE NOTEBOOK HOST:PORT...
 
 A sender sends each message once, and goes on with new ones wherever it is let in; a receiver accepts most, and gives
 some back. What they do is in the notebook before it can leave the process. They end well when their standard input

@@ -1,4 +1,4 @@
-"""What is asked of members' management in a life of a cluster: purges, moves, and changes of the wiring.
+"""The management requests of a scenario: purges, moves, and changes of the wiring.
 
 What was asked for is done in between, at a place that nobody here knows, and may be done though the answer was lost
 with its member. So a purge excuses all that could have been on its queue when it was over; but what was safe there when
@@ -11,9 +11,9 @@ import random
 from collections.abc import Callable
 from typing import NamedTuple
 
-from .histories import Histories, Key
-from .manager import Answer, Manager
-from .world import Member
+from tests.harness.cluster.cluster_harness import SimulatedMember
+from tests.harness.cluster.histories import Histories, Key
+from tests.harness.cluster.management_client import Answer, Manager
 
 EXCHANGE = "y"
 """Bound to some of these, now and then."""
@@ -65,7 +65,7 @@ class Operations:
         self._number = 0
         self._last_deletion = 0
 
-    def ask(self, member: Member) -> None:
+    def ask(self, member: SimulatedMember) -> None:
         """Something, of that member."""
         if not member.serves or len(self.open) >= _MOST_OPEN:
             return
@@ -102,7 +102,7 @@ class Operations:
         else:
             self._ask_for_others(member)
 
-    def _ask_for_others(self, member: Member) -> None:
+    def _ask_for_others(self, member: SimulatedMember) -> None:
         """Exchanges that come and go, with what is bound to them."""
         draw = self.random.random()
         if draw < 0.4:
@@ -114,7 +114,7 @@ class Operations:
             self._ask(member, "DELETE", "exchange", "z")
 
     def _ask(
-        self, member: Member, what: str, type: str, name: str = "", body: dict[str, object] | None = None,
+        self, member: SimulatedMember, what: str, type: str, name: str = "", body: dict[str, object] | None = None,
         *, queue: str = "", to: str = "", goes: frozenset[Key] = frozenset(),
     ) -> None:  # fmt: skip
         manager = Manager(member)
@@ -154,7 +154,7 @@ class Operations:
         elif what == "CREATE binding" and asked.to and done and asked.is_sure and self._last_deletion < asked.number:
             self.bound[asked.to] = self._number
 
-    def is_bound(self, queue: str, member: Member, since: int) -> bool:
+    def is_bound(self, queue: str, member: SimulatedMember, since: int) -> bool:
         """Whether what this member routes is put on that queue, and was since *since*."""
         exchange = member.broker.nodes.exchanges.get(EXCHANGE)
         return (

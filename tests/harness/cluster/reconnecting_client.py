@@ -1,6 +1,6 @@
 """A client that leaves fail-over to proton's own reconnecting: it sends, and sends again what was not confirmed.
 
-    python -m tests.cluster.reconnecting QUEUE COUNT HOST:PORT...
+    python -m tests.harness.cluster.reconnecting_client QUEUE COUNT HOST:PORT...
 
 With one place it goes on with the other members that the broker tells of in its open.
 It says `at N` for each hundred confirmed, and `got N` when it has received that many different messages, which are all.

@@ -9,9 +9,8 @@ from proton import Message
 
 from cairnmq.channel.ports import Open, Terminus
 from cairnmq.management.serve import serve
-
-from ..broker.world import FakeTerminal
-from .world import Connection, Member
+from tests.broker.world import FakeTerminal
+from tests.harness.cluster.cluster_harness import Connection, SimulatedMember
 
 
 class Answer(NamedTuple):
@@ -23,7 +22,9 @@ class Answer(NamedTuple):
 class Manager:
     """Answers come when the world goes on."""
 
-    def __init__(self, member: Member, why_not: Any = lambda user, operation, name, *, pattern=False: "") -> None:
+    def __init__(
+        self, member: SimulatedMember, why_not: Any = lambda user, operation, name, *, pattern=False: ""
+    ) -> None:
         self.member = member
         if "$management" not in member.broker.endpoints:
             serve(member.broker.parts, why_not)

@@ -1,4 +1,4 @@
-"""What must be true of what members heard, whatever was done to them."""
+"""Properties of the events that members of a group received, whatever failed."""
 
 from __future__ import annotations
 

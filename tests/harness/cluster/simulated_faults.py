@@ -1,4 +1,4 @@
-"""What fails in a life of a cluster, drawn from its seed, and how it is mended."""
+"""The faults of a scenario, drawn from its seed, and their repair."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import random
 from collections.abc import Callable
 
 from cairnmq.cluster.kernel.events import control
-
-from .world import World
+from tests.harness.cluster.cluster_harness import ClusterHarness
 
 KILL, SLOW_DISK, SLEEP = 0.1, 0.82, 0.87
 """Draws that mean these."""
@@ -16,20 +15,20 @@ KILL, SLOW_DISK, SLEEP = 0.1, 0.82, 0.87
 class Faults:
     """Of one world."""
 
-    def __init__(self, world: World, random: random.Random, note: Callable[[str], None]) -> None:
-        self.world = world
+    def __init__(self, harness: ClusterHarness, random: random.Random, note: Callable[[str], None]) -> None:
+        self.harness = harness
         self.random = random
         self.note = note
         self.hangs = False
         """Members hang and resume, with few other faults, and none of the network."""
 
     def fault(self) -> None:
-        network, choice = self.world.network, self.random.random()
+        network, choice = self.harness.network, self.random.random()
         if self.hangs:
             choice = self.random.choice((KILL, SLOW_DISK, SLEEP, SLEEP, SLEEP, SLEEP))
-        size = len(self.world.members)
+        size = len(self.harness.members)
         node = self.random.randint(1, size)
-        member = self.world[node]
+        member = self.harness[node]
         if choice < 0.25:
             if member.running:
                 cut = self.random.random() < 0.5
@@ -38,7 +37,7 @@ class Faults:
         elif choice < 0.31:
             self._all_go()
         elif choice < 0.5:
-            nodes = [*self.world.members]
+            nodes = [*self.harness.members]
             self.random.shuffle(nodes)
             at = self.random.randint(1, size - 1)
             self.note(f"partition {nodes[:at]} {nodes[at:]}")
@@ -75,33 +74,33 @@ class Faults:
         pause = self.random.choice((0, 0, 1, 3))
         self.note(f"all-{how} {pause}")
         for node in self._shuffled():
-            member = self.world[node]
+            member = self.harness[node]
             if member.running and how == "stop":
                 member.stop()
             elif member.running:
                 member.kill(self.random if how == "cut" else None)
             for _ in range(pause):
-                self.world.tick()
+                self.harness.tick()
         if self.random.random() < 0.7:
             for node in self._shuffled():
                 self.wake(node)
                 for _ in range(self.random.choice((0, 0, 1, 5, 40))):
-                    self.world.tick()
+                    self.harness.tick()
 
     def _shuffled(self) -> list[int]:
-        nodes = [*self.world.members]
+        nodes = [*self.harness.members]
         self.random.shuffle(nodes)
         return nodes
 
     def mend_something(self) -> None:
-        network, choice = self.world.network, self.random.random()
-        self.wake(self.random.randint(1, len(self.world.members)))
+        network, choice = self.harness.network, self.random.random()
+        self.wake(self.random.randint(1, len(self.harness.members)))
         if choice < 0.4:
             self.note("heal all")
             network.heal()
 
     def wake(self, node: int) -> None:
-        network, member = self.world.network, self.world[node]
+        network, member = self.harness.network, self.harness[node]
         if network.daemons[node].paused:
             network.resume_daemon(node)
         network.start_daemon(node)

@@ -15,9 +15,8 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from cairnmq.cluster.group.member_id import MemberId
-
-from .simulated_transactions import Attempt, halves
-from .world import Member, Sender
+from tests.harness.cluster.cluster_harness import Sender, SimulatedMember
+from tests.harness.cluster.simulated_transactions import Attempt, halves
 
 Key = tuple[str, int]
 """Family and number."""
@@ -108,7 +107,7 @@ class Histories:
         for key in some if queue in DEAD_LETTERS else ():
             self._may_be_on(key, DEAD_LETTERS[queue])
 
-    def is_final(self, some: Collection[Key], member: Member) -> None:
+    def is_final(self, some: Collection[Key], member: SimulatedMember) -> None:
         """A client of *member* was told that these are off their queue for good."""
         self.final.update(some)
         for key in some:
@@ -145,7 +144,7 @@ class Histories:
             if len(queues) == 1 and queue in queues and key in self.confirmed and not (unseen and key in self.seen)
         }  # fmt: skip
 
-    def over(self, attempt: Attempt, member: Member) -> None:
+    def over(self, attempt: Attempt, member: SimulatedMember) -> None:
         """A transaction of a client of *member* is."""
         self.attempts.append(attempt)
         if attempt.done is False:
@@ -158,7 +157,7 @@ class Histories:
 
     # ---- what clients get -----------------------------------------------------------------------------------------
 
-    def forwarded(self, member: Member, queue: str, number: int, *, marked: bool, presettled: bool) -> None:
+    def forwarded(self, member: SimulatedMember, queue: str, number: int, *, marked: bool, presettled: bool) -> None:
         (key,) = keys(queue, [number])
         self.seen.add(key)
         if queue not in self.where.get(key, ()):
@@ -174,7 +173,7 @@ class Histories:
                 raise Broken(f"{number} was taken for good twice: {queue}")
             self.gone_out.add(key)
 
-    def _was_left_behind(self, member: Member, key: Key) -> bool:
+    def _was_left_behind(self, member: SimulatedMember, key: Key) -> bool:
         """Whether the group had gone on without *member* when that was accepted for good."""
         view, members = self.final_in[key]
         return not self.is_strict and member.core.state.view < view and member.core.state.me not in members

@@ -1,4 +1,4 @@
-"""What the clients of a cluster wrote down, held against what it promises and what its members have at the end.
+"""Properties of what the clients of a cluster recorded, and of what its members store at the end.
 
 * What was confirmed is on its queue, or a client has said that it takes it (D1).
 * What a client was told to be accepted is on no queue, and came to nobody who connected after that (D3).
@@ -19,8 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from cairnmq.tools.soak.history import KINDS, Answered, Confirmed, Event, Got, Refused, Sent, Settled
-
-from .roaming import Came
+from tests.harness.cluster.failover_client import Came
 
 Contents = Mapping[str, Sequence[str]]
 """Of a member: the ids of the messages on each queue."""

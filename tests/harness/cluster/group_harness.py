@@ -1,4 +1,4 @@
-"""Two worlds in which groups live: one in memory, one of real daemons; what can be done to them is the same."""
+"""A harness of groups on two engines, in memory and of corosync daemons, with the same operations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.harness.cluster.memory_bus import MemoryNetwork
 NODES = (1, 2, 3)
 
 
-class Faulty:
+class FaultyBus:
     """A bus whose faults a test can choose; otherwise it is the one that it wraps."""
 
     def __init__(self, bus: Bus) -> None:
@@ -53,7 +53,7 @@ class Faulty:
                 yield event
 
 
-class Machines(Protocol):
+class GroupEngine(Protocol):
     """What carries the buses, and can be hurt."""
 
     @property
@@ -72,7 +72,7 @@ class Machines(Protocol):
     def heal(self) -> None: ...
 
 
-class MemoryMachines(MemoryNetwork):
+class MemoryEngine(MemoryNetwork):
     def __init__(self, seed: int) -> None:
         super().__init__(len(NODES), seed)
 
@@ -102,7 +102,7 @@ class NamespaceBus(CorosyncBus):
             super().rejoin()
 
 
-class LabMachines:
+class CorosyncEngine:
     """Corosync daemons; `restore` makes them whole again after a test."""
 
     def __init__(self, lab: Lab) -> None:
@@ -147,15 +147,15 @@ class LabMachines:
         self.lab.wait_whole()
 
 
-class World:
+class GroupHarness:
     """Members of one group, and all that each of them heard."""
 
-    def __init__(self, machines: Machines, patience_s: float) -> None:
+    def __init__(self, machines: GroupEngine, patience_s: float) -> None:
         self.machines = machines
         self.patience_s = patience_s
         self.name = f"test-{os.getpid()}-{random.getrandbits(40):x}"
         self.members: dict[int, GroupMember] = {}
-        self.buses: dict[int, Faulty] = {}
+        self.buses: dict[int, FaultyBus] = {}
         self.heard: dict[int, list[Event]] = {}
         self.lives: list[list[Event]] = []
         """What each member heard, of all there ever were."""
@@ -164,7 +164,7 @@ class World:
         """A new member on that node; an earlier one is let go of."""
         if node in self.members:
             self.members.pop(node).close()
-        bus = self.buses[node] = Faulty(self.machines.bus(node, configured))
+        bus = self.buses[node] = FaultyBus(self.machines.bus(node, configured))
         member = GroupMember(bus, self.machines.clock, window_bytes=window_bytes)  # type: ignore[arg-type]
         member.join(self.name)
         self.members[node] = member
