@@ -9,7 +9,8 @@ own, for tests without real disks and real time:
 * `FaultyDirectory` wraps any directory, and fails the calls for which its plan returns a `Fault`.
 * `ManualClock` is a `Clock` (`cairnmq.base.clock`) that stands still until `advance`.
 
-`cairnmq.store.conformance` tests a store against the contract.
+`cairnmq.store.conformance` tests a store against the contract, and `cairnmq.recovery.simulated_store` opens the journal
+store on such a disk. The page docs/reference/stores.md has an example.
 """
 
 from .faulty_disk import Call, Fault, FaultyDirectory, Plan, ever_after, once

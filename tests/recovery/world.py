@@ -7,16 +7,12 @@ what was confirmed. `workload` says what happens in a world, `states` what a cra
 from __future__ import annotations
 
 import random
-import sqlite3
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, cast
 from uuid import UUID
-
-from sqlalchemy import create_engine
-from sqlalchemy.pool import StaticPool
 
 from cairnmq.base.disk.seam import Directory
 from cairnmq.base.testing.manual_clock import ManualClock
@@ -26,13 +22,13 @@ from cairnmq.journal.format.container import DATA_OFFSET
 from cairnmq.journal.format.holes import HOLE_BYTES
 from cairnmq.journal.format.record import HEAD_BYTES, MAX_PAYLOAD_BYTES
 from cairnmq.journal.write.open import MIN_CONTAINER_BYTES
+from cairnmq.recovery import simulated_store
 from cairnmq.recovery.recover import recover
 from cairnmq.recovery.report import RecoveryReport
 from cairnmq.store.contract.options import StoreOptions
 from cairnmq.store.contract.transaction import Dequeue, Put, StoreTransaction
 from cairnmq.store.contract.wiring_rows import Arguments, QueueRow, Rows
 from cairnmq.store.journaled.store import JournalStore
-from cairnmq.store.wiring.database import Database, whole_transactions
 from cairnmq.store.wiring.wiring import Wiring
 
 from .checker import IN_DOUBT, Expectation, History, check_base, intentions, number_of, xid_of
@@ -43,14 +39,12 @@ MOST_HOLES = 8
 """So many are left room for in small containers."""
 
 
-class MemoryWiring(Wiring):
-    """SQLite in memory, behind the real code of `Wiring`."""
+class MemoryWiring(simulated_store.MemoryWiring):
+    """A wiring that refuses to write or is full on demand, and reports its commits."""
 
     def __init__(self) -> None:
-        engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
-        super().__init__(Database(whole_transactions(engine), "memory"))
-        self._sqlite = cast(sqlite3.Connection, engine.raw_connection().driver_connection)
-        self._sqlite.execute("PRAGMA user_version = 0")  # else there is nothing yet that could be held
+        super().__init__()
+        self.sqlite.execute("PRAGMA user_version = 0")  # else there is nothing yet that could be held
         self.on_commit: Callable[[str], None] = lambda what: None
 
     def identify(self, new_uuid: UUID) -> tuple[UUID, bool]:
@@ -64,21 +58,18 @@ class MemoryWiring(Wiring):
         self.on_commit("commit that there is a journal")
 
     def refuse_writing(self, refuse: bool = True) -> None:
-        self._sqlite.execute(f"PRAGMA query_only = {int(refuse)}")
+        self.sqlite.execute(f"PRAGMA query_only = {int(refuse)}")
 
     def fill(self, fill: bool = True) -> None:
         """Nothing more fits on its disk; or there is room again."""
-        self._sqlite.execute(f"PRAGMA max_page_count = {1 if fill else 1 << 30}")
+        self.sqlite.execute(f"PRAGMA max_page_count = {1 if fill else 1 << 30}")
 
     def hold(self) -> object:
-        return self._sqlite.serialize()
+        return self.sqlite.serialize()
 
     def put_back(self, held: object) -> None:
         assert isinstance(held, bytes)
-        self._sqlite.deserialize(held)
-
-    def close(self) -> None:
-        pass
+        self.sqlite.deserialize(held)
 
 
 class WiringAnswers(Wiring):

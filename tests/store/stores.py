@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from cairnmq.base.testing.manual_clock import ManualClock
-from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.format.record import HEAD_BYTES, RecordType
 from cairnmq.journal.read.scanner import LogReader
-from cairnmq.recovery.recover import recover
-from cairnmq.recovery.report import RecoveryReport
+from cairnmq.recovery.simulated_store import SimulatedStore
 from cairnmq.store.contract.wiring_rows import QueueRow
 from cairnmq.store.journaled.store import JournalStore
 from cairnmq.store.message_map.message_entry import SIZE_BITS, SIZE_MASK
@@ -22,17 +19,13 @@ BIG = bytes(range(256)) * 256
 """The largest payload of one record."""
 
 
-class Disk:
+class Disk(SimulatedStore):
     """A store's disk and SQL, opened as often as a test likes."""
 
-    def __init__(self) -> None:
-        self.files = MemoryDirectory()
-        self.wiring = MemoryWiring()
+    wiring: MemoryWiring
 
-    def open(self) -> tuple[JournalStore, RecoveryReport]:
-        store, report = recover(self.files, self.wiring, ManualClock(), OPTIONS)
-        store.run_inline(store.became_durable)
-        return store, report
+    def __init__(self) -> None:
+        super().__init__(OPTIONS, MemoryWiring())
 
     def records(self) -> list[Read]:
         """All records but those about the log itself."""
