@@ -10,7 +10,7 @@ from .kernel.context import CoreContext
 from .nodes.registry import MakeQueue, NodeDeleted, NodeRegistry, RenewQueue
 from .nodes.replication_port import Gathered, Kept, Report, Then, Work
 from .queues.policy import Policy
-from .queues.queue import Queue
+from .queues.ports import QueueState
 from .transactions.moves import LocalMoves, Moves
 
 
@@ -21,16 +21,16 @@ class Standalone:
     holds = False
     shares_queues = False
 
-    def enqueue(self, queues: Sequence[Queue], kept: Kept, then: Then, refused: Then) -> None:
+    def enqueue(self, queues: Sequence[QueueState], kept: Kept, then: Then, refused: Then) -> None:
         raise AssertionError("no queue has other members")
 
-    def follow(self, queue: Queue, said: ReplicaPosition, terminal: TerminalEnd) -> None:
+    def follow(self, queue: QueueState, said: ReplicaPosition, terminal: TerminalEnd) -> None:
         raise AssertionError("no queue has other members")
 
     def replicates(self, name: str, policy: Policy) -> bool:
         return False
 
-    def made(self, queue: Queue) -> None:
+    def made(self, queue: QueueState) -> None:
         raise AssertionError(f"queue {queue.name!r} is this broker's alone")
 
     def transact(self, work: Work, heard: Then, then: Then, refused: Then) -> None:

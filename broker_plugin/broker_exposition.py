@@ -6,7 +6,7 @@ are told one by one only if they fit the patterns of `QueueChoice`, and only so 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from importlib.metadata import version
 from itertools import islice
@@ -21,7 +21,7 @@ from ..broker.federation.upstream_link import DownstreamLink
 from ..broker.nodes.exchanges import Exchange
 from ..broker.outbound.connectors import Connector
 from ..broker.parts import BrokerParts
-from ..broker.queues.queue import Queue
+from ..broker.queues.views import MeasuredQueue
 from ..router.kernel.core import Core
 from .exposition import PREFIX, Samples, Value, metric_of
 
@@ -33,7 +33,7 @@ class QueueChoice(NamedTuple):
     most: int = 100
     """The number of queues, and of exchanges: the oldest ones."""
 
-    def queues(self, among: list[Queue]) -> list[Queue]:
+    def queues(self, among: Sequence[MeasuredQueue]) -> list[MeasuredQueue]:
         return list(islice((one for one in among if self._fits(one.name)), self.most))
 
     def exchanges(self, among: list[Exchange]) -> list[Exchange]:
@@ -63,13 +63,13 @@ class Figures:
         self.shown_queues = choice.queues(self.queues)
         self.shown_exchanges = choice.exchanges(self.exchanges)
 
-    def of_queues(self, read: Callable[[Queue], float]) -> float:
+    def of_queues(self, read: Callable[[MeasuredQueue], float]) -> float:
         return sum(map(read, self.queues))
 
     def of_exchanges(self, read: Callable[[Exchange], float]) -> float:
         return sum(map(read, self.exchanges))
 
-    def by_queue(self, read: Callable[[Queue], float]) -> Samples:
+    def by_queue(self, read: Callable[[MeasuredQueue], float]) -> Samples:
         return Samples(("queue",), [((queue.name,), read(queue)) for queue in self.shown_queues])
 
     def by_exchange(self, read: Callable[[Exchange], float]) -> Samples:

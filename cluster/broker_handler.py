@@ -14,6 +14,7 @@ from ..broker.federation.upstream_link import ReplicaPosition
 from ..broker.messages.entry import ARRIVAL_MASK, Entry
 from ..broker.nodes.replication_port import Gathered, Kept, Report, Then, Work
 from ..broker.queues.policy import Policy
+from ..broker.queues.ports import QueueState
 from ..broker.queues.queue import Queue
 from ..channel.ports import TerminalEnd
 from ..store.contract.dequeue_reason import Why
@@ -73,7 +74,7 @@ class BrokerHandler:
     def is_alone(self) -> bool:
         return self.member.state.is_alone
 
-    def follow(self, queue: Queue, said: ReplicaPosition, terminal: TerminalEnd) -> None:
+    def follow(self, queue: QueueState, said: ReplicaPosition, terminal: TerminalEnd) -> None:
         self.member.feeds.open(queue, said, terminal)
 
     def consuming(self, queue: Queue) -> None:

@@ -25,7 +25,7 @@ from ..kernel.context import CoreContext
 from ..nodes.access_control import BROWSE
 from ..nodes.registry import NodeRegistry
 from ..nodes.resolver import Resolver
-from ..queues.queue import Queue
+from ..queues.ports import QueueState
 from .upstream_feed import Fed, Feed
 from .upstream_link import DownstreamLink, ReplicaPosition
 from .wire_format import ALL
@@ -51,7 +51,7 @@ class ReplicatedUpstreams(Protocol):
         """The cluster has one member: its queues are followed by the log."""
         ...
 
-    def follow(self, queue: Queue, said: ReplicaPosition, terminal: TerminalEnd) -> None:
+    def follow(self, queue: QueueState, said: ReplicaPosition, terminal: TerminalEnd) -> None:
         """Open the link of a follower to a replicated queue, or refuse it."""
         ...
 
@@ -108,7 +108,7 @@ class Upstreams:
             except CairnError as error:
                 terminal.failure("amqp:invalid-field", str(error))
 
-    def _begin(self, store: JournalStore, queue: Queue, said: ReplicaPosition, terminal: TerminalEnd) -> None:
+    def _begin(self, store: JournalStore, queue: QueueState, said: ReplicaPosition, terminal: TerminalEnd) -> None:
         line, place, after, follower = said
         ours = f"{store.journal.pool.log_uuid}/{queue.queue_id}"
         if line and (line != ours or place > store.journal.cut_lsn):
@@ -164,7 +164,7 @@ class LogFeeder(DownstreamLink):
         ended: Callable[[DownstreamLink], None],
         store: JournalStore,
         terminal: TerminalEnd,
-        queue: Queue,
+        queue: QueueState,
         mark: Bookmark,
     ) -> None:
         super().__init__(core.scheduler, ended, terminal, queue, mark.name, mark.lsn)

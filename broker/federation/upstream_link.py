@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ...amqp.native.proton_ffi import ACCEPTED
 from ...channel.ports import Outcome, TerminalEnd
 from ..kernel.idle_driver import IdleDriver
-from ..queues.queue import Queue
+from ..queues.ports import QueueState
 from ..scheduling.scheduler import Scheduler
 
 TICK_S = 1.0
@@ -36,7 +36,7 @@ class DownstreamLink(IdleDriver):
         scheduler: Scheduler,
         ended: Callable[[DownstreamLink], None],
         terminal: TerminalEnd,
-        queue: Queue,
+        queue: QueueState,
         follower: str,
         place: int,
     ) -> None:

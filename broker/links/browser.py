@@ -12,7 +12,7 @@ from ..kernel.loader import Loaded
 from ..messages.backlog import Page
 from ..messages.entry import Entry, LookedAtContent
 from ..queues.paging import turn_page
-from ..queues.queue import Queue
+from ..queues.views import BrowsedQueue
 from .consumer import ReceivingDriver
 
 PAGE_MESSAGES = 512
@@ -25,10 +25,11 @@ class Browser(ReceivingDriver):
     A page comes from memory, or is read from the backlog. What comes back behind the page that was turned is not seen.
     """
 
-    def __init__(self, core: CoreContext, terminal: TerminalEnd, queue: Queue, user: str = "") -> None:
+    def __init__(self, core: CoreContext, terminal: TerminalEnd, queue: BrowsedQueue, user: str = "") -> None:
         """*user*: whose turns its work takes."""
         self._user = user
-        super().__init__(core, terminal, queue)
+        super().__init__(core, terminal)
+        self._queue = queue
         self._seen = 0
         """The position up to which pages were turned."""
         self._ahead: deque[Entry] = deque()

@@ -26,10 +26,9 @@ TAKE_AT_ONCE = 256
 class ReceivingDriver(IdleDriver):
     """The common base of consumers and browsers: keeps the client's credit. Core only."""
 
-    def __init__(self, core: CoreContext, terminal: TerminalEnd, queue: Queue) -> None:
+    def __init__(self, core: CoreContext, terminal: TerminalEnd) -> None:
         self.terminal = terminal
         self._core = core
-        self._queue = queue
         self._limit = 0
         self._forwarded = 0
 
@@ -51,7 +50,8 @@ class Consumer(ReceivingDriver):
     """Takes messages off a queue: for good with the outcome accepted or rejected, back on it otherwise."""
 
     def __init__(self, links: LinkContext, terminal: TerminalEnd, queue: Queue, *, presettled: bool) -> None:
-        super().__init__(links.core, terminal, queue)
+        super().__init__(links.core, terminal)
+        self._queue = queue
         self._links = links
         self._transactions = links.transactions
         self._presettled = presettled

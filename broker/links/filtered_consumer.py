@@ -96,10 +96,10 @@ class SelectorFilter:
         self._go_on()
 
 
-def refuse(terminal: LinkErrors, queue: Queue, entry: Entry, error: OverBudget) -> None:
+def refuse(terminal: LinkErrors, queue_name: str, entry: Entry, error: OverBudget) -> None:
     """Close a link whose selector can't be applied to *entry*."""
-    why = f"queue {queue.name!r}: the selector can't be applied to message {entry.message_id}: {error}"
-    log.warning("%s; its link is closed", why, extra={"queue": queue.name})
+    why = f"queue {queue_name!r}: the selector can't be applied to message {entry.message_id}: {error}"
+    log.warning("%s; its link is closed", why, extra={"queue": queue_name})
     terminal.failure("amqp:resource-limit-exceeded", why)
 
 
@@ -230,7 +230,7 @@ class FilteredConsumer(Consumer):
         except OverBudget as error:
             self._left = 0
             self._handle(ConsumerEvent.REFUSE)
-            refuse(self.terminal, self._queue, entry, error)
+            refuse(self.terminal, self._queue.name, entry, error)
             return False
         if not self._core.background.has_time():
             self._left = 0
@@ -289,7 +289,7 @@ class FilteredBrowser(Browser):
             return self._judge.wants(entry)
         except OverBudget as error:
             self._is_refused = True
-            refuse(self.terminal, self._queue, entry, error)
+            refuse(self.terminal, self._queue.name, entry, error)
             return False
 
     def _look_on(self) -> None:

@@ -24,13 +24,13 @@ from .filtered_consumer import SelectorFilter, refuse
 
 if TYPE_CHECKING:
     from ..queues.ports import QueueConsumer
-    from ..queues.queue import Queue
+    from ..queues.views import SubscribedQueue
 
 
 class LateSelection:
     """The late selection of a subscription with a selector."""
 
-    def __init__(self, core: CoreContext, queue: Queue, text: str) -> None:
+    def __init__(self, core: CoreContext, queue: SubscribedQueue, text: str) -> None:
         self.is_needed = False
         """True if the queue may have messages that were not judged."""
         self._core = core
@@ -104,7 +104,7 @@ class LateSelection:
             for taker in queue.consumers:
                 if taker not in self._refused:
                     self._refused[taker] = None
-                    refuse(taker.terminal, queue, entry, error)
+                    refuse(taker.terminal, queue.name, entry, error)
             return None
 
     def _drop(self, entries: list[Entry]) -> None:

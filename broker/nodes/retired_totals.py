@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..queues.queue import Queue
+from ..queues.views import QueueTotals
 from .exchanges import Exchange
 
 
@@ -19,12 +19,12 @@ class RetiredTotals:
     routed: int = 0
     unrouted: int = 0
 
-    def take_over(self, node: Queue | Exchange) -> None:
-        if isinstance(node, Queue):
+    def take_over(self, node: QueueTotals | Exchange) -> None:
+        if isinstance(node, Exchange):
+            self.routed += node.routed
+            self.unrouted += node.unrouted
+        else:
             self.enqueued += node.enqueued
             self.taken += node.taken
             self.dead_lettered += node.dead_lettered
             self.expired += node.expired
-        else:
-            self.routed += node.routed
-            self.unrouted += node.unrouted

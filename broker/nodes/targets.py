@@ -36,6 +36,16 @@ class PassthroughTarget(Protocol):
 AddressTarget = Queue | ExchangeTarget | PassthroughTarget
 
 
+def keeps_messages(target: object) -> bool:
+    """Return whether messages that are sent to *target* are kept, in a queue or through an exchange."""
+    return isinstance(target, Queue | ExchangeTarget)
+
+
+def owner_of(target: object) -> object | None:
+    """Return the connection with which a target queue is deleted; None for other targets."""
+    return target.owner if isinstance(target, Queue) else None
+
+
 class Endpoint(Protocol):
     """A service on the core that clients reach by an address (router guide C18). Core only."""
 

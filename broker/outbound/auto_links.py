@@ -21,8 +21,7 @@ from ..kernel.context import CoreContext
 from ..kernel.idle_driver import IdleDriver
 from ..nodes.replication_port import Members
 from ..nodes.resolver import Resolver
-from ..nodes.targets import AddressTarget, ExchangeTarget
-from ..queues.queue import Queue
+from ..nodes.targets import AddressTarget, ExchangeTarget, keeps_messages, owner_of
 from .connectors import Connector, Connectors, Done, behind_sql
 
 log = logging.getLogger(__name__)
@@ -159,14 +158,14 @@ class AutoLinks:
                 link.direction == OUT, Terminus(address=link.address), connection=connection, link_name=link.name,
                 container=connection.container, relayed=True,
             )  # fmt: skip
-            if isinstance(place, Queue) and place.owner is not None:
+            if owner_of(place) is not None:
                 self._fail(link, channel, f"{link.address!r} belongs to a connection, and goes with it")
-            elif isinstance(place, Queue) or (isinstance(place, ExchangeTarget) and link.direction == IN):
+            elif isinstance(place, Exception):
+                self._fail(link, channel, str(place.args[0]) if isinstance(place, LookupError) else str(place))
+            elif keeps_messages(place) and (link.direction == IN or not isinstance(place, ExchangeTarget)):
                 link.state = UP
                 log.info("auto-link %s: up", link.name)
                 self._open_at(place, wish, channel)
-            elif isinstance(place, Exception):
-                self._fail(link, channel, str(place.args[0]) if isinstance(place, LookupError) else str(place))
             else:
                 self._fail(link, channel, f"{link.address!r} is no queue")
 

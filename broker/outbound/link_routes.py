@@ -17,8 +17,7 @@ from ..kernel.context import CoreContext
 from ..nodes.access_control import BROWSE, RECEIVE
 from ..nodes.addresses import QUEUE_SCHEME, TOPIC_SCHEME
 from ..nodes.resolver import Resolver, operation_of
-from ..nodes.targets import ExchangeTarget
-from ..queues.queue import Queue
+from ..nodes.targets import keeps_messages
 from ..transactions.registry import Transactions
 from .connectors import Connectors, Done, behind_sql
 from .link_pair import LinkPair
@@ -110,7 +109,7 @@ class LinkRoutes:
         if address.startswith(("$", QUEUE_SCHEME, TOPIC_SCHEME)):
             return False
         route = self.find(address, to_client=wish.to_client)
-        if route is None or isinstance(self._resolver.place_of(address), Queue | ExchangeTarget):
+        if route is None or keeps_messages(self._resolver.place_of(address)):
             return False
         if why := self._resolver.why_not(wish.user, operation_there(wish), address):
             terminal.failure("amqp:unauthorized-access", why)

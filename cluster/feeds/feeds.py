@@ -7,7 +7,7 @@ from itertools import count
 
 from ...broker.federation.upstream import Upstreams
 from ...broker.federation.upstream_link import ReplicaPosition
-from ...broker.queues.queue import Queue
+from ...broker.queues.ports import QueueState
 from ...channel.ports import TerminalEnd
 from ..kernel.context import MemberContext
 from ..kernel.control_messages import ControlMessage
@@ -25,7 +25,7 @@ class ReplicatedFeeds:
         self._owners = owners
         self._numbers = count(1)
 
-    def open(self, queue: Queue, said: ReplicaPosition, terminal: TerminalEnd) -> None:
+    def open(self, queue: QueueState, said: ReplicaPosition, terminal: TerminalEnd) -> None:
         """A follower's link, to a member that serves clients."""
         replica = self._owners.replicas.get(queue.name)
         if replica is None:

@@ -14,7 +14,7 @@ from ...broker.messages.backlog import Page
 from ...broker.messages.entry import Entry
 from ...broker.nodes.access_control import BROWSE
 from ...broker.queues.paging import turn_page
-from ...broker.queues.queue import Queue
+from ...broker.queues.views import BrowsedQueue
 from ..protocol.call import Call
 from ..protocol.entity import Operation, Type
 from ..protocol.request import number, only
@@ -44,13 +44,13 @@ class PeekOperation:
         after = number(asked, "after", 0, 1 << 62)
         most = number(asked, "count", 100, MOST_MESSAGES, 1)
         body_bytes = number(asked, "body-bytes", 0, MOST_BODY_BYTES)
-        queue: Queue = of.wanted(call, BROWSE)
+        queue: BrowsedQueue = of.wanted(call, BROWSE)
         user = call.link.wish.user
         looked = partial(self._looked, call, queue, after, most, body_bytes)
         turn_page(self._core.background, queue, after, most, user, looked)
 
     def _looked(
-        self, call: Call, queue: Queue, after: int, most: int, body_bytes: int, entries: list[Entry]
+        self, call: Call, queue: BrowsedQueue, after: int, most: int, body_bytes: int, entries: list[Entry]
     ) -> None:
         if entries:
             self._tell(call, entries, body_bytes)
@@ -61,7 +61,7 @@ class PeekOperation:
         else:
             queue.load(page, partial(self._read, call, queue, page, body_bytes))
 
-    def _read(self, call: Call, queue: Queue, page: Page, body_bytes: int, contents: list[Loaded]) -> None:
+    def _read(self, call: Call, queue: BrowsedQueue, page: Page, body_bytes: int, contents: list[Loaded]) -> None:
         entries, done = queue.entries_of(page, contents)
         if entries:
             self._tell(call, entries, body_bytes)
