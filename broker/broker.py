@@ -11,7 +11,7 @@ from functools import partial
 from typing import Protocol
 
 from ..base.clock import Clock
-from ..store.contract.interface import MessageStore
+from ..store.contract.owner import OwnedStore
 from .access_review import AccessReview
 from .drivers import BrokerDrivers
 from .federation.upstream import ReplicatedUpstreams, Upstreams
@@ -97,7 +97,7 @@ class Broker:
 
     def __init__(
         self,
-        store: MessageStore,
+        store: OwnedStore,
         clock: Clock,
         post: Post,
         submit: Submit,
@@ -170,7 +170,7 @@ class Broker:
         self.drivers = BrokerDrivers(
             self.links, self.connections, self.link_opener, self.link_endpoints, self.remote
         )
-        self.steps = CoreSteps(core, members)
+        self.steps = CoreSteps(core, members, store.became_durable)
 
         renew = partial(nodes.renew_queue, renewed=removal.replaced)
         assembly.build(self.links, self.connections, self.remote.upstreams, renew)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from .kernel.context import CoreContext
 from .nodes.replication_port import Members
 
@@ -9,13 +11,16 @@ from .nodes.replication_port import Members
 class CoreSteps:
     """Does at the end of a step what its actions have scheduled."""
 
-    def __init__(self, core: CoreContext, members: Members) -> None:
+    def __init__(self, core: CoreContext, members: Members, became_durable: Callable[[int], None]) -> None:
+        """*became_durable*: of the store."""
         self._core = core
+        self._became_durable = became_durable
         self._members = members
         self._shares_queues = members.shares_queues
 
-    def durable(self) -> None:
-        """Handle that the store's durable LSN has moved."""
+    def durable(self, lsn: int) -> None:
+        """Handle that the log is durable up to *lsn*."""
+        self._became_durable(lsn)
         self._core.commits.move()
         for act in [*self._core.events.durable]:  # an act may remove itself
             act()

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
 from ..base.accounts import audit
 from ..base.clock import SystemClock
@@ -75,7 +75,8 @@ class RunningBroker:
             self._stop_metrics()
             self._stop_audit()
             raise
-        self._core = Core(self._finish_step, self._fail)
+        self._core = Core(_nothing, self._fail)
+        self._post = self._core.submit
         self._reader = HelperThread("cairnmq-reader")
         self._compiler = HelperThread("cairnmq-selectors")
         self._membership = None
@@ -112,6 +113,7 @@ class RunningBroker:
             max_selector_bytes=options.max_selector_bytes,
             notes=self._store if options.store.acquisitions and isinstance(self._store, JournalStore) else None,
         )
+        self._core.finish_step = self._broker.steps.finish
         self._manager = manager
         self._file_reload = FileReload(
             options.acl_file, options.quota, self._router, self._broker.links, self._broker.review
@@ -119,7 +121,9 @@ class RunningBroker:
         own_types = () if self._membership is None else (ClusterType(self._membership.core),)
         serve(self._broker.parts, self._broker.resolver.why_not, self._reload_for, own_types, self._audit)
         room_again = self._broker.sender_credit.grant_withheld
-        self._store.start(self._durable, self._journal_failed, lambda: self._post(room_again))
+        self._store.start(
+            partial(self._post, self._broker.steps.durable), self._journal_failed, partial(self._post, room_again)
+        )
         remote = self._broker.remote
         remote.link_routes.start(options.link_routes)
         remote.auto_links.start(options.auto_links)
@@ -141,7 +145,8 @@ class RunningBroker:
                 self._metrics.show(JournalCollector(lambda: measure(store)))
         self._options = options
         self._beside = helper_processes(options)
-        self._durable(self._store.durable_lsn)  # what recovery left without anything in it goes, also without traffic
+        # what recovery left without anything in it goes, also without traffic
+        self._post(self._broker.steps.durable, self._store.durable_lsn)
         if manager is not None:
             manager.ready(self._listening)
             self._post(manager.keep_alive, self._broker.core.scheduler)
@@ -268,21 +273,6 @@ class RunningBroker:
         if self._metrics is not None:
             self._metrics.stop()
 
-    def _finish_step(self) -> None:
-        assert self._core.is_current()  # what the broker and the store change, they change on the core (C9)
-        self._broker.steps.finish()
-
-    def _post(self, action: Callable[..., None], *args: Any) -> None:
-        self._core.post(action, *args)
-        self._router.ring()
-
-    def _durable(self, lsn: int) -> None:
-        self._post(self._became_durable, lsn)
-
-    def _became_durable(self, lsn: int) -> None:
-        self._store.became_durable(lsn)
-        self._broker.steps.durable()
-
     def _journal_failed(self, error: JournalError) -> None:
         self._core.fail(error)
 
@@ -290,6 +280,10 @@ class RunningBroker:
         self.failure = error
         self._health.has_failed = True
         self._ended.set()
+
+
+def _nothing() -> None:
+    pass
 
 
 def _fitting(options: BrokerOptions) -> RouterOptions:

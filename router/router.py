@@ -110,7 +110,8 @@ class Router:
             )
             for number in range(threads)
         ]
-        self._gate.start(self._post)
+        core.ring = self._workers[0].ring
+        self._gate.start(core.submit)
         for listener, accept in ((self._listener, self._accept_plain), (self._secure, self._accept_secure)):
             if listener is not None:
                 listener.listen(512)
@@ -119,20 +120,9 @@ class Router:
         for worker in self._workers:
             worker.thread.start()
 
-    def ring(self) -> None:
-        """An action was posted from outside: have a worker run the core."""
-        if self._workers:
-            self._workers[0].ring()
-
     def watch(self, fd: int, ready: Callable[[], None]) -> None:
         """Have *ready* called by a worker as soon as *fd* is readable, once; what it posts is done. Any thread."""
         self._workers[0].watch(fd, ready)
-
-    def _post(self, action: Callable[..., None], *args: object) -> None:
-        """Have *action* done on the core, soon. Any thread."""
-        assert self._core is not None
-        self._core.post(action, *args)
-        self.ring()
 
     def stop(self) -> None:
         """Stop listening, close all connections, and wait for the workers to end."""
@@ -200,8 +190,9 @@ class Router:
 
     def _not_connected(self, name: str, why: str) -> None:
         """A connection to another container could not be opened. Any thread."""
+        assert self._core is not None
         assert self._drivers is not None
-        self._post(self._drivers.disconnected, name, None, why)
+        self._core.submit(self._drivers.disconnected, name, None, why)
 
     def _client_terminal(
         self, target: Target, worker: Worker, wake: Callable[[Terminal], None], over: Callable[[], None]

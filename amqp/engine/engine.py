@@ -113,7 +113,7 @@ class Engine:
     # ---- bytes ----------------------------------------------------------------------------------------------------
 
     def push(self, data: bytes | memoryview) -> None:
-        """Feed bytes that arrived. Call `process` afterwards."""
+        """Feed bytes that arrived. Call `digest` afterwards."""
         self.has_long = False
         if self._is_unread:
             self._is_unread = False

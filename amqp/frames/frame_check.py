@@ -210,8 +210,7 @@ class FrameCheck:
                 break
             stop = at + size
             if stop > end:
-                layout = self._layouts.get(bytes(data[at + 4 : at + 17]))
-                if layout is not None and at + layout.end <= end and repeats(data, at, size, layout):
+                if self._begins_as_before(data, at, size, end):
                     self._skip_bytes, self._drops_rest, at = stop - end, False, end
                     break
                 if not self._can_check_early(data, at, end):
@@ -277,6 +276,11 @@ class FrameCheck:
         return half is not None and half.limit is None
 
     # ---- transfers that repeat ------------------------------------------------------------------------------------
+
+    def _begins_as_before(self, data: memoryview, at: int, size: int, end: int) -> bool:
+        """Return True if the frame at *at*, whose rest has not arrived, is a transfer of a known layout."""
+        layout = self._layouts.get(bytes(data[at + 4 : at + 17]))
+        return layout is not None and at + layout.end <= end and repeats(data, at, size, layout)
 
     def _can_check_early(self, data: memoryview, at: int, end: int) -> bool:
         """Return True if the frame at *at* is a transfer with a complete performative, so that its payload may pass."""

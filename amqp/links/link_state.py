@@ -17,7 +17,7 @@ from enum import Enum, auto
 
 
 class LinkState(Enum):
-    """How far a link has come."""
+    """Progress of a link."""
 
     PLANNED = auto()
     REQUESTED = auto()
@@ -27,7 +27,7 @@ class LinkState(Enum):
 
 
 class LinkEvent(Enum):
-    """What happens to a link."""
+    """An occurrence on either side of a link."""
 
     ATTACH = auto()
     """This side sends its attach."""
@@ -46,7 +46,7 @@ class LinkEvent(Enum):
 
 
 class Action(Enum):
-    """What this side does on an event."""
+    """A step that this side takes on an event."""
 
     REFUSE = auto()
     """Answer the attach of the peer with one that has a null terminus."""

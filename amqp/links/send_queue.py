@@ -114,7 +114,7 @@ class SendQueue:
         credit_left = False
         if link.sending is not None:
             credit_left = self._send_part(link, link.sending)
-        credit = lib.pn_link_credit(pn) if outbox else 0
+        credit = lib.pn_link_credit(pn)
         while outbox and room > 0 and credit > 0 and link.sending is None:
             credit -= 1
             tag, content = outbox.popleft()
@@ -130,28 +130,30 @@ class SendQueue:
                     unsettled[delivery] = tag
                 room -= len(content) + _HEAD_BYTES
                 continue
-            if type(content) is AnnotatedMessage:
-                if content.on_taken is not None:
-                    content.on_taken()
-                if content.size_bytes <= part_bytes:
-                    self._send_parcel(link, delivery, tag, content)
-                    room -= content.size_bytes + _HEAD_BYTES
-                    continue
+            if type(content) is AnnotatedMessage and self._send_parcel(link, delivery, tag, content):
+                room -= content.size_bytes + _HEAD_BYTES
+                continue
             link.sending = _begun(delivery, tag, content)
             self._take(free - room)
             credit_left |= self._send_part(link, link.sending)
             room = free = self._room(link)
-        if room < free:
-            self._take(free - room)
+        self.held_bytes += free - room
+        self._buckets.free_bytes -= free - room
+        if link.sending is not None or outbox or link.drain_due is not None:
+            credit_left |= self._leave(link)
+        return credit_left
+
+    def _leave(self, link: Link) -> bool:
+        """Have a link wait that was not pumped dry, and answer a drain on another one."""
         if link.sending is not None:
             if not link.sending.waits:
                 self.blocked[link] = None
-        elif outbox:
-            if lib.pn_link_credit(pn) > 0:  # else the peer took back what this was for: a flow of its comes first
+        elif link.outbox:
+            if lib.pn_link_credit(link.pn) > 0:  # else the peer took back what this was for: its next flow comes first
                 self.blocked[link] = None
-        elif link.drain_due is not None:
-            credit_left |= self._give_back(link)
-        return credit_left
+        else:
+            return self._give_back(link)
+        return False
 
     def _pump_resuming(self, link: Link, resuming: ResumeState) -> bool:
         """Pump a link that may resume: its messages come with the tags of their deliveries."""
@@ -207,8 +209,12 @@ class SendQueue:
             lib.pn_transport_pending(self._transport)
         return bool(lib.pn_link_credit(link.pn) > 0)
 
-    def _send_parcel(self, link: Link, delivery: Pointer, tag: Any, parcel: AnnotatedMessage) -> None:
-        """Send one that fits one frame."""
+    def _send_parcel(self, link: Link, delivery: Pointer, tag: Any, parcel: AnnotatedMessage) -> bool:
+        """Send a message with other annotations, if it fits one frame."""
+        if parcel.on_taken is not None:
+            parcel.on_taken()
+        if parcel.size_bytes > self._part_bytes:
+            return False
         lib.pn_link_send(link.pn, parcel.head, len(parcel.head))
         rest, skip = parcel.rest, parcel.skip
         lib.pn_link_send(link.pn, ffi.from_buffer("char[]", rest) + skip, len(rest) - skip)
@@ -218,6 +224,7 @@ class SendQueue:
             lib.pn_delivery_settle(delivery)
         else:
             link.unsettled[delivery] = tag
+        return True
 
     def abort(self, link: Link) -> None:
         """Take back the long message that is on its way out, because its content can't be read."""

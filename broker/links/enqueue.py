@@ -180,13 +180,13 @@ class Enqueuer:
             self.transaction.stage_all(queues, fragments)
             self.answer_in(self.transaction, queues, fragments)
             return
-        now_us = self._core.clock.wall_us()
         lasting, full = queues, ""
         if len(queues) == 1 and queues[0].queue_id and not self._holds_back_when_full:
             full = self._store.full()
         else:
             lasting = tuple([queue for queue in queues if queue.queue_id])
             full = self._store_full(lasting, fragments)
+        now_us = self._core.clock.wall_us()
         checked = self._check(queues, lasting, fragments, now_us, full)
         if not checked.kept:
             return

@@ -134,9 +134,7 @@ class Terminal:
             answer, rest = front.feed(bytes(data))
             self._go_in(front, answer, rest, waiting)
         else:
-            if data:
-                engine.push(data)
-            self._digest()
+            self._digest(data)
             if self.holding:
                 self._limit_held()
         outgoing = engine.outgoing
@@ -167,8 +165,7 @@ class Terminal:
             if isinstance(front, ServerHandshake):
                 self._mechanism = front.mechanism
             self._begin_amqp()
-            self.engine.push(rest)
-            self._digest()
+            self._digest(rest)
 
     def _is_there(self) -> bool:
         return not self.closed
@@ -297,8 +294,10 @@ class Terminal:
 
     # ---- from the client to the core ------------------------------------------------------------------------------
 
-    def _digest(self) -> None:
+    def _digest(self, data: bytes | memoryview = b"") -> None:
         engine = self.engine
+        if data:
+            engine.push(data)
         engine.digest()
         if engine.echoes_asked:
             engine.take_echoes()

@@ -24,17 +24,26 @@ TURN_S = 0.01
 """Seconds of work that the core does at once before sockets are read and written again."""
 
 
+def _nothing() -> None:
+    pass
+
+
 class Core:
     """The action list (router guide C3, C7) and the role of the one who works it off."""
 
     def __init__(self, finish_step: Callable[[], None], on_failure: Callable[[BaseException], None]) -> None:
-        """*finish_step* ends each batch of actions; *on_failure* hears of an error after which nothing may go on."""
+        """*finish_step* ends each batch of actions, on the core (C9).
+
+        *on_failure* gets an error after which nothing may go on.
+        """
         self.waiting: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         """Actions to be done: `run` is to be called, after what else is to be done."""
         self.player = 0
         """The identifier of the thread that is the core now; 0 for none."""
+        self.ring: Callable[[], None] = _nothing
+        """Has a worker run the core; set when there are workers. Any thread."""
+        self.finish_step = finish_step
         self._role = threading.Lock()
-        self._finish_step = finish_step
         self._on_failure = on_failure
         self.failed = False
         self.steps = 0
@@ -49,9 +58,10 @@ class Core:
         """Add *action* to the core's actions. Any thread; the caller must have `run` called afterwards."""
         self.waiting.append((action, args))
 
-    def is_current(self) -> bool:
-        """Return whether the calling thread is the core now (C9)."""
-        return self.player == threading.get_ident()
+    def submit(self, action: Callable[..., None], *args: Any) -> None:
+        """Add *action* to the core's actions, and have a worker run the core. Any thread."""
+        self.waiting.append((action, args))
+        self.ring()
 
     def run(self) -> bool:
         """Work off actions for one turn, or leave them to the thread that is at it. Any thread but the core.
@@ -74,7 +84,7 @@ class Core:
                     if perf_counter() >= until_s:
                         break
                 is_done = not actions
-                self._finish_step()
+                self.finish_step()
             except JournalError as error:
                 self.fail(error)
             except Exception as error:  # the state may be half changed: going on could break a promise

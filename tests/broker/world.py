@@ -226,8 +226,7 @@ class World:
         self.start()
 
     def _durable(self, lsn: int) -> None:
-        self.store.became_durable(lsn)
-        self.broker.steps.durable()
+        self.broker.steps.durable(lsn)
 
     def do(self, action: Callable[..., None], *args: Any) -> None:
         """One step of the core."""

@@ -37,9 +37,13 @@ def on_thread(name: str, call: Any) -> Any:
 def test_one_thread_at_a_time_is_the_core(broker: RunningBroker) -> None:  # C2, C9
     core = Core(lambda: None, lambda error: None)
     seen: list[bool] = []
-    core.post(lambda: seen.append(core.is_current()))
-    core.post(lambda: seen.append(on_thread("other", lambda: seen.append(core.is_current())) is None))
-    assert not core.is_current()
+
+    def is_current() -> bool:
+        return core.player == threading.get_ident()
+
+    core.post(lambda: seen.append(is_current()))
+    core.post(lambda: seen.append(on_thread("other", lambda: seen.append(is_current())) is None))
+    assert not is_current()
     core.run()
     assert seen == [True, False, True]
 

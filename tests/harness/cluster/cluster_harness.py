@@ -128,8 +128,7 @@ class SimulatedMember:
         if self.is_disk_slow:
             self.unheard_lsn = lsn
             return
-        self.store.became_durable(lsn)
-        self.broker.steps.durable()
+        self.broker.steps.durable(lsn)
 
     def look_at_room(self) -> None:
         """As the threads of a journal do now and then."""

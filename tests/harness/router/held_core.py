@@ -13,4 +13,4 @@ def core_held_up(broker: RunningBroker) -> Iterator[None]:
     """Nobody gets to play the core; the workers go on."""
     with broker._core._role:
         yield
-    broker._router.ring()
+    broker._core.ring()
