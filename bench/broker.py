@@ -74,7 +74,7 @@ class Broker:
             self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         assert self._process.stdout is not None
         first = self._process.stdout.readline()
-        if not first.startswith("listening on "):
+        if "listening on " not in first:
             self._process.kill()
             self._process.wait()
             raise BenchError(f"the broker did not start: {first}{self._log()}")

@@ -11,6 +11,7 @@ import logging
 import threading
 from collections.abc import Callable
 
+from ..base.accounts.audit import Audit
 from ..base.errors import CairnError
 from ..broker.access_review import AccessReview
 from ..broker.links.context import LinkContext
@@ -19,6 +20,7 @@ from ..broker.nodes.access_control import read as read_access
 from ..broker.users.quotas import Quota, Quotas
 from ..channel.ports import ConnectionEnd
 from ..router.router import Router
+from .options import RunTimeOptions
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +34,18 @@ class FileReload:
     """The reloading of a broker's files. Any thread, but for actions that it posts to the core."""
 
     def __init__(
-        self, acl_file: str, quota: Quota, router: Router, links: LinkContext, review: AccessReview
+        self,
+        acl_file: str,
+        quota: Quota,
+        router: Router,
+        links: LinkContext,
+        review: AccessReview,
+        audit: Audit,
+        reread: Callable[[], RunTimeOptions] | None = None,
     ) -> None:
+        """*reread* returns the present values of the options; None if they do not change."""
+        self._audit = audit
+        self._reread = reread
         self._acl_file = acl_file
         self._quota = quota
         self._router = router
@@ -53,10 +65,15 @@ class FileReload:
             try:
                 put_in_place = self._router.credentials.read_again()
                 access = read_access(self._acl_file) if self._acl_file else None
+                options = self._reread() if self._reread is not None else None
             except CairnError as error:
                 log.error("nothing is reloaded: %s", error)
                 raise
             put_in_place()
+            if options is not None:
+                self._quota = options.quota
+                self._audit.log_logins(options.audit_logins)
+                options.also()
             self._post(self._apply, access, done)
 
     def _apply(self, access: Access | None, done: Callable[[int], None]) -> None:

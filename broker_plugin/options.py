@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..broker.kernel.memory_budget import DEFAULT_LIMIT_BYTES
@@ -33,6 +34,7 @@ __all__ = [
     "QueueChoice",
     "Quota",
     "RouterOptions",
+    "RunTimeOptions",
     "SidecarOptions",
     "StoreOptions",
     "Target",
@@ -77,6 +79,16 @@ class ExportOptions:
     kind: str = ""
     """parquet, delta or iceberg; empty for what the target is."""
     every_s: int = 300
+
+
+@dataclass(frozen=True)
+class RunTimeOptions:
+    """The options that a reload changes."""
+
+    quota: Quota
+    audit_logins: bool
+    also: Callable[[], None]
+    """Called when they are applied, for what the caller of the broker changes, such as the level of its log."""
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from .helper_process import helper_processes, sidecar_dir
 from .helper_thread import HelperThread
 from .membership import ClusterMembership
 from .metrics_server import MetricsServer
-from .options import BrokerOptions
+from .options import BrokerOptions, RunTimeOptions
 from .service_manager import ServiceManager
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,11 @@ class RunningBroker:
     """A broker in this process, with threads of its own. Any thread."""
 
     def __init__(
-        self, options: BrokerOptions, progress: Progress | None = None, manager: ServiceManager | None = None
+        self,
+        options: BrokerOptions,
+        progress: Progress | None = None,
+        manager: ServiceManager | None = None,
+        reread: Callable[[], RunTimeOptions] | None = None,
     ) -> None:
         """Recover the store and start. Raises `CairnError`, and then nothing runs. *manager*: is told how it goes."""
         clock = SystemClock()
@@ -115,8 +119,9 @@ class RunningBroker:
         )
         self._core.finish_step = self._broker.steps.finish
         self._manager = manager
+        links, review = self._broker.links, self._broker.review
         self._file_reload = FileReload(
-            options.acl_file, options.quota, self._router, self._broker.links, self._broker.review
+            options.acl_file, options.quota, self._router, links, review, self._audit, reread
         )
         own_types = () if self._membership is None else (ClusterType(self._membership.core),)
         serve(self._broker.parts, self._broker.resolver.why_not, self._reload_for, own_types, self._audit)

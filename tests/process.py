@@ -73,7 +73,7 @@ class BrokerProcess:
 
     def ready(self) -> BrokerProcess:
         """Wait until clients are let in."""
-        self.wait_for(r"(?:^|\"message\": \")(new store|recovered )")
+        self.wait_for(r"\bbroker\.recovered\b")
         return self
 
     def stop(self, number: int = signal.SIGTERM) -> int:

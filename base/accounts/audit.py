@@ -117,11 +117,15 @@ class Audit:
         """*logins*: successful logins are `INFO`, not `DEBUG`."""
         self.failures: Counter[tuple[str, str]] = Counter(dict.fromkeys(_COUNTED_FROM_THE_START, 0))
         """Failed logins by mechanism (one of `MECHANISMS`) and reason (one of `REASONS`)."""
-        self._login_level = logging.INFO if logins else logging.DEBUG
+        self.log_logins(logins)
         self._budgets = {event: _Budget(clock or SystemClock(), most) for event, most in BUDGETS.items()}
         self._lock = threading.Lock()
         self._timer: threading.Timer | None = None
         self._closed = False
+
+    def log_logins(self, logins: bool) -> None:
+        """Record successful logins as `INFO`, or as `DEBUG`, from now on."""
+        self._login_level = logging.INFO if logins else logging.DEBUG
 
     def login_failed(self, failure: LoginFailure) -> None:
         """Record a login that failed."""

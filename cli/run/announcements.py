@@ -1,9 +1,8 @@
-"""Announcements of a broker while it starts and stops: lines on standard output, or JSON records of the log."""
+"""Announcements of a broker while it starts, reloads and stops: records of the log with stable event names."""
 
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from collections.abc import Callable
 from functools import update_wrapper
@@ -12,55 +11,66 @@ from typing import Any
 import click
 
 from ...base.errors import CairnError
-from ...base.printable import printable
+from ..common.log import begin_log
 from ..common.signals import status_of
-from ..store.log import begin_log
 
-Announce = Callable[[str, str], None]
-"""Takes the name of an event and a text."""
 _log = logging.getLogger("cairnmq.broker")
 
+EVENTS = {
+    "broker.listening": "The broker listens, at this address.",
+    "broker.listening-tls": "The broker listens with TLS, at this address.",
+    "broker.storing": "The data directory, or that messages are in memory.",
+    "broker.wiring": "The server of the wiring.",
+    "broker.metrics": "The URL of the metrics.",
+    "broker.cluster": "The name of the cluster.",
+    "broker.archiving": "The directory of the archive.",
+    "broker.sidecars": "The directory of the column index.",
+    "broker.exporting": "The target of the export.",
+    "broker.config": "The configuration file.",
+    "broker.recovering": "Progress of a recovery that takes more than two seconds.",
+    "broker.recovered": "A result of recovery: messages, queues, repaired tail. Clients are admitted.",
+    "broker.reloaded": "A reload was applied.",
+    "broker.restart-needed": "A reload found changed options that are used from the next start on.",
+    "broker.reload-failed": "A reload failed; nothing has changed.",
+    "broker.stopping": "SIGTERM or SIGINT arrived.",
+    "broker.stopped": "The broker has stopped in order.",
+    "broker.failed": "The broker could not start, or has failed.",
+}
+"""The names of lifecycle and recovery events."""
 
-def announcer(log_format: str) -> Announce:
-    """With the log format `json`, every line of the broker is a JSON object on standard error, with `event`."""
-    return _logged if log_format == "json" else _printed
 
-
-def _logged(event: str, text: str) -> None:
-    _log.info("%s", text, extra={"event": event})
-
-
-def _printed(event: str, text: str) -> None:
-    try:
-        print(f"{printable(text)}\n", end="", flush=True)  # one write: log lines of other threads come between two
-    except BrokenPipeError:  # the reader has closed the pipe: the broker runs on, and stops in order
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def announce(event: str, text: str, level: int = logging.INFO) -> None:
+    """Log a lifecycle event. In text and logfmt it goes to standard output, unless there is a log file."""
+    _log.log(level, "%s", text, extra={"event": event, "is_announced": True})
 
 
 def reporting_errors(command: Callable[..., None]) -> Callable[..., None]:
-    """The command, which begins the log first. With the log format `json` the error that ends it is a record, too.
+    """The command, which begins the log first. The error that ends it is a record of a log that is not a terminal's.
 
     Errors of the command line stay text: its options were not read when they occur.
     """
 
-    def wrapped(*, log_format: str, verbose: bool, **options: Any) -> None:
-        begin_log(log_format, verbose=verbose)
-        options |= {"log_format": log_format, "verbose": verbose}
-        if log_format == "json":
-            _run_logged(lambda: command(**options))
+    def wrapped(*, log_format: str, log_file: str | None, log_level: str, verbose: bool, **options: Any) -> None:
+        begin_log(log_format, "debug" if verbose else log_level, log_file or "")
+        options |= {"log_format": log_format, "log_file": log_file, "log_level": log_level, "verbose": verbose}
+        if log_file or log_format != "text":
+            _run_logged(lambda: command(**options), has_file=bool(log_file))
         else:
             command(**options)
 
     return update_wrapper(wrapped, command)
 
 
-def _run_logged(run: Callable[[], None]) -> None:
+def _run_logged(run: Callable[[], None], *, has_file: bool) -> None:
+    """Log the error that ends *run*; with a log file it is raised again, for standard error."""
     try:
         run()
     except click.ClickException:
         raise
     except CairnError as error:
         _log.error("%s", error, extra={"event": "broker.failed"})
+        if has_file:
+            raise
         sys.exit(1)
     except KeyboardInterrupt as error:
         _log.warning("interrupted", extra={"event": "broker.failed"})

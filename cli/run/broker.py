@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import signal
 import sys
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -13,14 +15,15 @@ import click
 
 from ...base.clock import SystemClock
 from ...base.errors import CairnError
-from ...broker_plugin.options import BrokerOptions
+from ...broker_plugin.options import BrokerOptions, RunTimeOptions
 from ...broker_plugin.run import RunningBroker
 from ...broker_plugin.service_manager import service_manager
 from ..common.configured_command import ConfiguredCommand, config_option
 from ..common.described_options import FILE, ConfigFile, options_of
+from ..common.log import set_level
 from ..common.signals import Ended
-from .announcements import Announce, announcer, reporting_errors
-from .broker_options import broker_options
+from .announcements import announce, reporting_errors
+from .broker_options import broker_options, quota_of
 from .recovery_progress import RecoveryProgress
 from .settings import BrokerSettings
 
@@ -45,8 +48,9 @@ def _broker(**values: Any) -> None:
     sys.setswitchinterval(0.0005)  # else the flusher may wait 5 ms for the interpreter after each sync
     gc.freeze()  # what is there now stays
     gc.set_threshold(GARBAGE_AFTER, 20, 20)
-    file: ConfigFile | None = click.get_current_context().meta.get(FILE)
-    _run(options, given, "" if file is None else file.path)
+    context = click.get_current_context()
+    file: ConfigFile | None = context.meta.get(FILE)
+    _run(options, given, _Reread(context, given), "" if file is None else file.path)
 
 
 broker = ConfiguredCommand(
@@ -58,14 +62,12 @@ broker = ConfiguredCommand(
 )
 
 
-def _run(options: BrokerOptions, given: BrokerSettings, config_path: str) -> None:
+def _run(options: BrokerOptions, given: BrokerSettings, reread: _Reread, config_path: str) -> None:
     stop = _Stop()
     manager = service_manager(os.environ, os.getpid())
-    announce = announcer(given.log_format)
-    progress = RecoveryProgress(SystemClock(), announce if given.log_format == "json" else None)
-    running = RunningBroker(options, progress, manager)
+    running = RunningBroker(options, RecoveryProgress(SystemClock()), manager, reread)
     stop.started = True
-    _announce_start(running, given, announce)
+    _announce_start(running, given)
     if config_path:
         announce("broker.config", f"configuration from {config_path}")
     for line in running.recovery.lines():
@@ -73,7 +75,7 @@ def _run(options: BrokerOptions, given: BrokerSettings, config_path: str) -> Non
     while not running.wait(0.2) and not stop.asked:
         if stop.reload_asked:
             stop.reload_asked = False
-            _reload(running, announce)
+            _reload(running)
     if running.failure is not None:
         raise CairnError("broker", f"stopped: {running.failure}")
     announce("broker.stopping", "shutting down")
@@ -81,7 +83,7 @@ def _run(options: BrokerOptions, given: BrokerSettings, config_path: str) -> Non
     announce("broker.stopped", "stopped" if given.store == "memory" else "stopped; everything is on the disk")
 
 
-def _announce_start(running: RunningBroker, given: BrokerSettings, announce: Announce) -> None:
+def _announce_start(running: RunningBroker, given: BrokerSettings) -> None:
     if running.address:
         announce("broker.listening", f"listening on {running.address}")
     if running.tls_address:
@@ -101,13 +103,38 @@ def _announce_start(running: RunningBroker, given: BrokerSettings, announce: Ann
         announce("broker.exporting", f"exporting to {given.export_to}")
 
 
-def _reload(running: RunningBroker, announce: Announce) -> None:
+def _reload(running: RunningBroker) -> None:
     try:
         running.reload()
     except CairnError as error:
-        announce("broker.reload-failed", f"nothing is reloaded: {error}")
+        announce("broker.reload-failed", f"nothing is reloaded: {error}", logging.ERROR)
     else:
-        announce("broker.reloaded", "reloaded: users, access rules, certificates")
+        announce("broker.reloaded", "reloaded: users, access rules, certificates, options of the configuration")
+
+
+class _Reread:
+    """The options that a reload changes, read again from the same sources. Any thread."""
+
+    def __init__(self, context: click.Context, given: BrokerSettings) -> None:
+        self._context = context
+        self._begun_with = given
+
+    def __call__(self) -> RunTimeOptions:
+        """Return the present values. Options that need a restart are reported, and not changed. Raises `CairnError`."""
+        try:
+            now = BrokerSettings(**broker.parsed_again(self._context).params)
+        except click.ClickException as error:
+            raise CairnError("configuration", error.format_message()) from error
+        pending = [
+            option.key for option in broker.described().values()
+            if not option.can_reload and getattr(now, str(option.name)) != getattr(self._begun_with, str(option.name))
+        ]  # fmt: skip
+        return RunTimeOptions(quota_of(now), now.audit_logins, partial(self._apply, now, ", ".join(pending)))
+
+    def _apply(self, now: BrokerSettings, pending: str) -> None:
+        set_level("debug" if now.verbose else now.log_level)
+        if pending:
+            announce("broker.restart-needed", f"changed, and used from the next start on: {pending}", logging.WARNING)
 
 
 class _Stop:

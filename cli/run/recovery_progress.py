@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import sys
-
 from ...base.clock import Clock
-from .announcements import Announce
+from .announcements import announce
 
 
 class RecoveryProgress:
-    """Says how far recovery is, on standard error, once a second from the second second on. One thread.
+    """Logs the progress of recovery once a second, from the second second on. One thread.
 
     Most of a start is reading, so what is left takes as long as what was read took, in proportion. Time counts from the
     first call: what comes before it, the wiring above all, is no measure of reading.
     """
 
-    def __init__(self, clock: Clock, announce: Announce | None = None) -> None:
-        """*announce* takes the lines in place of standard error."""
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._announce = announce
         self._begun: tuple[float, int] | None = None
         """When, and what had been read by then."""
         self._said_s = 0.0
@@ -34,7 +30,4 @@ class RecoveryProgress:
         self._said_s = now_s
         left_s = (now_s - begun_s) * max(0, total_bytes - done_bytes) / read_bytes
         text = f"recovering: {done_bytes >> 20} of at most {total_bytes >> 20} MiB read, {left_s:.0f} s to go"
-        if self._announce is not None:
-            self._announce("broker.recovering", text)
-        else:
-            print(text, file=sys.stderr, flush=True)
+        announce("broker.recovering", text)

@@ -12,6 +12,7 @@ import click
 from ...router.tls import NONE, OPTIONAL, REQUIRED
 from ..common.described_options import option
 from ..common.local_directory import LocalDirectory
+from ..common.log import FORMATTERS
 from ..common.units import SIZE, SIZE_OR_NONE, Duration, SizeRange
 
 NETWORK, TLS, ACCESS, STORE, MEMORY = "Network", "TLS", "Authentication and authorization", "Store", "Memory"
@@ -162,5 +163,8 @@ class BrokerSettings:
         "Name pattern of queues and exchanges with own metrics.  [default: *]", default=["*"], metavar="PATTERN")
     metrics_most_queues: int = option(METRICS, "Queues, and exchanges, with own metrics.", click.IntRange(0, 10_000),
         default=100)
-    log_format: str = option(LOGS, "Format of log lines.", click.Choice(["text", "json"]), default="text")
-    verbose: bool = option(LOGS, "Log debug messages.", short=["-v"])
+    log_level: str = option(LOGS, "Least severe level to log.", click.Choice(["debug", "info", "warning", "error"]),
+        default="info", can_reload=True)
+    log_format: str = option(LOGS, "Format of log lines.", click.Choice(list(FORMATTERS)), default="text")
+    log_file: str | None = option(LOGS, "Append the log to this file.  [default: the standard streams]", _FILE)
+    verbose: bool = option(LOGS, "Short for --log-level debug.", short=["-v"])

@@ -36,7 +36,7 @@ def scrape(url: str) -> dict[str, float]:
 
 def test_figures_follow_the_traffic(tmp_path: Path) -> None:
     with broker(tmp_path / "store", "--metrics-port", "0") as running:
-        url = running.wait_for(r"^metrics at (http://127\.0\.0\.1:\d+/metrics)$")[1]
+        url = running.wait_for(r" metrics at (http://127\.0\.0\.1:\d+/metrics)$")[1]
         seen = [scrape(url)]
         with urllib.request.urlopen(url, timeout=DEADLINE_S) as answer:  # usability 16
             assert f'cairnmq_build_info{{version="{version("cairnmq")}"}} 1.0\n'.encode() in answer.read()
@@ -81,7 +81,7 @@ def get(url: str) -> tuple[int, str, Any]:
 
 def test_a_broker_that_serves_is_healthy_and_ready(tmp_path: Path) -> None:
     with broker(tmp_path / "store", "--metrics-port", "0") as running:
-        base = running.wait_for(r"^metrics at (http://127\.0\.0\.1:\d+)/metrics$")[1]
+        base = running.wait_for(r" metrics at (http://127\.0\.0\.1:\d+)/metrics$")[1]
         for path in ("/health", "/ready"):
             status, kind, body = get(base + path)
             assert (status, kind) == (200, "application/json")

@@ -55,7 +55,10 @@ passwords, and accepts the options of `cairnmq broker`. Unknown keys and invalid
 
 ## Reload
 
-SIGHUP and `cairnmq ctl reload` read these files again: users, access rules, certificates and revocation lists.
+SIGHUP and `cairnmq ctl reload` read these files again: users, access rules, certificates, revocation lists, and the
+configuration file. Of the options, those in this list change at run time; other changed options are named in a warning,
+and are used from the next start on. If any of the files is invalid, nothing changes.
+
 """
 
 
@@ -89,7 +92,7 @@ def page() -> str:
     sections: dict[str, list[DescribedOption]] = {}
     for option in broker.described().values():
         sections.setdefault(option.subject, []).append(option)
-    lines = [BEGIN]
+    lines = [BEGIN, *(f"* `--{option.key}`" for option in broker.described().values() if option.can_reload), ""]
     for subject, options in sections.items():
         lines += [f"## {subject}", "", "| Option | Type | Default | Description |", "|---|---|---|---|"]
         for option in options:

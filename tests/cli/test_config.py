@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -173,3 +174,52 @@ def test_changed_leaves_out_defaults() -> None:
 
 def test_reference_page_lists_every_option_as_defined() -> None:
     assert PAGE.read_text() == page(), "run `python -m tests.cli.option_page`"
+
+
+def test_reload_applies_what_can_change_and_names_the_rest(tmp_path: Path) -> None:
+    """By SIGHUP, from the same file: the level of the log, logins, a quota; the port waits for a restart."""
+    path = tmp_path / "broker.toml"
+    path.write_text('store = "memory"\nport = 0\n')
+    running = BrokerProcess(
+        tmp_path / "unused", within=lambda command: [*command[:2], "--config", str(path), "--log-level", "info"]
+    )
+    try:
+        running.ready()
+        path.write_text('store = "memory"\nport = 0\naudit-logins = true\nmax-links = 7\ncredit = 9\n')
+        running.process.send_signal(signal.SIGHUP)
+        running.wait_for(" WARNING broker.restart-needed changed, and used from the next start on: credit, max-links")
+        running.wait_for(" broker.reloaded ")
+        run("ctl", "--url", f"127.0.0.1:{running.port}", "broker")
+        running.wait_for(" INFO login ")
+        path.write_text('store = "memory"\nprot = 0\n')
+        running.process.send_signal(signal.SIGHUP)
+        running.wait_for(f" ERROR broker.reload-failed nothing is reloaded: {path}:2: prot: unknown key")
+        refused = run("ctl", "--url", f"127.0.0.1:{running.port}", "reload")
+        assert refused.returncode == 1
+        assert "prot: unknown key" in refused.stderr
+    finally:
+        assert running.stop() == 0
+
+
+def test_reload_changes_the_level_of_the_log_and_quotas(tmp_path: Path) -> None:
+    path = tmp_path / "broker.toml"
+    path.write_text('store = "memory"\nport = 0\nusers-file = "users"\nallow-insecure-auth = true\n')
+    added = subprocess.run(
+        [CAIRNMQ, "users", "add", "anna", "--users-file", "users", "--iterations", "15000"],
+        input="pw\n", text=True, capture_output=True, cwd=tmp_path, timeout=DEADLINE_S,
+    )  # fmt: skip
+    assert added.returncode == 0, added.stderr
+    running = BrokerProcess(
+        tmp_path, within=lambda command: ["env", "-C", str(tmp_path), *command[:2], "--config", str(path)]
+    )
+    ctl = ("ctl", "--json", "--url", f"127.0.0.1:{running.port}", "--user", "anna")
+    password = {"CAIRNMQ_PASSWORD": "pw"}
+    try:
+        [before] = json.loads(run(*ctl, "users", "list", environment=password).stdout)
+        path.write_text(path.read_text() + 'max-queues-per-user = 3\nlog-level = "debug"\n')
+        assert run(*ctl, "reload", environment=password).returncode == 0
+        [after] = json.loads(run(*ctl, "users", "list", environment=password).stdout)
+        assert (before["max-queues"], after["max-queues"]) == (4000, 3)
+        running.wait_for(" DEBUG login ")
+    finally:
+        assert running.stop() == 0

@@ -112,7 +112,7 @@ def test_python_clients_log_in(tmp_path: Path, login: Mapping[str, str]) -> None
         subprocess.run(line, shell=True, check=True, timeout=DEADLINE_S, cwd=tmp_path, capture_output=True)
     options = ("--users-file", str(tmp_path / "users"), "--tls-port", "0", "--tls-cert", str(tmp_path / "broker.pem"))
     with broker(tmp_path / "data", *options) as running:
-        port = running.wait_for(r"^listening with TLS on 127\.0\.0\.1:(\d+)$")[1]
+        port = running.wait_for(r" listening with TLS on 127\.0\.0\.1:(\d+)$")[1]
         for _ in range(2):
             assert python(plain.text, running.port, tmp_path, **login) == "hello\n"
         program = secured.text.replace("localhost:5671", f"localhost:{port}")

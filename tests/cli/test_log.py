@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import logging
+import re
 import signal
 import socket
 import subprocess
@@ -13,8 +15,17 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cairnmq.cli.store.log import JsonFormatter, TextFormatter
+from cairnmq.base.accounts import audit
+from cairnmq.cli.common.log import JsonFormatter, LogfmtFormatter, TextFormatter
+from cairnmq.cli.run.announcements import EVENTS
 from tests.process import CAIRNMQ, DEADLINE_S, broker
+from tests.router.joined import until
+
+from .log_page import AUDIT, PAGE, page
+
+ROOT = Path(__file__).parents[2]
+TEXT_LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (DEBUG|INFO|WARNING|ERROR) ([a-z.-]+) \S.*")
+PAIR = re.compile(r'([a-z_-]+)=("(?:[^"\\]|\\.)*"|[^" =]+)(?: |$)')
 
 
 @given(text=st.text(), queue=st.text())
@@ -71,7 +82,7 @@ def test_a_broker_without_a_reader_stops_in_order(tmp_path: Path) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        assert process.stdout.readline().startswith(b"listening on ")
+        assert process.stdout.readline().partition(b" listening on ")[1]
         process.stdout.close()
         process.send_signal(signal.SIGTERM)
         assert (process.wait(DEADLINE_S), process.stderr.read()) == (0, b"")
@@ -79,7 +90,7 @@ def test_a_broker_without_a_reader_stops_in_order(tmp_path: Path) -> None:
 
 @given(text=st.text(), cause=st.text())
 def test_no_text_from_outside_starts_a_line_or_controls_a_terminal(text: str, cause: str) -> None:  # W12
-    for form in (TextFormatter(), JsonFormatter()):
+    for form in (TextFormatter(), JsonFormatter(), LogfmtFormatter()):
         record = logging.LogRecord("cairnmq.x", logging.WARNING, "x.py", 1, "%s", (text,), None)
         record.connection = text
         assert form.format(record).isprintable()
@@ -90,3 +101,87 @@ def test_no_text_from_outside_starts_a_line_or_controls_a_terminal(text: str, ca
         first, *more = form.format(record).split("\n")
         assert first.isprintable()
         assert all(line.startswith("    ") and line.isprintable() for line in more)
+
+
+def parsed(line: str) -> dict[str, str]:
+    """The pairs of a logfmt line."""
+    assert "".join(match[0] for match in PAIR.finditer(line)) == line
+    return {name: json.loads(value) if value.startswith('"') else value for name, value in PAIR.findall(line)}
+
+
+@given(text=st.text(), queue=st.text())
+def test_logfmt_line_has_pairs_that_give_the_values_back(text: str, queue: str) -> None:
+    record = logging.LogRecord("cairnmq.x.y", logging.WARNING, "x.py", 1, "%s", (text,), None)
+    record.queue = queue
+    told = parsed(LogfmtFormatter().format(record))
+    assert (told["message"], told["queue"], told["level"], told["event"]) == (text, queue, "warning", "x")
+
+
+def test_every_line_has_time_level_and_event(tmp_path: Path) -> None:
+    """In text and in logfmt, from the first line to the last one, on both streams."""
+    with broker(tmp_path / "text", "-v") as running:
+        socket.create_connection(("127.0.0.1", running.port), timeout=DEADLINE_S).close()
+        assert running.stop() == 0
+    events = [match[2] for line in running.lines if (match := TEXT_LINE.fullmatch(line))]
+    assert len(events) == len(running.lines)
+    assert events[0] == "broker.listening"
+    assert events[-2:] == ["broker.stopping", "broker.stopped"]
+    with broker(tmp_path / "logfmt", "--log-format", "logfmt") as running:
+        assert running.stop() == 0
+    assert [parsed(line)["event"] for line in running.lines] == [
+        "broker.listening", "broker.storing", "broker.recovered", "broker.stopping", "broker.stopped",
+    ]  # fmt: skip
+
+
+def test_log_file_has_all_lines_and_may_be_rotated(tmp_path: Path) -> None:
+    path, rotated = tmp_path / "log", tmp_path / "log.1"
+    command = [CAIRNMQ, "broker", "--store", "memory", "--port", "0", "--log-file", str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        until(lambda: path.exists() and " broker.recovered " in path.read_text(), "the broker to start")
+        path.rename(rotated)
+        process.send_signal(signal.SIGTERM)
+        assert (process.wait(DEADLINE_S), process.stdout.read()) == (0, "")
+    assert " broker.listening " in rotated.read_text()
+    assert [line.split()[2] for line in path.read_text().splitlines()] == ["broker.stopping", "broker.stopped"]
+
+
+def test_error_that_ends_a_start_is_in_the_file_and_on_standard_error(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    command = [CAIRNMQ, "broker", "--store-dir", "/proc/x", "--log-file", str(path), "--log-level", "error"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("cairnmq: ")
+    assert path.read_text().split(" ", 2)[1:][0] == "ERROR"
+    assert path.read_text().partition(" broker.failed ")[2] == done.stderr.removeprefix("cairnmq: ")
+
+
+def test_log_file_that_can_not_be_written_is_one_line(tmp_path: Path) -> None:
+    command = [CAIRNMQ, "broker", "--store", "memory", "--log-file", str(tmp_path / "no" / "log")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
+    assert (done.returncode, done.stderr) == (
+        1,
+        f"cairnmq: --log-file {tmp_path}/no/log: can't be written: No such file or directory; name a file in a "
+        "directory of this user\n",
+    )
+
+
+def test_less_severe_lines_than_the_level_are_left_out(tmp_path: Path) -> None:
+    command = [CAIRNMQ, "broker", "--store-dir", "/proc/x", "--log-level", "warning", "--log-format", "logfmt"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
+    assert done.stdout == ""
+    [line] = done.stderr.splitlines()
+    assert parsed(line)["event"] == "broker.failed"
+
+
+def test_page_lists_every_event_of_the_code() -> None:
+    assert PAGE.read_text() == page(), "run `python -m tests.cli.log_page`"
+    used = set()
+    for path in (ROOT / "cli" / "run").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                used |= {node.value} if re.fullmatch(r"broker\.[a-z-]+", node.value) else set()
+    assert used == set(EVENTS)
+    assert set(AUDIT) == {
+        audit.LOGIN, audit.LOGIN_FAILED, audit.CHANGE, audit.CHANGE_REFUSED, audit.SUPPRESSED,
+    }  # fmt: skip

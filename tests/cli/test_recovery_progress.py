@@ -16,17 +16,19 @@ from ..store.stores import BIG, NOW_US, queue
 MIB = 1 << 20
 
 
-def test_a_quick_start_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_quick_start_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     clock = ManualClock()
     progress = RecoveryProgress(clock)
     for done in range(100):
         clock.advance(0.009)
         progress(done * MIB, 100 * MIB)
-    assert capsys.readouterr().err == ""
+    assert caplog.messages == []
 
 
-def test_it_is_said_once_a_second_with_what_is_left(capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_said_once_a_second_with_what_is_left(caplog: pytest.LogCaptureFixture) -> None:
     """Two MiB a second, of 20: a line each second, and the estimate is right for a disk that is as fast as it was."""
+    caplog.set_level("INFO")
     clock = ManualClock()
     progress = RecoveryProgress(clock)
     clock.advance(60)  # somebody else's
@@ -34,7 +36,7 @@ def test_it_is_said_once_a_second_with_what_is_left(capsys: pytest.CaptureFixtur
     for step in range(1, 101):
         clock.advance(0.1)
         progress(step * MIB // 5, 20 * MIB)
-    said = capsys.readouterr().err.splitlines()
+    said = caplog.messages
     assert 9 <= len(said) <= 10
     for line in said:
         words = line.split()
@@ -43,13 +45,14 @@ def test_it_is_said_once_a_second_with_what_is_left(capsys: pytest.CaptureFixtur
         assert abs(10 - read / 2 - left) <= 1
 
 
-def test_more_than_was_expected_is_no_time_at_all(capsys: pytest.CaptureFixture[str]) -> None:
+def test_more_than_was_expected_is_no_time_at_all(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     clock = ManualClock()
     progress = RecoveryProgress(clock)
     progress(0, 0)  # nothing to tell by
     clock.advance(3)
     progress(5 * MIB, 4 * MIB)
-    assert capsys.readouterr().err == "recovering: 5 of at most 4 MiB read, 0 s to go\n"
+    assert caplog.messages == ["recovering: 5 of at most 4 MiB read, 0 s to go"]
 
 
 @pytest.mark.parametrize("has_checkpoint", [False, True])

@@ -84,11 +84,11 @@ def test_a_kill_and_a_start_right_after_it(
     tmp_path: Path, server: Server, catalog: str, where: tuple[str, ...]
 ) -> None:  # E56, E57
     with broker(tmp_path / "data", *where) as running:
-        running.wait_for(r"^wiring in postgresql\+psycopg://cairn:\*\*\*@/wiring\?host=.*, catalog Catalog")
+        running.wait_for(r" wiring in postgresql\+psycopg://cairn:\*\*\*@/wiring\?host=.*, catalog Catalog")
         send(running, "orders", "one", "two")
         running.stop(signal.SIGKILL)
     with broker(tmp_path / "data", *where) as running:
-        running.wait_for("^recovered 2 messages on 1 queues")
+        running.wait_for(" recovered 2 messages on 1 queues")
         assert receive(running, "orders") == "one"
         send(running, "bills", "three")
         assert running.stop() == 0
@@ -124,7 +124,7 @@ def test_a_server_that_dies_does_not_end_message_service(server: Server, store: 
             server.start()
         assert "se-cret" not in "".join(running.lines)
     with broker(store, *where) as running:
-        running.wait_for("^recovered 1 messages on 3 queues")
+        running.wait_for(" recovered 1 messages on 3 queues")
 
 
 def test_what_is_refused_changes_nothing(
@@ -157,7 +157,7 @@ def test_what_is_refused_changes_nothing(
     assert "the wiring of this store is in this file, not on a server" in line
     assert every_byte(store) == before
     with broker(store, *where) as running:
-        running.wait_for("^recovered 2 messages on 2 queues")
+        running.wait_for(" recovered 2 messages on 2 queues")
 
 
 def test_the_url_may_stand_in_the_environment(store: Path, where: tuple[str, ...]) -> None:
@@ -186,7 +186,7 @@ def test_a_backup_becomes_a_store_with_sqlite_or_on_a_server(
     assert "queue 2 bills" in done("dump", tmp_path / "copy")
     done("restore", tmp_path / "copy", tmp_path / "embedded")
     with broker(tmp_path / "embedded") as running:
-        running.wait_for("^recovered 2 messages on 2 queues")
+        running.wait_for(" recovered 2 messages on 2 queues")
         assert receive(running, "bills") == "two"
     assert "the wiring of a store is there already" in refused(
         "restore", tmp_path / "copy", tmp_path / "elsewhere", *where
@@ -195,10 +195,10 @@ def test_a_backup_becomes_a_store_with_sqlite_or_on_a_server(
     assert "2 messages on 2 queues" in done("restore", tmp_path / "copy", tmp_path / "elsewhere", *elsewhere)
     assert not (tmp_path / "elsewhere" / "wiring.sqlite").exists()
     with broker(tmp_path / "elsewhere", *elsewhere) as running:
-        running.wait_for("^recovered 2 messages on 2 queues")
+        running.wait_for(" recovered 2 messages on 2 queues")
         send(running, "third", "three")
     with broker(store, *where) as running:
-        running.wait_for("^recovered 2 messages on 2 queues")
+        running.wait_for(" recovered 2 messages on 2 queues")
 
 
 def test_a_store_moves_from_sqlite_to_a_server(tmp_path: Path, where: tuple[str, ...]) -> None:
@@ -219,5 +219,5 @@ def test_salvage_asks_the_server_for_the_names(tmp_path: Path, store: Path, wher
     result = run("salvage", store, "--to", tmp_path / "new", *where)
     assert result.returncode == 0, result.stderr
     with broker(tmp_path / "new") as running:
-        running.wait_for("^recovered 2 messages on 2 queues")
+        running.wait_for(" recovered 2 messages on 2 queues")
         assert receive(running, "bills") == "two"

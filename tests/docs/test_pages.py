@@ -48,7 +48,7 @@ def test_users_log_in_with_the_certificates_of_the_guide(tmp_path: Path) -> None
     start, *asks = use.commands
     options = start.split("--store-dir ./data ")[1].replace("./", f"{tmp_path}/").replace("5671", "0").split()
     with broker(tmp_path / "data", *options) as running:
-        port = running.wait_for(r"^listening with TLS on 127\.0\.0\.1:(\d+)$")[1]
+        port = running.wait_for(r" listening with TLS on 127\.0\.0\.1:(\d+)$")[1]
         for ask in asks:
             url = f"amqp://127.0.0.1:{running.port}"
             run(ask.replace(":5671", f":{port}"), tmp_path, CAIRNMQ_PASSWORD=PASSWORD, CAIRNMQ_URL=url)

@@ -32,8 +32,8 @@ _BIN = Path(sys.executable).parent
 _FILES = ("python", "toml", "ini", "json")
 _PORT_OPTION = re.compile(r"--(port|tls-port|metrics-port)[ =](\d+)")
 _LISTENING = {
-    "port": r"^listening on [^ ]*:(\d+)",
-    "tls-port": r"^listening with TLS on [^ ]*:(\d+)$",
+    "port": r" listening on [^ ]*:(\d+)",
+    "tls-port": r" listening with TLS on [^ ]*:(\d+)$",
     "metrics-port": r"http://[^ ]*:(\d+)/metrics",
 }
 """What a broker reports for each kind of port."""

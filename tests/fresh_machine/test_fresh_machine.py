@@ -21,7 +21,7 @@ MARKS = (
 PASSWORD = "one stone"
 READY = """
 ready() {  # until the broker with the output file $1 and the process $2 serves
-    until grep -qsE '^(new store|recovered )' "$1"; do
+    until grep -qs ' broker.recovered ' "$1"; do
         kill -0 "$2" || { cat "$1"; return 1; }
         sleep 0.1
     done

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import select
 import signal
 import struct
@@ -133,7 +134,8 @@ class Broker:
 
     def report(self) -> list[str]:
         """What it said of its recovery, once it has ended."""
-        return self.output.splitlines()[2:]
+        parts = (line.partition(" broker.recovered ") for line in self.output.splitlines())
+        return [text for _, event, text in parts if event]
 
     def errors(self) -> str:
         return self._log.read_text(errors="replace")[-4000:]
@@ -150,8 +152,8 @@ class Broker:
             self.output += data.decode()
             if not to_end:
                 break
-        if not self.port and self.output.startswith("listening on ") and "\n" in self.output:
-            self.port = int(self.output.partition("\n")[0].rpartition(":")[2])
+        if not self.port and (found := re.search(r"listening on .*:(\d+)\n", self.output)):
+            self.port = int(found[1])
 
 
 class ClientProcess:

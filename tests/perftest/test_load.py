@@ -216,7 +216,7 @@ def test_users_and_tls(tmp_path: Path) -> None:
     subprocess.run(add, input="one stone\n", text=True, check=True, timeout=DEADLINE_S, capture_output=True)
     options = ("--users-file", str(tmp_path / "users"), "--tls-port", "0", "--tls-cert", str(tmp_path / "broker.pem"))
     with broker(tmp_path / "store", *options) as one:
-        tls = one.wait_for(r"^listening with TLS on 127\.0\.0\.1:(\d+)$")[1]
+        tls = one.wait_for(r" listening with TLS on 127\.0\.0\.1:(\d+)$")[1]
         url = f"amqps://127.0.0.1:{tls}"
         secure = ("--count", "50", "--user", "anna", "--url", url, "--ca", str(tmp_path / "ca.pem"))
         assert measured(one.port, *secure, CAIRNMQ_PASSWORD="one stone")["complete"]

@@ -37,7 +37,7 @@ def fails(broker: RunningBroker) -> str:
 
 def ctl(running: BrokerProcess, *arguments: str) -> str:
     """What `cairnmq ctl` prints."""
-    port = next(line.rpartition(":")[2] for line in running.lines if line.startswith("listening"))
+    port = next(line.rpartition(":")[2] for line in running.lines if " listening on " in line)
     found = CliRunner().invoke(cairnmq, ["ctl", "--url", f"amqp://127.0.0.1:{port}", "--timeout", "60", *arguments])
     assert found.exit_code == 0, found.output
     return found.output
