@@ -48,6 +48,7 @@ ENDING_S = 1.0
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 MOST_TOKEN_BYTES = 4096
 StartResponse = Callable[[str, list[tuple[str, str]]], Any]
+_NOT_HTTP = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\nThis port speaks HTTP, for metrics.\n"
 _PATHS = "there are /metrics, /health and /ready\n"
 
 
@@ -127,6 +128,16 @@ class _Quiet(WSGIRequestHandler):
         super().setup()
         self.rfile.close()
         self.rfile = io.BufferedReader(_Timed(self.connection))
+
+    def handle(self) -> None:
+        assert isinstance(self.rfile, io.BufferedReader)
+        first = self.rfile.peek(4)[:4]
+        other = "AMQP" if first == b"AMQP" else "TLS" if first[:2] == b"\x16\x03" else ""
+        if other:
+            log.warning("metrics: %s: a client of %s came to --metrics-port", self.client_address[0], other)
+            self.wfile.write(_NOT_HTTP)
+        else:
+            super().handle()
 
     def get_environ(self) -> Any:
         assert isinstance(self.server, _Server)

@@ -52,7 +52,10 @@ def bind(host: str, port: int, option: str = "--port") -> socket.socket:
             raise
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise CairnError(place, f"can't listen there: {reason}", f"choose another {option} or --listen") from error
+        remedy = f"choose another {option} or --listen"
+        if isinstance(error, PermissionError):
+            remedy = f"ports below 1024 need CAP_NET_BIND_SERVICE (systemd: AmbientCapabilities); or {remedy}"
+        raise CairnError(place, f"can't listen there: {reason}", remedy) from error
     return listener
 
 

@@ -87,6 +87,14 @@ def _no_password() -> str:
     raise ValueError("the key is encrypted")
 
 
+_HINTS = {
+    "WRONG_VERSION_NUMBER": "the client does not speak TLS; this is the port of --tls-port, for amqps:// URLs",
+    "HTTP_REQUEST": "an HTTP request came to the port of --tls-port; metrics and health checks are at --metrics-port",
+    "TLSV1_ALERT_UNKNOWN_CA": "the client does not trust this certificate; give it the CA that signed --tls-cert",
+}
+"""By the reason of OpenSSL, for what goes wrong most often."""
+
+
 def _reason(error: Exception) -> str:
     verification = getattr(error, "verify_message", None)
     return verification or getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
@@ -190,7 +198,7 @@ class SecuredTerminal:
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLError as error:
-            self._why = f"TLS failed: {_reason(error)}"
+            self._why = f"TLS failed: {_HINTS.get(error.reason, _reason(error))}"
             log.info("%s: %s", self.name, self._why)
             self._fail()
         if self._chatter_bytes > MOST_CHATTER_BYTES:

@@ -22,6 +22,8 @@ AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
 TLS_HEADER = b"AMQP\x02\x01\x00\x00"
 _OTHER_AMQP = b"AMQP\x00\x00", b"AMQP\x01"
 """The first bytes of the headers of AMQP 0-9-1, and of AMQP 0-8 to 0-10."""
+_HTTP = b"GET /", b"POST /", b"HEAD /", b"PUT /", b"OPTIONS"
+"""The first bytes of HTTP requests."""
 
 _OK, _AUTH, _SYS_TEMP = (b"\x50" + bytes((code,)) for code in (0, 1, 4))
 """Outcomes, as they stand in a frame."""
@@ -141,6 +143,8 @@ def _what_came(held: bytes) -> str:
             "this client speaks AMQP 0-9-1 (as pika, Celery and aio-pika do); CairnMQ speaks AMQP 1.0 only; "
             "see docs/reference/clients.md"
         )
+    if held.startswith(_HTTP):
+        return "an HTTP request came to the AMQP port; metrics and health checks are at --metrics-port"
     return f"not an AMQP 1.0 protocol header: {held!r}"
 
 
