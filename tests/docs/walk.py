@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import shlex
 import signal
 import subprocess
@@ -30,6 +31,8 @@ from tests.readme_blocks import DOCS, Block, blocks_of
 
 _BIN = Path(sys.executable).parent
 _FILES = ("python", "toml", "ini", "json")
+_BROKER = re.compile(r"(?:\w+=\S* )*(?:venv/bin/)?cairnmq broker ")
+_LAB = "cairnmq cluster-lab"
 _PORT_OPTION = re.compile(r"--(port|tls-port|metrics-port)[ =](\d+)")
 _LISTENING = {
     "port": r" listening on [^ ]*:(\d+)",
@@ -86,6 +89,8 @@ class Walk:
         self._terminals: dict[str, Program | BrokerProcess] = {}
         self._environment = {**os.environ, "PATH": f"{_BIN}:{os.environ['PATH']}"}
         self._last: str | Program = ""
+        self._lab = f"d{secrets.token_hex(2)}"
+        """The name of its lab, so that several readers have one each."""
 
     def execute(self, block: Block) -> None:
         if block.language == "text":
@@ -104,7 +109,7 @@ class Walk:
             before.stop()
         outputs = []
         for number, command in enumerate(commands):
-            if "cairnmq broker " in command:
+            if _BROKER.match(command):
                 self._terminals[terminal or command] = self._start_broker(command)
             elif terminal and number == len(commands) - 1:
                 program = Program(self._adapted(command), self.place, self._environment)
@@ -142,7 +147,7 @@ class Walk:
         return ["env", "-C", str(self.place), *command]
 
     def _adapted(self, text: str) -> str:
-        text = text.replace("venv/bin/", "")
+        text = text.replace("venv/bin/", "").replace(_LAB, f"{_LAB} --name {self._lab}")
         return re.sub(r"(?<=:)\d{4}\b", lambda match: self._ports.get(match[0], match[0]), text)
 
     def _run(self, command: str) -> str:
@@ -163,6 +168,8 @@ class Walk:
     def stop(self) -> None:
         for one in reversed(self._terminals.values()):
             one.stop()
+        if Path("/var/lib/cairnmq-lab", self._lab).exists():
+            self._run(self._adapted(f"{_LAB} down"))
 
 
 def _pattern(expected: str) -> re.Pattern[str]:
