@@ -28,7 +28,8 @@ def commands_of(group: click.Group) -> dict[str, click.Command]:
 def test_calls_have_options_that_there_are() -> None:
     calls, wrong = 0, []
     for page in PAGES:
-        for call in CALL.findall(page.read_text().replace("\\\n", " ")):
+        text = page.read_text().replace("\\\n", " ").replace(" -- cairnmq ", "\ncairnmq ")  # a command in a command
+        for call in CALL.findall(text):
             found: click.Command = cairnmq
             known = {"-h", "--help"}
             for word in call.split():
