@@ -144,7 +144,7 @@ def redeliveries(spark: SparkSession, views: Views) -> DataFrame:
 
 
 def expiry(spark: SparkSession, views: Views) -> DataFrame:
-    """Why messages left queues otherwise than accepted, one row per queue, hour and reason.
+    """Show the reasons other than acceptance for which messages left queues, one row per queue, hour and reason.
 
     queue_id, queue
     hour

@@ -14,7 +14,7 @@ Run = Callable[[SparkSession, Views], DataFrame]
 
 
 class Job(NamedTuple):
-    """A question, and the function that answers it; its docstring says what the columns are, and in which units."""
+    """A job; the docstring of its function describes the columns and their units."""
 
     name: str
     title: str
@@ -25,22 +25,22 @@ class Job(NamedTuple):
 
 def _jobs() -> dict[str, Job]:
     found = (
-        Job("integrity", "Is the data whole?", integrity_jobs.integrity),
-        Job("dead-stock", "What lies on queues, and how much of the log it keeps", space_jobs.dead_stock),
-        Job("liveness", "How much of each container is living", space_jobs.liveness),
-        Job("space", "What was written, and what of it twice", space_jobs.space),
-        Job("groups", "How well records share a write and its sync", space_jobs.groups),
-        Job("depth", "How many messages were on queues", queue_jobs.depth),
-        Job("lifetimes", "How long messages stayed on queues", queue_jobs.lifetimes),
-        Job("throughput", "What came to queues and left them", queue_jobs.throughput),
-        Job("fan-out", "How many queues messages were put on", queue_jobs.fan_out),
-        Job("transactions", "How transactions went, and how long from prepare to outcome", outcome_jobs.transactions),
+        Job("integrity", "Errors and dangling references", integrity_jobs.integrity),
+        Job("dead-stock", "Messages on queues, and the part of the log that they retain", space_jobs.dead_stock),
+        Job("liveness", "Live part of each container", space_jobs.liveness),
+        Job("space", "Amount written, and rewritten by compaction", space_jobs.space),
+        Job("groups", "Records per block, the unit of writing and syncing", space_jobs.groups),
+        Job("depth", "Number of messages on queues over time", queue_jobs.depth),
+        Job("lifetimes", "Time that messages stayed on queues", queue_jobs.lifetimes),
+        Job("throughput", "Arrivals and departures of queues over time", queue_jobs.throughput),
+        Job("fan-out", "Number of queues that messages were enqueued on", queue_jobs.fan_out),
+        Job("transactions", "Outcomes of transactions, and time from prepare to outcome", outcome_jobs.transactions),
         Job("in-doubt", "Prepared transactions that wait for their coordinator", outcome_jobs.in_doubt),
         Job("duplicates", "Messages with the same message-id", outcome_jobs.duplicates),
         Job("redeliveries", "Signs of messages that were delivered more than once", outcome_jobs.redeliveries),
-        Job("expiry", "Why messages left, other than accepted", outcome_jobs.expiry),
-        Job("trace-join", "What became of what a producer has sent", against_jobs.trace_join, "producer_log"),
-        Job("compare", "Where the queues of two stores differ", against_jobs.compare, "other"),
+        Job("expiry", "Reasons other than acceptance for which messages left", outcome_jobs.expiry),
+        Job("trace-join", "Fate of the messages of a producer", against_jobs.trace_join, "producer_log"),
+        Job("compare", "Differences between the queues of two stores", against_jobs.compare, "other"),
     )
     return {job.name: job for job in found}
 

@@ -1,4 +1,4 @@
-"""`cairnmq analyze`: the questions of `analysis`, asked from the command line."""
+"""The command `cairnmq analyze`: Spark jobs over a journal."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from ..store.archives import archive_option
 @click.argument("job")
 @store_argument
 @archive_option
-@click.option("--master", default="local[*]", show_default=True, help="The Spark that works, like spark://host:7077.")
-@click.option("--memory", type=SIZE, default="2G", show_default=True, help="For Spark's own process.")
-@click.option("--every", type=Duration(1), default="1m", show_default=True, help="The step of what is told over time.")
-@click.option("--with", "other", type=click.Path(), help="The other store, for compare.")
-@click.option("--producer-log", type=click.Path(dir_okay=False), help="CSV or JSON lines, for trace-join.")
+@click.option("--master", default="local[*]", show_default=True, help="The Spark master, like spark://host:7077.")
+@click.option("--memory", type=SIZE, default="2G", show_default=True, help="The memory of the Spark driver.")
+@click.option("--every", type=Duration(1), default="1m", show_default=True, help="The time step of values over time.")
+@click.option("--with", "other", type=click.Path(), help="The other store of compare.")
+@click.option("--producer-log", type=click.Path(dir_okay=False), help="The log for trace-join: CSV or JSON lines.")
 @click.option("--skip-damaged", is_flag=True, help="Leave out what can't be read.")
-@click.option("--json", "json_file", metavar="FILE", help="Write an object per row and line; - for standard output.")
-@click.option("--csv", "csv_file", metavar="FILE", help="Write CSV with a line of names; - for standard output.")
-@click.option("--html", "html_file", metavar="FILE", help="Write a report with tables and plots, all in one file.")
+@click.option("--json", "json_file", metavar="FILE", help="Write one JSON object per line; - for standard output.")
+@click.option("--csv", "csv_file", metavar="FILE", help="Write CSV with a header line; - for standard output.")
+@click.option("--html", "html_file", metavar="FILE", help="Write a report with tables and plots into one file.")
 @click.option("--spark-log", type=click.Path(dir_okay=False), default=os.devnull,
-              help="Where Spark writes what it has to say. [default: nowhere]")  # fmt: skip
+              help="The file for the log of Spark. [default: none]")  # fmt: skip
 @connect_options("The PostgreSQL server that the store's wiring is on")
 @answering
 def analyze(
@@ -45,28 +45,28 @@ def analyze(
     producer_log: str | None, skip_damaged: bool, json_file: str | None, csv_file: str | None, html_file: str | None,
     spark_log: str, connect: str | None, catalog: str | None,
 ) -> None:  # fmt: skip
-    """Ask a journal what operators ask, by Spark, also while a broker runs on it: that keeps meanwhile what it has.
+    """Analyze a journal with Spark jobs. A broker that runs on it reclaims nothing meanwhile.
 
     \b
     JOB is all, or one of
-      integrity     is the data whole?
-      dead-stock    what lies on queues, and how much of the log it keeps
-      liveness      how much of each container is living
-      space         what was written, and what of it twice
-      groups        how well records share a write and its sync
-      depth         how many messages were on queues
-      lifetimes     how long messages stayed on queues
-      throughput    what came to queues and left them
-      fan-out       how many queues messages were put on
-      transactions  how transactions went, and how long from prepare to outcome
-      in-doubt      prepared ones that wait for their coordinator
+      integrity     errors and dangling references
+      dead-stock    messages on queues, and the part of the log that they retain
+      liveness      live part of each container
+      space         amount written, and rewritten by compaction
+      groups        records per block, the unit of writing and syncing
+      depth         number of messages on queues over time
+      lifetimes     time that messages stayed on queues
+      throughput    arrivals and departures of queues over time
+      fan-out       number of queues that messages were enqueued on
+      transactions  outcomes of transactions, and time from prepare to outcome
+      in-doubt      prepared transactions that wait for their coordinator
       duplicates    messages with the same message-id
       redeliveries  signs of messages that were delivered more than once
-      expiry        why messages left, other than accepted
-      trace-join    what became of what a producer has sent (--producer-log)
-      compare       where the queues of two stores differ (--with)
+      expiry        reasons other than acceptance for which messages left
+      trace-join    fate of the messages of a producer (--producer-log)
+      compare       differences between the queues of two stores (--with)
 
-    docs/reference/analysis.md says what the columns mean. What left the log is counted with --archive-dir only.
+    docs/reference/analysis.md describes the columns. Records that left the log are counted with --archive-dir only.
     """
     try:
         from ...analytics.jobs import job_run as running
@@ -120,7 +120,7 @@ def _missing(error: ImportError) -> CairnError:
 
 
 def tell(job: Any, table: Any, rows: TextIO | None, json_file: str | None, *, many: bool) -> None:
-    """Write the rows of a job's answer to *rows*, as JSON if there is a *json_file*, else CSV; or print a table."""
+    """Write the rows of a job to *rows*, as JSON if there is a *json_file*, else CSV; or print a table."""
     if rows is not None:
         writer: RowWriter = JsonWriter(rows, {"job": job.name} if many else {}) if json_file else CsvWriter(rows)
     else:
@@ -142,7 +142,7 @@ def tell(job: Any, table: Any, rows: TextIO | None, json_file: str | None, *, ma
 
 @contextmanager
 def _written(path: str | None) -> Iterator[TextIO | None]:
-    """A text file that has its name only when it is whole; made at once, so that one that can't be is told early."""
+    """A text file that gets its name when it is complete; created at once, so that errors are reported early."""
     if path is None or path == "-":
         yield None if path is None else sys.stdout
         return

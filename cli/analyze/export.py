@@ -1,4 +1,4 @@
-"""`cairnmq export`: what it does is in `export.exporting`."""
+"""The command `cairnmq export`."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ from ..store.archives import archive_option
 @click.argument("source", metavar="SOURCE", type=click.Path())
 @click.argument("target", metavar="TARGET", type=click.Path())
 @click.option("--format", "kind", type=click.Choice(["parquet", "delta", "iceberg"]),
-              help="What TARGET is. [default: what it is already, or parquet]")  # fmt: skip
-@click.option("--columns", metavar="NAMES", help="Of the view records, with commas between. [default: all heads]")
-@click.option("--payload", is_flag=True, help="Also the content of messages.")
-@click.option("--amqp", is_flag=True, help="Also what AMQP says in it, as columns.")
-@click.option("--partition-by", metavar="NAMES", help="day,queue or day or queue or none. [default: day,queue]")
+              help="The format of TARGET. [default: its present format, or parquet]")  # fmt: skip
+@click.option("--columns", metavar="NAMES",
+              help="Columns of the view records, separated by commas. [default: all of the record header]")  # fmt: skip
+@click.option("--payload", is_flag=True, help="Export the content of messages, too.")
+@click.option("--amqp", is_flag=True, help="Export the AMQP properties of messages as columns, too.")
+@click.option("--partition-by", metavar="NAMES", help="Partitions: day,queue, day, queue, none. [default: day,queue]")
 @archive_option
-@click.option("--names-of", type=click.Path(), metavar="STORE", help="The store that knows how the queues are called.")
+@click.option("--names-of", type=click.Path(), metavar="STORE", help="The store with the names of the queues.")
 @click.option("--sealed", is_flag=True, help="Leave out the container that the log is writing.")
 @click.option("--skip-damaged", is_flag=True, help="Leave out what can't be read.")
-@click.option("--commit-size", type=SIZE, default="256M", show_default=True, help="So much of the log in one commit.")
-@click.option("--json", "as_json", is_flag=True, help="Tell the result as one JSON object.")
+@click.option("--commit-size", type=SIZE, default="256M", show_default=True, help="The size of one commit.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 @connect_options("The PostgreSQL server that the store's wiring is on")
 @answering
 def export(
@@ -39,7 +40,7 @@ def export(
     partition_by: str | None, archive_dir: str | None, names_of: str | None, sealed: bool, skip_damaged: bool,
     commit_size: int, as_json: bool, connect: str | None, catalog: str | None,
 ) -> int:  # fmt: skip
-    """Export records to tables that others read, also while a broker runs; nothing is written into SOURCE.
+    """Export records to Parquet, Delta Lake, or Iceberg. A broker may be running; nothing is written into SOURCE.
 
     SOURCE is a store, an archive, or a directory of sidecars. TARGET is a directory: of Parquet files by day and
     queue, or a table of Delta Lake or Apache Iceberg. Exporting again adds what is new, and each record is there

@@ -1,4 +1,4 @@
-"""`cairnmq sql`: SQL over a journal. What it does is in `columns.sql`; how rows are written in `row_writers`."""
+"""The command `cairnmq sql`: SQL queries on a journal."""
 
 from __future__ import annotations
 
@@ -23,26 +23,27 @@ from ..store.archives import archive_option
 @store_argument
 @click.argument("query", required=False)
 @click.option("--schema", is_flag=True, help="List the tables and their columns.")
-@click.option("--json", "as_json", is_flag=True, help="An object per row and line.")
-@click.option("--csv", "as_csv", is_flag=True, help="With a line of names before.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV with a header line.")
 @click.option(
-    "--csv-raw", is_flag=True, help="CSV with texts unchanged, also control characters and what spreadsheets evaluate."
+    "--csv-raw", is_flag=True, help="Print CSV with unchanged texts, including control characters and formulas."
 )
 @click.option("--arrow", type=click.Path(dir_okay=False), metavar="FILE", help="Write an Arrow stream.")
 @archive_option
 @click.option("--skip-damaged", is_flag=True, help="Leave out what can't be read.")
-@click.option("--memory-limit", type=SIZE, default="1G", show_default=True, help="For sorting and joining.")
+@click.option("--memory-limit", type=SIZE, default="1G", show_default=True, help="The memory for sorting and joining.")
 @connect_options("The PostgreSQL server that the store's wiring is on")
 @answering
 def sql(
     store: str, query: str | None, schema: bool, as_json: bool, as_csv: bool, csv_raw: bool, arrow: str | None,
     archive_dir: str | None, skip_damaged: bool, memory_limit: int, connect: str | None, catalog: str | None,
 ) -> None:  # fmt: skip
-    """Ask a journal by SQL, also while a broker runs on it; nothing is ever written into it.
+    """Query a journal with SQL. A broker may be running on it; nothing is written into it.
 
     The tables are records, messages, places, strays, living, transactions, containers, queues and wiring; --schema
     lists their columns.
-    Payloads are read only if QUERY names a column of them. QUERY is DuckDB's SQL; `-` reads it from standard input.
+    Payloads are read only if QUERY names one of their columns. QUERY is in the SQL dialect of DuckDB; `-` reads it from
+    standard input.
     """
     try:
         from ...analytics.views import sql as engine

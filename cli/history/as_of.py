@@ -31,9 +31,9 @@ _CHANGES_SHOWN = 20
 @click.command("as-of")
 @click.argument("arguments", nargs=-1, required=True, metavar="STORE... LSN|TIME")
 @archives_option
-@click.option("--queue", "queues", multiple=True, metavar="NAME|ID", help="Only this queue. Repeatable.")
+@click.option("--queue", "queues", multiple=True, metavar="NAME|ID", help="Show this queue only. Repeatable.")
 @click.option("--count", type=click.IntRange(min=0), metavar="N",
-              help=f"Show so many messages of each queue: by default {_SHOWN}, with --json all.")  # fmt: skip
+              help=f"Show at most N messages of each queue: by default {_SHOWN}, with --json all.")  # fmt: skip
 @click.option("--diff", nargs=2, metavar="A B", help="Show the differences between two points in time.")
 @click.option("--partial", is_flag=True, help="Show what is left if a part of the history is not kept any more.")
 @click.option("--restore", "target", type=LocalDirectory(), metavar="DIR",
@@ -42,10 +42,10 @@ _CHANGES_SHOWN = 20
               help="Send the messages to a broker: to their queues, or to the address the URL ends in.")  # fmt: skip
 @click.option("--rate", type=Finite(min=0, min_open=True), metavar="N", help="Send at most N messages per second.")
 @click.option("--skip", type=click.IntRange(min=0), default=0, metavar="N",
-              help="Leave out the first N messages of --resend, which were sent before.")  # fmt: skip
+              help="Skip the first N messages of --resend.")  # fmt: skip
 @target_options
 @connect_options("The PostgreSQL server that the store's wiring is on")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 @answering
 def as_of(
     arguments: tuple[str, ...],

@@ -1,4 +1,4 @@
-"""`cairnmq explain`: why a store is as large as it is. What it does is in `tools.explain`; here is how it is told."""
+"""The command `cairnmq explain`: the reasons for the size of a store."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def explain() -> None:
 
 @explain.command("tail")
 @store_argument
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(1), help="So many messages, at most.")
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(1), help="Show at most N messages.")
 @connect_options(_NAMES)
-@click.option("--json", "as_json", is_flag=True, help="All of it as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @answering
 def tail(store: str, limit: int, connect: str | None, catalog: str | None, as_json: bool) -> int:
     """Show what pins the oldest part of the log: queues, messages and transactions by name, and how to release it.
@@ -88,9 +88,9 @@ def _row(pin: Pin) -> list[str]:
 @explain.command("space")
 @store_argument
 @click.option("--queues", "queues_shown", default=_QUEUES, show_default=True, type=click.IntRange(0),
-              help="So many queues, the largest first.")  # fmt: skip
+              help="Show at most N queues, the largest first.")  # fmt: skip
 @connect_options(_NAMES)
-@click.option("--json", "as_json", is_flag=True, help="All of it as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @answering
 def space(store: str, queues_shown: int, connect: str | None, catalog: str | None, as_json: bool) -> int:
     """Show the disk usage of a store: its parts, and its queues by bytes.

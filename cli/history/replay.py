@@ -1,4 +1,4 @@
-"""`cairnmq replay`: what a journal says arrived, sent to a broker again. What it does is in `tools.arrivals`."""
+"""The command `cairnmq replay`: the arrivals of a journal, sent to a broker again."""
 
 from __future__ import annotations
 
@@ -45,20 +45,20 @@ class _Speed(click.ParamType[float]):
 @click.argument("paths", nargs=-1, metavar="STORE|ARCHIVE...")
 @archives_option
 @click.option("--to", "url", required=True, metavar="URL",
-              help="The broker: messages go to their queues there, or to the address the URL ends in.")  # fmt: skip
+              help="The broker. Messages are sent to their queues, or to the address in the URL.")  # fmt: skip
 @click.option("--speed", type=_Speed(), default="1x", show_default=True, metavar="1x|10x|max",
-              help="So much faster than they arrived, with the same spacing.")  # fmt: skip
+              help="The speed relative to the arrival of the messages, with proportional spacing.")  # fmt: skip
 @click.option("--rate", type=Finite(min=0, min_open=True), metavar="N",
-              help="Instead: so many a second, evenly.")  # fmt: skip
-@click.option("--from-lsn", metavar="LSN", help="What arrived from there on.")
-@click.option("--to-lsn", metavar="LSN", help="What arrived before.")
-@click.option("--from-time", metavar="TIME", help="What arrived after that time, or in the last 10m, 2h, 7d.")
-@click.option("--to-time", metavar="TIME", help="What arrived up to that time.")
-@click.option("--queue", "queues", multiple=True, metavar="NAME|ID", help="Only what arrived there. Repeatable.")
-@click.option("--count", type=click.IntRange(min=1), metavar="N", help="At most so many messages.")
+              help="Send N messages per second, evenly, instead of --speed.")  # fmt: skip
+@click.option("--from-lsn", metavar="LSN", help="Send messages that arrived at LSN or later.")
+@click.option("--to-lsn", metavar="LSN", help="Send messages that arrived before LSN.")
+@click.option("--from-time", metavar="TIME", help="Send messages that arrived after TIME, or in the last 10m, 2h, 7d.")
+@click.option("--to-time", metavar="TIME", help="Send messages that arrived until TIME.")
+@click.option("--queue", "queues", multiple=True, metavar="NAME|ID", help="Send messages of this queue. Repeatable.")
+@click.option("--count", type=click.IntRange(min=1), metavar="N", help="Send at most N messages.")
 @target_options
 @connect_options("The PostgreSQL server that the store's wiring is on")
-@click.option("--json", "as_json", is_flag=True, help="Tell the result as one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 @answering
 def replay(
     paths: tuple[str, ...],
@@ -78,7 +78,7 @@ def replay(
     catalog: str | None,
     as_json: bool,
 ) -> int:
-    """Send what arrived in a journal to a broker again, byte for byte and in order, at a chosen speed.
+    """Send the messages that arrived in a journal to a broker again, byte for byte and in order, at a chosen speed.
 
     A message counts when it got on a queue, once for each; one of a transaction that was not committed never does. What
     a broker notes for itself, on queues whose names begin with $, is left out unless --queue names it. Each message is

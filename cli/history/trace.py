@@ -1,4 +1,4 @@
-"""`cairnmq trace`: the life of a message. What it does is in `tools.trace`."""
+"""The command `cairnmq trace`: the lifetime of a message."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from ...base.errors import CairnError, NotWhole
 from ...base.printable import printable
 from ...tools.history.arrivals import RecordReader
 from ...tools.history.history_view import HistoryView
-from ...tools.history.trace import Event, MessageLifetime, Properties, find, lifetime_of, message_at, properties_of
+from ...tools.history.trace import Event, MessageLifetime, find, lifetime_of, message_at
 from ...tools.inspect.point_in_time import time_words
+from ...tools.inspect.properties import Properties, properties_of
 from ..common.connect import connect_options
 from ..common.output import answering, output, remark
 from ..common.shown_rows import Bars, console, line
 from ..store.archives import archives_option
 
 _MOST = 20
-"""So many messages are shown, if more have a property that was asked for."""
+"""The maximum number of messages that are shown."""
 
 
 _Criterion = tuple[Callable[[Properties], bool], bytes]
@@ -39,14 +40,14 @@ class _Traced(NamedTuple):
 
 @click.command("trace")
 @click.argument("arguments", nargs=-1, required=True, metavar="STORE... [MESSAGE]")
-@click.option("--message-id", metavar="ID", help="The message whose sender gave it this message-id.")
-@click.option("--correlation-id", metavar="ID", help="Messages with this correlation-id.")
-@click.option("--property", "own", metavar="NAME=VALUE", help="Messages with this application property.")
+@click.option("--message-id", metavar="ID", help="Show messages with this AMQP message-id.")
+@click.option("--correlation-id", metavar="ID", help="Show messages with this correlation-id.")
+@click.option("--property", "own", metavar="NAME=VALUE", help="Show messages with this application property.")
 @archives_option
 @click.option("--also", multiple=True, type=click.Path(), metavar="STORE",
-              help="Look in the store of another broker, too, for the same message-id. Repeatable.")  # fmt: skip
+              help="Search the store of another broker for the same message-id, too. Repeatable.")  # fmt: skip
 @connect_options("The PostgreSQL server that the store's wiring is on")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 @answering
 def trace(
     arguments: tuple[str, ...],
@@ -59,7 +60,7 @@ def trace(
     catalog: str | None,
     as_json: bool,
 ) -> int:
-    """Show the life of a message, from its arrival to the reason why it left, also while a broker runs on the store.
+    """Show the lifetime of a message, from its arrival to the reason for its departure. A broker may be running.
 
     STORE is a store directory, or a store and its archives. MESSAGE is the store's id for it, or the LSN of any record
     about it; or name it by what its sender said. A message that was moved is followed to its copy, and from it back to

@@ -1,4 +1,4 @@
-"""`cairnmq calibrate`: what a sync costs on a disk. What it does is in `tools.calibrate`; here is how it is told."""
+"""The command `cairnmq calibrate`: the cost of a sync on a disk."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ..common.units import Finite
 
 @click.command("calibrate")
 @click.argument("directory", metavar="DIR", type=click.Path())
-@click.option("--seconds", default=5.0, show_default=True, type=Finite(0.1, 3600), help="So long, about.")
-@click.option("--json", "as_json", is_flag=True, help="All of it as JSON.")
+@click.option("--seconds", default=5.0, show_default=True, type=Finite(0.1, 3600), help="The approximate duration.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @answering
 def calibrate(directory: str, seconds: float, as_json: bool) -> None:
-    """Measure what it costs in DIR to have something on the disk, and suggest options for a broker there.
+    """Measure the cost of durable writes in DIR, and suggest options for a broker there.
 
-    It writes two files of 32 MiB that have no names, and leaves nothing behind, also on Ctrl-C. Other load on the disk
-    is measured along.
+    It writes two unnamed files of 32 MiB, which are removed at the end, also on Ctrl-C. Other load on the disk
+    influences the result.
     """
     found = Calibration(directory)
     try:

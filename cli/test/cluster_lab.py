@@ -15,13 +15,13 @@ _NODE = click.argument("node", type=click.IntRange(1, MAX_NODES))
 
 
 @click.group("cluster-lab")
-@click.option("--name", default="lab", show_default=True, help="Which lab; several can be up.")
+@click.option("--name", default="lab", show_default=True, help="The name of the lab; several can run.")
 @click.pass_context
 def cluster_lab(context: click.Context, name: str) -> None:
-    """A cluster of corosync daemons on this machine, to try things with, and to hurt. Needs root.
+    """Run a cluster of corosync daemons on this machine for fault tests. Requires root.
 
-    Each daemon is in a network namespace of its own; the machine's network is not touched. `run NODE COMMAND` starts
-    a program where it can reach that node's daemon, `down` removes everything.
+    Each daemon has its own network namespace; the network of the machine is not changed. `run NODE COMMAND` starts a
+    program in the namespace of a node, `down` removes everything.
     """
     context.obj = Lab(name)
 
@@ -29,11 +29,11 @@ def cluster_lab(context: click.Context, name: str) -> None:
 @cluster_lab.command()
 @click.argument("nodes", type=click.IntRange(1, MAX_NODES))
 @click.option("--token", "token_ms", default=TOKEN_MS, show_default=True, type=click.IntRange(100), help="In ms.")
-@click.option("--mtu", default=1500, show_default=True, type=click.IntRange(576, 9000), help="Of the wires.")
-@click.option("--no-crypto", is_flag=True, help="Neither encrypt nor authenticate.")
+@click.option("--mtu", default=1500, show_default=True, type=click.IntRange(576, 9000), help="The MTU of the links.")
+@click.option("--no-crypto", is_flag=True, help="Disable encryption and authentication.")
 @click.pass_obj
 def up(lab: Lab, nodes: int, token_ms: int, mtu: int, no_crypto: bool) -> None:
-    """Bring up a lab of NODES nodes, in place of what there was."""
+    """Start a lab of NODES nodes, and remove the previous one."""
     lab.up(LabOptions(nodes, token_ms, not no_crypto, mtu))
     _tell(lab)
 
@@ -41,14 +41,14 @@ def up(lab: Lab, nodes: int, token_ms: int, mtu: int, no_crypto: bool) -> None:
 @cluster_lab.command()
 @click.pass_obj
 def down(lab: Lab) -> None:
-    """End the daemons, and remove all there is of the lab."""
+    """Stop the daemons, and remove the lab."""
     lab.down()
 
 
 @cluster_lab.command()
 @click.pass_obj
 def status(lab: Lab) -> None:
-    """Tell what each node believes."""
+    """Show the membership as each node sees it."""
     _tell(lab)
 
 
@@ -64,7 +64,7 @@ def kill(lab: Lab, node: int) -> None:
 @_NODE
 @click.pass_obj
 def stop(lab: Lab, node: int) -> None:
-    """Have a node's daemon say goodbye and end."""
+    """Stop a node's daemon gracefully."""
     lab.stop(node)
 
 
@@ -80,7 +80,7 @@ def start(lab: Lab, node: int) -> None:
 @_NODE
 @click.pass_obj
 def pause(lab: Lab, node: int) -> None:
-    """Stop a node's daemon where it stands (SIGSTOP)."""
+    """Suspend a node's daemon (SIGSTOP)."""
     lab.pause(node)
 
 
@@ -88,7 +88,7 @@ def pause(lab: Lab, node: int) -> None:
 @_NODE
 @click.pass_obj
 def resume(lab: Lab, node: int) -> None:
-    """Let a paused daemon go on."""
+    """Resume a suspended daemon."""
     lab.resume(node)
 
 
@@ -96,7 +96,7 @@ def resume(lab: Lab, node: int) -> None:
 @click.argument("sides", nargs=-1, required=True, metavar="SIDE...")
 @click.pass_obj
 def partition(lab: Lab, sides: tuple[str, ...]) -> None:
-    """Part the nodes: each SIDE is a list such as 1,2. Who is not named is on one more side."""
+    """Partition the nodes: each SIDE is a list such as 1,2. The other nodes form one more side."""
     try:
         parted = [[int(node) for node in side.split(",")] for side in sides]
     except ValueError:
@@ -106,17 +106,17 @@ def partition(lab: Lab, sides: tuple[str, ...]) -> None:
 
 @cluster_lab.command()
 @_NODE
-@click.option("--in", "ingress", is_flag=True, help="The node hears nobody, instead of nobody hearing the node.")
+@click.option("--in", "ingress", is_flag=True, help="Drop what the node receives instead of what it sends.")
 @click.pass_obj
 def cut(lab: Lab, node: int, ingress: bool) -> None:
-    """Cut a wire one way: what the node sends is lost."""
+    """Drop all packets in one direction: those that the node sends."""
     lab.cut(node, egress=not ingress)
 
 
 @cluster_lab.command()
 @click.pass_obj
 def heal(lab: Lab) -> None:
-    """End all partitions and cuts."""
+    """Remove all partitions and cuts."""
     lab.heal()
 
 
@@ -125,7 +125,7 @@ def heal(lab: Lab) -> None:
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_obj
 def run(lab: Lab, node: int, command: tuple[str, ...]) -> None:
-    """Run COMMAND where it can reach the node's daemon and the other nodes' addresses (10.77.0.NODE)."""
+    """Run COMMAND in the network namespace of a node; the other nodes have the addresses 10.77.0.NODE."""
     words = lab.command(node, command[1:] if command[0] == "--" else command)
     sys.stdout.flush()
     try:

@@ -126,7 +126,7 @@ def test_what_was_purged_is_restored(filled: Filled, command: Dump, tmp_path: Pa
             20_000 * len(str(number)) for number in (filled.ids.index(one) for one in filled.expected(7))
         ]
     again = command(*arguments)
-    assert (again.status, "there is something already" in again.err) == (2, True)
+    assert (again.status, "it exists already" in again.err) == (2, True)
     assert not list(tmp_path.glob("*.restoring"))
 
 

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ...base.clock import Clock
-from ...base.disk.real import RealDirectory, disk_error
 from ...base.errors import CairnError
 from ...recovery.recover import open_store
 from ...store.contract.layout import unnamed_queue
@@ -25,6 +24,7 @@ from ...store.journaled.store import JournalStore
 from ..history.as_of import QueuesView
 from ..history.history_view import HistoryView
 from ..inspect.journal_check import Progress
+from ..repair.partial_directory import check_new, move_complete
 from ..repair.quarantine import QUARANTINE_NAME, Quarantine
 from ..repair.salvage import make_wiring
 
@@ -41,9 +41,7 @@ def restore_view(
     if not view.extent.pieces:
         raise CairnError(f"LSN {view.lsn}", "there was nothing yet", "name a later moment")
     building = target.rstrip(os.sep) + RESTORING
-    for place, why in ((target, "there is something already"), (building, "left by one that was killed")):
-        if os.path.lexists(place):
-            raise CairnError(place, why, "name another directory, or remove it")
+    check_new(target, building, "left by a restore that was killed")
     known = {row.id for row in past.rows.queues}
     queues = [row for row in past.rows.queues if wanted(row.id)]
     queues += [QueueRow(one, unnamed_queue(one)) for one in view.on if one not in known and wanted(one)]
@@ -58,11 +56,7 @@ def restore_view(
         finally:
             store.close()
         _write_report(view, past.directories[0].path, building, restored)
-        try:
-            os.rename(building, target)
-        except OSError as error:
-            raise disk_error(building, f"rename to {target}", error) from error
-        RealDirectory(os.path.dirname(os.path.abspath(target))).sync()
+        move_complete(building, target)
     except BaseException:
         shutil.rmtree(building, ignore_errors=True)
         raise

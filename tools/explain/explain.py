@@ -14,8 +14,6 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ...amqp.codec import sections
-from ...amqp.codec.primitives import Malformed
 from ...journal.format.holes import most as most_holes
 from ...store.contract.layout import HOLD_NAME, LOCK_NAME
 from ...store.directory.lock import is_locked
@@ -25,6 +23,7 @@ from ...store.reclaim.slot_holders import MessageHolds, PurgeHolds, SlotHolders,
 from ..history.queue_totals import head_at, record_at
 from ..inspect.format_text import size_text
 from ..inspect.journal_check import Progress
+from ..inspect.properties import amqp_id_of
 from .last_consumers import last_consumers
 from .overview import StoreOverview, overview_of
 
@@ -141,8 +140,8 @@ def _message(overview: StoreOverview, holder: MessageHolds) -> Pin:
         "age_s": None if record is None else round(time.time() - record.head.time_us / 1e6, 3),
         "relocated": lsn != message_id,
     }  # fmt: skip
-    if record is not None:
-        details |= _amqp(record.payload)
+    if record is not None and (amqp_id := amqp_id_of(record.payload)):
+        details["message_id"] = amqp_id
     locks = [
         prepared.xid.hex() for prepared in state.outcomes.prepared.values()
         if any(message_id == locked for _, locked, _ in prepared.intentions)
@@ -159,18 +158,6 @@ def _message(overview: StoreOverview, holder: MessageHolds) -> Pin:
                          f"cairnmq ctl queues move {name} OTHER --count 1"]  # fmt: skip
     on = f"on queue {', '.join(names)}" if names else "on no queue yet"
     return Pin("message", f"message {message_id} {on}", details, tuple(remedies))
-
-
-def _amqp(content: bytes) -> dict[str, object]:
-    """The message-id that the sender gave the message, if it is one of AMQP and the first piece tells."""
-    try:
-        found = sections.index(content, whole=False)
-        if found.properties is None:
-            return {}
-        message_id = sections.properties(content, found.properties.value).message_id
-        return {} if message_id is None else {"message_id": str(message_id)}
-    except (Malformed, ValueError):
-        return {}
 
 
 def _transaction(overview: StoreOverview, holder: TransactionHolds) -> Pin:

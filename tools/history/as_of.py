@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...amqp.codec import sections
-from ...amqp.codec.primitives import Malformed
 from ...analytics.lifetimes.extent import extent_as_of
 from ...analytics.lifetimes.lifetimes import DELETED, PURGED, QUEUE_DELETED, UNKNOWN, Places
 from ...analytics.lifetimes.queue_contents import QueueContents, places_between
@@ -18,6 +16,7 @@ from ...base.errors import CairnError, JournalError, NotWhole
 from ...journal.files.record_lookup import FoundRecord
 from ...store.contract.dequeue_reason import Why, why_of
 from ..inspect.journal_check import Progress
+from ..inspect.properties import amqp_id_of
 from .arrivals import RecordReader
 from .history import History
 
@@ -108,15 +107,6 @@ class QueuesView:
 
     def close(self) -> None:
         self._records.close()
-
-
-def amqp_id_of(content: bytes) -> str:
-    """The message-id of the message that *content* is, or begins; empty if there is none."""
-    try:
-        found = sections.properties(content, sections.find(content, sections.PROPERTIES)).message_id
-    except Malformed:
-        return ""
-    return "" if found is None else found.hex() if isinstance(found, bytes) else str(found)
 
 
 # ---- two points -----------------------------------------------------------------------------------------------------

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from ...base.disk.seam import File
 from ...base.errors import CairnError
 from ...journal.files.record_lookup import FoundRecord, read_head, read_record
 from ...journal.format import container
@@ -16,6 +18,8 @@ from ...journal.format.record import HEAD_BYTES, RecordHead
 from ...journal.read.scanner import LogReader
 from ...store.message_map.message_entry import SIZE_BITS, SIZE_MASK
 from ...store.message_map.state import State
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -65,23 +69,20 @@ def _plain(state: State) -> Iterator[tuple[int, int, int, int]]:
 
 def head_at(reader: LogReader, lsn: int) -> RecordHead | None:
     """The head of a record; None if it can't be read."""
-    with suppress(CairnError, KeyError):
-        slot = lsn // reader.container_bytes
-        file = reader.directory.open(container.file_name(reader.heads.by_slot[slot].number))
-        try:
-            return read_head(file, lsn, reader.container_bytes, reader.log_id)
-        finally:
-            file.close()
-    return None
+    return _read_at(reader, lsn, read_head)
 
 
 def record_at(reader: LogReader, lsn: int) -> FoundRecord | None:
     """The record at *lsn*, head and payload; None if it can't be read."""
+    return _read_at(reader, lsn, read_record)
+
+
+def _read_at(reader: LogReader, lsn: int, read: Callable[[File, int, int, int], T]) -> T | None:
     with suppress(CairnError, KeyError):
         slot = lsn // reader.container_bytes
         file = reader.directory.open(container.file_name(reader.heads.by_slot[slot].number))
         try:
-            return read_record(file, lsn, reader.container_bytes, reader.log_id)
+            return read(file, lsn, reader.container_bytes, reader.log_id)
         finally:
             file.close()
     return None

@@ -28,6 +28,7 @@ from ...store.contract.dequeue_reason import Why, why_of
 from ...store.journaled.acquire_records import Acquired, decode
 from ..inspect.block_table import heads_of_block
 from ..inspect.journal_check import Progress
+from ..inspect.properties import Properties, properties_of
 from .arrivals import RecordReader
 from .history import History
 
@@ -67,28 +68,6 @@ class MessageLifetime:
     damage: list[Damage] = field(default_factory=list)
     unwritten: list[tuple[int, int]] = field(default_factory=list)
     """Ranges of LSNs where it was on a queue, and nobody wrote down who acquired it."""
-
-
-class Properties(NamedTuple):
-    """The properties that a sender gave a message, as text."""
-
-    message_id: str
-    correlation_id: str
-    properties: dict[str, str]
-
-
-def properties_of(content: bytes) -> Properties:
-    """Of the message that *content* is, or begins; nothing of what is not AMQP."""
-    try:
-        found = sections.properties(content, sections.find(content, sections.PROPERTIES))
-        own = sections.application_properties(content, sections.find(content, sections.APPLICATION_PROPERTIES))
-    except Malformed:
-        return Properties("", "", {})
-    return Properties(_words(found.message_id), _words(found.correlation_id), {k: _words(v) for k, v in own.items()})
-
-
-def _words(value: object) -> str:
-    return "" if value is None else value.hex() if isinstance(value, bytes) else str(value)
 
 
 # ---- which message --------------------------------------------------------------------------------------------------

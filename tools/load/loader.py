@@ -25,7 +25,7 @@ from typing import IO, NamedTuple
 from uuid import UUID, uuid4
 
 from ...base.clock import Clock
-from ...base.disk.real import RealDirectory, disk_error
+from ...base.disk.real import RealDirectory
 from ...base.errors import CairnError
 from ...journal.format.log_mark import Mark, MarkFile
 from ...journal.format.record import HEAD_BYTES
@@ -37,6 +37,7 @@ from ...store.message_map.transaction_log import UNPLACED
 from ...store.wiring.wiring import FILE_NAME as WIRING_NAME
 from ...store.wiring.wiring import Wiring
 from ..inspect.journal_check import Progress, check_journal
+from ..repair.partial_directory import check_new, move_complete
 from .load_lines import MAX_LINE_BYTES, OWN, EndLine, IgnoredLine, RecordLine, WiringLine, parse, wrong
 
 _FLUSH_BYTES = 4 << 20
@@ -132,9 +133,7 @@ def load(
     Raises `CairnError`, for a line with its number, and then leaves nothing.
     """
     building = target.rstrip(os.sep) + ".loading"
-    for place, why in ((target, "there is something already"), (building, "left by one that was killed")):
-        if os.path.lexists(place):
-            raise CairnError(place, why, "name another directory, or remove it")
+    check_new(target, building, "left by a load that was killed")
     uuid = log_uuid or uuid4()
     try:
         root = RealDirectory(building, create=True)
@@ -149,12 +148,7 @@ def load(
             _make_wiring(building, uuid, rows)
         checked = check_journal(journal, "reading it back", progress)
         root.sync()
-        made = journal.path if plain else building
-        try:
-            os.rename(made, target)
-        except OSError as error:
-            raise disk_error(made, f"rename to {target}", error) from error
-        RealDirectory(os.path.dirname(os.path.abspath(target))).sync()
+        move_complete(journal.path if plain else building, target)
     except OSError as error:
         raise CairnError(target, f"the load failed: {error.strerror}", "nothing was made") from error
     finally:

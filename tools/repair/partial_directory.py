@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Set
 
-from ...base.disk.real import RealDirectory
+from ...base.disk.real import RealDirectory, disk_error
 from ...base.errors import CairnError
 
 
@@ -59,3 +59,19 @@ class PartialDirectory:
         if not self._finished:
             shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
+
+
+def check_new(target: str, building: str, left: str) -> None:
+    """Raises `CairnError` if *target*, or the place where it is built, exists. *left*: the origin of the latter."""
+    for place, why in ((target, "it exists already"), (building, left)):
+        if os.path.lexists(place):
+            raise CairnError(place, why, "name another directory, or remove it")
+
+
+def move_complete(building: str, target: str) -> None:
+    """Give the complete directory *building* its name, durably."""
+    try:
+        os.rename(building, target)
+    except OSError as error:
+        raise disk_error(building, f"rename to {target}", error) from error
+    RealDirectory(os.path.dirname(os.path.abspath(target))).sync()

@@ -12,7 +12,7 @@ import os
 from uuid import uuid4
 
 from ...base.clock import Clock
-from ...base.disk.real import RealDirectory, disk_error
+from ...base.disk.real import RealDirectory
 from ...base.errors import CairnError
 from ...recovery.recover import open_store
 from ...store.contract.layout import JOURNAL_NAME
@@ -24,6 +24,7 @@ from ...store.wiring.wiring import Wiring
 from ..inspect.journal_check import Progress
 from .damaged_store import DamagedStore, check_store, examine
 from .message_copy import MessageCopy
+from .partial_directory import check_new, move_complete
 from .quarantine import QUARANTINE_NAME, Quarantine
 from .salvage_report import SalvageReport
 
@@ -41,19 +42,13 @@ def salvage(
     if (os.path.realpath(target) + os.sep).startswith(os.path.realpath(path) + os.sep):
         raise CairnError(target, "it lies in the damaged store", "name a directory outside of it")
     building = target.rstrip(os.sep) + ".salvaging"
-    for place, why in ((target, "there is something already"), (building, "left by a salvage that was broken off")):
-        if os.path.lexists(place):
-            raise CairnError(place, why, "name another directory, or remove it")
+    check_new(target, building, "left by a salvage that was interrupted")
     fd = lock_unchanged(path)
     try:
         examined = examine(path, progress, connect, catalog)
         examined.report.salvaged = target
         build(examined, building, clock, progress)
-        try:
-            os.rename(building, target)
-        except OSError as error:
-            raise disk_error(building, f"rename to {target}", error) from error
-        RealDirectory(os.path.dirname(os.path.abspath(target))).sync()
+        move_complete(building, target)
     finally:
         if fd >= 0:
             os.close(fd)
