@@ -242,7 +242,7 @@ def _rows_of(
                     arrays.append(batch[name])
             yield pa.RecordBatch.from_arrays(arrays, names=list(columns))
     except (OSError, pa.ArrowException) as error:
-        raise CairnError(sidecar.path, f"no whole sidecar ({error})", "remove it; it is made again") from error
+        raise CairnError(sidecar.path, f"incomplete sidecar ({error})", "remove it; it is made again") from error
 
 
 def _is_in(ranges: Ranges) -> pc.Expression:

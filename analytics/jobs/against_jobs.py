@@ -97,7 +97,7 @@ def _first_line(path: str) -> list[str]:
     except OSError as error:
         raise CairnError(path, f"it can't be read ({error.strerror})", "name a file that can be") from error
     except csv.Error as error:
-        raise CairnError(path, f"its first line is no CSV ({error})", "write CSV with a line of names") from error
+        raise CairnError(path, f"its first line is not CSV ({error})", "write CSV with a line of names") from error
 
 
 def compare(spark: SparkSession, views: Views) -> DataFrame:

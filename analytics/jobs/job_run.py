@@ -26,7 +26,7 @@ _IN_JAVA = re.compile(r"^: ?(?:(?:\w+\.)+\w+: )?(.+)$", re.MULTILINE)
 def job_named(name: str) -> Job:
     """Raises `CairnError` if there is none."""
     if name not in JOBS:
-        raise CairnError(f"job {name!r}", "there is no such job", f"one of all, {', '.join(JOBS)}")
+        raise CairnError(f"job {name!r}", "unknown job", f"one of all, {', '.join(JOBS)}")
     return JOBS[name]
 
 
@@ -62,7 +62,7 @@ def need_master(master: str) -> None:
     for place in master.removeprefix("spark://").split(","):
         host, _, port = place.rpartition(":")
         if not host or not port.isdecimal() or int(port) > 65535:
-            raise CairnError(f"--master {master}", f"{place!r} is no host and port", "write spark://HOST:7077")
+            raise CairnError(f"--master {master}", f"{place!r} is not a host and port", "write spark://HOST:7077")
         try:
             socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
         except OSError as error:

@@ -56,7 +56,7 @@ def look(store: str, asked: ViewsRequest) -> Log:
     """The log as it stands. Raises `CairnError` if there is none, or none that can be read."""
     opened = open_journal(store, archive=asked.archive, connect=asked.connect, catalog=asked.catalog)
     if asked.producer_log is not None and not os.path.isfile(asked.producer_log):
-        raise CairnError(asked.producer_log, "there is no such file", "name a file of CSV, or of JSON lines")
+        raise CairnError(asked.producer_log, "no such file", "name a file of CSV, or of JSON lines")
     if asked.other is not None:
         open_journal(asked.other)
     return opened.log

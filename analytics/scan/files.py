@@ -213,8 +213,8 @@ def _marked(path: str) -> tuple[str, mark.Mark] | None:
     found = mark.read(RealDirectory(journal))
     if found is None:
         raise ForeignStore(
-            f"{journal}/{mark.NAME}", "it holds no whole mark",
-            "restore it from a backup, or have `cairnmq salvage` recover what is whole",
+            f"{journal}/{mark.NAME}", "it holds no complete mark",
+            "restore it from a backup, or have `cairnmq salvage` recover the readable part",
         )  # fmt: skip
     return journal, found
 

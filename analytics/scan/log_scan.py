@@ -40,7 +40,7 @@ def scan_piece(log: Log, piece: LogPiece, how: ScanOptions, scanner: Scanner) ->
                 if isinstance(found, Damaged) and not how.permissive:
                     raise CorruptJournal(
                         found.path, f"LSN {found.first_lsn} to {found.end_lsn} can't be read ({found.why})",
-                        "read it with mode=PERMISSIVE to leave that out; `cairnmq dump` shows what is whole",
+                        "read it with mode=PERMISSIVE to leave that out; `cairnmq dump` shows the readable part",
                         found.first_lsn, found.end_lsn,
                     )  # fmt: skip
                 yield found

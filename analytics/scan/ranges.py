@@ -19,7 +19,7 @@ class Ranges:
         runs = tuple((int(first), int(end)) for first, end in pairs)
         bounds = [bound for run in runs for bound in run]
         if bounds != sorted(set(bounds)) or any(bound < 0 for bound in bounds):
-            raise ValueError("these are no runs of LSNs")
+            raise ValueError("not a list of ranges of LSNs")
         return Ranges(runs)
 
     @staticmethod

@@ -144,7 +144,7 @@ def types_named(names: list[str]) -> tuple[int, ...]:
     """The numbers of record types by their names. Raises `CairnError` for a name that there is not."""
     for name in names:
         if name not in TYPES:
-            raise CairnError(f"type {name!r}", "there is no such record type", f"one of {', '.join(TYPES)}")
+            raise CairnError(f"type {name!r}", "unknown record type", f"one of {', '.join(TYPES)}")
     return tuple(TYPES[name] for name in names)
 
 

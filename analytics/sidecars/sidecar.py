@@ -153,7 +153,7 @@ def read(path: str) -> Sidecar:
         stored = decode_json(found, _Stored)
         return Sidecar(path, stored.log, stored.container_bytes, stored.containers, size_bytes)
     except (OSError, pa.ArrowException, ValueError) as error:
-        raise Torn(path, f"no whole sidecar ({error})", "remove it; it is made again") from error
+        raise Torn(path, f"incomplete sidecar ({error})", "remove it; it is made again") from error
 
 
 def _hold(path: str) -> None:

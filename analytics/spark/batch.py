@@ -213,5 +213,5 @@ def check_still_there(log: Log, seen: Ranges, options: Options, when: str) -> No
 def check_lost(log: Log, start_lsn: int, end_lsn: int, options: Options) -> None:
     """Raises `CorruptJournal` if a container of a range is missing that the log has not given back."""
     if not options.permissive:
-        remedy = "read it with mode=PERMISSIVE to leave that out; `cairnmq dump` shows what is whole"
+        remedy = "read it with mode=PERMISSIVE to leave that out; `cairnmq dump` shows the readable part"
         log.check_lost(start_lsn, end_lsn, remedy)

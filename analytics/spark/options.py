@@ -187,7 +187,7 @@ def parse(given: Mapping[str, str]) -> Options:
         if name is None:
             if key.startswith("__") or key.lower().startswith("spark."):
                 continue  # Spark's own
-            raise CairnError(f"option {key!r}", "there is no such option", f"one of {', '.join(NAMES)}")
+            raise CairnError(f"option {key!r}", "unknown option", f"one of {', '.join(NAMES)}")
         found[name] = value.strip()
     take = found.get
     if not take("path"):
@@ -300,7 +300,7 @@ def _lsn(name: str, value: str | None) -> int | None:
     if value is None:
         return None
     if not value.isdecimal() or int(value) >= 1 << 63:
-        raise CairnError(f"option {name}", f"{value!r} is no LSN, which is a number of bytes", _DOCS)
+        raise CairnError(f"option {name}", f"{value!r} is not an LSN, which is a number of bytes", _DOCS)
     return int(value)
 
 
@@ -309,7 +309,7 @@ def _size(name: str, value: str | None, default: int) -> int:
         return default
     found = re.fullmatch(r"(\d+)\s*([kmgt]?)(?:i?b)?", value, re.IGNORECASE)
     if found is None or not int(found[1]):
-        raise CairnError(f"option {name}", f"{value!r} is no size", "write for example 256m or 1g")
+        raise CairnError(f"option {name}", f"invalid size {value!r}", "write for example 256m or 1g")
     return int(found[1]) * _UNITS[found[2].lower()]
 
 
@@ -320,7 +320,7 @@ def _time(name: str, value: str | None) -> int | None:
         found = datetime.fromisoformat(value)
     except ValueError:
         remedy = "write for example 2026-11-22T08:00:00, which is UTC, or ...+01:00"
-        raise CairnError(f"option {name}", f"{value!r} is no time", remedy) from None
+        raise CairnError(f"option {name}", f"invalid time {value!r}", remedy) from None
     found = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
     return (found - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
@@ -334,7 +334,7 @@ def _offsets(value: str | None) -> str:
         lsn = None
     if not isinstance(lsn, int) or isinstance(lsn, bool) or not 0 <= lsn < 1 << 63:
         remedy = 'write earliest, latest, or for example {"lsn": 1048576}'
-        raise CairnError("option startingOffsets", f"{value!r} is no offset", remedy)
+        raise CairnError("option startingOffsets", f"invalid offset {value!r}", remedy)
     return str(lsn)
 
 
@@ -359,7 +359,7 @@ def _united(value: str | None) -> dict[str, Ranges]:
 
 def _slot(value: str) -> str:
     if value and not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}", value):
-        raise CairnError("option slot", f"{value!r} is no name for one", "use letters, digits, and _ . - within")
+        raise CairnError("option slot", f"invalid name {value!r}", "use letters, digits, and _ . - within")
     return value
 
 

@@ -156,7 +156,7 @@ def _gone(offset: Offset) -> Ranges:
         return Ranges.of(offset.get("gone", ()))
     except (TypeError, ValueError) as error:
         remedy = "begin anew with another checkpointLocation"
-        raise CairnError(f"offset {offset!r}", "its field gone is no list of ranges of LSNs", remedy) from error
+        raise CairnError(f"offset {offset!r}", "its field gone is not a list of ranges of LSNs", remedy) from error
 
 
 def _lsn_of(offset: Offset) -> int:

@@ -97,7 +97,7 @@ def check_columns(names: Sequence[str], schema: pa.Schema) -> None:
     """Raises `CairnError` for a column that a view does not have, or that is named twice."""
     for name in names:
         if name not in schema.names:
-            raise CairnError(f"column {name!r}", "there is no such column", f"one of {', '.join(schema.names)}")
+            raise CairnError(f"column {name!r}", "unknown column", f"one of {', '.join(schema.names)}")
     if len(set(names)) != len(names):
         raise CairnError("columns", f"{next(n for n in names if names.count(n) > 1)!r} is named twice")
     if not names:

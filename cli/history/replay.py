@@ -37,7 +37,7 @@ class _Speed(click.ParamType[float]):
             return MAX_SPEED
         found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)x?", str(value), re.ASCII)
         if found is None or not float(found[1]):
-            self.fail(f"{value!r} is no speed: give 1x, 10x, 0.5x or max", param, ctx)
+            self.fail(f"invalid speed {value!r}: give 1x, 10x, 0.5x or max", param, ctx)
         return float(found[1])
 
 

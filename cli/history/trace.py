@@ -86,7 +86,7 @@ def trace(
     for text in told:
         remark("trace", text)
     if not any(one.life.events for one in traced):
-        raise NotWhole(f"message {what}", "what is kept of the log tells nothing of it", "name its archive, too")
+        raise NotWhole(f"message {what}", "the log that is kept has no record of it", "name its archive, too")
     return _show_all(traced, with_stores=bool(also), as_json=as_json)
 
 

@@ -72,14 +72,14 @@ def test_what_is_wrong_is_one_line_before_spark_is_started(store: str, tmp_path:
     (tmp_path / "empty").mkdir()
     nowhere = str(tmp_path / "no" / "rows.json")
     for arguments, told in (
-        (("depths", store), "job 'depths': there is no such job; one of all, integrity, "),
+        (("depths", store), "job 'depths': unknown job; one of all, integrity, "),
         (("depth", str(tmp_path / "nothing")), "nothing"),
         (("depth", str(tmp_path / "empty")), "empty"),
         (("depth", store, "--json", nowhere), nowhere),
         (("all", store, "--csv", "-"), "--csv: the rows of different jobs"),
         (("depth", store, "--json", "-", "--csv", "-"), "give one of --json and --csv"),
         (("trace-join", store), "no log of a producer is named; name one with --producer-log"),
-        (("trace-join", store, "--producer-log", nowhere), "there is no such file"),
+        (("trace-join", store, "--producer-log", nowhere), "no such file"),
         (("compare", store), "no other store is named; name one with --with"),
         (("compare", store, "--with", str(tmp_path / "empty")), "empty"),
         (("depth", store, "--master", "spark://127.0.0.1"), "'127.0.0.1' is no host and port; write spark://HOST:7077"),

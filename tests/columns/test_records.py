@@ -200,7 +200,7 @@ def test_copies_can_be_left_out(seed: int) -> None:
 def test_what_is_asked_for_in_vain(tmp_path: Path) -> None:
     """One clear message each."""
     store = lay_out(live(0, 50).files, tmp_path / "store")
-    with pytest.raises(CairnError, match="column 'lsm': there is no such column; one of lsn, container"):
+    with pytest.raises(CairnError, match="column 'lsm': unknown column; one of lsn, container"):
         open_journal(store).records(columns=["lsm"]).__next__()
     with pytest.raises(CairnError, match="'lsn' is named twice"):
         open_journal(store).records(columns=["lsn", "lsn"]).__next__()

@@ -211,7 +211,7 @@ def test_the_command(store: Path, tmp_path: Path) -> None:
     for arguments, why in (
         ((tmp_path / "gone", tmp_path / "t"), "no such directory"),
         ((store, tmp_path / "t", "--format", "orc"), "'orc' is not one of 'parquet', 'delta', 'iceberg'"),
-        ((store, tmp_path / "t", "--columns", "lsm"), "column 'lsm': there is no such column; one of lsn"),
+        ((store, tmp_path / "t", "--columns", "lsm"), "column 'lsm': unknown column; one of lsn"),
         ((store, tmp_path / "t", "--partition-by", "month"), "no table can be partitioned so"),
         ((store, tmp_path / "t", "--commit-size", "much"), "invalid size"),
     ):

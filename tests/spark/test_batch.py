@@ -160,11 +160,11 @@ def test_what_the_tutorial_shows(
 
 
 WRONG: dict[str, dict[str, object]] = {
-    "there is no such option; one of path, view": {"colums": "lsn"},
+    "unknown option; one of path, view": {"colums": "lsn"},
     "'recrods' is none of records, messages": {"view": "recrods"},
-    "column 'lsm': there is no such column": {"columns": "lsm"},
+    "column 'lsm': unknown column": {"columns": "lsm"},
     "the view queues has none; one of queue_id": {"view": "queues", "columns": "lsn"},
-    "type 'begin': there is no such record type; one of start": {"types": "begin"},
+    "type 'begin': unknown record type; one of start": {"types": "begin"},
     "queue 'ordres': no queue has this name; known are orders, other; or give its number": {"queues": "ordres"},
     "'-1' is no LSN": {"startingLsn": "-1"},
     "option startingLsn: it lies behind endingLsn": {"startingLsn": 5, "endingLsn": 4},

@@ -146,7 +146,7 @@ def test_a_full_disk_leaves_nothing_half(
 def test_history_that_is_gone_is_refused_or_marked(filled: Filled, command: Dump) -> None:
     gone = command("as-of", filled.path, filled.points[0])
     assert gone.status == 1
-    whole_from = re.search(r"history is whole from LSN (\d+) on", gone.err)
+    whole_from = re.search(r"history is complete from LSN (\d+) on", gone.err)
     assert whole_from is not None
     assert command("as-of", filled.path, whole_from[1], "--json").objects[0]["as_of"]["whole"]
 
@@ -182,7 +182,7 @@ def test_what_is_missing_or_rotten_is_marked(filled: Filled, command: Dump, tmp_
     ("arguments", "says"),
     [
         (("{store}", "99999999999"), "the log ends at LSN"),
-        (("{store}", "yesterday"), "it is no moment"),
+        (("{store}", "yesterday"), "invalid point in time"),
         (("{store}", "2001-01-01"), "begin later"),
         (("{store}", "end", "--queue", "nobody"), "no queue has this name"),
         (("{store}",), "name a store, and a point in time"),

@@ -59,7 +59,7 @@ def test_without_an_archive_it_is_right_or_refused(seed: int, steps: int) -> Non
                 view = QueuesView(history, lsn, no_progress)
             except CairnError as refusal:
                 said = str(refusal)
-                assert (lsn < begin, "history is whole from LSN" in said or "begins at" in said) == (True, True)
+                assert (lsn < begin, "history is complete from LSN" in said or "begins at" in said) == (True, True)
                 continue
             assert view.is_complete
             assert {one: ids.tolist() for one, ids in view.on.items()} == expected

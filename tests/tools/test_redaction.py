@@ -115,7 +115,7 @@ def test_a_piece_whose_beginning_is_not_there_is_hidden_as_a_whole() -> None:
     assert redaction(head(RecordType.CHUNK), b"anything") == b"xxxxxxxx"
     assert redaction.opaque == 1
     assert redaction(head(RecordType.DTX_START), b"an xid") == b"an xid"
-    with pytest.raises(CairnError, match="there is no such rule"):
+    with pytest.raises(CairnError, match="unknown rule"):
         Rules(["bodies"], b"")
 
 

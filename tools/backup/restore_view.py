@@ -39,7 +39,7 @@ def restore_view(
     Returns the number of messages on each queue, by name. Raises `CairnError`, and then leaves nothing.
     """
     if not view.extent.pieces:
-        raise CairnError(f"LSN {view.lsn}", "there was nothing yet", "name a later moment")
+        raise CairnError(f"LSN {view.lsn}", "the log was empty then", "name a later moment")
     building = target.rstrip(os.sep) + RESTORING
     check_new(target, building, "left by a restore that was killed")
     known = {row.id for row in past.rows.queues}

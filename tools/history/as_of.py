@@ -50,8 +50,8 @@ class QueuesView:
         self.is_kept = self.extent.missing is None
         if not self.is_kept and not partial:
             raise NotWhole(
-                f"as of LSN {lsn}", "containers that the log then had are not kept any more",
-                f"{history.complete_from_words()}; --partial shows what is left of it",
+                f"as of LSN {lsn}", "containers of the log at that time are not kept any more",
+                f"{history.complete_from_words()}; --partial shows the rest",
             )  # fmt: skip
         self._contents = QueueContents(history.log, self.extent.pieces, lsn, progress)
         self.on = self._contents.queues

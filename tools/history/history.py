@@ -92,10 +92,10 @@ class History:
         """The LSN from which on history is complete, as a sentence."""
         lsn = whole_from(self.log)
         if extent_as_of(self.log, lsn).missing is not None:
-            return "no point of its history is whole; name the archive, too"
+            return "its history is not complete at any point in time; name the archive, too"
         head = self.containers.get(lsn // self.container_bytes)
         when = f", about {time_words(head.head.time_us)}" if head is not None and head.head.time_us else ""
-        return f"history is whole from LSN {lsn} on{when}"
+        return f"history is complete from LSN {lsn} on{when}"
 
 
 def is_archived(one: LooseContainer) -> bool:

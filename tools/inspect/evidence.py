@@ -177,7 +177,7 @@ def _open_directory(directory: RealDirectory) -> Evidence:
         raise ForeignStore(directory.path, f"{mark.NAME} is damaged, and there are no containers", WHAT_TO_NAME)
     evidence = _open_given(paths, directory.path)
     if mark.NAME in names:
-        evidence.findings.insert(0, Finding("corrupt", 0, 0, mark.NAME, "it holds no whole mark"))
+        evidence.findings.insert(0, Finding("corrupt", 0, 0, mark.NAME, "it holds no complete mark"))
     elif any(archived_lsn(name) is None for name in names):
         evidence.notes.append(f"{directory.path}: no {mark.NAME}, so containers are shown each for itself")
     return evidence

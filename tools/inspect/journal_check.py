@@ -31,7 +31,7 @@ def check_journal(directory: Directory, what: str, progress: Progress) -> Journa
         if isinstance(found, Damage):
             raise reader.heads.read_error or CorruptJournal(
                 directory.path, f"LSN {found.first_lsn} to {found.end_lsn} can't be read ({found.why})",
-                "`cairnmq dump` shows what is whole", found.first_lsn, found.end_lsn,
+                "`cairnmq dump` shows the readable part", found.first_lsn, found.end_lsn,
             )  # fmt: skip
         log.take(found)
         done += found.end_lsn - found.lsn

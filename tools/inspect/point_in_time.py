@@ -35,7 +35,7 @@ def parse_point_in_time(text: str, now_us: int) -> PointInTime:
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
-        raise CairnError(text, "it is no moment", _REMEDY) from None
+        raise CairnError(text, "invalid point in time", _REMEDY) from None
     if time.tzinfo is None:
         time = time.replace(tzinfo=UTC)
     return PointInTime(text, time_us=(time - _EPOCH) // timedelta(microseconds=1))
@@ -45,7 +45,7 @@ def time_of(text: str, now_us: int) -> int:
     """A time or an age in microseconds since 1970. Raises `CairnError` for an LSN, and for anything else."""
     moment = parse_point_in_time(text, now_us)
     if moment.time_us is None:
-        raise CairnError(text, "it is no time", "give a time like 2026-05-17T12:30:00Z, or an age like 10m or 2h")
+        raise CairnError(text, "invalid time", "give a time like 2026-05-17T12:30:00Z, or an age like 10m or 2h")
     return moment.time_us
 
 

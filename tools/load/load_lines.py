@@ -188,10 +188,10 @@ def parse(number: int, line: bytes) -> RecordLine | WiringLine | EndLine | Ignor
     try:
         found = decode_json(line, _Line)
     except NoJson as error:
-        raise wrong(number, f"it is no JSON ({error})") from None
+        raise wrong(number, f"invalid JSON ({error})") from None
     except WrongJson as error:
         if not error.place:
-            raise wrong(number, "it is no JSON object") from None
+            raise wrong(number, "not a JSON object") from None
         what = "the wiring is not right: " if error.place.startswith("wiring") else ""
         raise wrong(number, f"{what}{error}") from None
     if found.lsn is not UNSET:
@@ -214,7 +214,7 @@ def _record(number: int, line: _Line, lsn: int) -> RecordLine:
         raise wrong(number, f"there is no record type {line.type!r}", f"there are {', '.join(_TYPES)}")
     for name in ("lsn", *_NUMBERS):
         if not 0 <= getattr(line, name) < 1 << 64:
-            raise wrong(number, f"{name} is {getattr(line, name)}, which is no whole number of 64 bits")
+            raise wrong(number, f"{name} is {getattr(line, name)}, which is not a 64-bit integer")
     if not lsn:
         raise wrong(number, "no record has LSN 0")
     if not line.crc_ok:
@@ -225,12 +225,12 @@ def _record(number: int, line: _Line, lsn: int) -> RecordLine:
         line.time_us, line.extra, payload, line.queue,
     )  # fmt: skip
     if (found.lists_messages or found.lists_operations) and len(payload) % 8:
-        raise wrong(number, "its payload is no list of LSNs: that has 8 bytes for each")
+        raise wrong(number, "its payload is not a list of LSNs of 8 bytes each")
     if found.lists_acquired:
         try:
             decode(payload, found.extra)
         except ValueError as error:
-            raise wrong(number, f"its payload says nothing of who was handed what: {error}") from None
+            raise wrong(number, f"its payload is not a list of acquisitions: {error}") from None
     if any(one > lsn for one in found.references()):
         raise wrong(number, f"it names LSN {max(found.references())}, which is behind its own")
     if kind in (RecordType.START, RecordType.CHUNK, RecordType.ENQUEUE, RecordType.DEQUEUE) and not found.message_id:

@@ -99,7 +99,7 @@ class Rules:
                 self.names.add(rule.removeprefix(_ONE))
             else:
                 known = ", ".join((*_RULES, f"{_ONE}NAME", "all", "payloads"))
-                raise CairnError(f"--redact {rule}", "there is no such rule", f"there are {known}")
+                raise CairnError(f"--redact {rule}", "unknown rule", f"there are {known}")
 
     def hidden(self, value: bytes, code: int = 0xA0) -> bytes:
         """The filler for a value of the type with that code."""

@@ -135,6 +135,6 @@ def checked(options: Options) -> tuple[Options, list[str]]:
             raise CairnError("--sync-publish", "it waits for confirms", "leave out --pub-confirms no")
         options = replace(options, window=1)
     if not options.confirms and options.durable:
-        warnings.append("without confirms nobody knows which durable messages the broker has")
+        warnings.append("without confirms, the durable messages that the broker has are unknown")
     options = replace(options, credit=max(options.credit, options.sub_ack, options.sub_tx))
     return options, warnings

@@ -52,7 +52,7 @@ def salvage_in_place(path: str, clock: Clock, progress: Progress) -> SalvageRepo
         building = os.path.join(path, _SALVAGED + time)
         for place in (building, os.path.join(path, _QUARANTINE + time)):
             if os.path.lexists(place):
-                raise CairnError(place, "it is there already", "try again in a second")
+                raise CairnError(place, "it exists already", "try again in a second")
         examined.report.salvaged = path
         build(examined, building, clock, progress)
         _rename(path, os.path.join(_SALVAGED + time, QUARANTINE_NAME), _QUARANTINE + time)

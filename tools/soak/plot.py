@@ -40,7 +40,7 @@ def check_png(path: str) -> None:
     except ImportError:
         raise CairnError(f"--plot {path}", "matplotlib is not installed", install_hint("plot")) from None
     if not Path(path).absolute().parent.is_dir():
-        raise CairnError(f"--plot {path}", "there is no such directory")
+        raise CairnError(f"--plot {path}", "no such directory")
     if Path(path).suffix not in (".png", ".svg", ".pdf"):
         raise CairnError(f"--plot {path}", "its name ends in none of .png, .svg and .pdf")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 Kind = Literal["corrupt", "torn", "note"]
-SALVAGE = "`cairnmq salvage` recovers what is whole; or restore the files from a backup"
+SALVAGE = "`cairnmq salvage` recovers the readable part; or restore the files from a backup"
 
 
 class Verdict(NamedTuple):
