@@ -19,7 +19,7 @@ from ..broker.federation.upstream import Upstreams
 from ..broker.kernel.connections import Connections
 from ..broker.links.context import LinkContext
 from ..broker.nodes.registry import RenewQueue
-from ..broker.queues.queue import Queue
+from ..broker.queues.ports import InternalQueue
 from ..broker.transactions.xa import InDoubt
 from ..store.contract.transaction import TxState
 from .apply_loop import ApplyLoop, ControlHandler
@@ -224,7 +224,7 @@ class ClusterMember:
         """Begins to join the group, once the queue of the mark exists. *in_doubt*: distributed transactions."""
         self.nodes.create_queue(NAME, {}, partial(self._marked, in_doubt))
 
-    def _marked(self, in_doubt: InDoubt, made: Queue | Exception) -> None:
+    def _marked(self, in_doubt: InDoubt, made: InternalQueue | Exception) -> None:
         if isinstance(made, Exception):
             self.fail("the mark of the cluster can't be kept", str(made))
             return

@@ -24,8 +24,7 @@ from ..broker.kernel.context import CoreContext
 from ..broker.nodes.access_control import SEND
 from ..broker.nodes.addresses import parse as parse_address
 from ..broker.nodes.resolver import Resolver
-from ..broker.nodes.targets import ExchangeTarget
-from ..broker.queues.queue import Queue
+from ..broker.nodes.targets import keeps_messages, owner_of
 from ..channel.ports import ABORTED, MORE, SETTLED, Delivery, Fragment, Open, Outcome, TerminalEnd
 from .protocol.call import Call, WhyNot
 from .protocol.replies import Receiver, put
@@ -143,9 +142,9 @@ class Management:
         place = self._resolver.place_of(to)
         if place is None:
             return f"there is no node {shown(to)} for the response"
-        if not isinstance(place, Queue | ExchangeTarget):
+        if not keeps_messages(place):
             return f"nothing is kept at {shown(to)}, so no response can wait there"
-        if not isinstance(place, Queue) or place.owner is not link.wish.connection:
+        if owner_of(place) is not link.wish.connection:
             why = self.why_not(link.wish.user, SEND, place.name)
             if why:
                 return why

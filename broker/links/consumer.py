@@ -218,7 +218,7 @@ class Consumer(ReceivingDriver):
         self._handle(ConsumerEvent.RECORDED)
 
     def outcomes_in(self, connection: object, provisional: Sequence[tuple[bytes, Outcome]]) -> None:
-        self._transactions.take(connection, self, self._queue, provisional)
+        self._transactions.take(connection, self, provisional)
 
     def _let_go(self) -> None:
         self.unsettled.clear()
@@ -332,7 +332,3 @@ class Consumer(ReceivingDriver):
             queue.detached_consumers.pop(self, None)
         self._core.schedule_dispatch(queue)
         self._links.receiver_closed(self, queue, for_good=for_good)
-
-
-def _nothing() -> None:
-    """Ignore the result, which no caller awaits."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeGuard
 
 from ...amqp.codec import header
 from ...channel.ports import Fragment, Open, TerminalEnd
@@ -33,12 +33,14 @@ class PassthroughTarget(Protocol):
     name: str
 
 
-AddressTarget = Queue | ExchangeTarget | PassthroughTarget
+KeepingTarget = Queue | ExchangeTarget
+"""A target that keeps messages, in a queue or through an exchange."""
+AddressTarget = KeepingTarget | PassthroughTarget
 
 
-def keeps_messages(target: object) -> bool:
-    """Return whether messages that are sent to *target* are kept, in a queue or through an exchange."""
-    return isinstance(target, Queue | ExchangeTarget)
+def keeps_messages(target: object) -> TypeGuard[KeepingTarget]:
+    """Return whether messages that are sent to *target* are kept."""
+    return isinstance(target, KeepingTarget)
 
 
 def owner_of(target: object) -> object | None:

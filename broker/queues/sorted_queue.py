@@ -381,10 +381,6 @@ def take_from_heap(heap: list[Entry], entry: Entry) -> bool:
     return True
 
 
-def _nothing() -> None:
-    """Ignore that a message was replaced."""
-
-
 def _value(content: bytes, key: str) -> str | None:
     """Return the type and text of application property *key*, or the text of the subject; None if it is missing."""
     if key == "subject":

@@ -14,7 +14,6 @@ from ...channel.ports import Outcome
 from ..kernel.context import CoreContext
 from ..messages.entry import Entry
 from ..nodes.replication_port import Members
-from ..queues.queue import Queue
 from .context import AcquiringLink, Claimant, Controller, TransactionContext, TransactionLimits, UnderWay
 from .dead_letters import Returns
 from .replicated import OrderedTransaction
@@ -138,7 +137,7 @@ class Transactions:
     # ---- for consumers --------------------------------------------------------------------------------------------
 
     def take(
-        self, connection: object, consumer: AcquiringLink, queue: Queue, provisional: Sequence[tuple[bytes, Outcome]]
+        self, connection: object, consumer: AcquiringLink, provisional: Sequence[tuple[bytes, Outcome]]
     ) -> None:
         """A client told what is to become of messages if transactions are committed."""
         for txn_id, run in groupby(provisional, itemgetter(0)):
@@ -146,7 +145,7 @@ class Transactions:
             outcomes = [outcome for _, outcome in run]
             if self.taken:
                 outcomes = [outcome for outcome in outcomes if self._is_open(transaction, outcome)]
-            transaction.take(consumer, queue, outcomes)
+            transaction.take(consumer, consumer.queue, outcomes)
             failure = transaction.failure
             if failure is not None and failure[0] == UNKNOWN_ID and any(one.delivery is not None for one in outcomes):
                 consumer.terminal.failure(*failure)

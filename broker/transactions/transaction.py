@@ -155,7 +155,7 @@ class Transaction(Acquiring):
         if entry.gone:
             return
         if taken.is_acquired and not taken.is_final:
-            self.recall(taken.consumer, queue, (entry,), failed=not self._context.returns.spares(queue))
+            self.recall(taken.consumer, queue.locked, (entry,), failed=not self._context.returns.spares(queue))
             return
         if not taken.is_final:
             taken.consumer.unsettled[entry] = None

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ...broker.messages.entry import Entry
 from ...broker.nodes.replication_port import Kept, Then
-from ...broker.queues.queue import Queue
+from ...broker.queues.ports import Expirable
 from .events import Event
 
 
@@ -30,7 +30,7 @@ class LocalEvent(NamedTuple):
     """and on which queues."""
     event: Event | None = None
     """The event itself, if `kept` and `names` do not describe it."""
-    queue: Queue | None = None
+    queue: Expirable | None = None
     entries: Sequence[Entry] = ()
     """Messages of that queue which nobody has any more, until the event is heard."""
     parts: Sequence[LocalEvent] = ()
@@ -73,9 +73,9 @@ class LocalMessageMap:
     def add(self, local: LocalEvent) -> None:
         self._locals.append(local)
 
-    def unheard(self) -> dict[Queue, list[Entry]]:
+    def unheard(self) -> dict[Expirable, list[Entry]]:
         """Returns, by queue, the messages of these events that no consumer has and that are not back on their queue."""
-        found: dict[Queue, list[Entry]] = {}
+        found: dict[Expirable, list[Entry]] = {}
         for local in self._locals:
             if local.queue is not None:
                 found.setdefault(local.queue, []).extend(local.entries)

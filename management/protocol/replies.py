@@ -11,8 +11,7 @@ from ...broker.kernel.commit_queue import CommitQueue
 from ...broker.kernel.memory_budget import ENTRY_BYTES
 from ...broker.messages.entry import Entry
 from ...broker.nodes.exchanges import Exchange, queues_through
-from ...broker.nodes.targets import ExchangeTarget
-from ...broker.queues.queue import Queue
+from ...broker.nodes.targets import ExchangeTarget, KeepingTarget
 from ...channel.ports import Fragment, Outcome, TerminalEnd
 
 log = logging.getLogger(__name__)
@@ -84,12 +83,12 @@ class Receiver:
 
 
 def put(
-    exchanges: Mapping[str, Exchange], commits: CommitQueue, place: Queue | ExchangeTarget, content: bytes
+    exchanges: Mapping[str, Exchange], commits: CommitQueue, place: KeepingTarget, content: bytes
 ) -> None:
     """A response goes to a node, as a message that is not durable. If there is no room for it, it is dropped."""
-    queues: Sequence[Queue] = [place] if isinstance(place, Queue) else [
-        *queues_through(exchanges, place.exchange, place.key, content)
-    ]
+    queues = (
+        queues_through(exchanges, place.exchange, place.key, content) if isinstance(place, ExchangeTarget) else (place,)
+    )
     size_bytes = len(content) + ENTRY_BYTES
     for queue in queues:
         if queue.is_deleting or queue.spare_bytes() < size_bytes:

@@ -34,7 +34,7 @@ class Marks(Bookmarks):
     def known(self) -> list[Bookmark]:
         return [*self.marks.values()]
 
-    def put(self, bookmark: Bookmark) -> None:
+    def add(self, bookmark: Bookmark) -> None:
         self.marks[bookmark.name] = bookmark
 
     def move(self, bookmark: Bookmark) -> CairnError | None:
