@@ -296,12 +296,13 @@ class JournalStore(WiringCalls):
             pins.drop(released)
             touched += released
         relocation, checkpointing = self.relocation, self.checkpointing
-        if relocation.has_work:
+        is_idle = relocation.idle_slot == self.journal.extent.current_slot
+        if not is_idle:
             touched += relocation.became_durable(lsn)
         if touched:
             relocation.victims.look_at(touched)
             self._retire(touched)
-        if touched or relocation.has_work or self._pool.full is not None:
+        if touched or not is_idle or self._pool.full is not None:
             relocation.step()
         if checkpointing is not None and self.journal.writer.durable_lsn >= checkpointing.due_lsn:
             checkpointing.step()

@@ -64,8 +64,11 @@ class Relocation:
         """Slots emptied so far."""
         self.victims = RelocationPolicy(state.pins, journal)
         """Which slots are emptied."""
-        self.has_work = True
-        """False if `step` has nothing to do until a slot needs less, the log has a new slot, or the disk is full."""
+        self.idle_slot = -1
+        """The log's last slot if `step` has nothing to do before the next slot, or before a slot needs less; else -1.
+
+        On a full disk it may have something to do at any time.
+        """
         self._state = state
         self._journal = journal
         self._settle = settle
@@ -90,9 +93,10 @@ class Relocation:
             self.emptied += 1
         if self._blocks is None:
             if self._settling or (victim := self.victims.choose()) is None:
-                self.has_work = bool(self._settling)
+                has_work = self._settling or self.victims.is_undecided
+                self.idle_slot = -1 if has_work else self._journal.extent.current_slot
                 return
-            self.has_work = True
+            self.idle_slot = -1
             self._victim = victim
             self._blocks = self._read(victim)
         try:

@@ -39,6 +39,8 @@ class RelocationPolicy:
     def __init__(self, pins: Pins, journal: Journal) -> None:
         self.unreadable: dict[int, str] = {}
         """Slots that can't be emptied because they can't be read, and why."""
+        self.is_undecided = False
+        """True if `choose` returned None and may return a slot the next time, although nothing has changed."""
         self._pins = pins
         self._journal = journal
         self._cheapest: list[tuple[int, int]] = []  # a heap of levels and slots
@@ -66,6 +68,7 @@ class RelocationPolicy:
 
     def choose(self) -> int | None:
         """The slot to be emptied next; None if there is nothing to gain."""
+        self.is_undecided = False
         journal = self._journal
         size = journal.container_bytes
         in_need = journal.pool.in_need
@@ -87,10 +90,12 @@ class RelocationPolicy:
             del self._listed[slot]
             if slot not in journal.extent.slots or slot in self.unreadable or not self._pins.is_needed(slot):
                 continue
-            if self._level(slot) == listed and self._may_go(slot):
+            is_current = self._level(slot) == listed
+            if is_current and self._may_go(slot):
                 chosen = slot
             else:
                 waiting.append(slot)
+                self.is_undecided = self.is_undecided or not is_current  # it is listed anew
         self.look_at(waiting)
         return chosen
 
@@ -105,6 +110,9 @@ class RelocationPolicy:
             end = min(self._journal.writer.durable_lsn // size, extent.current_slot)
             self._beside_holes.extend(gaps.choose(extent, pins, end, WORTH_LEVEL / _LEVELS, self._may_go))
             self._fruitless = None if self._beside_holes else now
+            if self._fruitless is not None:
+                return None
+        self.is_undecided = True  # unless a slot is returned: the list begins anew
         while self._beside_holes and not pins.is_needed(self._beside_holes[0]):
             self._beside_holes.popleft()  # it died, and is gone
         if not self._beside_holes:
