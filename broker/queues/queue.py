@@ -6,6 +6,7 @@ the next one is read ahead of them from the backlog.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -169,7 +170,7 @@ class Queue(QueueContents):
                 if self.returned or self.is_sorted:
                     self._dispatch_returned()
                 if self.ready and not self.returned:
-                    self._dispatch_ready()
+                    dispatch_ready(self.ready, self.consumers)
                 if self.backlog.count:
                     self._read_ahead()
                 if self.draining:
@@ -183,7 +184,7 @@ class Queue(QueueContents):
         if self.returned or self.is_sorted:
             self._dispatch_returned()
         if self.ready and not self.returned:
-            self._dispatch_ready()
+            dispatch_ready(self.ready, self.consumers)
         if self.backlog.count and not (behind or behind_returned):
             self._read_ahead()
         if not waits:
@@ -306,73 +307,77 @@ class Queue(QueueContents):
         self._mark = max(1, len(entries))
         self.dispatch()
 
-    def _dispatch_ready(self) -> None:
-        ready = self.ready
-        consumers = self.consumers
-        if len(consumers) == 1:
-            room = consumers[0].room()
-            if room > 0:
-                if room >= len(ready):
-                    batch = list(ready)
-                    ready.clear()
-                else:
-                    batch = [ready.popleft() for _ in range(room)]
-                consumers[0].take(batch)
-            return
-        shares: list[tuple[QueueConsumer, int, list[Entry]]] = []
-        for consumer in consumers:
-            room = consumer.room()
-            if room > 0:
-                shares.append((consumer, room, []))
-        turn = 0
-        while ready and shares:
-            turn %= len(shares)
-            consumer, room, share = shares[turn]
-            share.append(ready.popleft())
-            if len(share) < room:
-                turn += 1
-            else:
-                consumer.take(share)
-                del shares[turn]
-        if shares:  # whose turn it would be begins with the next batch
-            first = consumers.index(shares[turn % len(shares)][0])
-            consumers[:] = consumers[first:] + consumers[:first]
-        for consumer, _, share in shares:
-            if share:
-                consumer.take(share)
-
     def _dispatch_returned(self) -> None:
-        """Dispatch requeued messages one at a time.
+        """Dispatch requeued messages; what waits for a consumer that is not here does not hold up `ready`."""
+        if dispatch_returned(self.returned, self.consumers) and self.ready:
+            dispatch_ready(self.ready, self.consumers)
 
-        A consumer may be excluded from a message, which then waits for another consumer.
-        """
-        held: list[Entry] = []
-        while self.returned:
-            entry = heappop(self.returned)
-            taker = next(
-                (
-                    consumer
-                    for consumer in self.consumers
-                    if consumer.room() > 0 and not (entry.excluded and consumer in entry.excluded)
-                ),
-                None,
-            )
-            if taker is not None:
-                self.consumers.remove(taker)
-                self.consumers.append(taker)
-                taker.take([entry])
-                continue
-            held.append(entry)
-            if not any(consumer.room() > 0 for consumer in self.consumers):
-                break
-        for entry in held:
-            heappush(self.returned, entry)
-        if held and all(entry.excluded for entry in self.returned):
-            # nobody here may take what came back, so it must not hold up what is behind it
-            waiting, self.returned = self.returned, []
-            if self.ready:
-                self._dispatch_ready()
-            self.returned = waiting
+
+def dispatch_ready(ready: deque[Entry], consumers: list[QueueConsumer]) -> None:
+    """Dispatch messages in order, one to each consumer in turn, as far as they have room.
+
+    Moves the consumer whose turn is next to the front.
+    """
+    if len(consumers) == 1:
+        room = consumers[0].room()
+        if room > 0:
+            if room >= len(ready):
+                batch = list(ready)
+                ready.clear()
+            else:
+                batch = [ready.popleft() for _ in range(room)]
+            consumers[0].take(batch)
+        return
+    shares: list[tuple[QueueConsumer, int, list[Entry]]] = []
+    for consumer in consumers:
+        room = consumer.room()
+        if room > 0:
+            shares.append((consumer, room, []))
+    turn = 0
+    while ready and shares:
+        turn %= len(shares)
+        consumer, room, share = shares[turn]
+        share.append(ready.popleft())
+        if len(share) < room:
+            turn += 1
+        else:
+            consumer.take(share)
+            del shares[turn]
+    if shares:  # the next batch begins with the consumer whose turn it is
+        first = consumers.index(shares[turn % len(shares)][0])
+        consumers[:] = consumers[first:] + consumers[:first]
+    for consumer, _, share in shares:
+        if share:
+            consumer.take(share)
+
+
+def dispatch_returned(returned: list[Entry], consumers: list[QueueConsumer]) -> bool:
+    """Dispatch requeued messages, a heap, one at a time; a consumer may be excluded from a message.
+
+    Return whether only messages remain that wait for another consumer: they must not hold up the messages behind them.
+    """
+    held: list[Entry] = []
+    while returned:
+        entry = heappop(returned)
+        taker = next(
+            (
+                consumer
+                for consumer in consumers
+                if consumer.room() > 0 and not (entry.excluded and consumer in entry.excluded)
+            ),
+            None,
+        )
+        if taker is not None:
+            consumers.remove(taker)
+            consumers.append(taker)
+            taker.take([entry])
+            continue
+        held.append(entry)
+        if not any(consumer.room() > 0 for consumer in consumers):
+            break
+    for entry in held:
+        heappush(returned, entry)
+    return bool(held) and all(entry.excluded for entry in returned)
 
 
 def shared(queues: Iterable[Queue]) -> list[Queue]:
