@@ -103,8 +103,8 @@ class Consumer(ReceivingDriver):
                 self._handle(ConsumerEvent.REFUSE)
                 self.terminal.failure(*error)
                 return
-            self.acquires = transaction
-            transaction.acquirers[self] = None
+            self.acquires = transaction.acquisition
+            self.acquires.acquirers[self] = None
         self._core.schedule_dispatch(self._queue)
         self.request(limit, drain)
 

@@ -22,7 +22,7 @@ from .context import LinkContext
 from .partial_message import PartialMessage
 
 if TYPE_CHECKING:
-    from ..transactions.transaction import Transaction
+    from ..transactions.transaction import ClientTransaction
     from ..users.user_accounts import UserAccount, UserAccounts
 
 Queues = tuple[Queue, ...]
@@ -105,7 +105,7 @@ class Enqueuer:
         self._shares_queues = links.members.shares_queues
         self._holds_back_when_full = not links.members.is_alone
         """A full disk here rejects no message to a replicated queue: the cluster keeps it waiting."""
-        self.transaction: Transaction | None = None
+        self.transaction: ClientTransaction | None = None
         """The transaction of the messages that are being enqueued."""
         self.account = links.core.users.of(user)
         self.is_closed = False
@@ -148,7 +148,7 @@ class Enqueuer:
         for queue in queues:
             verdict: str | None = ""
             if queue.limits is not None:
-                staged = None if self.transaction is None else self.transaction.staged_at(queue.limits)
+                staged = None if self.transaction is None else self.transaction.staging.staged_at(queue.limits)
                 verdict = queue.limits.look_at(start, size_bytes, staged)
             if verdict:
                 self.refuse(queues, (delivery,), verdict)
@@ -162,7 +162,7 @@ class Enqueuer:
         if self.transaction is not None:
             for queue in queues:
                 if queue.limits is not None:
-                    self.transaction.stage(queue.limits, start, size_bytes)
+                    self.transaction.staging.stage(queue.limits, start, size_bytes)
 
     # ---- complete messages ----------------------------------------------------------------------------------------
 
@@ -177,7 +177,7 @@ class Enqueuer:
                 return
         self.is_accepted = True
         if self.transaction is not None:
-            self.transaction.stage_all(queues, fragments)
+            self.transaction.work.stage(queues, fragments)
             self.answer_in(self.transaction, queues, fragments)
             return
         lasting, full = queues, ""
@@ -308,7 +308,7 @@ class Enqueuer:
         if unwanted:
             self.terminal.release(unwanted, self._credit(queues, len(unwanted)))
 
-    def answer_in(self, transaction: Transaction, queues: Queues, fragments: Sequence[Fragment]) -> None:
+    def answer_in(self, transaction: ClientTransaction, queues: Queues, fragments: Sequence[Fragment]) -> None:
         """Answer deliveries that are in *transaction*, unless it has failed."""
         wanted = [delivery for delivery, _, flags in fragments if not flags & SETTLED]
         unwanted = [delivery for delivery, _, flags in fragments if flags & SETTLED]

@@ -15,7 +15,7 @@ from .context import LinkContext
 from .enqueue import Enqueuer, Queues
 
 if TYPE_CHECKING:
-    from ..transactions.transaction import Transaction
+    from ..transactions.transaction import ClientTransaction
 
 
 FREE_UNITS = 1024
@@ -40,7 +40,7 @@ class RoutedMessages:
         """The exchange of the long message that is arriving, after all alternates."""
         self._held: deque[Fragment] = deque()
         """Messages that wait for a later step, or for their place to be found."""
-        self._held_in: dict[Delivery, Transaction] = {}
+        self._held_in: dict[Delivery, ClientTransaction] = {}
         """The transactions that some of them are for."""
         self._units = 0
         """The number of messages times queues that may still be routed before the next look at the clock."""

@@ -17,7 +17,7 @@ from ..messages.message_times import TimedEntry, may_have_times, stamped, times_
 from ..queues.queue import Queue
 
 if TYPE_CHECKING:
-    from ..transactions.transaction import Transaction
+    from ..transactions.transaction import ClientTransaction
     from ..users.user_accounts import UserAccount
 
 PIECE_BYTES = 64 * 1024
@@ -47,7 +47,7 @@ class PartialMessage:
         """Target queues whose limits drop the message."""
         self.homeless = False
         """Enough has arrived, and where it goes is not known yet: all of it is held until its end, or it is refused."""
-        self.transaction: Transaction | None = None
+        self.transaction: ClientTransaction | None = None
         """The one that it began to arrive for."""
         self._core = core
         self._held: list[bytes] = []
@@ -147,7 +147,7 @@ class PartialMessage:
             self._destroy()
         return lsn, shown
 
-    def finish_in(self, transaction: Transaction, now_us: int) -> None:
+    def finish_in(self, transaction: ClientTransaction, now_us: int) -> None:
         """Enqueue the complete message in a transaction, unless it is `full`."""
         assert self.queues is not None
         rest = self.whole()
@@ -163,9 +163,9 @@ class PartialMessage:
             times = times_of(self.beginning, queue.policy.message_ttl_ms) if self.beginning else None
             if self._is_held_for(queue):
                 held_bytes = sum(map(len, self._pieces))
-                transaction.hold(queue, HeldContent(self._pieces), held_bytes, times, self.beginning)
+                transaction.staging.hold(queue, HeldContent(self._pieces), held_bytes, times, self.beginning)
             else:
-                transaction.enqueue(queue, self._message_id, times, self.beginning)
+                transaction.staging.enqueue(queue, self._message_id, times, self.beginning)
         if self._message_id:  # unless the transaction has it
             self._core.store.transactions.discard((self._message_id,), now_us)
 

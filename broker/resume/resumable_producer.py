@@ -24,7 +24,7 @@ from ..links.enqueue import Enqueuer, Queues
 from ..links.partial_message import PartialMessage
 from ..links.producer import Producer, Route
 from ..queues.queue import Queue
-from ..transactions.transaction import Transaction
+from ..transactions.transaction import ClientTransaction
 from .endpoint import EndpointOwner, LinkEndpoint, Ready, ResumableDriver
 
 log = logging.getLogger(__name__)
@@ -51,10 +51,10 @@ class SenderEndpoint(LinkEndpoint):
             with suppress(StoreError):  # somebody has emptied that queue
                 self._core.store.dequeue(message_id, self.queue_id, self._core.clock.wall_us())
 
-    def take_in(self, transaction: Transaction, tag: bytes) -> None:
+    def take_in(self, transaction: ClientTransaction, tag: bytes) -> None:
         """Remember the delivery *tag* if *transaction* is committed."""
         self._doubtful[tag] = False
-        transaction.remember(self.queue, tag, lambda message_id: self._committed(tag, message_id))
+        transaction.staging.remember(self.queue, tag, lambda message_id: self._committed(tag, message_id))
 
     def _committed(self, tag: bytes, message_id: int) -> None:
         self.tags[tag] = message_id

@@ -54,7 +54,11 @@ class AcquiringTransaction(Protocol):
 
     id: bytes
     acquirers: dict[AcquiringLink, None]
-    failure: tuple[str, str] | None
+
+    @property
+    def failure(self) -> tuple[str, str] | None:
+        """Return the AMQP error of a transaction in which nothing more can be done."""
+        ...
 
     def acquire(self, consumer: AcquiringLink, entries: Sequence[Entry]) -> None:
         """Hand out these in the transaction."""
@@ -64,7 +68,11 @@ class AcquiringTransaction(Protocol):
 class Claimant(Protocol):
     """A transaction that decides on messages."""
 
-    is_committed: bool
+    id: bytes
+    failure: tuple[str, str] | None
+
+    @property
+    def is_committed(self) -> bool: ...
 
     @property
     def is_prepared(self) -> bool: ...

@@ -9,7 +9,7 @@ from ...amqp.codec.primitives import Malformed
 from ...amqp.codec.transaction_types import Declare, Discharge, read_request
 from ...channel.ports import ABORTED, MORE, SETTLED, Delivery, Fragment, Open, Outcome, TerminalEnd
 from .registry import Transactions
-from .transaction import CAN_FAIL, ROLLBACK, Transaction
+from .transaction import CAN_FAIL, ROLLBACK, ClientTransaction
 
 MAX_REQUEST_BYTES = 64 << 10
 CREDIT = 100
@@ -24,7 +24,7 @@ class Coordinator:
         self.terminal = terminal
         self._transactions = transactions
         self._connection = connection
-        self._declared: dict[bytes, Transaction] = {}
+        self._declared: dict[bytes, ClientTransaction] = {}
         self._request = b""
         self._closed = False
 
@@ -82,7 +82,7 @@ class Coordinator:
         else:
             self._discharge(delivery, request)
 
-    def _refuse(self, delivery: Delivery, transaction: Transaction) -> None:
+    def _refuse(self, delivery: Delivery, transaction: ClientTransaction) -> None:
         assert transaction.failure is not None
         self._reject(delivery, *transaction.failure)
 
@@ -108,7 +108,7 @@ class Coordinator:
             assert transaction.failure is not None
             self._fail(*transaction.failure)
             return
-        is_known = not transaction.is_discharged and transaction.controller.holds(transaction.id)
+        is_known = not transaction.is_discharged and transaction.staging.controller.holds(transaction.id)
         if request.fail and is_known:
             transaction.roll_back(ROLLBACK, "it was rolled back by its client")
         transactions.discharged(transaction)
@@ -121,10 +121,10 @@ class Coordinator:
         else:
             self._commit(delivery, transaction)
 
-    def _commit(self, delivery: Delivery, transaction: Transaction) -> None:
+    def _commit(self, delivery: Delivery, transaction: ClientTransaction) -> None:
         if transaction.failure is not None:
             self._refuse(delivery, transaction)
-        elif transaction.inner is not None and transaction.inner.xid:  # whoever prepares it commits it
+        elif transaction.xid:  # whoever prepares it commits it
             self.terminal.confirm((delivery,), 1)
         else:
             try:

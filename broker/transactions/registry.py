@@ -16,8 +16,10 @@ from ..messages.entry import Entry
 from ..nodes.replication_port import Members
 from .context import AcquiringLink, Claimant, Controller, TransactionContext, TransactionLimits, UnderWay
 from .dead_letters import Returns
-from .replicated import OrderedTransaction
-from .transaction import ROLLBACK, TIMEOUT, UNKNOWN_ID, Transaction
+from .replicated import ReplicatedWork
+from .transaction import ROLLBACK, TIMEOUT, UNKNOWN_ID, ClientTransaction
+from .transaction_state import TransactionEvent, TransactionState
+from .work import LocalWork, MakeWork
 
 
 class ConnectionTransactions(Controller):
@@ -25,7 +27,7 @@ class ConnectionTransactions(Controller):
 
     def __init__(self) -> None:
         super().__init__()
-        self.transactions: dict[bytes, Transaction] = {}
+        self.transactions: dict[bytes, ClientTransaction] = {}
 
     def holds(self, txn_id: bytes) -> bool:
         return txn_id in self.transactions
@@ -43,7 +45,7 @@ class Transactions:
         self.limits = limits
         self.taken: dict[Entry, Claimant] = {}
         """Messages whose outcomes depend on a transaction, or were decided by one and are not settled yet."""
-        self.by_xid: dict[bytes, Transaction] = {}
+        self.by_xid: dict[bytes, ClientTransaction] = {}
         """The distributed ones that are not over."""
         self.under_way: dict[UnderWay, None] = {}
         """Transactions that all members of a cluster are to apply."""
@@ -55,56 +57,51 @@ class Transactions:
         self._ids = count(1)
         self._start = os.urandom(4)  # so that an id of a former life is not taken for another one's
 
-    def declare(self, connection: object, xid: bytes) -> Transaction:
+    def declare(self, connection: object, xid: bytes) -> ClientTransaction:
         """A new transaction, distributed if it has an *xid*. Raises `StoreError` if there are too many."""
         controller = self._controllers.setdefault(connection, ConnectionTransactions())
         most = self.limits.per_connection
         if len(controller.transactions) >= most:
             raise StoreError("declare", f"a connection may have {most} transactions")
-        make = OrderedTransaction if self.are_ordered else Transaction
-        transaction = make(self._context, controller, self._start + next(self._ids).to_bytes(8))
+        make_work: MakeWork = ReplicatedWork if self.are_ordered else LocalWork
+        txn_id = self._start + next(self._ids).to_bytes(8)
+        transaction = ClientTransaction(self._context, controller, txn_id, make_work)
         if xid:
-            transaction.inner = self._core.store.transactions.begin(self._core.clock.wall_us(), xid=xid)
+            transaction.staging.inner = self._core.store.transactions.begin(self._core.clock.wall_us(), xid=xid)
             self.by_xid[xid] = transaction
         controller.transactions[transaction.id] = transaction
         if self.limits.timeout_s:
             self._core.scheduler.after(self.limits.timeout_s, self._expire, ref(transaction))
         return transaction
 
-    def find(self, connection: object, txn_id: bytes) -> Transaction:
+    def find(self, connection: object, txn_id: bytes) -> ClientTransaction:
         """Return the transaction of that ID on *connection*; a failed one if it does not exist."""
         controller = self._controllers.get(connection)
         found = controller.transactions.get(txn_id) if controller is not None else None
         if found is None or found.is_discharged:
             found = self.without_connection(txn_id)
+            found.state = TransactionState.ROLLED_BACK
             found.failure = (UNKNOWN_ID, f"there is no transaction {txn_id[:32].hex()} on this connection")
         return found
 
-    def discharged(self, transaction: Transaction) -> None:
-        """Its client works on it no more. It is still its connection's if it is distributed and not over."""
-        transaction.is_discharged = True
-        transaction.stop_acquiring()
-        if transaction.failure is not None:
-            transaction.controller.forget(transaction.id)
+    def discharged(self, transaction: ClientTransaction) -> None:
+        """End the work of the client. A distributed transaction that is not over remains its connection's."""
+        transaction.handle(TransactionEvent.DISCHARGED)
 
-    def without_connection(self, txn_id: bytes = b"") -> Transaction:
+    def without_connection(self, txn_id: bytes = b"") -> ClientTransaction:
         """Make a transaction that no connection has."""
-        return Transaction(self._context, Controller(), txn_id)
+        return ClientTransaction(self._context, Controller(), txn_id, LocalWork)
 
     def _ended(self, xid: bytes, transaction: object) -> None:
         """A distributed transaction was committed or rolled back."""
         if self.by_xid.get(xid) is transaction:
             del self.by_xid[xid]
 
-    def prepared(self, transaction: Transaction) -> None:
+    def prepared(self, transaction: ClientTransaction) -> None:
         """Detach a prepared transaction from its connection."""
-        transaction.keep_acquired()
-        transaction.controller.forget(transaction.id)
-        transaction.controller.size_bytes -= transaction.size_bytes
-        transaction.controller = Controller()
-        transaction.controller.size_bytes = transaction.size_bytes
+        transaction.handle(TransactionEvent.PREPARED)
 
-    def open(self) -> Iterator[tuple[object, Transaction]]:
+    def open(self) -> Iterator[tuple[object, ClientTransaction]]:
         """Return the transactions that are neither over nor prepared, with their connections."""
         for connection, controller in self._controllers.items():
             for transaction in controller.transactions.values():
@@ -128,7 +125,7 @@ class Transactions:
         for transaction in under_way:
             transaction.lost()
 
-    def _expire(self, which: ref[Transaction]) -> None:
+    def _expire(self, which: ref[ClientTransaction]) -> None:
         transaction = which()
         if transaction is not None and transaction.is_open:
             why = f"it took longer than {self.limits.timeout_s:g} s and was rolled back"
@@ -150,7 +147,7 @@ class Transactions:
             if failure is not None and failure[0] == UNKNOWN_ID and any(one.delivery is not None for one in outcomes):
                 consumer.terminal.failure(*failure)
 
-    def _is_open(self, transaction: Transaction, outcome: Outcome) -> bool:
+    def _is_open(self, transaction: ClientTransaction, outcome: Outcome) -> bool:
         """Return whether no other transaction settled the message; an open one that did fails with *transaction*."""
         other = self.taken.get(outcome.tag)
         if other is None or other is transaction:

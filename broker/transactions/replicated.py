@@ -1,17 +1,16 @@
 """A client's transaction in a cluster: its operations on replicated queues are one event, sent at discharge.
 
-Nothing is replicated before (D63): what it puts is held in memory, and what it takes stays with this member, like all
-that is not settled, whoever owns the queue meanwhile. All members do the event in one go, or none of them does, if a
-queue or a message is gone by then. The client is answered when it is safe. Core only.
+Nothing is replicated before (D63): the messages that it enqueues are held in memory, and those that it takes stay with
+this member, like all unsettled messages, whichever member leads the queue meanwhile. All members apply the event, or
+none of them does if a queue or a message is gone by then. The client is answered when the event is safe. Core only.
 
 Two stores can't commit together without a second phase. So a transaction is about replicated queues, or about durable
-ones that only this member has; what does not last goes with either.
+queues that only this member has; transient messages go with either.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from itertools import groupby
 from operator import itemgetter
 
@@ -26,36 +25,46 @@ from ..messages.entry import Entry
 from ..messages.message_times import may_have_times, stamped, times_of
 from ..nodes.replication_port import Kept, Moved, Work
 from ..queues.queue import Queue, own, shared
-from .context import Controller, TransactionContext
+from .context import TransactionContext
 from .moves import WHY
-from .transaction import ROLLBACK, UNKNOWN_ID, Taken, Transaction
+from .staging import FailingTransaction, StagingArea
+from .taken_messages import Taken, TakenMessages
+from .work import LocalWork
 
-_GONE = "a message that was taken in it is gone, or a queue"
+GONE = "a message that was taken in it is gone, or a queue"
 
 
-class OrderedTransaction(Transaction):
-    """A transaction on a member of a cluster."""
+class ReplicatedWork:
+    """The work of a transaction on a member of a cluster."""
 
-    def __init__(self, context: TransactionContext, controller: Controller, id: bytes) -> None:
-        super().__init__(context, controller, id)
+    def __init__(
+        self, context: TransactionContext, staging: StagingArea, taken: TakenMessages, owner: FailingTransaction
+    ) -> None:
+        self._context = context
+        self._core = context.core
+        self._staging = staging
+        self._taken = taken
+        self._owner = owner
+        self._local = LocalWork(context, staging, taken, owner)
+        """The part on queues that only this member has."""
         self._puts: list[tuple[tuple[tuple[Queue, ...], bool], tuple[bytes, bool]]] = []
         """Queues, and whether the message may have times; the message as in `Kept`."""
         self._moves: list[Moved] = []
 
     @property
     def operations(self) -> int:
-        return super().operations + len(self._puts) + len(self._moves)
+        return len(self._puts) + len(self._moves)
 
     # ---- work -----------------------------------------------------------------------------------------------------
 
-    def stage_all(self, queues: Sequence[Queue], fragments: Sequence[Fragment]) -> None:
+    def stage(self, queues: Sequence[Queue], fragments: Sequence[Fragment]) -> None:
         if others := own(queues):
-            super().stage_all(others, fragments)
+            self._local.stage(others, fragments)
         if ordered := shared(queues):
             self._gather(tuple(ordered), fragments)
 
     def _gather(self, queues: tuple[Queue, ...], fragments: Sequence[Fragment]) -> None:
-        """Whole messages, each for all of *queues*, which are replicated."""
+        """Gather complete messages, each for all of *queues*, which are replicated."""
         lives = any(queue.policy.message_ttl_ms for queue in queues)
         now_us = self._core.clock.wall_us()
         full = ""
@@ -67,78 +76,79 @@ class OrderedTransaction(Transaction):
                 if timed := lives or may_have_times(content, head):
                     content = stamped(content, head, now_us, always=lives)
             except Malformed as error:
-                self.fail(f"a message can't be read: {error}")
+                self._owner.fail(f"a message can't be read: {error}")
                 break
             if full and head.durable:
-                self.fail(f"the store is full: {full}")
+                self._owner.fail(f"the store is full: {full}")
                 break
             if not self._holds(queues, content):
                 break
             self._puts.append(((queues, timed), (content, head.durable)))
-        self._count()
+        self._staging.count()
 
     def _holds(self, queues: Sequence[Queue], content: bytes) -> bool:
-        """Count a message that is held until the discharge; False, and it has failed, if that is too much."""
+        """Count a message that is held until the discharge; return False if that is too much, and it has failed."""
         held_bytes = len(content) + ENTRY_BYTES
-        if not self._has_room(held_bytes):
+        if not self._staging.has_room(held_bytes):
             return False
         if held_bytes > min([queue.spare_bytes() for queue in queues]):
-            self.fail("no memory is left for messages of transactions; see --memory-limit")
+            self._owner.fail("no memory is left for messages of transactions; see --memory-limit")
             return False
-        self._transient_bytes += held_bytes
+        self._staging.transient_bytes += held_bytes
         return True
 
-    def _take_off(self, queue: Queue, taken: Sequence[Outcome]) -> None:
+    def take_off(self, queue: Queue, outcomes: Sequence[Outcome]) -> None:
         if own([queue]):
-            super()._take_off(queue, taken)
+            self._local.take_off(queue, outcomes)
 
-    def _move_to(self, taken: Taken, targets: Sequence[Queue], content: bytes) -> None:
+    def move(self, taken: Taken, targets: Sequence[Queue], content: bytes) -> None:
         ordered, others = tuple(shared(targets)), own(targets)
         message = (content, taken.entry.message_id > 0)
         if own([taken.queue]):
-            super()._move_to(taken, others, content)
-            if ordered and self.failure is None and self._holds(ordered, content):
+            self._local.move(taken, others, content)
+            if ordered and self._owner.failure is None and self._holds(ordered, content):
                 self._puts.append(((ordered, True), message))
         elif any(target.queue_id for target in others):
-            self.fail("a message can't be moved to a durable queue that only this member has")
+            self._owner.fail("a message can't be moved to a durable queue that only this member has")
         elif not ordered or self._holds(ordered, content):
             for target in others:
-                self.hold(target, content, len(content), times_of(content, target.policy.message_ttl_ms))
-            if self.failure is None:
+                self._staging.hold(target, content, len(content), times_of(content, target.policy.message_ttl_ms))
+            if self._owner.failure is None:
                 self._moves.append(Moved(taken.queue, taken.entry, ordered, message, WHY[taken.why_moved()]))
                 taken.is_off = True
-        self._count()
+        self._staging.count()
 
     # ---- the end --------------------------------------------------------------------------------------------------
 
-    def commit(self, then: Callable[[], None], refused: Callable[[], None] | None = None) -> None:
+    def check(self) -> None:
+        for (queues, _), _ in self._puts:
+            for queue in queues:
+                if queue.is_deleting:
+                    raise StoreError(f"queue {queue.name!r}", "it is gone")
+        taken = self._taken.by_entry.values()
+        if any(one.is_off and one.entry.gone and shared([one.queue]) for one in taken):
+            raise StoreError("transaction", GONE)
+
+    def submit(self, began: Callable[[], None], is_safe: Callable[[], None], is_refused: Callable[[], None]) -> bool:
         work = self._work()
         if not any(work):
-            super().commit(then, refused)
-            return
-        self.check()
-        if self.inner is not None:
+            return False
+        if self._staging.inner is not None:
             raise StoreError(
                 "transaction",
                 "it is about replicated queues and about durable ones that only this member has",
                 "make it two transactions",
             )
-        self.is_committed = True
-        self.keep_acquired()
-        self.failure = (UNKNOWN_ID, "the transaction was discharged")
-        self._over()
-        self._context.under_way[self] = None
-        is_safe, is_refused = partial(self._is_safe, then), partial(self._is_refused, refused)
-        self._context.members.transact(work, self._is_heard, is_safe, is_refused)
+        began()
 
-    def check(self) -> None:
-        super().check()
-        for (queues, _), _ in self._puts:
-            for queue in queues:
-                if queue.is_deleting:
-                    raise StoreError(f"queue {queue.name!r}", "it is gone")
-        if any(taken.is_off and taken.entry.gone and shared([taken.queue]) for taken in self._taken.values()):
-            raise StoreError("transaction", _GONE)
+        def safe() -> None:
+            for taken in self._taken.by_entry.values():
+                if taken.state == REJECTED and shared([taken.queue]):
+                    taken.queue.dead_lettered += taken.is_off
+            is_safe()
+
+        self._context.members.transact(work, self._staging.unstage_shared, safe, is_refused)
+        return True
 
     def _work(self) -> Work:
         """Return the operations of the transaction on replicated queues."""
@@ -148,47 +158,11 @@ class OrderedTransaction(Transaction):
         ]
         moved = {move.entry for move in self._moves}
         takes: dict[tuple[Queue, Why], list[Entry]] = {}
-        for taken in self._taken.values():
+        for taken in self._taken.by_entry.values():
             if taken.is_off and shared([taken.queue]) and taken.entry not in moved:
                 why = Why.ACCEPTED if taken.state == ACCEPTED else Why.REJECTED
                 takes.setdefault((taken.queue, why), []).append(taken.entry)
         return Work(puts, [(queue, entries, why) for (queue, why), entries in takes.items()], self._moves)
 
-    def _is_heard(self) -> None:
-        """Remove the puts on replicated queues from the staged totals: they are counted there now, or will never be."""
-        self._unstage([limits for limits in self._staged if limits.is_shared])
-
-    def _is_safe(self, then: Callable[[], None]) -> None:
-        """Finish the commit: all members apply it, and a majority has it."""
-        del self._context.under_way[self]
-        for taken in self._taken.values():
-            if taken.state == REJECTED and shared([taken.queue]):
-                taken.queue.dead_lettered += taken.is_off
-        self.committed(0, then)
-
-    def _is_refused(self, then: Callable[[], None] | None) -> None:
-        """Finish the transaction that all members refuse."""
-        del self._context.under_way[self]
-        self.is_committed = False
-        self.rolled_back(ROLLBACK, _GONE)
-        if then is not None:
-            then()
-
-    def lost(self) -> None:
-        """Handle that this member has lost its cluster after the discharge: only the others know the outcome."""
-        self._drop()
-        held, self._taken = self._taken, {}
-        self._context.settled(held)
-        for taken in held.values():
-            taken.queue.locked.pop(taken.entry, None)
-            if not taken.entry.gone:
-                taken.entry.previously_delivered = True
-                taken.queue.give_back(taken.entry)
-
-    def _drop(self) -> None:
+    def drop(self) -> None:
         self._puts, self._moves = [], []
-        super()._drop()
-
-
-def _nothing() -> None:
-    """Ignore the result, which no caller awaits."""

@@ -16,27 +16,34 @@ from functools import partial
 from ...amqp.native.proton_ffi import MODIFIED, RELEASED
 from ...channel.ports import Outcome
 from ..messages.entry import Entry
-from .context import AcquiringLink, Controller, TransactionContext
-from .staging import Posting
+from ..queues.queue import Queue
+from .context import AcquiringLink, Claimant, TransactionContext
 
 
-class Acquiring(Posting):
-    """The part of a transaction that acquires messages."""
+class Acquisition:
+    """The messages that links acquire in one transaction."""
 
-    def __init__(self, context: TransactionContext, controller: Controller, id: bytes) -> None:
-        super().__init__(context, controller, id)
+    def __init__(self, context: TransactionContext, owner: Claimant) -> None:
+        self.id = owner.id
         self.acquirers: dict[AcquiringLink, None] = {}
         """The links whose credit is spent in the transaction."""
+        self._context = context
+        self._owner = owner
         self._acquired: dict[Entry, AcquiringLink] = {}
         """Messages that were dispatched in the transaction and have no outcome yet, with their receivers."""
         self._recalled: dict[Entry, bool] = {}
         """Entries that are being recalled, and whether each counts as a failed delivery."""
 
+    @property
+    def failure(self) -> tuple[str, str] | None:
+        """Return the AMQP error of a transaction in which nothing more can be done."""
+        return self._owner.failure
+
     def acquire(self, consumer: AcquiringLink, entries: Sequence[Entry]) -> None:
         """Acquire *entries* in the transaction."""
         for entry in entries:
             self._acquired[entry] = consumer
-            self._context.taken[entry] = self
+            self._context.taken[entry] = self._owner
 
     def has_acquired(self, entry: Entry) -> bool:
         """Return whether *entry* was dispatched in the transaction and has no outcome yet."""
@@ -46,12 +53,16 @@ class Acquiring(Posting):
         """Return whether *entry* is being recalled: outcomes that still arrive for it were sent before."""
         return entry in self._recalled
 
-    def keep_acquired(self) -> None:
+    def settle(self, entry: Entry) -> bool:
+        """Note that *entry* has an outcome in the transaction; return whether it was acquired in it."""
+        return self._acquired.pop(entry, None) is not None
+
+    def keep(self) -> None:
         """Keep the dispatched messages acquired by their receivers, independent of any transaction."""
         self._context.settled(self._acquired)
         self._acquired = {}
 
-    def stop_acquiring(self) -> None:
+    def stop(self) -> None:
         """Stop acquiring after the discharge: later dispatches are in no transaction, until another one is named."""
         acquirers, self.acquirers = self.acquirers, {}
         for consumer in acquirers:
@@ -67,7 +78,7 @@ class Acquiring(Posting):
             del self._acquired[entry]
             self._context.settled((entry,))
             return False
-        self.left(entry)
+        self._owner.left(entry)
         return True
 
     def forget(self, entry: Entry) -> None:
@@ -76,37 +87,32 @@ class Acquiring(Posting):
         self._recalled.pop(entry, None)
         self._context.settled((entry,))
 
-    def left(self, entry: Entry) -> None:
-        """Note that the receiver of a message that was settled in the transaction can send no other outcome of it."""
-        raise NotImplementedError
-
-    def recall(
-        self, consumer: AcquiringLink, locked: dict[Entry, None], entries: Iterable[Entry], *, failed: bool
-    ) -> None:
-        """Recall *entries* from *consumer* after the transaction has failed; *locked*: those of their queue."""
+    def recall(self, consumer: AcquiringLink, queue: Queue, entries: Iterable[Entry], *, failed: bool) -> None:
+        """Recall *entries* from *consumer* after the transaction has failed."""
         entries = [entry for entry in entries if not entry.gone]
         for entry in entries:
             self._recalled[entry] = failed
-            self._context.taken[entry] = self
-            locked[entry] = None
+            self._context.taken[entry] = self._owner
+            queue.locked[entry] = None
             consumer.unsettled.pop(entry, None)
         if entries:
-            consumer.terminal.recall({*entries}, partial(self._back, consumer, locked, entries))
+            consumer.terminal.recall({*entries}, partial(self._back, consumer, queue, entries))
 
-    def _recall_acquired(self) -> None:
+    def recall_all(self) -> None:
+        """Recall all messages without an outcome after the transaction has failed."""
         by_consumer: dict[AcquiringLink, list[Entry]] = {}
         acquired, self._acquired = self._acquired, {}
         self._context.settled(acquired)
         for entry, consumer in acquired.items():
             by_consumer.setdefault(consumer, []).append(entry)
         for consumer, entries in by_consumer.items():
-            self.recall(consumer, consumer.queue.locked, entries, failed=False)
+            self.recall(consumer, consumer.queue, entries, failed=False)
 
-    def _back(self, consumer: AcquiringLink, locked: dict[Entry, None], entries: Sequence[Entry]) -> None:
-        """The worker has taken them back."""
+    def _back(self, consumer: AcquiringLink, queue: Queue, entries: Sequence[Entry]) -> None:
+        """Return messages that the worker has recalled."""
         outcomes: list[Outcome] = []
         for entry in entries:
-            locked.pop(entry, None)
+            queue.locked.pop(entry, None)
             if entry not in self._recalled:
                 continue
             failed = self._recalled.pop(entry)

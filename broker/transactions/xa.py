@@ -15,7 +15,7 @@ from ...store.contract.transaction import TxState
 from ..kernel.context import CoreContext
 from ..queues.queue import Queue
 from .registry import Transactions
-from .transaction import CAN_FAIL, ROLLBACK, Transaction
+from .transaction import CAN_FAIL, ROLLBACK, ClientTransaction
 
 Then = Callable[[], None]
 
@@ -42,7 +42,6 @@ class InDoubt:
         for inner in self._store.transactions.in_doubt():
             if inner.state is TxState.PREPARED:
                 restored = transactions.without_connection()
-                restored.is_discharged = True
                 restored.restored(inner, by_id)
                 self._transactions.by_xid[inner.xid] = restored
 
@@ -57,7 +56,7 @@ class InDoubt:
     def prepare(self, xid: bytes, then: Then) -> None:
         """Prepare the transaction (the first phase). On failure it is rolled back, and the error states the reason."""
         transaction = self._find(xid)
-        inner = transaction.inner
+        inner = transaction.staging.inner
         assert inner is not None
         try:
             transaction.check()
@@ -73,8 +72,8 @@ class InDoubt:
         """Commit the transaction: the second phase, or the only one if it was not prepared."""
         transaction = self._find(xid)
         if transaction.is_prepared:  # then a queue that is not durable may be gone: what was on it is gone, too
-            assert transaction.inner is not None
-            transaction.committed(transaction.inner.commit(self._now_us()), then)
+            assert transaction.staging.inner is not None
+            transaction.committed(transaction.staging.inner.commit(self._now_us()), then)
         else:
             transaction.commit(then)
 
@@ -86,7 +85,7 @@ class InDoubt:
     def decide(self, xid: bytes, then: Then, *, commit: bool) -> None:
         """End one that is prepared without its coordinator. It is remembered until `forget`."""
         transaction = self._find(xid)
-        inner = transaction.inner
+        inner = transaction.staging.inner
         assert inner is not None
         lsn = inner.decide(self._now_us(), commit=commit)
         if commit:
@@ -100,7 +99,7 @@ class InDoubt:
         lsn = self._store.transactions.of(xid).forget(self._now_us())
         self._core.commits.when_durable(lsn, then)
 
-    def _find(self, xid: bytes) -> Transaction:
+    def _find(self, xid: bytes) -> ClientTransaction:
         transaction = self._transactions.by_xid.get(xid)
         if transaction is None:
             inner = self._store.transactions.of(xid)  # raises if it is unknown

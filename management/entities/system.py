@@ -15,8 +15,7 @@ from ...broker.kernel.context import CoreContext
 from ...broker.nodes.access_control import MANAGE
 from ...broker.nodes.registry import NodeRegistry
 from ...broker.transactions.registry import Transactions
-from ...broker.transactions.transaction import ROLLBACK
-from ...broker.transactions.transaction import Transaction as OpenTransaction
+from ...broker.transactions.transaction import ROLLBACK, ClientTransaction
 from ...broker.transactions.xa import InDoubt
 from ...store.contract.interface import MessageStore
 from ...store.journaled.metrics import JournalMetrics, measure
@@ -157,7 +156,7 @@ class Known(NamedTuple):
     operations: int
     since: Timestamp | None = None
     connection: str | None = None
-    transaction: OpenTransaction | None = None
+    transaction: ClientTransaction | None = None
 
 
 class TransactionType(Type):
@@ -208,7 +207,7 @@ class TransactionType(Type):
         by_end = self._connections.by_end
         for end, one in self._open_transactions.open():
             connection = by_end.get(end)
-            name = one.inner.xid.hex() if one.inner is not None and one.inner.xid else one.id.hex()
+            name = (one.xid or one.id).hex()
             since = Timestamp(one.since_us // 1000)
             identity = None if connection is None else connection.identity
             yield Known(name, "open", one.operations, since, identity, one)

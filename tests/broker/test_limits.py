@@ -260,7 +260,7 @@ def test_a_transaction_holds_no_contents_for_what_a_queue_wants_to_know(size: st
     txn_id = queue.declare()
     for number in range(40):  # more than a transaction of the store holds in memory
         assert queue.put(number, txn_id=txn_id, id=str(number), priority=number % 10) == "accepted"
-    posts = queue.world.broker.transactions.find(queue.connection, txn_id)._posts
+    posts = queue.world.broker.transactions.find(queue.connection, txn_id).staging.posts
     assert sum(len(post.beginning) for post in posts) < 40 * 200
     assert queue.discharge(txn_id) == ""
     taken = [int(message.body) for message in queue.take("curious")]

@@ -1,0 +1,104 @@
+"""The work of a transaction: staged with this broker's store, or gathered for the members of a cluster. Core only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from ...amqp.native.proton_ffi import ACCEPTED, REJECTED
+from ...channel.ports import Fragment, Outcome
+from ...store.contract.dequeue_reason import Why
+from ..queues.queue import Queue
+from .context import TransactionContext
+from .moves import WHY
+from .staging import FailingTransaction, StagingArea
+from .taken_messages import Taken, TakenMessages, is_off
+
+
+class TransactionWork(Protocol):
+    """Adds operations to a transaction."""
+
+    @property
+    def operations(self) -> int:
+        """Return the number of operations besides those in the staging area."""
+        ...
+
+    def stage(self, queues: Sequence[Queue], fragments: Sequence[Fragment]) -> None:
+        """Enqueue complete messages, each on all of *queues*."""
+        ...
+
+    def take_off(self, queue: Queue, outcomes: Sequence[Outcome]) -> None:
+        """Dequeue messages from *queue*, as far as they leave it for good."""
+        ...
+
+    def move(self, taken: Taken, targets: Sequence[Queue], content: bytes) -> None:
+        """Move a message to *targets*, with *content* there."""
+        ...
+
+    def check(self) -> None:
+        """Raise `StoreError` if the work can't be done any more."""
+        ...
+
+    def submit(self, began: Callable[[], None], is_safe: Callable[[], None], is_refused: Callable[[], None]) -> bool:
+        """Multicast the work on replicated queues; return False if there is none, and the store does all of it.
+
+        *began* is called before the members can have applied the work, *is_safe* when they have, and *is_refused* if
+        they refuse it. Raise `StoreError` if the work can't be done together.
+        """
+        ...
+
+    def drop(self) -> None:
+        """Forget the work: it is done, or will never be."""
+        ...
+
+
+class MakeWork(Protocol):
+    """Makes the work of a transaction."""
+
+    def __call__(
+        self,
+        context: TransactionContext,
+        staging: StagingArea,
+        taken: TakenMessages,
+        owner: FailingTransaction,
+    ) -> TransactionWork: ...
+
+
+class LocalWork:
+    """The work of a transaction of this broker alone: its store does it with the commit."""
+
+    operations = 0
+
+    def __init__(
+        self, context: TransactionContext, staging: StagingArea, taken: TakenMessages, owner: FailingTransaction
+    ) -> None:
+        self._staging = staging
+        self._owner = owner
+
+    def stage(self, queues: Sequence[Queue], fragments: Sequence[Fragment]) -> None:
+        self._staging.stage_all(queues, fragments)
+
+    def take_off(self, queue: Queue, outcomes: Sequence[Outcome]) -> None:
+        off = [one for one in outcomes if one.tag.message_id and is_off(queue, one.state)]
+        for state, why in ((ACCEPTED, Why.ACCEPTED), (REJECTED, Why.REJECTED)):
+            ids = [one.tag.message_id for one in off if one.state == state]
+            if ids and self._owner.failure is None:
+                self._staging.dequeue(ids, queue.queue_id, why)
+
+    def move(self, taken: Taken, targets: Sequence[Queue], content: bytes) -> None:
+        message_id = taken.entry.message_id
+        if message_id:
+            self._staging.dequeue([message_id], taken.queue.queue_id, WHY[taken.why_moved()])
+        self._staging.move(targets, content, is_stored=message_id > 0)
+        if self._owner.failure is None:
+            taken.is_off = True
+            self._staging.count()
+
+    def check(self) -> None:
+        """Do nothing: the store checks its part."""
+
+    def submit(self, began: Callable[[], None], is_safe: Callable[[], None], is_refused: Callable[[], None]) -> bool:
+        return False
+
+    def drop(self) -> None:
+        """Do nothing: the staging area has the work."""
