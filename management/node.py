@@ -19,7 +19,7 @@ from typing import Any
 
 from ..amqp.codec.primitives import Malformed
 from ..base.accounts.audit import Audit
-from ..broker.kernel.connections import Connection, Connections, Link
+from ..broker.kernel.connections import ClientLink, Connection, Connections
 from ..broker.kernel.context import CoreContext
 from ..broker.nodes.access_control import SEND
 from ..broker.nodes.addresses import parse as parse_address
@@ -130,7 +130,7 @@ class Management:
         requester.submit(len(content), partial(call.run, content, self._do))
         return None
 
-    def _way_back(self, link: Link, asked: Envelope) -> Reply | str:
+    def _way_back(self, link: ClientLink, asked: Envelope) -> Reply | str:
         """Return the reply path for the response, or the reason for which it has none."""
         to = asked.reply_to or ADDRESS
         receivers = self._receivers.get(link.connection, {})

@@ -28,7 +28,7 @@ _MOST_BLOCKS = 64
 """Blocks that are loaded and read in one go; other readers of the log wait meanwhile."""
 
 
-class Message(NamedTuple):
+class FeedMessage(NamedTuple):
     """A message to be sent."""
 
     place: int
@@ -39,7 +39,7 @@ class Message(NamedTuple):
 class Fed(NamedTuple):
     """The result of reading the feed once: messages to send, and whether it has ended for now."""
 
-    messages: list[Message]
+    messages: list[FeedMessage]
     is_idle: bool
     """True if the feed has nothing more until more of the log is durable."""
     error: CairnError | None = None
@@ -71,12 +71,12 @@ class Feed:
     def take(self, room: int, durable_lsn: int, cut_lsn: int) -> Fed:
         """Return at most *room* messages. *cut_lsn*: the LSN behind all records at the time of the request."""
         self._durable_lsn, self._cut_lsn = durable_lsn, cut_lsn
-        found: list[Message] = []
+        found: list[FeedMessage] = []
         blocks = size_bytes = 0
         try:
             while len(found) < room and size_bytes < _MOST_BYTES and blocks < _MOST_BLOCKS:
                 one = next(self._messages)
-                if isinstance(one, Message):
+                if isinstance(one, FeedMessage):
                     found.append(one)
                     size_bytes += len(one.content)
                 elif one is _IDLE:
@@ -93,7 +93,7 @@ class Feed:
         """Return the message that reports that nothing has changed."""
         return message(Head(TIME, self._place, self._after, self._now_us()), ())
 
-    def _run(self) -> Iterator[Message | object]:
+    def _run(self) -> Iterator[FeedMessage | object]:
         if self._line:
             yield self._message(0, [encode(Line(self._line))])
         if self._after < ALL:
@@ -115,7 +115,7 @@ class Feed:
 
     # ---- the copy --------------------------------------------------------------------------------------------------
 
-    def _copy(self) -> Iterator[Message | object]:
+    def _copy(self) -> Iterator[FeedMessage | object]:
         """Yield the messages that were on the queue at the position of the copy and still are."""
         self._as_of_us = self._now_us()
         for there in placed(self._store, self._queue_id, self._after, self._place):
@@ -123,7 +123,7 @@ class Feed:
         self._after = ALL
         yield self._message(END, [])
 
-    def _copy_of(self, there: Sequence[tuple[int, int]]) -> Iterator[Message | object]:
+    def _copy_of(self, there: Sequence[tuple[int, int]]) -> Iterator[FeedMessage | object]:
         at = 0
         while at < len(there):
             ids = [message_id for _, message_id in there[at : at + _BATCH]]
@@ -141,13 +141,13 @@ class Feed:
             self._after = there[at - 1][0]
             yield self._message(END, events)
 
-    def _flushed(self, events: list[bytes]) -> Iterator[Message]:
+    def _flushed(self, events: list[bytes]) -> Iterator[FeedMessage]:
         """A part of a step that goes on."""
         if events:
             yield self._message(0, events)
             events.clear()
 
-    def _pieces_of(self, message_id: int, count: int, events: list[bytes]) -> Iterator[Message]:
+    def _pieces_of(self, message_id: int, count: int, events: list[bytes]) -> Iterator[FeedMessage]:
         """A long message, piece by piece, and in *events* that it is there. If it goes meanwhile it is left out."""
         for number in range(count):
             try:
@@ -161,7 +161,7 @@ class Feed:
 
     # ---- what became of it since ----------------------------------------------------------------------------------
 
-    def _steps(self, durable_lsn: int) -> Iterator[Message | object]:
+    def _steps(self, durable_lsn: int) -> Iterator[FeedMessage | object]:
         """Units are put together while they are short."""
         events: list[bytes] = []
         size_bytes = 0
@@ -194,12 +194,12 @@ class Feed:
         if events:
             yield self._message(END, events)
 
-    def _message(self, flags: int, events: Sequence[bytes]) -> Message:
+    def _message(self, flags: int, events: Sequence[bytes]) -> FeedMessage:
         if flags & END and self._after == ALL and 0 < self._whole_lsn <= self._place:
             flags |= WHOLE
             self._is_whole = True
         head = Head(flags, self._place, self._after, self._as_of_us)
-        return Message(self._place if flags & END else 0, message(head, events))
+        return FeedMessage(self._place if flags & END else 0, message(head, events))
 
 
 _PAUSE, _IDLE = object(), object()
@@ -213,4 +213,4 @@ def _said(event: queue_history.Change) -> Put | Take | Purge:
     return Purge(event.kept)
 
 
-__all__ = ["Fed", "Feed", "Message", "Unit"]
+__all__ = ["Fed", "Feed", "FeedMessage", "Unit"]

@@ -12,7 +12,7 @@ from ...base.clock import Clock
 from ...channel.ports import ConnectionEnd, Open, TerminalEnd
 
 
-class Link(NamedTuple):
+class ClientLink(NamedTuple):
     """A client's link, from its attach until it is detached; it may not have been answered yet."""
 
     identity: str
@@ -38,7 +38,7 @@ class Connection:
         self.identity = str(number)
         self.end = end
         self.since_us = since_us
-        self.links: dict[object, Link] = {}
+        self.links: dict[object, ClientLink] = {}
         self.sessions: dict[int, Session] = {}
 
 
@@ -49,7 +49,7 @@ class Connections:
         self.by_end: dict[object, Connection] = {}
         self.opened = 0
         """The number of connections that were opened so far."""
-        self.links: dict[object, Link] = {}
+        self.links: dict[object, ClientLink] = {}
         self._clock = clock
         self._numbers = count(1)
 
@@ -76,7 +76,7 @@ class Connections:
         connection = self.by_end.get(wish.connection)
         if connection is not None:
             identity = f"{connection.identity}-{next(self._numbers)}"
-            link = Link(identity, connection, wish, terminal, self._clock.wall_us())
+            link = ClientLink(identity, connection, wish, terminal, self._clock.wall_us())
             connection.links[terminal] = self.links[terminal] = link
         return connection is not None
 

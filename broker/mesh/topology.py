@@ -43,6 +43,10 @@ class RouterState:
         self.addresses: dict[str, bool] = {}
         """Addresses with a receiver at that broker, and whether each is multicast."""
 
+    def is_followed_by(self, epoch: int, number: int) -> bool:
+        """Return whether the change of that number is the next one."""
+        return self.epoch == epoch and self.number + 1 == number
+
 
 class Topology:
     """The network as one broker, *me*, knows it."""
@@ -103,26 +107,31 @@ class Topology:
         """Apply a message from *neighbour*. Raises `Wrong`."""
         wanted = said.get("want")
         if isinstance(wanted, str):
-            known = self.routers.get(wanted)
-            if known is not None and neighbour in self._neighbours:
-                self._neighbours[neighbour][1](_all_of(wanted, known))
+            if wanted in self.routers:
+                self._answer(neighbour, _all_of(wanted, self.routers[wanted]))
             return
         name, epoch, number = said.get("router"), said.get("epoch"), said.get("number")
         if not isinstance(name, str) or not isinstance(epoch, int) or not isinstance(number, int):
             raise Wrong("it does not say of whom, or when")
+        known = self.routers.get(name)
         if name == self.me:
             self._heard_of_me(epoch, number)
+        elif known is not None and (epoch, number) <= (known.epoch, known.number):
             return
-        known = self.routers.get(name)
-        if known is not None and (epoch, number) <= (known.epoch, known.number):
-            return
-        whole = said.get("whole") is True
-        if not whole and (known is None or known.epoch != epoch or known.number + 1 != number):
-            if neighbour in self._neighbours:
-                self._neighbours[neighbour][1]({"want": name})
-            return
+        elif said.get("whole") is True or (known is not None and known.is_followed_by(epoch, number)):
+            self._apply_news(neighbour, name, said)
+        else:
+            self._answer(neighbour, {"want": name})
+
+    def _answer(self, neighbour: str, said: Said) -> None:
+        if neighbour in self._neighbours:
+            self._neighbours[neighbour][1](said)
+
+    def _apply_news(self, neighbour: str, name: str, said: Said) -> None:
+        """Apply the complete state of router *name*, or the next change of its known state, and pass it on."""
+        known, whole = self.routers.get(name), said.get("whole") is True
         before = RouterState(0) if known is None else known
-        state = RouterState(epoch, number) if whole or known is None else known
+        state = RouterState(said["epoch"], said["number"]) if whole or known is None else known
         links, names = dict(before.links), set(before.addresses) if whole else set()
         _check(said)
         _apply(state, said)

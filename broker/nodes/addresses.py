@@ -25,7 +25,7 @@ _QUEUES = frozenset({"queue", "temporary-queue"})
 _TOPICS = frozenset({"topic", "temporary-topic"})
 
 
-class Kind(Enum):
+class AddressKind(Enum):
     """The kind of node that an address requests."""
 
     ANY = auto()
@@ -33,10 +33,10 @@ class Kind(Enum):
     TOPIC = auto()
 
 
-class Address(NamedTuple):
+class NodeAddress(NamedTuple):
     """A parsed address, not yet resolved to a node."""
 
-    kind: Kind
+    kind: AddressKind
     name: str
 
     @property
@@ -55,14 +55,14 @@ def is_topic(capabilities: Iterable[str]) -> bool:
     return not _TOPICS.isdisjoint(capabilities)
 
 
-def parse(address: str, capabilities: Iterable[str] = ()) -> Address:
+def parse(address: str, capabilities: Iterable[str] = ()) -> NodeAddress:
     """Parse *address* with the *capabilities* of its terminus. A scheme overrides them."""
     if address.startswith(QUEUE_SCHEME):
-        return Address(Kind.QUEUE, address[len(QUEUE_SCHEME) :])
+        return NodeAddress(AddressKind.QUEUE, address[len(QUEUE_SCHEME) :])
     if address.startswith(TOPIC_SCHEME):
-        return Address(Kind.TOPIC, address[len(TOPIC_SCHEME) :])
+        return NodeAddress(AddressKind.TOPIC, address[len(TOPIC_SCHEME) :])
     if is_topic(capabilities):
-        return Address(Kind.TOPIC, address)
+        return NodeAddress(AddressKind.TOPIC, address)
     if not _QUEUES.isdisjoint(capabilities):
-        return Address(Kind.QUEUE, address)
-    return Address(Kind.ANY, address)
+        return NodeAddress(AddressKind.QUEUE, address)
+    return NodeAddress(AddressKind.ANY, address)

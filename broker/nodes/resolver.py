@@ -15,7 +15,7 @@ from ..queues.queue import Queue
 from ..users.user_accounts import UserAccounts
 from . import addresses
 from .access_control import BROWSE, CONNECT, CREATE, MANAGE, RECEIVE, SEND, Access, Forbidden
-from .addresses import DYNAMIC_PREFIX, SUBSCRIPTION_PREFIX, Kind
+from .addresses import DYNAMIC_PREFIX, SUBSCRIPTION_PREFIX, AddressKind
 from .exchanges import Exchange
 from .registry import MAX_NAME_BYTES, Arguments, CopyLocked, Done, NodeRegistry
 from .targets import AddressTarget, ExchangeTarget, PassthroughTarget
@@ -59,9 +59,9 @@ class Resolver:
         nodes = self.nodes
         if name.startswith("$"):  # the broker's own
             return None
-        if kind is not Kind.TOPIC:
+        if kind is not AddressKind.TOPIC:
             queue = nodes.queues.get(name)
-            if queue is not None or kind is Kind.QUEUE:
+            if queue is not None or kind is AddressKind.QUEUE:
                 return None if queue is None or queue.is_deleting else queue
         exchange = nodes.exchanges.get(name)
         if exchange is not None:
@@ -69,7 +69,7 @@ class Resolver:
         exchange = nodes.exchanges.get(asked.exchange) if asked.key else None
         if exchange is not None:
             return ExchangeTarget(exchange, asked.key)
-        if kind is not Kind.TOPIC:
+        if kind is not AddressKind.TOPIC:
             return self._passthrough.find(name)
         was_made = name.startswith(DYNAMIC_PREFIX)  # and is gone: nobody subscribes to it any more
         return None if was_made else ExchangeTarget(nodes.exchanges[addresses.TOPICS], name)

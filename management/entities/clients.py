@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...amqp.codec.types import Timestamp
-from ...broker.kernel.connections import Connection, Connections, Link, Session
+from ...broker.kernel.connections import ClientLink, Connection, Connections, Session
 from ...broker.kernel.loader import Loader
 from ...broker.links.consumer import Consumer
 from ...broker.nodes.access_control import MANAGE
@@ -140,28 +140,28 @@ class LinkType(Type):
     def all(self) -> list[Any]:
         return list(self._links.values())
 
-    def find(self, name: str) -> Link | None:
+    def find(self, name: str) -> ClientLink | None:
         number = name.partition("-")[0]
         for connection in self._connections.by_end.values():
             if connection.identity == number:
                 return next((link for link in connection.links.values() if link.identity == name), None)
         return None
 
-    def name_of(self, entity: Link) -> str:
+    def name_of(self, entity: ClientLink) -> str:
         return entity.wish.link_name
 
-    def identity_of(self, entity: Link) -> str:
+    def identity_of(self, entity: ClientLink) -> str:
         return entity.identity
 
-    def is_there(self, entity: Link) -> bool:
+    def is_there(self, entity: ClientLink) -> bool:
         return entity.terminal in self._links
 
-    def resource_of(self, entity: Link) -> str:
+    def resource_of(self, entity: ClientLink) -> str:
         return entity.wish.terminus.address or ""
 
     def _delete(self, call: Call) -> None:
         reason = _reason(call)
-        link: Link = self.wanted(call, MANAGE)
+        link: ClientLink = self.wanted(call, MANAGE)
         call.check(MANAGE, self.resource_of(link))
         call.subject = f"{link.identity}: {link.wish.link_name!r} of user {link.wish.user!r}"
         call.answer()

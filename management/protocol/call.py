@@ -18,7 +18,7 @@ from ...base.errors import (
     SqlUnreachable,
     UnknownTransaction,
 )
-from ...broker.kernel.connections import Connection, Link
+from ...broker.kernel.connections import ClientLink, Connection
 from .request import (
     BAD_REQUEST,
     CONFLICT,
@@ -63,7 +63,12 @@ class Call:
     """A request that is answered once, immediately or later, by `answer` or `refuse`."""
 
     def __init__(
-        self, node: NodePort, link: Link, asked: Envelope, reply: Callable[[bytes], None], done: Callable[[], None]
+        self,
+        node: NodePort,
+        link: ClientLink,
+        asked: Envelope,
+        reply: Callable[[bytes], None],
+        done: Callable[[], None],
     ) -> None:
         """*reply* passes the response on; *done* is called with it: the next request may come."""
         self._node = node
