@@ -68,15 +68,12 @@ class MemberAssembly(Protocol):
     @property
     def members(self) -> BrokerMembers:
         """Return the port to the other members."""
-        ...
 
     def nodes(self, core: CoreContext, make_queue: MakeQueue, gone: NodeDeleted) -> NodeRegistry:
         """Build the nodes of the broker: changes of replicated ones are ordered (D58)."""
-        ...
 
     def moves(self, core: CoreContext) -> Moves:
         """Build what moves messages among queues."""
-        ...
 
     def build(
         self, links: LinkContext, connections: Connections, upstreams: Upstreams, renew: RenewQueue
@@ -85,11 +82,9 @@ class MemberAssembly(Protocol):
 
         *renew*: replaces a replicated queue by an empty one without bindings.
         """
-        ...
 
     def attach(self, in_doubt: InDoubt) -> None:
         """Join: the broker is complete and recovered. *in_doubt*: its distributed transactions."""
-        ...
 
 
 class Broker:

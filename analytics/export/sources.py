@@ -84,24 +84,19 @@ class Source(Protocol):
     @property
     def end_lsn(self) -> int:
         """Behind all that is there to be read; 0 if that may lie behind what others have read."""
-        ...
 
     @property
     def gaps(self) -> tuple[Gap, ...]:
         """The missing ranges."""
-        ...
 
     def check(self, columns: tuple[str, ...]) -> None:
         """Raises `CairnError` if it does not have these columns of the view `records`."""
-        ...
 
     def units(self, done: Ranges) -> Iterator[Unit]:
         """The units to read, in order."""
-        ...
 
     def rows(self, part: ExportPart, columns: tuple[str, ...], names: Mapping[int, str]) -> Iterator[pa.RecordBatch]:
         """These columns of all records of *part*. Raises `CorruptJournal` for damage that is not to be left out."""
-        ...
 
 
 def parts_of(source: Source, done: Ranges, most_bytes: int) -> Iterator[ExportPart]:

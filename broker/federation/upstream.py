@@ -49,11 +49,9 @@ class ReplicatedUpstreams(Protocol):
     @property
     def is_alone(self) -> bool:
         """The cluster has one member: its queues are followed by the log."""
-        ...
 
     def follow(self, queue: QueueState, said: ReplicaPosition, terminal: TerminalEnd) -> None:
         """Open the link of a follower to a replicated queue, or refuse it."""
-        ...
 
 
 class Upstreams:

@@ -23,11 +23,9 @@ class Notes(Protocol):
 
     def note_acquired(self, queue_id: int, taker: bytes, message_ids: Sequence[int], time_us: int) -> None:
         """Record the acquisition of messages by *taker*; it need not be durable soon."""
-        ...
 
     def write_notes(self) -> None:
         """Write the recorded acquisitions now."""
-        ...
 
 
 class AcquisitionLog:

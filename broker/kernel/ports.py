@@ -15,11 +15,9 @@ class PutLimits(Protocol):
 
     def count_enqueued(self, entries: Sequence[Entry]) -> int:
         """Count entries that are to be shown; return an LSN that they have to wait for, or 0."""
-        ...
 
     def shown(self) -> None:
         """Apply the limits to messages that are on the queue now."""
-        ...
 
 
 class Dispatchable(Protocol):
@@ -31,11 +29,9 @@ class Dispatchable(Protocol):
 
     def dispatch(self) -> None:
         """Dispatch messages to consumers."""
-        ...
 
     def check_lifetime(self) -> None:
         """Delete the queue if its lifetime is over."""
-        ...
 
 
 class CoreQueue(OwnedQueue, Dispatchable, Protocol):
@@ -50,12 +46,9 @@ class CoreQueue(OwnedQueue, Dispatchable, Protocol):
 
     def add(self, entries: list[Entry]) -> None:
         """Put durable entries on the queue."""
-        ...
 
     def is_over_share(self, more_bytes: int) -> bool:
         """Return whether transient messages of the queue, or of its owner, fill a share together with *more_bytes*."""
-        ...
 
     def may_read(self) -> bool:
         """Return whether the memory budget lets the queue read ahead."""
-        ...

@@ -34,11 +34,9 @@ class MessageWriter(Protocol):
 
     def write(self, queues: Queues, contents: Sequence[bytes], now_us: int) -> tuple[Sequence[int], int]:
         """Store messages, each on all of *queues*, which are durable; return their IDs and the LSN to wait for."""
-        ...
 
     def finish(self, partial: PartialMessage, now_us: int) -> tuple[int, Shown]:
         """Enqueue a complete long message; return the LSN to wait for, and its entries."""
-        ...
 
 
 class Checked(NamedTuple):

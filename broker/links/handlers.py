@@ -23,21 +23,17 @@ class ResumableLinks(Protocol):
 
     def give_up(self, wish: Open) -> None:
         """Forget what is kept for a link that its client attaches without asking to resume it."""
-        ...
 
     def send_to_queue(self, queue: Queue, wish: Open, terminal: TerminalEnd, credit: int) -> None:
         """Open a link on which a client sends to a queue."""
-        ...
 
     def send_through(self, place: ExchangeTarget, wish: Open, terminal: TerminalEnd, credit: int) -> None:
         """Open a link on which a client sends through an exchange."""
-        ...
 
     def open_to(
         self, wish: Open, terminal: TerminalEnd, queue: Queue, filters: bytes, selector: Selector | None = None
     ) -> None:
         """Open a link on which a client receives from a queue."""
-        ...
 
 
 class LinkHandlers:

@@ -24,19 +24,15 @@ class Route(Protocol):
 
     def send(self, fragments: Sequence[Fragment]) -> None:
         """Enqueue complete messages, now or in a later step, or reject them."""
-        ...
 
     def queues_of(self, start: bytes) -> Queues | None:
         """Return the targets of a long message that begins with *start*; None if only the complete message tells."""
-        ...
 
     def finish_unrouted(self, delivery: Delivery, flags: int) -> None:
         """Answer a complete long message without target queues."""
-        ...
 
     def close(self, driver: DriverEnd) -> None:
         """Leave the target, as the link of *driver* is closed."""
-        ...
 
 
 class QueueRoute:

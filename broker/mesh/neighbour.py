@@ -42,19 +42,15 @@ class Mesh(Protocol):
 
     def up(self, neighbour: Neighbour) -> None:
         """Use a connection whose links are all open."""
-        ...
 
     def down(self, neighbour: Neighbour, why: str) -> None:
         """Give up a connection."""
-        ...
 
     def heard(self, neighbour: Neighbour, said: Said) -> None:
         """Apply a neighbour's message about the network. Raises `Wrong`."""
-        ...
 
     def place_of(self, said: Hop) -> PassthroughAddress | None:
         """Return the address that a message from another broker is for; None for none."""
-        ...
 
 
 class Neighbour:

@@ -40,7 +40,6 @@ class NeighbourLinks(Protocol):
 
     def flush(self) -> None:
         """Send what the ways took along."""
-        ...
 
 
 class InFlight:

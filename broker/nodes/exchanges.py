@@ -42,11 +42,9 @@ class Condition(Protocol):
 
     def most_steps(self, size_bytes: int) -> int:
         """Return the maximum cost of long texts in a message of *size_bytes*."""
-        ...
 
     def takes(self, parts: Parts, budget: Budget | None) -> bool:
         """Return whether the message, or the first piece of a long one, matches. Raise `OverBudget`."""
-        ...
 
 
 class Binding(NamedTuple):

@@ -71,65 +71,51 @@ class Members(Protocol):
 
     def replicates(self, name: str, policy: Policy) -> bool:
         """Return whether a durable queue of that name and policy is replicated. Raise `StoreError` if it can't be."""
-        ...
 
     def made(self, queue: Queue) -> None:
         """Note that a replicated queue was created."""
-        ...
 
     @property
     def is_alone(self) -> bool:
         """This broker is always the only member, so its store holds all messages."""
-        ...
 
     def why_not_serving(self) -> str:
         """Return why clients are refused here; empty if they are served."""
-        ...
 
     def when_answered(self, action: Then) -> None:
         """Do *action* when all events that were ordered so far are safe, or never will be."""
-        ...
 
     @property
     def holds(self) -> bool:
         """Some member can't keep up: senders to replicated queues get no credit until `SenderCredit.grant_withheld`."""
-        ...
 
     def held_up(self, then: Then) -> bool:
         """Return whether to read no more of long messages, as too much waits; if so, *then* is called at the end."""
-        ...
 
     def durable(self) -> None:
         """Note that the durable LSN of the store has moved."""
-        ...
 
     def step(self) -> bool:
         """Send waiting events and apply delivered ones; return whether any event was sent or applied."""
-        ...
 
     def transact(self, work: Work, heard: Then, then: Then, refused: Then) -> None:
         """Apply all of *work* as one event, or none of it if a queue or a message was removed before: then *refused*.
 
         *heard* is called before *then* or *refused*, when this member has applied or rejected the event.
         """
-        ...
 
     def enqueue(self, queues: Sequence[Queue], kept: Kept, then: Then, refused: Then) -> None:
         """Enqueue messages; *refused* is called if none of the queues exists any more when the event is applied."""
-        ...
 
     @property
     def shares_queues(self) -> bool:
         """Return whether there may be replicated queues."""
-        ...
 
     def reports_by(self, reporter: Callable[[Report], Report]) -> None:
         """Register the function that reports to other members."""
-        ...
 
     def gather(self, asked: Report, limit_s: float, done: Callable[[Gathered], None]) -> None:
         """Request reports of all members; *done* gets them after *limit_s* seconds at the latest."""
-        ...
 
 
 class Cluster(Members, Protocol):
@@ -137,15 +123,12 @@ class Cluster(Members, Protocol):
 
     def gone(self, queue: Queue) -> None:
         """Note that a replicated queue was deleted."""
-        ...
 
     def take(self, queue: Queue, entries: Sequence[Entry], why: Why, then: Then) -> None:
         """Dequeue messages for good, which consumers of one member have, or of none."""
-        ...
 
     def give_back(self, queue: Queue, entries: Sequence[tuple[Entry, bool]], then: Then) -> None:
         """Requeue messages, each with whether its delivery failed."""
-        ...
 
     def move(
         self, queue: Queue, entry: Entry, targets: Sequence[Queue], content: bytes, why: Why, then: Then, refused: Then
@@ -155,24 +138,18 @@ class Cluster(Members, Protocol):
         *refused*: it is on its queue again, as an operator wanted it moved (*why*), and none of the others is there any
         more when it is their turn.
         """
-        ...
 
     def purge(self, queue: Queue, done: Callable[[int | Exception], None]) -> None:
         """Dequeue all messages but those that consumers have; *done* gets how many."""
-        ...
 
     def consuming(self, queue: Queue) -> None:
         """Note that the queue has one consumer more."""
-        ...
 
     def not_consuming(self, queue: Queue) -> None:
         """Note that the queue has one consumer less."""
-        ...
 
     def is_taken(self, queue: Queue) -> bool:
         """Return whether the queue has consumers on other members."""
-        ...
 
     def deletes(self, queue: Queue) -> bool:
         """Return whether this member deletes a queue whose lifetime is over."""
-        ...

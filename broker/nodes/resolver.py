@@ -31,7 +31,6 @@ class PassthroughAddresses(Protocol):
 
     def find(self, name: str) -> PassthroughTarget | None:
         """Return the address of that name, if it is one of them."""
-        ...
 
 
 class Resolver:

@@ -53,8 +53,6 @@ class Endpoint(Protocol):
 
     def open(self, wish: Open, terminal: TerminalEnd) -> None:
         """Open a client's link to or from the endpoint; answer with `opened` or `failure`."""
-        ...
 
     def handle(self, fragments: Sequence[Fragment], terminal: TerminalEnd) -> None:
         """Process complete messages that another way delivered; settle each, and return its credit, by *terminal*."""
-        ...

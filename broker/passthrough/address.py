@@ -35,15 +35,12 @@ class ReceiverPort(Protocol):
 
     def room(self) -> int:
         """Return how many messages it has credit for."""
-        ...
 
     def take(self, messages: Sequence[PassthroughCopy]) -> None:
         """Send messages."""
-        ...
 
     def send_pending(self) -> None:
         """Send the pending messages that it has credit for."""
-        ...
 
 
 class AddressSender(SenderPort, Protocol):
@@ -51,7 +48,6 @@ class AddressSender(SenderPort, Protocol):
 
     def routable_again(self) -> None:
         """Grant the credit that was withheld while the address had no receiver."""
-        ...
 
 
 class NeighbourPort(Protocol):
@@ -61,7 +57,6 @@ class NeighbourPort(Protocol):
 
     def flush(self) -> None:
         """Send the messages that were carried to it."""
-        ...
 
 
 class NextHopPort(Protocol):
@@ -79,11 +74,9 @@ class NextHopPort(Protocol):
         self, passage: ForwardedDelivery, copy: bytes | AnnotatedMessage | StreamCursor, targets: tuple[str, ...]
     ) -> bool:
         """Take along a copy for *targets*. Return whether the sender is to be told now."""
-        ...
 
     def take_back(self, passage: ForwardedDelivery) -> None:
         """Give up a message that its sender did not finish."""
-        ...
 
 
 class PassthroughAddress:

@@ -26,7 +26,6 @@ class SenderPort(Protocol):
 
     def finish(self, passages: Sequence[ForwardedDelivery]) -> None:
         """Report the outcomes of messages to the client."""
-        ...
 
 
 class ForwardedDelivery:
@@ -97,11 +96,9 @@ class StreamReceiver(Protocol):
     @property
     def terminal(self) -> TerminalEnd:
         """Return the terminal that sends the copy."""
-        ...
 
     def taken_back(self) -> None:
         """The message was aborted."""
-        ...
 
 
 class AddressPort(Protocol):
@@ -109,7 +106,6 @@ class AddressPort(Protocol):
 
     def take_back(self, passage: ForwardedDelivery) -> None:
         """Give up a message that its sender did not finish."""
-        ...
 
 
 class StreamingMessage:

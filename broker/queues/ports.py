@@ -30,15 +30,12 @@ class QueueConsumer(Protocol):
 
     def room(self) -> int:
         """Return the number of messages that the consumer accepts now."""
-        ...
 
     def take(self, entries: list[Entry]) -> None:
         """Acquire messages."""
-        ...
 
     def dispatched(self) -> None:
         """Note that all messages are dispatched or being read; called for consumers in `Queue.draining`."""
-        ...
 
 
 class UnsettledHolder(Protocol):
@@ -54,7 +51,6 @@ class QueueBrowser(Protocol):
 
     def look(self) -> None:
         """Look for new messages."""
-        ...
 
 
 class FilteringConsumer(QueueBrowser, Protocol):
@@ -64,7 +60,6 @@ class FilteringConsumer(QueueBrowser, Protocol):
 
     def look_again(self, entry: Entry) -> None:
         """Check a requeued message."""
-        ...
 
 
 class LateSelector(Protocol):
@@ -80,11 +75,9 @@ class LateSelector(Protocol):
 
         Return the rest of both, and whether it waits for a result.
         """
-        ...
 
     def put_back(self, behind: deque[Entry], behind_returned: list[Entry]) -> None:
         """Put the messages that `sift` removed back."""
-        ...
 
 
 class QueueState(Protocol):
@@ -111,7 +104,6 @@ class InternalQueue(Protocol):
 
     def clear(self) -> int:
         """Forget its messages, which the store keeps."""
-        ...
 
 
 class InternalQueues(Protocol):
@@ -124,11 +116,9 @@ class InternalQueues(Protocol):
         self, name: str, arguments: Mapping[str, Any], done: Callable[[InternalQueue | Exception], None]
     ) -> None:
         """Create a durable queue, or find the existing one."""
-        ...
 
     def drop_queue(self, name: str, done: Callable[[Exception | None], None]) -> None:
         """Delete a queue, if it exists."""
-        ...
 
 
 class ContentsView(Protocol):
@@ -137,23 +127,18 @@ class ContentsView(Protocol):
     @property
     def unordered_count(self) -> int:
         """The number of messages that `in_memory` scans."""
-        ...
 
     def in_memory(self, after: int, most: int) -> list[Entry]:
         """Return the first messages in memory with positions above *after*, in order."""
-        ...
 
     def unordered(self) -> list[Entry]:
         """Return messages in memory that are not in order, some of which may have gone."""
-        ...
 
     def is_away(self, entry: Entry) -> bool:
         """Return whether an entry can't be seen."""
-        ...
 
     def with_ready(self, found: list[Entry], after: int, most: int) -> list[Entry]:
         """Complete a page that begins with *found* by messages that are in order."""
-        ...
 
 
 class LimitedQueue(QueueState, Protocol):
@@ -167,15 +152,12 @@ class LimitedQueue(QueueState, Protocol):
 
     def with_consumers(self) -> list[Entry]:
         """Return the messages that consumers have, and those that transactions take off."""
-        ...
 
     def take_oldest(self) -> Entry | None:
         """Remove the first message that nobody has from among the others."""
-        ...
 
     def count_dequeued(self, entries: Sequence[Entry]) -> None:
         """Count messages that are off the queue for good."""
-        ...
 
 
 class Expirable(QueueState, Dispatchable, Protocol):
@@ -192,20 +174,15 @@ class Expirable(QueueState, Dispatchable, Protocol):
 
     def hold(self, size_bytes: int) -> None:
         """Count memory that the queue holds."""
-        ...
 
     def give_back(self, entry: Entry) -> None:
         """Put a message back to its place."""
-        ...
 
     def is_held(self, entry: Entry) -> bool:
         """Return whether a consumer has a message, or a transaction takes it off."""
-        ...
 
     def read_first(self, then: Callable[[Page, list[Entry], int], None]) -> None:
         """Read the first page of the backlog."""
-        ...
 
     def leave_out(self, page: Page, entries: Sequence[Entry]) -> None:
         """Take the first page from the backlog; *entries* of it are held."""
-        ...

@@ -18,86 +18,66 @@ class QueueOrder(Protocol):
     @property
     def finds_by_position(self) -> bool:
         """Return whether events name messages by position, which may find entries that left the queue (`gone`)."""
-        ...
 
     @property
     def counts_failures(self) -> bool:
         """Return whether this broker alone counts failed deliveries, and keeps the counts on its disk."""
-        ...
 
     @property
     def remembers_together(self) -> bool:
         """Return whether all brokers that have the queue remember the same message IDs, or none."""
-        ...
 
     @property
     def limits_events(self) -> bool:
         """Return whether changes that are under way are limited in number elsewhere."""
-        ...
 
     def take(self, entries: Sequence[Entry], why: Why, then: Callable[..., None], *args: Any) -> None:
         """Dequeue messages for good, and do *then* when that is durable and safe."""
-        ...
 
     def drop(self, entries: Sequence[Entry], why: Why, then: Callable[[], None]) -> None:
         """Dequeue messages that the queue has no place for, and do *then* when they are counted out."""
-        ...
 
     def drop_free(self, entries: Sequence[Entry], why: Why, take_out: Callable[[Entry], bool]) -> None:
         """Dequeue those of *entries* that no consumer has; *take_out* takes one out of the queue if it is there."""
-        ...
 
     def drop_returned(self, entry: Entry, why: Why) -> bool:
         """Dequeue a message that comes back to the queue, where that can be decided at once; return whether it is."""
-        ...
 
     def dead_letter(self, entry: Entry, why: Why, then: Callable[[int], None]) -> None:
         """Dequeue a message that goes nowhere; *then* gets the LSN to wait for before that is reported."""
-        ...
 
     def still_has(self, entry: Entry) -> bool:
         """Return whether a message that was on its way elsewhere was not purged meanwhile."""
-        ...
 
     def answer(self, then: Callable[..., None], *args: Any) -> None:
         """Do *then* when all earlier events are answered."""
-        ...
 
     def requeue(self, entry: Entry, failed: bool, then: Callable[[], None]) -> bool:
         """Return a message that a client gave back; *failed*: its delivery has failed.
 
         Return True if it is back, or will be: then *then* is not called. Else it is called when that is safe.
         """
-        ...
 
     def release(self, entry: Entry, failed: bool) -> None:
         """Return a message of a closed receiver to its place; *failed*: that counts as a failed delivery."""
-        ...
 
     def release_all(self) -> None:
         """Return what is still to be returned in this step."""
-        ...
 
     def consuming(self) -> None:
         """Note that the queue has one consumer more."""
-        ...
 
     def not_consuming(self) -> None:
         """Note that the queue has one consumer less."""
-        ...
 
     def has_other_consumers(self) -> bool:
         """Return whether the queue has consumers at other members."""
-        ...
 
     def deletes(self) -> bool:
         """Return whether this broker deletes the queue when its lifetime is over."""
-        ...
 
     def purge(self, done: Callable[[int | Exception], None], user: str) -> None:
         """Dequeue all messages but those that consumers have; *done* gets how many."""
-        ...
 
     def deleted(self) -> None:
         """Note that the queue was deleted."""
-        ...

@@ -31,7 +31,6 @@ class EndpointOwner(Protocol):
 
     def drop(self, end: LinkEndpoint) -> None:
         """Delete the endpoint and its unsettled deliveries."""
-        ...
 
 
 Ready = Callable[[Kept | None], None]

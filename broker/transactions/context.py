@@ -38,15 +38,12 @@ class AcquiringLink(Protocol):
 
     def over(self, entry: Entry) -> None:
         """Forget a message that is settled."""
-        ...
 
     def take_back(self, outcomes: Sequence[Outcome]) -> object:
         """Put messages back on the queue, or dead-letter them."""
-        ...
 
     def wants_more(self) -> None:
         """Ask the queue for messages."""
-        ...
 
 
 class AcquiringTransaction(Protocol):
@@ -58,11 +55,9 @@ class AcquiringTransaction(Protocol):
     @property
     def failure(self) -> tuple[str, str] | None:
         """Return the AMQP error of a transaction in which nothing more can be done."""
-        ...
 
     def acquire(self, consumer: AcquiringLink, entries: Sequence[Entry]) -> None:
         """Hand out these in the transaction."""
-        ...
 
 
 class Claimant(Protocol):
@@ -79,27 +74,21 @@ class Claimant(Protocol):
 
     def has_acquired(self, entry: Entry) -> bool:
         """Return whether the message was handed out in the transaction, without an outcome as yet."""
-        ...
 
     def recalls(self, entry: Entry) -> bool:
         """Return whether the message is being taken back from its receiver."""
-        ...
 
     def lose(self, entry: Entry, *, lost: bool) -> bool:
         """Note that the link of the receiver is closed. Return False if the message can go back to its queue."""
-        ...
 
     def left(self, entry: Entry) -> None:
         """Note that the receiver has settled the message."""
-        ...
 
     def forget(self, entry: Entry) -> None:
         """Give up the message, which somebody else returns to its queue."""
-        ...
 
     def fail(self, why: str, refusal: str = "") -> None:
         """Roll the transaction back."""
-        ...
 
 
 class Controller:
@@ -121,7 +110,6 @@ class UnderWay(Protocol):
 
     def lost(self) -> None:
         """Roll back: the cluster is lost."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,6 @@ class AddressResolver(Protocol):
 
     def find_for_itself(self, address: str, then: Callable[[AddressTarget | Exception], None]) -> None:
         """Find, or create, the node of *address* with the rights of the broker itself."""
-        ...
 
 
 class Returns:

@@ -47,7 +47,6 @@ class Moves(Protocol):
         queue, because no target exists any more. That happens without *reason* only: with one it goes in any case.
         Raises `CairnError`, with nothing done.
         """
-        ...
 
 
 class LocalMoves:

@@ -39,7 +39,6 @@ class FailingTransaction(Protocol):
 
     def fail(self, why: str, refusal: str = "") -> None:
         """Make the transaction fail; *refusal*: the AMQP error of the message that is being staged."""
-        ...
 
 
 class Post(NamedTuple):

@@ -21,23 +21,18 @@ class TransactionWork(Protocol):
     @property
     def operations(self) -> int:
         """Return the number of operations besides those in the staging area."""
-        ...
 
     def stage(self, queues: Sequence[Queue], fragments: Sequence[Fragment]) -> None:
         """Enqueue complete messages, each on all of *queues*."""
-        ...
 
     def take_off(self, queue: Queue, outcomes: Sequence[Outcome]) -> None:
         """Dequeue messages from *queue*, as far as they leave it for good."""
-        ...
 
     def move(self, taken: Taken, targets: Sequence[Queue], content: bytes) -> None:
         """Move a message to *targets*, with *content* there."""
-        ...
 
     def check(self) -> None:
         """Raise `StoreError` if the work can't be done any more."""
-        ...
 
     def submit(self, began: Callable[[], None], is_safe: Callable[[], None], is_refused: Callable[[], None]) -> bool:
         """Multicast the work on replicated queues; return False if there is none, and the store does all of it.
@@ -45,11 +40,9 @@ class TransactionWork(Protocol):
         *began* is called before the members can have applied the work, *is_safe* when they have, and *is_refused* if
         they refuse it. Raise `StoreError` if the work can't be done together.
         """
-        ...
 
     def drop(self) -> None:
         """Forget the work: it is done, or will never be."""
-        ...
 
 
 class MakeWork(Protocol):

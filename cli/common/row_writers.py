@@ -41,7 +41,6 @@ class RowWriter(Protocol):
 
     def rows(self, batch: Any) -> bool:
         """Return whether it wants more."""
-        ...
 
     def end(self) -> None: ...
 

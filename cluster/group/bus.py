@@ -71,40 +71,31 @@ class Bus(Protocol):
     @property
     def address(self) -> BusAddress:
         """Known once `join` was called."""
-        ...
 
     @property
     def configured(self) -> int:
         """The number of configured members; known once `join` was called."""
-        ...
 
     @property
     def nodes(self) -> tuple[int, ...]:
         """Their nodes, as far as the engine's configuration tells; known once `join` was called."""
-        ...
 
     def join(self, name: str) -> None:
         """Begin to join, and go on in `poll` until it is done."""
-        ...
 
     def rejoin(self) -> None:
         """Leave, and begin to join as if new; what is waiting is forgotten."""
-        ...
 
     def send(self, frame: bytes) -> bool:
         """False: not now, try again a little later; also while not joined."""
-        ...
 
     def poll(self, limit: int) -> Iterable[BusEvent]:
         """Returns the events that have come, about *limit* at most."""
-        ...
 
     def fileno(self) -> int: ...
 
     def wait_s(self) -> float | None:
         """Returns the longest wait for `fileno` before the next `poll`; None: as long as it takes."""
-        ...
 
     def close(self) -> None:
         """Leave, at once and for ever."""
-        ...

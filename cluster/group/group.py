@@ -55,19 +55,16 @@ class Group(Protocol):
     @property
     def me(self) -> MemberId | None:
         """The ID of this member; None while not in the group."""
-        ...
 
     @property
     def in_flight_bytes(self) -> int:
         """Accepted, and not yet delivered to myself."""
-        ...
 
     def join(self, name: str) -> None:
         """Ask to be in the group of that name, once. A `Configuration` with me in `joined` says that I am.
 
         GroupError where the engine is not installed, not running, or does not let us.
         """
-        ...
 
     def multicast(self, payload: bytes) -> bool:
         """Give an event of at most MAX_PAYLOAD_BYTES to all members. False: try again later, nothing was taken.
@@ -75,32 +72,25 @@ class Group(Protocol):
         It is sent when a batch is full, or at the next `step` or `flush`. False while too much is under way, and while
         not in the group; the next events that are heard, or the next configuration, are the time to try again.
         """
-        ...
 
     def flush(self) -> None:
         """Send now what was gathered."""
-        ...
 
     def step(self) -> list[Event]:
         """Send what was gathered, take what has come, in order. To be called when `fileno` is readable, and after
         `wait_s`."""
-        ...
 
     def fileno(self) -> int:
         """A descriptor that is readable when there is something to take."""
-        ...
 
     def wait_s(self) -> float | None:
         """Returns the longest wait for `fileno` before the next `step`; None: as long as it takes."""
-        ...
 
     def nodes(self) -> tuple[int, ...]:
         """The configured nodes, as far as they are known."""
-        ...
 
     def take_signs(self) -> set[MemberId]:
         """Members that were heard since the last call, this one included. Each repeats itself every `HEARTBEAT_S`."""
-        ...
 
     def expel(self, member: MemberId) -> None:
         """Have a silent member leave the group, as an event at one place in the order for all members.
@@ -109,18 +99,15 @@ class Group(Protocol):
         left would be no majority. A member that was expelled learns it before anything that stands behind that place;
         it joins again as new.
         """
-        ...
 
     def force(self) -> None:
         """An operator's word: who is here now is enough to found the group, majority or not.
 
         Two sides of a partition that are both told so become two groups, of which one loses what it did.
         """
-        ...
 
     def close(self) -> None:
         """Be out of the group, and let go of everything: what is under way may be heard by the others, or not.
 
         No other call may follow.
         """
-        ...

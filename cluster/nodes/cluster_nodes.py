@@ -51,7 +51,6 @@ class ChangeOrder(Protocol):
 
     def change(self, about: dict[str, Any], done: Answered) -> None:
         """Have *about* done by all; *done* gets what came of it here."""
-        ...
 
 
 class ClusterNodes(NodeRegistry):

@@ -23,7 +23,6 @@ class Keeper(Protocol):
 
     def kept_from(self, end_lsn: int, is_full: bool) -> int:
         """Return the LSN from which on history is kept. *end_lsn*: about the log's end. *is_full*: of the disk."""
-        ...
 
 
 class Holds(Protocol):
@@ -33,7 +32,6 @@ class Holds(Protocol):
 
     def break_holds(self) -> bool:
         """Break all holds; return whether this was recorded where each holder checks for it."""
-        ...
 
 
 class HeldContainers:

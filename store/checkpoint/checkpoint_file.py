@@ -43,7 +43,6 @@ class CheckpointFile(Protocol):
 
     def load(self) -> dict[bytes, bytes]:
         """All entries as of the last commit; `BadCheckpoint` if they can't be read."""
-        ...
 
     def commit(self, changes: Mapping[bytes, bytes | None], last: Callable[[int], Entry], *, clear: bool) -> None:
         """Change entries (None removes one), in a file made anew if *clear*; durable on return.
@@ -51,11 +50,9 @@ class CheckpointFile(Protocol):
         What *last* makes of the number of entries there are then is put at the end. Raises `BadCheckpoint` if
         something fails; the commit before may stay or go then.
         """
-        ...
 
     def discard(self) -> None:
         """Remove it all."""
-        ...
 
 
 def sealed(key: bytes, body: bytes) -> bytes:

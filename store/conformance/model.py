@@ -33,15 +33,12 @@ class StoreMaker(Protocol):
 
     def open(self) -> OwnedStore:
         """Open the store, as on a start: no thread runs yet."""
-        ...
 
     def crash(self, store: OwnedStore) -> None:
         """End *store* as if its process were killed now; `open` comes next."""
-        ...
 
     def remove(self) -> None:
         """Clean up; no store is open any more."""
-        ...
 
 
 class Lasting(NamedTuple):

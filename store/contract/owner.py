@@ -18,7 +18,6 @@ class OwnedStore(MessageStore, Protocol):
     @property
     def wiring_place(self) -> str:
         """Return the location of the wiring as readable text."""
-        ...
 
     def start(
         self,
@@ -32,16 +31,12 @@ class OwnedStore(MessageStore, Protocol):
         passes the LSN on to `became_durable`, in the thread that makes the calls. *on_room* is told, on any thread,
         that `full` no longer holds.
         """
-        ...
 
     def run_inline(self, on_durable: Callable[[int], None]) -> None:
         """No threads: `kick` makes everything durable in the caller and then calls *on_durable*."""
-        ...
 
     def became_durable(self, lsn: int) -> None:
         """Everything below *lsn* is durable: `durable_lsn` says so from now on."""
-        ...
 
     def end_reads(self) -> None:
         """The store is going to be closed: a load that waits for something ends with an error. Any thread."""
-        ...

@@ -22,7 +22,6 @@ class Report(Protocol):
 
     def lines(self) -> list[str]:
         """One line each, the first of them "new store" or "recovered ..."."""
-        ...
 
 
 class OpenStore(Protocol):

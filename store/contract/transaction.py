@@ -70,43 +70,33 @@ class TransactionalStore(Protocol):
 
     def check_queue(self, queue_id: int) -> None:
         """Raises `StoreError` if there is no such queue."""
-        ...
 
     def check_enqueue(self, message_id: int, queue_id: int) -> None:
         """Raises `StoreError` if the message is not complete, or is on that queue already."""
-        ...
 
     def check_dequeue(self, message_id: int, queue_id: int) -> None:
         """Raises `StoreError` if the message is not on that queue."""
-        ...
 
     def stage_whole(self, content: bytes, time_us: int) -> int:
         """A message of that content, on no queue; its id."""
-        ...
 
     def discard(self, message_ids: Iterable[int], time_us: int) -> None:
         """Delete those of the messages that are on no queue."""
-        ...
 
     def write_commit(self, transaction: StoreTransaction, time_us: int) -> int:
         """Do the operations; the LSN to wait for. Puts are given their ids in `message_ids`."""
-        ...
 
     def write_prepare(self, transaction: StoreTransaction, time_us: int) -> int:
         """Have an open transaction with an xid survive crashes; the LSN to wait for. Sets its `id`."""
-        ...
 
     def write_rollback(self, transaction: StoreTransaction, time_us: int) -> int:
         """Record the rollback of a prepared transaction; return the LSN to wait for."""
-        ...
 
     def write_decision(self, transaction: StoreTransaction, time_us: int, *, commit: bool) -> int:
         """Commit or roll back a prepared one, and remember that until `write_forget`; the LSN to wait for."""
-        ...
 
     def write_forget(self, transaction: StoreTransaction, time_us: int) -> int:
         """Forget a decision; the LSN to wait for."""
-        ...
 
 
 class StoreTransaction:

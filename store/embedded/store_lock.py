@@ -26,16 +26,12 @@ class StoreLock(Protocol):
 
     def check(self) -> None:
         """Raises the error that ended the store, or `StoreError` if this process must not use it."""
-        ...
 
     def check_room(self) -> None:
         """Raises `DiskFull` while the store takes no more messages."""
-        ...
 
     def now_us(self) -> int:
         """The wall-clock time."""
-        ...
 
     def recorded(self, lsn: int, result: T, then: Callable[[], None] | None = None) -> Durable[T]:
         """A future that completes with *result* once *lsn* is durable, after a call of *then*; with the lock held."""
-        ...

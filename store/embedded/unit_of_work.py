@@ -19,19 +19,15 @@ class TransactionOwner(StoreLock, Protocol):
 
     def check_own(self, queue: Queue) -> None:
         """Raises the error that keeps *queue* from being used with this store."""
-        ...
 
     def queue_of(self, queue_id: int) -> Queue | None:
         """The queue of that ID, unless it was deleted."""
-        ...
 
     def ended(self, transaction: StoreTransaction) -> None:
         """Forgets *transaction*, which is over, unless its outcome was decided without its coordinator."""
-        ...
 
     def forgotten(self, transaction: StoreTransaction) -> None:
         """Forgets *transaction*, whose decision was forgotten."""
-        ...
 
 
 class UnitOfWork:

@@ -16,38 +16,30 @@ class WriteLog(Protocol):
 
     def started(self, message_id: int, content: bytes, *, is_last: bool) -> None:
         """A message, and its first piece."""
-        ...
 
     def continued(self, message_id: int, number: int, content: bytes, *, is_last: bool) -> None:
         """The next piece of it, counted from 1."""
-        ...
 
     def placed(self, message_id: int, queue_id: int, position: int) -> None: ...
 
     def taken(self, message_id: int, position: int) -> None:
         """Off the queue where it has that position. It stays."""
-        ...
 
     def deleted(self, message_id: int) -> None:
         """With its pieces, and off the queue that it may still be on."""
-        ...
 
     def purged(self, queue_id: int) -> None:
         """All messages that are on a queue are deleted, which are on no other one; `dropped` names them."""
-        ...
 
     def dropped(self, message_ids: Sequence[int]) -> None:
         """These went with a purge."""
-        ...
 
     def prepared(self, txn_id: int, xid: bytes, operations: Sequence[Enqueue | Dequeue]) -> None: ...
 
     def ended(self, txn_id: int) -> None:
         """A prepared transaction has its outcome. What it does is told by itself."""
-        ...
 
     def decided(self, txn_id: int, xid: bytes, *, committed: bool) -> None:
         """That outcome is to be remembered."""
-        ...
 
     def forgotten(self, txn_id: int) -> None: ...

@@ -127,7 +127,6 @@ class Lines(Protocol):
 
     def records(self, block: Block, container: str, rows: Collection[Row], bad: Collection[int]) -> list[str]:
         """*bad* holds the LSNs of records whose payload does not match its checksum."""
-        ...
 
     def block(self, block: Block, container: str) -> str: ...
 
@@ -135,7 +134,6 @@ class Lines(Protocol):
 
     def end(self, records: int, corrupt: int, torn: int) -> str:
         """The line that ends a dump, with the numbers of records and findings; empty in a format without one."""
-        ...
 
 
 class PeopleLines:
